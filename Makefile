@@ -1,0 +1,40 @@
+# hookscope: every command sets itself up first (.venv), then acts.
+PYTHON ?= python3
+PY := .venv/bin/python
+SETUP := requirements.lock pyproject.toml $(shell find lessons/jupyter -type f)
+
+help:
+	@echo "make lab    open the course in JupyterLab"
+	@echo "make test   prove everything (make test-all: every model family too)"
+	@echo "make build  turn changed lessons into notebooks"
+	@echo "make lint   ruff and mypy"
+	@echo "make lock   renew requirements.lock"
+	@echo "make .venv  set up only"
+
+lab: .venv/ready
+	.venv/bin/jupyter lab --ServerApp.ip=127.0.0.1 notebooks/00_start_here.ipynb
+
+test: .venv/ready
+	$(PY) -m pytest
+
+build: .venv/ready
+	$(PY) lessons/build.py
+
+lint: .venv/ready
+	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
+
+# Without the CUDA packages: torch pins those itself, and a CPU build of torch must not drag them in.
+lock: .venv/ready
+	.venv/bin/uv pip compile pyproject.toml --group dev --universal --upgrade --no-header --no-annotate --quiet \
+	  | grep -vE '^(nvidia-|cuda-|triton==)' > requirements.lock.new && mv requirements.lock.new requirements.lock
+
+.venv: .venv/ready
+
+.venv/ready: $(SETUP)
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("hookscope needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12 lab")'
+	@test -x .venv/bin/uv || { echo "Setting up .venv"; $(PYTHON) -m venv .venv && $(PY) -m pip install --disable-pip-version-check --quiet "uv>=0.9"; }
+	.venv/bin/uv pip install --python $(PY) -r requirements.lock -e .
+	mkdir -p .venv/etc/jupyter && cp -R lessons/jupyter/. .venv/etc/jupyter/
+	@touch $@
+
+.PHONY: help lab test build lint lock .venv

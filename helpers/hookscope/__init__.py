@@ -1,0 +1,46 @@
+"""See, learn and debug PyTorch hooks: what fired, in which order, and what flowed through.
+
+    import hookscope
+
+    hookscope.census(model)                       # every hook that is on a model right now
+    with hookscope.record(model) as recording:    # every hook point, in the order it fires
+        model(x).sum().backward()
+    hookscope.feature_grid(activation)            # feature maps as one picture with its numbers
+
+Importing this package imports torch and nothing heavier; matplotlib, torchvision, scikit-learn and ipywidgets are
+imported by the functions that need them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from hookscope.census import census
+from hookscope.grid import feature_grid
+from hookscope.layers import LayerNotFoundError, find_layers, leaves, tree
+from hookscope.picture import Picture, Table
+from hookscope.record import record
+
+if TYPE_CHECKING:
+    from hookscope import samples
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "LayerNotFoundError",
+    "Picture",
+    "Table",
+    "census",
+    "feature_grid",
+    "find_layers",
+    "leaves",
+    "record",
+    "samples",
+    "tree",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `hookscope.samples` when it is first asked for."""
+    if name == "samples":
+        return import_module("hookscope.samples")
+    raise AttributeError(f"module 'hookscope' has no attribute '{name}'")

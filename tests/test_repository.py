@@ -1,0 +1,114 @@
+"""The files themselves: links that lead somewhere, chapters that agree, nothing of this machine in any of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lessons import build
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def tracked_files() -> list[Path]:
+    """Every file git tracks or would track; outside a checkout, every file that is not built."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if result.returncode == 0:
+        return [path for name in result.stdout.splitlines() if (path := ROOT / name).is_file()]
+    return [path for path in ROOT.rglob("*") if path.is_file() and ".venv" not in path.parts]
+
+
+TEXTS = [path for path in tracked_files() if path.suffix not in {".safetensors", ".png"}]
+MARKDOWN = [path for path in TEXTS if path.suffix == ".md" and path.parent != build.LESSONS]
+
+# Written in pieces, so that this file does not find itself.
+REGISTRY_HOSTS = [
+    "python" + "hosted",
+    "pypi" + ".org",
+    "registry.npm" + "js",
+    "deb." + "debian.org",
+    "conda." + "anaconda",
+]
+MACHINE_PATHS = [
+    r"/home/\w+/",
+    r"/Users/\w+/",
+    r"[A-Z]:\\\\?Users\\",
+    r"/tmp/ipykernel_" + r"\d",
+    re.escape(f"{ROOT.parent}/"),
+]
+
+
+def test_there_are_files_to_look_at() -> None:
+    assert len(TEXTS) > 30
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_registry_host_and_no_path_of_a_machine(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for host in REGISTRY_HOSTS:
+        assert host not in text, f"names a registry host: {host}"
+    for pattern in MACHINE_PATHS:
+        found = re.search(pattern, text)
+        assert not found, f"holds a path of a machine: {found and found[0]}"
+
+
+def slug(heading: str) -> str:
+    """The anchor a forge gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def links(text: str) -> list[str]:
+    """Targets of Markdown links and images outside code."""
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)
+    return re.findall(r"\]\(([^)\s]+)\)", text)
+
+
+def assert_resolves(target: str, base: Path, own_text: str) -> None:
+    if re.match(r"[a-z]+:", target):
+        return  # the outside world is not checked here: tests run offline
+    name, _, anchor = target.partition("#")
+    path = (base / name).resolve() if name else None
+    assert path is None or path.exists(), f"link to {target}: no such file"
+    if anchor:
+        text = own_text if path is None else path.read_text(encoding="utf-8")
+        headings = [slug(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
+        assert anchor in headings, f"link to {target}: no such heading"
+
+
+@pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_in_pages_resolve(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for target in links(text):
+        assert_resolves(target, path.parent, text)
+
+
+@pytest.mark.parametrize("path", sorted(build.NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.name)
+def test_links_in_notebooks_resolve(path: Path) -> None:
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    text = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    for target in links(text):
+        assert_resolves(target, path.parent, text)
+
+
+def test_readme_lists_every_chapter_with_its_title_and_minutes() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| \[(\d\d)\]\(notebooks/(\w+)\.ipynb\) \| ([^|]+?) \| [^|]+ \| (\d+) \|", readme, re.MULTILINE
+    )
+    chapters = [build.parse(path) for path in build.lesson_files()]
+    expected = [(c.number, c.source.stem, c.header["title"], str(c.header["minutes"])) for c in chapters]
+    assert rows == expected
+    numbers = {chapter.number for chapter in chapters}
+    mentioned = set(re.findall(r"\b[Cc]hapter (\d\d)\b", readme))
+    assert mentioned <= numbers, f"README speaks of chapters that do not exist: {mentioned - numbers}"
+
+
+def test_lessons_and_notebooks_are_in_step(capsys: pytest.CaptureFixture[str]) -> None:
+    status = build.main(["--check"])
+    said = capsys.readouterr()
+    assert status == 0, said.out + said.err
