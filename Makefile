@@ -1,6 +1,8 @@
 # hookscope: every command sets itself up first (.venv), then acts.
 PYTHON ?= python3
 PY := .venv/bin/python
+# In a container people are root; Jupyter wants to be told that this is meant.
+AS_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 SETUP := requirements.lock pyproject.toml $(shell find lessons/jupyter -type f)
 
 help:
@@ -12,7 +14,7 @@ help:
 	@echo "make .venv  set up only"
 
 lab: .venv/ready
-	.venv/bin/jupyter lab --ServerApp.ip=127.0.0.1 notebooks/00_start_here.ipynb
+	.venv/bin/jupyter lab --ServerApp.ip=127.0.0.1 $(AS_ROOT) notebooks/00_start_here.ipynb
 
 test: .venv/ready
 	$(PY) -m pytest

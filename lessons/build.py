@@ -113,11 +113,14 @@ def parse(path: Path) -> Chapter:
     for cell, start in zip(notebook.cells, starts, strict=True):
         if cell.cell_type == "markdown":
             blank = next(i for i, line in enumerate(lines[start:]) if line.strip())
-            cell.source = fill_claims(path, start + blank + 1, cell.source)
+            # A claim starts a cell of its own: one idea per cell.
+            filled = fill_claims(path, start + blank + 1, cell.source)
+            parts = re.split(r"\n+(?=\*\*D\d\.\d+\*\* · )", filled)
+            cells += [nbformat.v4.new_markdown_cell(part, metadata=cell.metadata) for part in parts]
         else:
             fill_solution(path, start + 1, cell, solutions)
             refuse_bad_python(path, lines, start, cell.source)
-        cells.append(cell)
+            cells.append(cell)
     notebook.cells = cells
     finish(notebook)
     chapter = Chapter(path, header, notebook)
@@ -355,7 +358,7 @@ async def execute(chapter: Chapter, progress: Any) -> str:
     def starts(cell: NotebookNode, cell_index: int) -> None:
         nonlocal running
         running = cell_index
-        progress.set_postfix_str(f"{chapter.number} cell {cell_index}")
+        progress.set_postfix_str(f"{chapter.number} cell {cell_index}", refresh=False)
 
     def ends(cell: NotebookNode, cell_index: int, execute_reply: Any = None) -> None:
         progress.update()
@@ -365,6 +368,7 @@ async def execute(chapter: Chapter, progress: Any) -> str:
         timeout=CELL_TIMEOUT,
         kernel_name="python3",
         resources={"metadata": {"path": str(NOTEBOOKS)}},
+        extra_arguments=["--Application.log_level=40"],  # no word about the transport on loopback
         record_timing=False,
         coalesce_streams=True,
         store_widget_state=False,
@@ -432,7 +436,7 @@ async def execute_all(chapters: list[Chapter]) -> list[str]:
 
     cells = sum(cell.cell_type == "code" for chapter in chapters for cell in chapter.notebook.cells)
     slots = asyncio.Semaphore(AT_ONCE)
-    with tqdm(total=cells, unit="cell", desc=f"{len(chapters)} chapters", leave=True) as progress:
+    with tqdm(total=cells, unit="cell", desc=f"{len(chapters)} chapters", mininterval=0.5) as progress:
 
         async def one(chapter: Chapter) -> str:
             async with slots:
@@ -489,8 +493,10 @@ def main(arguments: list[str] | None = None) -> int:
     failures = asyncio.run(execute_all(todo)) if todo else []
     for failure in failures:
         print(f"\n{failure}", file=sys.stderr)
-    built = len(todo) - len(failures)
-    print(f"{built} built, {len(chapters) - len(todo)} already up to date, {len(failures) + len(errors)} failed")
+    report = [f"{len(todo) - len(failures)} built", f"{len(failures) + len(errors)} failed"]
+    if not options.chapters:
+        report.insert(1, f"{len(chapters) - len(todo)} already up to date")
+    print(", ".join(report))
     return 1 if failures or errors else 0
 
 

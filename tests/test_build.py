@@ -141,7 +141,7 @@ def test_a_changed_checks_module_builds_its_chapter_again(course: Path, capsys) 
 
 
 def test_claims_and_the_head_of_the_page_come_from_their_one_source(course: Path) -> None:
-    lesson(course, HEADER + "{{claim D0.2}}\n\n+++\n\n{{verdict D0.2}} Because.\n")
+    lesson(course, HEADER + "Words.\n\n{{claim D0.2}}\n\n+++\n\n{{verdict D0.2}} Because.\n")
     lesson(course, HEADER.replace("builds_on: []", "builds_on: [0]"), "01_other.md")
     assert run() == 0
     first = "\n".join("".join(cell["source"]) for cell in saved(course)["cells"])
@@ -149,6 +149,7 @@ def test_claims_and_the_head_of_the_page_come_from_their_one_source(course: Path
     assert "[01](01_other.ipynb) →" in first
     assert "**D0.2** · *The document says:* Hooks need a call." in first
     assert "**Verdict on D0.2: outdated since torch 1.2.** Because." in first
+    assert [cell for cell in saved(course)["cells"] if "".join(cell["source"]) == "Words."], "a claim starts a cell"
     second = "".join(saved(course, "01_other.ipynb")["cells"][0]["source"])
     assert "builds on [00](00_small.ipynb)" in second
     assert "D0 (a page)" in second

@@ -1,0 +1,264 @@
+"""Pictures and tables that say in words what they show, in a notebook, a terminal or a file."""
+
+from __future__ import annotations
+
+import base64
+import io
+import numbers
+import sys
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_FOLD = 16  # rows that stay visible in HTML; the others open on a click
+
+Rows = Sequence[Mapping[str, object]]
+
+
+class Table:
+    """Rows of named values, shown as aligned text and as an accessible HTML table.
+
+    The columns are the keys of all rows in the order in which they first appear; a key that a row lacks, and
+    ``None``, leave an empty cell. The first column names the row. Numbers are written by `as_text`.
+
+    Args:
+        rows: one mapping per row, column name to value. It is copied.
+        caption: a sentence above the table.
+
+    Example:
+        >>> Table([{"layer": "conv1", "calls": 1}, {"layer": "relu", "calls": 3}], caption="Calls")
+        Calls
+        layer  calls
+        -----  -----
+        conv1      1
+        relu       3
+
+    """
+
+    def __init__(self, rows: Rows, caption: str = "") -> None:
+        self.rows: list[dict[str, object]] = [dict(row) for row in rows]
+        self.caption = caption
+
+    def __repr__(self) -> str:
+        return _text(self.caption, self.rows)
+
+    def to_html(self) -> str:
+        """Return the table as an HTML fragment: ``<caption>``, ``<th scope=…>``, every text escaped.
+
+        Past 16 rows the rest is folded into ``<details>``. It reads well without CSS, since JupyterLab
+        sanitises the HTML of a notebook it does not trust.
+
+        Example:
+            >>> print(Table([{"name": "<b>"}]).to_html().splitlines()[3])
+            <tr><th scope="row" style="text-align:left">&lt;b&gt;</th></tr>
+
+        """
+        return _html(self.caption, self.rows)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        return {"text/plain": repr(self), "text/html": self.to_html()}
+
+
+class Picture:
+    """A PNG together with its alternative text and the numbers it shows.
+
+    Nobody needs to see the picture to learn what is on it: the alternative text goes with the image, and the
+    numbers follow as a table. ``repr()`` gives the caption and the table as text, and is the same for the
+    same numbers whatever the pixels.
+
+    Args:
+        png: the bytes of a PNG file.
+        alt: one or two sentences that say what is to be seen; needed.
+        caption: a sentence under the picture.
+        rows: the numbers on the picture, one mapping per row. It is copied.
+
+    Raises:
+        ValueError: ``png`` is not a PNG, or ``alt`` is empty.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> figure = Figure(figsize=(3, 2))
+        >>> _ = figure.subplots().plot([1.0, 0.5, 0.25])
+        >>> from_figure(figure, "A line falls from 1 to 0.25.", "Loss", [{"step": 0, "loss": 1.0}])
+        Loss
+        step  loss
+        ----  ----
+           0     1
+
+    """
+
+    def __init__(self, png: bytes, alt: str, caption: str = "", rows: Rows = ()) -> None:
+        if not png.startswith(_PNG_SIGNATURE):
+            raise ValueError("png does not hold a PNG file: pass its bytes, for example Path('…').read_bytes()")
+        if not alt.strip():
+            raise ValueError("alt is empty: say in a sentence what the picture shows")
+        self.png = bytes(png)
+        self.alt = alt
+        self.caption = caption
+        self.rows: list[dict[str, object]] = [dict(row) for row in rows]
+
+    def __repr__(self) -> str:
+        return _text(self.caption or self.alt, self.rows)
+
+    def to_html(self) -> str:
+        """Return a self-contained ``<figure>`` (image with ``alt``, caption) and the numbers as a table."""
+        source = "data:image/png;base64," + base64.b64encode(self.png).decode("ascii")
+        parts = [
+            '<figure style="margin:0">',
+            f'<img alt="{escape(self.alt)}" src="{source}" style="max-width:100%">',
+        ]
+        if self.caption:
+            parts.append(f"<figcaption>{_lines(self.caption)}</figcaption>")
+        parts.append("</figure>")
+        if self.rows:
+            parts.append(_html("Numbers in the picture", self.rows))
+        return "\n".join(parts)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        # IPython base64-encodes image bytes itself.
+        return {"text/plain": repr(self), "image/png": self.png, "text/html": self.to_html()}
+
+    def save(self, path: str | Path) -> None:
+        """Write the PNG to ``path``, whose name must end in ``.png``.
+
+        Raises:
+            ValueError: the name does not end in ``.png``.
+
+        """
+        path = Path(path)
+        if path.suffix.lower() != ".png":
+            raise ValueError(f"a picture is saved as PNG: name the file {path.stem + '.png'!r}, not {path.name!r}")
+        path.write_bytes(self.png)
+
+
+def from_figure(figure: Figure, alt: str, caption: str = "", rows: Rows = (), *, dpi: float | None = None) -> Picture:
+    """Turn a matplotlib figure into a `Picture`, and close the figure.
+
+    The PNG carries no software name and no date, so the same figure gives the same bytes.
+
+    Args:
+        figure: any figure, made by pyplot or by ``matplotlib.figure.Figure``.
+        alt: one or two sentences that say what is to be seen; needed.
+        caption: a sentence under the picture.
+        rows: the numbers on the picture.
+        dpi: pixels per inch of ``figure.get_size_inches()``; by default the figure's own (matplotlib: 100).
+
+    Raises:
+        ValueError: ``alt`` is empty.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> from_figure(Figure(), "An empty figure.").alt
+        'An empty figure.'
+
+    """
+    buffer = io.BytesIO()
+    try:
+        # Opaque, so that black text stays readable on a dark page.
+        figure.savefig(
+            buffer,
+            format="png",
+            dpi="figure" if dpi is None else dpi,
+            transparent=False,
+            metadata={"Software": None},
+        )
+    finally:
+        # A figure that pyplot does not know needs no closing, so pyplot is not imported for it.
+        if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
+            pyplot.close(figure)
+    return Picture(buffer.getvalue(), alt, caption, rows)
+
+
+def as_text(value: object) -> str:
+    """Write one value of a table: floats with four significant digits, ``None`` as nothing.
+
+    Four digits keep a table narrow and hide most of the noise by which two processors differ. ``-0.0`` is
+    ``0``, and a scalar tensor or array counts as its number.
+
+    Example:
+        >>> [as_text(v) for v in (3.14159, -0.0, 1e-7, float("nan"), 12345, True, None, (1, 2.5))]
+        ['3.142', '0', '1e-07', 'nan', '12345', 'True', '', '(1, 2.5)']
+
+    """
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()
+    if value is None:
+        return ""
+    if isinstance(value, bool | str):
+        return str(value)
+    if isinstance(value, numbers.Integral):
+        return str(int(value))
+    if isinstance(value, numbers.Real):
+        text = f"{float(value):.4g}"
+        return "0" if text == "-0" else text
+    if isinstance(value, numbers.Complex):
+        return f"{as_text(value.real)}{complex(value).imag:+.4g}j"
+    if isinstance(value, tuple):
+        return "(" + ", ".join(map(as_text, value)) + ("," if len(value) == 1 else "") + ")"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(as_text, value)) + "]"
+    return str(value)
+
+
+def _is_number(value: object) -> bool:
+    if getattr(value, "ndim", None) == 0:
+        return True
+    return value is None or (isinstance(value, numbers.Number) and not isinstance(value, bool))
+
+
+def _grid(rows: Rows) -> tuple[list[str], list[list[str]], list[bool]]:
+    """Return the column names, the cells as text, and for each column whether it holds numbers only."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    cells = [[as_text(row.get(name)) for name in names] for row in rows]
+    numeric = [all(_is_number(row.get(name)) for row in rows) for name in names]
+    return [str(name) for name in names], cells, numeric
+
+
+def _text(caption: str, rows: Rows) -> str:
+    names, cells, numeric = _grid(rows)
+    lines = [caption] if caption else []
+    if not cells:
+        return "\n".join(lines) or "(no rows)"
+    table = [[" ".join(cell.split()) for cell in line] for line in [names, *cells]]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    table.insert(1, ["-" * width for width in widths])
+    for line in table:
+        padded = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, numeric, strict=True)
+        )
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def _lines(text: str) -> str:
+    return escape(text).replace("\n", "<br>")
+
+
+def _html(caption: str, rows: Rows) -> str:
+    names, cells, numeric = _grid(rows)
+    if not cells:
+        return f"<p>{_lines(caption) or 'No rows.'}</p>"
+    styles = [f'style="text-align:{"right" if right else "left"}"' for right in numeric]
+    head = "".join(f'<th scope="col" {style}>{_lines(name)}</th>' for name, style in zip(names, styles, strict=True))
+
+    def table(title: str, lines: list[list[str]]) -> str:
+        above = f'<caption style="text-align:left">{_lines(title)}</caption>' if title else ""
+        out = [f"<table>{above}", f"<thead><tr>{head}</tr></thead>", "<tbody>"]
+        for first, *others in lines:
+            tags = [f'<th scope="row" {styles[0]}>{_lines(first)}</th>']
+            tags += [f"<td {style}>{_lines(cell)}</td>" for style, cell in zip(styles[1:], others, strict=True)]
+            out.append(f"<tr>{''.join(tags)}</tr>")
+        return "\n".join([*out, "</tbody>", "</table>"])
+
+    # One row more than the fold would cost as much room as the line that folds it.
+    if len(cells) <= _FOLD + 1:
+        return table(caption, cells)
+    more = f"{len(cells) - _FOLD} more rows"
+    rest = table(f"{caption} ({more})" if caption else more, cells[_FOLD:])
+    return f"{table(caption, cells[:_FOLD])}\n<details><summary>{more}</summary>\n{rest}\n</details>"

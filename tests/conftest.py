@@ -1,0 +1,21 @@
+"""Fixtures that more than one test file uses."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests import lab as lab_module
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lab_module.Lab]:
+    """Give a JupyterLab in a real browser, shared by all browser tests."""
+    if lab_module.CHROMIUM is None:
+        if os.environ.get("HOOKSCOPE_REQUIRE_BROWSER"):
+            pytest.fail("no chromium on this machine, and HOOKSCOPE_REQUIRE_BROWSER is set")
+        pytest.skip("no chromium; on Debian: apt-get install chromium")
+    with lab_module.running_lab(tmp_path_factory.mktemp("lab")) as lab:
+        yield lab

@@ -1,0 +1,134 @@
+"""A real JupyterLab in a real browser: started on a copy of notebooks/, driven by Playwright."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Page, sync_playwright
+
+from lessons.build import KERNEL_ENV
+
+ROOT = Path(__file__).resolve().parent.parent
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+# What JupyterLab itself says on the console at every start; anything else is ours.
+LAB_NOISE = ("favicon", "ResizeObserver loop")
+
+
+class Lab:
+    """A JupyterLab server and one browser page on it.
+
+    Attributes:
+        url: address with the token.
+        folder: the copy of notebooks/ that it serves.
+        page: the Playwright page.
+        console_errors: what the page wrote to the console as an error.
+        outside: requests that left this machine (there must be none).
+
+    """
+
+    def __init__(self, url: str, token: str, folder: Path, page: Page) -> None:
+        self.url, self.token, self.folder, self.page = url, token, folder, page
+        self.console_errors: list[str] = []
+        self.outside: list[str] = []
+        page.on("console", self._note_console)
+        page.on("pageerror", lambda error: self.console_errors.append(str(error)))
+        page.on("request", self._note_request)
+
+    def _note_console(self, message: Any) -> None:
+        if message.type == "error" and not any(noise in message.text for noise in LAB_NOISE):
+            self.console_errors.append(message.text)
+
+    def _note_request(self, request: Any) -> None:
+        address = urlsplit(request.url)
+        if address.scheme in ("http", "https", "ws", "wss") and address.hostname not in ("127.0.0.1", "localhost"):
+            self.outside.append(request.url)
+
+    def open(self, notebook: str) -> None:
+        """Open a notebook in a fresh workspace and wait until it is drawn and its kernel is idle."""
+        self.page.goto(f"{self.url}/lab/tree/{notebook}?reset&token={self.token}")
+        self.page.wait_for_selector(".jp-Notebook .jp-Cell")
+        self.page.wait_for_function("() => window.jupyterapp !== undefined")
+        # The indicator says idle before there is a kernel; running a cell then asks which kernel to take.
+        self.page.wait_for_function(
+            """() => {
+                const session = window.jupyterapp.shell.currentWidget?.sessionContext;
+                return session?.isReady && session.session?.kernel?.status === "idle";
+            }""",
+            timeout=60_000,
+        )
+
+    def command(self, name: str, arguments: dict[str, Any] | None = None, seconds: float = 120) -> None:
+        """Run a JupyterLab command and wait for its end, but not for ever: `evaluate` alone knows no limit."""
+        self.page.evaluate(
+            """([name, args, seconds]) => Promise.race([
+                window.jupyterapp.commands.execute(name, args).then(() => null),
+                new Promise((_, fail) => setTimeout(() => fail(new Error(`${name} took over ${seconds} s`)), 1000 * seconds)),
+            ])""",
+            [name, arguments or {}, seconds],
+        )
+
+    def run_all(self) -> None:
+        """Run every cell; returns when the last one is done."""
+        self.command("notebook:run-all-cells")
+
+    def show_all(self) -> None:
+        """Scroll through the notebook, so that cells drawn on demand are drawn."""
+        cells = self.page.locator(".jp-Notebook .jp-Cell")
+        for index in range(cells.count()):
+            cells.nth(index).scroll_into_view_if_needed()
+
+
+@contextmanager
+def running_lab(tmp: Path) -> Iterator[Lab]:
+    """Start JupyterLab on a free loopback port with no settings but the project's, and a browser page on it."""
+    folder = tmp / "notebooks"
+    shutil.copytree(ROOT / "notebooks", folder, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+    runtime = tmp / "runtime"
+    home = {f"JUPYTER_{name}_DIR": str(tmp / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
+    settings = os.environ | home | KERNEL_ENV | {"IPYTHONDIR": str(tmp / "ipython"), "HOME": str(tmp)}
+    command = [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--ServerApp.port=0"]
+    command += ["--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={folder}", "--LabApp.expose_app_in_browser=True"]
+    log = tmp / "lab.log"
+    with log.open("w") as output:
+        server = subprocess.Popen(command, env=settings, cwd=folder, stdout=output, stderr=output)
+    try:
+        with sync_playwright() as playwright:
+            url, token = wait_for_server(server, runtime, log)
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
+            try:
+                page = browser.new_page(viewport={"width": 1280, "height": 900})
+                page.set_default_timeout(30_000)
+                yield Lab(url, token, folder, page)
+            finally:
+                browser.close()
+    finally:
+        server.terminate()
+        try:
+            server.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            server.kill()
+
+
+def wait_for_server(server: subprocess.Popen[bytes], runtime: Path, log: Path) -> tuple[str, str]:
+    """Return the address and token that the server writes down when it is up."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and server.poll() is None:
+        for file in runtime.glob("jpserver-*.json"):
+            try:
+                facts = json.loads(file.read_text())
+            except json.JSONDecodeError:
+                continue  # still being written
+            return facts["url"].rstrip("/"), facts["token"]
+        time.sleep(0.1)
+    raise RuntimeError(f"JupyterLab did not start:\n{log.read_text()[-3000:]}")
