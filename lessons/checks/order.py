@@ -176,7 +176,7 @@ caller's `x` as it is.
 ```
 def input_gradient(model, x):
     seen = []
-    with model.register_full_backward_hook(lambda m, grad_input, grad_output: seen.append(grad_input[0])):
+    with model.register_full_backward_hook(lambda m, gi, go: seen.append(gi[0])):
         model(x).sum().backward()
     return seen[0]
 ```""",
@@ -193,7 +193,7 @@ def input_gradient(model, x):
 def input_gradient(model, x):
     x = x.detach().clone().requires_grad_()
     seen = []
-    with model.register_full_backward_hook(lambda m, grad_input, grad_output: seen.append(grad_input[0])):
+    with model.register_full_backward_hook(lambda m, gi, go: seen.append(gi[0])):
         model(x).sum().backward()
     return seen[0]
 
@@ -203,7 +203,7 @@ q3.check(input_gradient)
         """
 def input_gradient(model, x):
     seen = []
-    with model.register_full_backward_hook(lambda m, grad_input, grad_output: seen.append(grad_input[0])):
+    with model.register_full_backward_hook(lambda m, gi, go: seen.append(gi[0])):
         model(x).sum().backward()
     return seen[0]
 
@@ -212,7 +212,7 @@ q3.check(input_gradient)
         """
 def input_gradient(model, x):
     seen = []
-    with model.register_full_backward_hook(lambda m, grad_input, grad_output: seen.append(grad_input)):
+    with model.register_full_backward_hook(lambda m, gi, go: seen.append(gi)):
         model(x).sum().backward()
     return seen[0]
 
@@ -222,7 +222,7 @@ q3.check(input_gradient)
 def input_gradient(model, x):
     x.requires_grad_()
     seen = []
-    with model.register_full_backward_hook(lambda m, grad_input, grad_output: seen.append(grad_input[0])):
+    with model.register_full_backward_hook(lambda m, gi, go: seen.append(gi[0])):
         model(x).sum().backward()
     return seen[0]
 
@@ -232,7 +232,7 @@ q3.check(input_gradient)
 def input_gradient(model, x):
     x = x.detach().clone().requires_grad_()
     seen = []
-    with model.register_full_backward_hook(lambda m, grad_input, grad_output: seen.append(grad_output[0])):
+    with model.register_full_backward_hook(lambda m, gi, go: seen.append(go[0])):
         model(x).sum().backward()
     return seen[0]
 
@@ -242,7 +242,7 @@ q3.check(input_gradient)
 def input_gradient(model, x):
     x = x.detach().clone().requires_grad_()
     seen = []
-    model.register_full_backward_hook(lambda m, grad_input, grad_output: seen.append(grad_input[0]))
+    model.register_full_backward_hook(lambda m, gi, go: seen.append(gi[0]))
     model(x).sum().backward()
     return seen[0]
 

@@ -153,11 +153,10 @@ q2 = Exercise(
         "In code: `maps[0].amax(dim=(1, 2))` is the largest value of every channel.",
     ),
     solution="""
-maps = []
-with net.block1.register_forward_hook(lambda module, args, output: maps.append(output.detach().clone())):
+with net.block1.register_forward_hook(keep):
     net(samples.digit(3))
 
-strongest = maps[0][0].amax(dim=(1, 2)).argmax().item()
+strongest = kept["block1"][0].amax(dim=(1, 2)).argmax().item()
 q2.check(strongest)
 """,
     wrong={
@@ -176,5 +175,10 @@ q2.check(maps[0].amax(dim=(1, 2)).argmin().item())
 """: "another one goes higher",
         "q2.check(16)\n": "there is no channel 16",
     },
-    setup="net = samples.digit_cnn()",
+    setup="""
+net, kept = samples.digit_cnn(), {}
+
+def keep(module, args, output):
+    kept["block1"] = output.detach().clone()
+""",
 )
