@@ -756,6 +756,7 @@ def test_hooks_that_nobody_named_go_too(net):
         "tensor",
     ]
     assert str(removed[0]).startswith("full_backward hook nothing on (Linear) (tests/")
+    assert [entry.owner for entry in removed[-4:]] == ["Net", "", "", "Tensor"]
     assert len(census(net, optimizer, leaf, inner)) == 0
     net.fc.register_backward_hook(nothing)  # the latch is lifted here as well
 
@@ -790,6 +791,31 @@ def test_they_go_after_an_exception_as_well(net, error):
         block()
     assert len(census(net)) == 0
     assert len(handed[0]) == 2
+
+
+def test_a_model_that_can_no_longer_be_read_does_not_keep_its_hooks(net):
+    leaf = torch.ones(1, requires_grad=True)
+
+    def block():
+        with removing_new_hooks(net):
+            leaf.register_hook(nothing)
+            torch_module.register_module_forward_hook(nothing)
+            del net._modules
+
+    with pytest.raises(AttributeError):
+        block()
+    assert len(census(leaf)) == 0
+
+
+def test_hooks_registered_from_code_without_a_module_name():
+    leaf = torch.ones(1, requires_grad=True)
+    with removing_new_hooks() as removed:
+        exec(
+            "from collections import OrderedDict\nkept = OrderedDict()\nhandle = Handle(kept)",
+            {"Handle": RemovableHandle},
+        )
+        leaf.register_hook(nothing)
+    assert len(removed) == 1
 
 
 def test_hooks_registered_inside_a_forward_pass_go_too(net):

@@ -340,6 +340,7 @@ def test_the_activation_is_neither_changed_nor_kept():
 @pytest.mark.parametrize(
     ("channels", "picked", "words"),
     [
+        (None, [0, 1, 2, 3, 4, 5], "channels 0 to 5, all there are"),
         (2, [0, 1], "channels 0 to 1 of 6"),
         (6, [0, 1, 2, 3, 4, 5], "channels 0 to 5, all there are"),
         (16, [0, 1, 2, 3, 4, 5], "channels 0 to 5, all there are (16 asked for)"),
@@ -415,7 +416,7 @@ def test_alt_text_says_what_is_to_be_seen():
     activation[0, 1] = -1.5
     activation[0, 3, 0, 0] = 4
     assert feature_grid(activation, title="conv1").alt == (
-        "conv1: 4 feature maps of 2×2 in 2 rows × 2 columns, channels 0 to 3, all there are (16 asked for); "
+        "conv1: 4 feature maps of 2×2 in 2 rows × 2 columns, channels 0 to 3, all there are; "
         "scale: each map has its own, from min (dark) to max (bright). "
         "Values run from -1.5 (channel 1) to 4 (channel 3); dead (all zeros): channels 0, 2; "
         "flat (all equal): channel 1."

@@ -59,7 +59,9 @@ def test_parts_come_in_order(chapter: build.Chapter) -> None:
 
 
 def test_one_to_four_exercises_each_with_blank_hint_and_folded_solution(chapter: build.Chapter) -> None:
-    names = re.findall(r"^q\d$", "\n".join(source for source in code_cells(chapter) if "\n" not in source), re.MULTILINE)
+    names = re.findall(
+        r"^q\d$", "\n".join(source for source in code_cells(chapter) if "\n" not in source), re.MULTILINE
+    )
     assert 1 <= len(names) <= 4
     cells = code_cells(chapter)
     for name in names:

@@ -954,7 +954,7 @@ def test_recordings_nest():
 def test_recordings_that_end_in_the_other_order_leave_nothing_either():
     model = busy_model()
     before = hooks_on(model)
-    first, second = record(model), record(model)
+    first, second = record(model, parameters=True), record(model, parameters=True)
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
@@ -962,7 +962,7 @@ def test_recordings_that_end_in_the_other_order_leave_nothing_either():
     second.__exit__(None, None, None)
     assert hooks_on(model) == before
     assert first.events == ()
-    assert "full_backward (root): hook" in second.order()
+    assert {"full_backward (root): hook", "tensor 1.weight: hook"} <= set(second.order())
 
 
 def test_a_graph_run_backward_after_the_block_logs_nothing_and_adds_a_note(recwarn):
@@ -1276,10 +1276,11 @@ def test_in_place_on_the_output_outside_any_layer_and_under_torch_func():
 
 
 def test_an_error_explained_once_stays_so_and_others_pass():
-    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True))
+    model = nn.Sequential(nn.ReLU(), Returns())
     with pytest.raises(FullBackwardHookError) as caught, record(model), record(model):
         model(ones(2, 4))
-    assert not isinstance(caught.value.__cause__, FullBackwardHookError)
+    assert type(caught.value.__cause__) is TypeError
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True))
     model.register_full_backward_hook(lambda *args: None)
     model[0].register_full_backward_hook(lambda *args: None)
     with pytest.raises(RuntimeError) as caught, record(model, kinds="forward"):

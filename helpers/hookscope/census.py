@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from types import ModuleType
 from typing import Any, overload
 
 import torch.nn.modules.module as global_module_hooks
@@ -230,7 +231,8 @@ def removing_new_hooks(*models: nn.Module | Optimizer | Tensor) -> Iterator[list
     Hooks that were there before stay, and so do those that torch registers itself. In the thread of the block
     nothing needs to be named: whatever module, tensor, optimizer or autograd node a hook is on, and global
     hooks, too. On the models named, the hooks that other threads register are taken off as well. Blocks may
-    be nested, and used in several threads at once.
+    be nested, and used in several threads at once. A module's backward hook still fires for a graph that was
+    built inside, as after `handle.remove()`.
 
     Args:
         *models: as for `census`; also tells in the list by which name a layer is known.
@@ -259,10 +261,12 @@ def removing_new_hooks(*models: nn.Module | Optimizer | Tensor) -> Iterator[list
         with _noting_handles(made):
             yield removed
     finally:
-        for entry in census(*models, include_global=False):
-            if entry._id not in before and not entry.by_torch and entry._remove():
-                removed.append(entry)
-        removed.extend(filter(None, map(_take_off, made)))
+        try:
+            for entry in census(*models, include_global=False):
+                if entry._id not in before and not entry.by_torch and entry._remove():
+                    removed.append(entry)
+        finally:
+            removed.extend(filter(None, map(_take_off, made)))
 
 
 # A handle, the module, tensor, … whose method made it (weakly), and the kind of hook if that says it.
@@ -276,7 +280,7 @@ _torchs_init: Callable[..., None] = RemovableHandle.__init__
 def _noting_init(self: RemovableHandle, *args: Any, **kwargs: Any) -> None:
     _torchs_init(self, *args, **kwargs)
     maker = sys._getframe(1)
-    holder = maker.f_locals.get("self", sys.modules.get(maker.f_globals["__name__"]))
+    holder = maker.f_locals.get("self", sys.modules.get(maker.f_globals.get("__name__", "")))
     node = maker.f_code.co_name == "_register_hook"
     kind = "node" if node else "tensor" if isinstance(holder, Tensor) else ""
     for thread, made in tuple(_notes):
@@ -311,7 +315,7 @@ def _take_off(note: _Note) -> HookEntry | None:
     if hooks is None or handle.id not in hooks:
         return None
     hook = hooks[handle.id]
-    owner = type(holder()).__name__
+    owner = "" if isinstance(holder(), ModuleType) else type(holder()).__name__
     entry = next((e for e in hooks_of(holder(), owner=owner) if e._id == handle.id), None)
     if entry is None and kind:  # on an autograd node, or on a tensor that only the graph holds
         name, location, by_torch = identify(hook)

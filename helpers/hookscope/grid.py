@@ -17,6 +17,8 @@ from hookscope.mosaic import Box, Layout, Maps, Mosaic, compose, encode, levels,
 from hookscope.palette import COOLWARM, VIRIDIS
 from hookscope.picture import Picture, Rows, as_text
 
+_SHOWN = 16  # channels, unless asked for otherwise: a 4×4 grid
+
 
 class FeatureGrid(Picture):
     """What `feature_grid` returns: a `Picture` whose ``rows`` are the numbers of every channel shown.
@@ -40,7 +42,7 @@ class FeatureGrid(Picture):
 def feature_grid(
     activation: Tensor | NDArray[Any],
     *,
-    channels: int | str | slice | Iterable[int] = 16,
+    channels: int | str | slice | Iterable[int] | None = None,
     sample: int = 0,
     scale: str | tuple[float, float] = "channel",
     center: float | None = None,
@@ -61,14 +63,14 @@ def feature_grid(
         activation: (N, C, H, W), (C, H, W) or (H, W): a tensor of any real dtype on any device, or a NumPy
             array. It is neither changed nor kept.
         channels: how many, from the first on (all of them, if there are fewer); or which: a list, a range, a
-            slice, or ``"all"``. Negative ones count from the end.
+            slice, or ``"all"``. Negative ones count from the end. By default the first 16, or all of fewer.
         sample: which sample of an (N, C, H, W) batch.
         scale: ``"channel"`` scales each map from its own lowest to its own highest value, ``"shared"`` all
             shown maps together; ``(low, high)`` fixes the scale, and values outside take the end colours.
         center: the value in the middle of a blue-grey-red map, ``0`` for gradients. The scale then reaches
             equally far to both sides.
         columns: maps in one row; by default about as many as make the picture square.
-        seed: draw a number of ``channels`` at random with this seed, each at most once, sorted. The global
+        seed: draw that number of ``channels`` at random with this seed, each at most once, sorted. The global
             random state stays as it is.
         size: width of the picture to aim at, in pixels; by default 800, with no map enlarged beyond 160.
         title: begins the caption, for example the name of the layer.
@@ -87,7 +89,7 @@ def feature_grid(
     Example:
         >>> activation = torch.arange(12.0).reshape(1, 3, 2, 2) - 4
         >>> feature_grid(activation, title="conv1")
-        conv1: channels 0 to 2, all there are (16 asked for)
+        conv1: channels 0 to 2, all there are
         shape (1, 3, 2, 2) read as (N, C, H, W), sample 0
         scale: each map has its own, from min (dark) to max (bright)
         channel  min  max  mean  zeros %
@@ -210,8 +212,10 @@ def _not_a_tensor(activation: object) -> str:
     return f"{want} or NumPy array, not {kind}"
 
 
-def _pick(channels: int | str | slice | Iterable[int], count: int, seed: int | None) -> tuple[list[int], str]:
+def _pick(channels: int | str | slice | Iterable[int] | None, count: int, seed: int | None) -> tuple[list[int], str]:
     """Return the channels to show, and a phrase that says which they are."""
+    if channels is None:
+        channels = min(_SHOWN, count)
     if isinstance(channels, str):
         if channels != "all":
             raise ValueError(f"channels={channels!r}: give a number, a list, a slice or 'all'")

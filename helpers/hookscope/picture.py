@@ -106,9 +106,13 @@ class Picture:
         return _text(self.caption or self.alt, self.rows)
 
     def to_html(self) -> str:
-        """Return a self-contained ``<figure>`` (image with ``alt``, caption) and the numbers as a table."""
+        """Return a self-contained ``<figure>`` (image with ``alt``, caption) and the numbers as a table.
+
+        The table stands beside the picture where the page is wide enough, else below it.
+        """
         source = "data:image/png;base64," + base64.b64encode(self.png).decode("ascii")
         parts = [
+            '<div style="display:flex;flex-wrap:wrap;align-items:flex-start;gap:1em">',
             '<figure style="margin:0">',
             f'<img alt="{escape(self.alt)}" src="{source}" style="max-width:100%">',
         ]
@@ -116,8 +120,8 @@ class Picture:
             parts.append(f"<figcaption>{_lines(self.caption)}</figcaption>")
         parts.append("</figure>")
         if self.rows:
-            parts.append(_html("Numbers in the picture", self.rows))
-        return "\n".join(parts)
+            parts.append(f"<div>{_html('Numbers in the picture', self.rows)}</div>")
+        return "\n".join([*parts, "</div>"])
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         # IPython base64-encodes image bytes itself.
