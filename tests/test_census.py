@@ -375,7 +375,7 @@ def written_in(file, line=3):
         "<ipython-input-3-0123456789ab>",
         "/tmp/ipython-input-3-42.py",
         "<cell>",
-        "vscode-notebook-cell:/home/ada/a.ipynb#X10",
+        "vscode-notebook-cell:/srv/ada/a.ipynb#X10",
     ],
 )
 def test_a_notebook_cell_has_no_file(net, file):
@@ -397,7 +397,7 @@ def test_locations_are_relative_and_never_tell_where_home_is(net, tmp_path, monk
         tmp_path / "elsewhere" / "hooks.py": "hooks.py:3",
         site: "lib/a.py:3",
         Path("/usr/lib/python3/dist-packages/b/c.py"): "b/c.py:3",
-        Path("/home/ada/private/hooks.py"): "hooks.py:3",
+        Path("/srv/ada/private/hooks.py"): "hooks.py:3",
         Path("relative/hooks.py"): "relative/hooks.py:3",
         Path(threading.__file__): "threading.py:3",
     }

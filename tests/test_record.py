@@ -38,7 +38,7 @@ GLOBAL_DICTS = [
 
 def hooks_on(*models):
     """Every hook dictionary with its ids and callables in order, and the latches."""
-    state = [list(getattr(torch_module, name).items()) for name in GLOBAL_DICTS]
+    state = [list(getattr(torch_module, name, {}).items()) for name in GLOBAL_DICTS]
     for module in (m for model in models for m in model.modules()):
         state += [list(getattr(module, name).items()) for name in HOOK_DICTS]
         state.append(module._is_full_backward_hook)
@@ -1163,6 +1163,15 @@ def test_what_full_backward_hooks_do_change_is_as_documented():
     assert torch.equal(x.grad, exact)
 
 
+def test_a_replica_that_shares_its_hooks_runs_unrecorded():
+    layer = nn.ReLU()
+    with record(layer) as recording:
+        x = ones(2)
+        layer._replicate_for_data_parallel()(x).sum().backward()
+    assert x.grad.tolist() == [1, 1]
+    assert recording.events == ()
+
+
 def test_no_grad_and_inference_mode():
     model = nested()
     for mode in (torch.no_grad, torch.inference_mode):
@@ -1420,10 +1429,12 @@ def test_the_call_tree_shows_what_runs_around_forward():
         "    └── [5] forward  output (1, 2)\n"
         "backward\n"
         "├── [6] tensor y  grad (1, 2)\n"
-        "├── [7] full_backward_pre (root)  grad_output ((1, 2),)\n"
-        "├── [8] full_backward_pre linear  grad_output ((1, 2),)\n"
-        "├── [9] full_backward linear  grad_input ((1, 4),)\n"
-        "└── [10] full_backward (root)  grad_input ((1, 4),)"
+        "└── (root): SimpleModel\n"
+        "    ├── [7] full_backward_pre  grad_output ((1, 2),)\n"
+        "    ├── linear: Linear\n"
+        "    │   ├── [8] full_backward_pre  grad_output ((1, 2),)\n"
+        "    │   └── [9] full_backward  grad_input ((1, 4),)\n"
+        "    └── [10] full_backward  grad_input ((1, 4),)"
     )
     assert tree._repr_mimebundle_()["text/plain"] == repr(tree)
 
@@ -1533,3 +1544,48 @@ def test_without_matplotlib_the_timeline_names_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'hookscope\[all\]'"):
         recording.timeline()
+
+
+def test_the_backward_tree_nests_only_what_really_encloses():
+    class Branches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.left, self.right = (nn.Sequential(nn.Linear(1, 1), nn.ReLU()) for _ in range(2))
+
+        def forward(self, x):
+            return self.left(x) + self.right(x)
+
+    model, x = Branches(), torch.ones(1, 1, requires_grad=True)
+    with record(model, kinds=["forward_pre", "forward", "full_backward_pre", "full_backward"]) as recording:
+        y = model(x).sum()
+        y.backward(retain_graph=True)
+        y.backward()
+    passes = repr(recording.call_tree()).split("backward\n", 1)[1].split("(root): Branches")[1:]
+    assert len(passes) == 2, "the same graph run backward twice is two trees"
+    for tree in passes:
+        for line in tree.splitlines():
+            indent = len(line) - len(line.lstrip(" │├└─"))
+            if "left.0" in line or "right.0" in line or "left.1" in line or "right.1" in line:
+                assert indent > 8, line
+
+    with record(
+        model, "left", "right", kinds=["forward_pre", "forward", "full_backward_pre", "full_backward"]
+    ) as plain:
+        model(torch.ones(1, 1)).sum().backward()
+    order = [(event.kind, event.name) for event in plain.events if event.phase == "backward"]
+    assert [name for kind, name in order if kind == "full_backward"] == [
+        n for k, n in order if k == "full_backward_pre"
+    ]
+    # A pre-hook of one layer between the two hooks of another: each line then says whose hook it is.
+    from hookscope._log import CallTree, Event
+
+    kinds = [("full_backward_pre", "a"), ("full_backward_pre", "b"), ("full_backward", "a"), ("full_backward", "b")]
+    events = [
+        Event(index, kind, name, "Linear", 1, "backward", None, "", 0) for index, (kind, name) in enumerate(kinds, 1)
+    ]
+    text = repr(CallTree(events))
+    for index, (kind, name) in enumerate(kinds, 1):
+        line = next(line for line in text.splitlines() if f"[{index}]" in line)
+        above = [line.strip(" │├└─") for line in text.splitlines()[: text.splitlines().index(line)]]
+        owner = [words for words in above if words.endswith(": Linear")][-1]
+        assert f"{kind} {name}" in line or owner == f"{name}: Linear", line

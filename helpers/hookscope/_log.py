@@ -130,6 +130,14 @@ class EventLog:
         Raises:
             ValueError: no such kind.
 
+        Example:
+            >>> from hookscope.record import record
+            >>> layer = torch.nn.Linear(4, 2)
+            >>> with record(layer) as recording:
+            ...     layer(torch.ones(1, 4, requires_grad=True)).sum().backward()
+            >>> recording.order("forward_pre", "full_backward")
+            ['forward_pre (root)', 'full_backward (root)']
+
         """
         for kind in kinds:
             if kind not in _GIVEN:
@@ -146,6 +154,18 @@ class EventLog:
         Raises:
             TypeError: `guess` is one string, not a list of them.
             ValueError: no such kind.
+
+        Example:
+            >>> from hookscope.record import record
+            >>> layer = torch.nn.Linear(4, 2)
+            >>> with record(layer) as recording:
+            ...     layer(torch.ones(1, 4, requires_grad=True)).sum().backward()
+            >>> recording.compare(["full_backward (root)"], "full_backward_pre", "full_backward")
+            The first difference is at place 1 of 2
+            #  guess                 recorded
+            -  --------------------  ------------------------  ----------------
+            1  full_backward (root)  full_backward_pre (root)  first difference
+            2                        full_backward (root)      differs
 
         """
         recorded = self.order(*kinds)
@@ -191,6 +211,21 @@ class EventLog:
 
         Raises:
             ValueError: kinds `forward_pre` and `forward` were not recorded: it is not known what nested.
+
+        Example:
+            >>> from hookscope.record import record
+            >>> layer = torch.nn.Linear(4, 2)
+            >>> with record(layer) as recording:
+            ...     layer(torch.ones(1, 4, requires_grad=True)).sum().backward()
+            >>> recording.call_tree()
+            forward
+            └── (root): Linear.__call__()
+                ├── [1] forward_pre  args ((1, 4),)
+                ├── forward()
+                └── [2] forward  output (1, 2)
+            backward
+            ├── [3] full_backward_pre (root)  grad_output ((1, 2),)
+            └── [4] full_backward (root)  grad_input ((1, 4),)
 
         """
         if not {"forward_pre", "forward"} <= self._kinds:
@@ -271,7 +306,7 @@ class CallTree:
             if phase == "forward":
                 _grow(top, group, returned)
             else:
-                top.below = [_Branch(f"[{event.index}] {event.label}  {event.given}") for event in group]
+                _grow_backward(top, list(group))
             lines += [top.text, *top.lines()]
         self._text = "\n".join(lines) or "(no events)"
 
@@ -300,3 +335,37 @@ def _grow(top: _Branch, events: Iterable[Event], returned: set[tuple[str, int]])
         call.below.append(_Branch(f"[{event.index}] {event.kind}{whose}  {event.given}"))
         if event.kind == "forward_pre" and not event.hook:  # hookscope's own is the last pre-hook
             call.below.append(forward)
+
+
+def _grow_backward(top: _Branch, events: Sequence[Event]) -> None:
+    """Hang the hooks of one backward phase below `top`, each layer inside the one whose hooks enclose its own."""
+    spans: dict[tuple[str, int, int], list[int]] = {}  # layer, call, pass -> places of its first and last hook
+    passes: Counter[tuple[str, int]] = Counter()
+    closed: set[tuple[str, int, int]] = set()
+    keys: list[tuple[str, int, int] | None] = []
+    for place, event in enumerate(events):
+        if not event.kind.startswith("full_backward"):
+            keys.append(None)
+            continue
+        key = (event.name, event.call, passes[event.name, event.call])
+        if event.kind == "full_backward_pre" and key in closed:  # the same graph, run backward once more
+            passes[event.name, event.call] += 1
+            key = (event.name, event.call, passes[event.name, event.call])
+        elif event.kind == "full_backward":
+            closed.add(key)
+        spans.setdefault(key, [place, place])[1] = place
+        keys.append(key)
+    # Innermost last: the layer, the place of its last hook, its line of the tree.
+    around: list[tuple[object, int, _Branch]] = [(None, len(events), top)]
+    for place, (event, key) in enumerate(zip(events, keys, strict=True)):
+        while around[-1][1] < place:
+            around.pop()
+        if key is not None and spans[key][0] == place:
+            again = f" #{event.call}" if event.call > 1 else ""
+            layer = _Branch(f"{event.name or '(root)'}{again}: {event.type}")
+            around[-1][2].below.append(layer)
+            around.append((key, min(spans[key][1], around[-1][1]), layer))
+        whose = f": {event.hook}" if event.hook else ""
+        # Two branches of a model may interleave; then a hook says itself which layer it belongs to.
+        what = f"{event.kind}{whose}" if key is not None and key == around[-1][0] else event.label
+        around[-1][2].below.append(_Branch(f"[{event.index}] {what}  {event.given}"))

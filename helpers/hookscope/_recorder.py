@@ -227,7 +227,7 @@ class Recorder:
                 self._note("a graph built inside the block was run backward after it: not logged")
             elif kind in self._kinds:
                 self._log_module(kind, "", calls, module, grads)
-            if (name, calls[module]) not in self._early:
+            if (name, calls.get(module)) not in self._early:
                 return
             if kind == "full_backward":
                 self._unmute()
