@@ -73,7 +73,7 @@ class Lab:
         self.page.evaluate(
             """([name, args, seconds]) => Promise.race([
                 window.jupyterapp.commands.execute(name, args).then(() => null),
-                new Promise((_, fail) => setTimeout(() => fail(new Error(`${name}: over ${seconds} s`)), 1000 * seconds)),
+                new Promise((_, fail) => setTimeout(fail, 1000 * seconds, new Error(`${name}: over ${seconds} s`))),
             ])""",
             [name, arguments or {}, seconds],
         )

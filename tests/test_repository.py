@@ -37,7 +37,7 @@ REGISTRY_HOSTS = [
 MACHINE_PATHS = [
     r"/home/\w+/",
     r"/Users/\w+/",
-    r"[A-Z]:\\\\?Users\\",
+    r"[A-Z]:\\{1,2}Users\\{1,2}\w",
     r"/tmp/ipykernel_" + r"\d",
     re.escape(f"{ROOT.parent}/"),
 ]

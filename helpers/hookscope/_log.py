@@ -357,15 +357,15 @@ def _grow_backward(top: _Branch, events: Sequence[Event]) -> None:
         keys.append(key)
     # Innermost last: the layer, the place of its last hook, its line of the tree.
     around: list[tuple[object, int, _Branch]] = [(None, len(events), top)]
-    for place, (event, key) in enumerate(zip(events, keys, strict=True)):
+    for place, (event, of) in enumerate(zip(events, keys, strict=True)):
         while around[-1][1] < place:
             around.pop()
-        if key is not None and spans[key][0] == place:
+        if of is not None and spans[of][0] == place:
             again = f" #{event.call}" if event.call > 1 else ""
             layer = _Branch(f"{event.name or '(root)'}{again}: {event.type}")
             around[-1][2].below.append(layer)
-            around.append((key, min(spans[key][1], around[-1][1]), layer))
+            around.append((of, min(spans[of][1], around[-1][1]), layer))
         whose = f": {event.hook}" if event.hook else ""
         # Two branches of a model may interleave; then a hook says itself which layer it belongs to.
-        what = f"{event.kind}{whose}" if key is not None and key == around[-1][0] else event.label
+        what = f"{event.kind}{whose}" if of is not None and of == around[-1][0] else event.label
         around[-1][2].below.append(_Branch(f"[{event.index}] {what}  {event.given}"))
