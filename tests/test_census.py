@@ -369,7 +369,7 @@ def written_in(file, line=3):
 @pytest.mark.parametrize(
     "file",
     [
-        "/tmp/ipykernel_4711/123456789.py",
+        "/var/tmp/ipykernel_4711/123456789.py",
         "/var/folders/ab/T/ipykernel_1/2.py",
         r"C:\course\ada\AppData\Local\Temp\ipykernel_1\2.py",
         "<ipython-input-3-0123456789ab>",

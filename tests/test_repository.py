@@ -38,7 +38,7 @@ MACHINE_PATHS = [
     r"/home/\w+/",
     r"/Users/\w+/",
     r"[A-Z]:\\{1,2}Users\\{1,2}\w",
-    r"/tmp/ipykernel_" + r"\d",
+    r"(?<!/var)/tmp/ipykernel_\d",
     re.escape(f"{ROOT.parent}/"),
 ]
 
