@@ -39,7 +39,7 @@ MACHINE_PATHS = [
     r"/Users/\w+/",
     r"[A-Z]:\\{1,2}Users\\{1,2}\w",
     r"(?<!/var)/tmp/ipykernel_\d",
-    re.escape(f"{ROOT.parent}/"),
+    re.escape(f"{ROOT}/"),
 ]
 
 
