@@ -14,7 +14,8 @@ help:
 	@echo "make .venv  set up only"
 
 lab: .venv/ready
-	.venv/bin/jupyter lab --ServerApp.ip=127.0.0.1 $(AS_ROOT) notebooks/00_start_here.ipynb
+	.venv/bin/jupyter lab --ServerApp.ip=127.0.0.1 $(AS_ROOT) --ServerApp.root_dir=notebooks \
+	  --LabApp.default_url=/lab/tree/00_start_here.ipynb
 
 test: .venv/ready
 	$(PY) -m pytest

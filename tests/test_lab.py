@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Locator, expect
 
 from lessons import build
 from tests.lab import Lab
@@ -27,6 +30,16 @@ def test_server_is_on_loopback_with_a_token(lab: Lab) -> None:
     assert lab.url.startswith(("http://127.0.0.1:", "http://localhost:"))
     assert len(lab.token) >= 32
     assert lab.page.request.get(f"{lab.url}/api/contents").status == 403
+
+
+def test_make_lab_serves_the_notebooks_on_loopback_and_opens_the_first() -> None:
+    if shutil.which("make") is None:
+        pytest.skip("no make on this machine")
+    said = subprocess.run(["make", "-n", "lab"], cwd=build.ROOT, capture_output=True, text=True, check=True).stdout
+    assert "--ServerApp.ip=127.0.0.1" in said
+    assert "--ServerApp.root_dir=notebooks" in said
+    assert f"--LabApp.default_url=/lab/tree/{NOTEBOOKS[0]}" in said
+    assert "token" not in said, "Jupyter's own token stays on"
 
 
 def test_no_jupytext_and_no_news_in_the_learners_lab(lab: Lab) -> None:
@@ -74,6 +87,42 @@ def test_solutions_are_folded_until_asked_for(lab: Lab) -> None:
     folded = lab.page.locator(".jp-InputArea-editor:has-text('# solution'), .jp-InputPlaceholder")
     assert folded.count() >= 2
     assert lab.page.locator(".cm-content:visible", has_text="kept.append(output.detach().clone())").count() == 0
+
+
+def test_a_learner_answers_wrong_then_right_and_every_step_is_said(lab: Lab) -> None:
+    lab.open("01_calling_a_module.ipynb")
+    lab.run_all()
+    cell = cell_with(lab, "01_calling_a_module.ipynb", "def call_with(module, hook, x):\n    ____")
+    expect(cell.locator(".jp-OutputArea")).to_contain_text("Not attempted")
+    start = "def call_with(module, hook, x):\n"
+    type_into(lab, cell, start + "module.register_forward_hook(hook)\nreturn module(x)\n\n\bq2.check(call_with)")
+    expect(cell.locator(".jp-OutputArea")).to_contain_text("Not yet. After a call that went well your hook is still on")
+    screenshot(lab, "exercise-wrong")
+    body = "with module.register_forward_hook(hook):\nreturn module(x)\n\n\b\bq2.check(call_with)"
+    type_into(lab, cell, start + body)
+    expect(cell.locator(".jp-OutputArea")).to_contain_text("Right.")
+    last = cell_with(lab, "01_calling_a_module.ipynb", "hookscope.census(double, speaking, linear)")
+    last.locator(".cm-content").click()
+    lab.page.keyboard.press("Control+Enter")
+    expect(last.locator(".jp-OutputArea")).to_contain_text("0 hooks on Double, Speaking, Linear")
+
+
+def cell_with(lab: Lab, notebook: str, source: str) -> Locator:
+    """Scroll to the cell whose source starts with `source`."""
+    cells = json.loads((lab.folder / notebook).read_text())["cells"]
+    (place,) = [place for place, cell in enumerate(cells) if "".join(cell["source"]).startswith(source)]
+    cell = lab.page.locator(".jp-Notebook .jp-Cell").nth(place)
+    cell.scroll_into_view_if_needed()
+    return cell
+
+
+def type_into(lab: Lab, cell: Locator, text: str) -> None:
+    """Replace a cell's code by keyboard, as a learner would (the editor indents by itself), and run it."""
+    cell.locator(".cm-content").click()
+    lab.page.keyboard.press("Control+a")
+    for character in text:
+        lab.page.keyboard.press({"\n": "Enter", "\b": "Backspace"}.get(character, character))
+    lab.page.keyboard.press("Control+Enter")
 
 
 def screenshot(lab: Lab, name: str) -> None:
