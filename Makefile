@@ -7,7 +7,7 @@ SETUP := requirements.lock pyproject.toml $(shell find lessons/jupyter -type f)
 
 help:
 	@echo "make lab    open the course in JupyterLab"
-	@echo "make test   prove everything (make test-all: every model family too)"
+	@echo "make test   prove everything"
 	@echo "make build  turn changed lessons into notebooks"
 	@echo "make lint   ruff and mypy"
 	@echo "make lock   renew requirements.lock"

@@ -29,6 +29,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+# jsonschema would import this grammar of internationalised addresses, 0.8 s, and do without it if it is not there.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+
 import nbformat
 import yaml
 from jupytext.myst import MystMetadataParsingError, myst_to_notebook

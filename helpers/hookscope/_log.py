@@ -224,8 +224,9 @@ class EventLog:
                 ├── forward()
                 └── [2] forward  output (1, 2)
             backward
-            ├── [3] full_backward_pre (root)  grad_output ((1, 2),)
-            └── [4] full_backward (root)  grad_input ((1, 4),)
+            └── (root): Linear
+                ├── [3] full_backward_pre  grad_output ((1, 2),)
+                └── [4] full_backward  grad_input ((1, 4),)
 
         """
         if not {"forward_pre", "forward"} <= self._kinds:
