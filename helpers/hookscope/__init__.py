@@ -2,6 +2,8 @@
 
     import hookscope
 
+    with hookscope.capture(model) as seen:        # what every layer returned, safe from in-place operations
+        model(x)
     hookscope.census(model)                       # every hook that is on a model right now
     with hookscope.record(model) as recording:    # every hook point, in the order it fires
         model(x).sum().backward()
@@ -14,6 +16,7 @@ imported by the functions that need them.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from hookscope.capture import capture
 from hookscope.census import census
 from hookscope.grid import feature_grid
 from hookscope.layers import LayerNotFoundError, find_layers, leaves, tree
@@ -29,6 +32,7 @@ __all__ = [
     "LayerNotFoundError",
     "Picture",
     "Table",
+    "capture",
     "census",
     "feature_grid",
     "find_layers",

@@ -1,0 +1,168 @@
+"""Keep a tensor's values as they are now, for the price of a copy only if somebody writes to it later."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["has_version", "keep", "map_tensors", "readable", "storage_of", "tensors_in"]
+
+_PLAIN = (Tensor, nn.Parameter)
+_DEEP = 20  # levels of structure that are followed
+
+
+@cache
+def _lazy_clone_works() -> bool:
+    """Whether this torch has copy-on-write storages, and they do what they should (torch 2.4 to 2.15 do)."""
+    try:
+        original = torch.zeros(2, device="cpu")
+        kept = original._lazy_clone()
+        original.view(-1)[:1].add_(1)
+        return bool((kept == 0).all()) and bool((original == torch.tensor([1.0, 0.0])).all())
+    except (AttributeError, RuntimeError):
+        return False
+
+
+_is_wrapped: Callable[[Tensor], bool] = getattr(
+    getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", lambda tensor: False
+)
+
+
+def keep(tensor: Tensor, not_lazily: Collection[int] = ()) -> Tensor:
+    """Return a tensor that holds today's values of `tensor`, whatever is done to `tensor` afterwards.
+
+    torch marks the storage copy-on-write (`Tensor._lazy_clone`): both tensors share it until an operation, in
+    Python or in C++, is about to write to one of them, and only then is it copied. Where that is not possible
+    the values are copied at once: storages that torch does not own (NumPy's, shared memory), sparse, quantized
+    and nested tensors, subclasses, small parts of a large storage, and the storages in `not_lazily`.
+
+    Not seen are writes through an alias that bypasses torch, such as a NumPy array that was made of `tensor`
+    before this call.
+
+    Args:
+        tensor: any tensor; it is neither changed nor detached.
+        not_lazily: `storage_of` tensors whose address must stay what it is, such as parameters.
+
+    Returns:
+        A detached tensor of the same shape, dtype, device and values. One made in `torch.inference_mode` has to
+        go through `readable` before autograd can use it.
+
+    """
+    with torch.no_grad():
+        if (
+            type(tensor) in _PLAIN
+            and tensor.layout is torch.strided
+            and not (tensor.is_quantized or tensor.is_nested or _is_wrapped(tensor))
+            and _lazy_clone_works()
+        ):
+            storage = tensor.untyped_storage()
+            worth_it = storage.nbytes() <= 2 * tensor.numel() * tensor.element_size()
+            if worth_it and storage._cdata not in not_lazily:
+                try:
+                    return tensor.detach()._lazy_clone()
+                except RuntimeError:  # torch does not own this memory
+                    pass
+        return tensor.detach().clone()
+
+
+def readable(tensor: Tensor) -> Tensor:
+    """Return an ordinary tensor for one that `keep` made in inference mode; any other as it is."""
+    if not tensor.is_inference():
+        return tensor
+    with torch.inference_mode(False), torch.no_grad():
+        return tensor.clone()
+
+
+def has_version(tensor: Tensor) -> bool:
+    """Whether torch counts how often this tensor has been written to (`Tensor._version`)."""
+    return not (tensor.is_inference() or _is_wrapped(tensor)) and storage_of(tensor) is not None
+
+
+def storage_of(tensor: Tensor) -> int | None:
+    """Identify the memory behind a tensor, for as long as it lives; None where there is no such thing."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """List the tensors in a value of any structure that `map_tensors` follows."""
+    found: list[Tensor] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    map_tensors(note, value)
+    return found
+
+
+def map_tensors(function: Callable[[Tensor], Any], value: Any) -> Any:
+    """Rebuild a value with every tensor in it replaced by `function(tensor)`.
+
+    Follows tuples, lists, sets, named tuples, `torch.return_types`, mappings (dict, OrderedDict, ModelOutput),
+    dataclasses, and other objects by their attributes. Containers are new objects, what holds no tensor stays the
+    same object. A tensor that occurs twice is replaced once.
+    """
+    return _Mapping(function).of(value, 0)
+
+
+class _Mapping:
+    """One walk through one value."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        self._function = function
+        self._done: dict[int, tuple[object, Any]] = {}  # by id; the object is held, lest its id be used again
+
+    def of(self, value: Any, depth: int) -> Any:
+        if (
+            value is None
+            or isinstance(value, (bool, int, float, complex, str, bytes, type, nn.Module))
+            or depth > _DEEP
+        ):
+            return value
+        if id(value) in self._done:
+            return self._done[id(value)][1]
+        if isinstance(value, Tensor):
+            result = self._function(value)
+        else:
+            self._done[id(value)] = (value, value)  # a cycle ends here
+            result = self._container(value, depth + 1)
+        self._done[id(value)] = (value, result)
+        return result
+
+    def _container(self, value: Any, depth: int) -> Any:
+        if isinstance(value, (tuple, list, set, frozenset)):
+            items = [self.of(item, depth) for item in value]
+            if type(value) in (tuple, list, set, frozenset):
+                return type(value)(items)
+            # A named tuple takes its fields one by one, torch.return_types and other subclasses take them all.
+            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        if isinstance(value, Mapping):
+            items_by_key = {key: self.of(item, depth) for key, item in value.items()}
+            if type(value) is dict:
+                return items_by_key
+            rebuilt = copy.copy(value)
+            for key, item in items_by_key.items():
+                rebuilt[key] = item  # type: ignore[index]
+            return rebuilt
+        attributes = getattr(value, "__dict__", None)
+        names = list(attributes) if attributes else []
+        if dataclasses.is_dataclass(value):
+            names = [field.name for field in dataclasses.fields(value)]
+        if callable(value) or not names:
+            return value
+        mapped = {name: self.of(getattr(value, name), depth) for name in names if hasattr(value, name)}
+        if all(item is getattr(value, name) for name, item in mapped.items()):
+            return value
+        rebuilt = copy.copy(value)
+        for name, item in mapped.items():
+            object.__setattr__(rebuilt, name, item)
+        return rebuilt
