@@ -459,3 +459,111 @@ def test_it_shows_itself_as_a_table_with_escaped_names():
     html = seen._repr_mimebundle_()["text/html"]
     assert "&lt;img" in html
     assert "<img" not in html
+
+
+def test_stats_in_place_of_tensors():
+    net = small()
+    with capture(net, gradients=True, inputs=True, keep="stats") as seen:
+        net(torch.tensor([[1.0, 3.0], [0.0, -1.0]])).sum().backward()
+    stats = seen["0"].stats  # 8 and -2
+    assert (stats.shape, stats.dtype) == ((2, 1), torch.float32)
+    assert (stats.mean, stats.std, stats.min, stats.max) == (3, 5, -2, 8)
+    assert (stats.zeros, stats.nan, stats.inf) == (0, 0, 0)
+    assert seen["1"].stats.zeros == 1
+    assert seen["1"].args[0].min == -2
+    assert seen["0"].grad_stats.mean == 1.5  # 3 and, where the ReLU is shut, 0
+    with pytest.raises(NotCapturedError, match="only statistics were kept"):
+        _ = seen["0"].output
+    with capture(net) as seen:
+        net(X)
+    with pytest.raises(NotCapturedError, match="keep='stats'"):
+        _ = seen["0"].stats
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (torch.tensor([1.0, float("nan"), float("inf"), -float("inf"), 3.0]), (2, 1, 1, 3, 0, 1, 2)),
+        (torch.tensor([float("nan")]), (None, None, None, None, 0, 1, 0)),
+        (torch.zeros(0, 3), (None, None, None, None, 0, 0, 0)),
+        (torch.tensor([60000.0, 60000.0], dtype=torch.float16), (60000, 0, 60000, 60000, 0, 0, 0)),
+        (torch.tensor([True, False]), (0.5, 0.5, 0, 1, 1, 0, 0)),
+        (torch.tensor([2**40, 2**40 + 2]), (2**40 + 1, 1, 2**40, 2**40 + 2, 0, 0, 0)),
+        (torch.tensor([3 + 4j, 0j]), (2.5, 2.5, 0, 5, 1, 0, 0)),
+        (torch.eye(2).to_sparse(), (0.5, 0.5, 0, 1, 2, 0, 0)),
+        (torch.tensor([[1.0, 2.0, 3.0]])[:, ::2].expand(4, 2), (2, 1, 1, 3, 0, 0, 0)),
+    ],
+)
+def test_stats_are_right_for_every_kind_of_tensor(values, expected):
+    net = Returns(lambda: values)
+    with capture(net, keep="stats") as seen:
+        net()
+    got = seen[""].stats[2:]
+    for ours, theirs in zip(got, expected, strict=True):
+        assert ours != ours if theirs is None else ours == theirs  # nan is not equal to itself
+
+
+def test_grad_stats_of_two_passes_are_refused():
+    net = small()
+    with capture(net, gradients=True, keep="stats") as seen:
+        loss = net(torch.tensor([[1.0, 3.0]])).sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+    with pytest.raises(NotCapturedError, match="2 backward passes"):
+        _ = seen["0"].grad_stats
+
+
+def test_sample_dtype_and_device_bound_what_is_kept():
+    net = nn.Sequential(nn.Flatten(), nn.ReLU(inplace=True))
+    x = torch.arange(12.0).reshape(3, 4)
+    with capture(net, sample=1) as seen:
+        net(x.clone())
+    assert seen["0"].output.tolist() == [[4, 5, 6, 7]]
+    assert seen["0"].output.untyped_storage().nbytes() == 16, "the rest of the batch is not kept"
+    with capture(net, sample=slice(1, 3), dtype=torch.float16) as seen:
+        net(-x)
+    assert seen["0"].output.dtype == torch.float16
+    assert seen["0"].output.tolist() == (-x[1:3]).tolist()
+    with (
+        pytest.raises(IndexError, match=r"sample=7 picks nothing of a tensor of shape \(3, 4\)"),
+        capture(net, sample=7),
+    ):
+        net(x)
+    assert len(census(net)) == 0
+    with capture(Returns(lambda x: (x, torch.tensor(3), 5)), sample=0, dtype=torch.float64) as seen:
+        seen._model()(x)
+    first, scalar, number = seen[""].output
+    assert (first.dtype, scalar.dtype, number) == (torch.float64, torch.int64, 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"keep": "everything"}, "give 'tensors' or 'stats'"),
+        ({"keep": "stats", "sample": 0}, "leave out sample"),
+        ({"sample": -1}, "count samples from 0"),
+    ],
+)
+def test_contradictory_options_are_refused_early(options, message):
+    with pytest.raises(ValueError, match=message):
+        capture(small(), **options)
+
+
+def test_memory_is_flat_over_many_passes():
+    import tracemalloc
+
+    net = small()
+    seen = capture(net, gradients=True, inputs=True)
+    tensors = []
+    tracemalloc.start()
+    for turn in range(200):
+        with seen:
+            net(torch.tensor([[1.0, 3.0]])).sum().backward()
+        if turn in (50, 199):
+            gc.collect()
+            tensors.append(
+                (sum(isinstance(o, torch.Tensor) for o in gc.get_objects()), tracemalloc.get_traced_memory()[0])
+            )
+    tracemalloc.stop()
+    assert tensors[0][0] == tensors[1][0]
+    assert tensors[1][1] < tensors[0][1] + 20_000

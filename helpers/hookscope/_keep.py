@@ -54,21 +54,22 @@ def keep(tensor: Tensor, not_lazily: Collection[int] = ()) -> Tensor:
         go through `readable` before autograd can use it.
 
     """
-    with torch.no_grad():
-        if (
-            type(tensor) in _PLAIN
-            and tensor.layout is torch.strided
-            and not (tensor.is_quantized or tensor.is_nested or _is_wrapped(tensor))
-            and _lazy_clone_works()
-        ):
-            storage = tensor.untyped_storage()
-            worth_it = storage.nbytes() <= 2 * tensor.numel() * tensor.element_size()
-            if worth_it and storage._cdata not in not_lazily:
-                try:
-                    return tensor.detach()._lazy_clone()
-                except RuntimeError:  # torch does not own this memory
-                    pass
-        return tensor.detach().clone()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if (
+        type(tensor) in _PLAIN
+        and tensor.layout is torch.strided
+        and not (tensor.is_quantized or tensor.is_nested or _is_wrapped(tensor))
+        and _lazy_clone_works()
+    ):
+        storage = tensor.untyped_storage()
+        worth_it = storage.nbytes() <= 2 * tensor.numel() * tensor.element_size()
+        if worth_it and storage._cdata not in not_lazily:
+            try:
+                return tensor._lazy_clone()
+            except RuntimeError:  # torch does not own this memory
+                pass
+    return tensor.clone()
 
 
 def readable(tensor: Tensor) -> Tensor:
@@ -104,21 +105,22 @@ def tensors_in(value: Any) -> list[Tensor]:
     return found
 
 
-def map_tensors(function: Callable[[Tensor], Any], value: Any) -> Any:
-    """Rebuild a value with every tensor in it replaced by `function(tensor)`.
+def map_tensors(function: Callable[[Any], Any], value: Any, kind: type = Tensor) -> Any:
+    """Rebuild a value with every tensor (or other `kind` of object) in it replaced by `function(tensor)`.
 
     Follows tuples, lists, sets, named tuples, `torch.return_types`, mappings (dict, OrderedDict, ModelOutput),
     dataclasses, and other objects by their attributes. Containers are new objects, what holds no tensor stays the
     same object. A tensor that occurs twice is replaced once.
     """
-    return _Mapping(function).of(value, 0)
+    return function(value) if isinstance(value, kind) else _Mapping(function, kind).of(value, 0)
 
 
 class _Mapping:
     """One walk through one value."""
 
-    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+    def __init__(self, function: Callable[[Any], Any], kind: type) -> None:
         self._function = function
+        self._kind = kind
         self._done: dict[int, tuple[object, Any]] = {}  # by id; the object is held, lest its id be used again
 
     def of(self, value: Any, depth: int) -> Any:
@@ -130,7 +132,7 @@ class _Mapping:
             return value
         if id(value) in self._done:
             return self._done[id(value)][1]
-        if isinstance(value, Tensor):
+        if isinstance(value, self._kind):
             result = self._function(value)
         else:
             self._done[id(value)] = (value, value)  # a cycle ends here
@@ -143,8 +145,9 @@ class _Mapping:
             items = [self.of(item, depth) for item in value]
             if type(value) in (tuple, list, set, frozenset):
                 return type(value)(items)
-            # A named tuple takes its fields one by one, torch.return_types and other subclasses take them all.
-            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+            # Not the constructor of a named tuple, which may insist on more than the fields (PackedSequence).
+            make: Callable[[list[Any]], Any] = getattr(type(value), "_make", type(value))
+            return make(items)
         if isinstance(value, Mapping):
             items_by_key = {key: self.of(item, depth) for key, item in value.items()}
             if type(value) is dict:

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
 
-from hookscope._keep import has_version, keep, map_tensors, readable, storage_of, tensors_in
+from hookscope._call import Call, Layer, NotCapturedError, Slot, Wanted
+from hookscope._form import Form, Stats, stats_of
+from hookscope._keep import has_version, map_tensors, storage_of, tensors_in
 from hookscope.layers import LayerNotFoundError, Which, find_layers, layer_names
 from hookscope.picture import Table
 
-__all__ = ["Call", "Capture", "Layer", "NotCapturedError", "capture"]
+__all__ = ["Call", "Capture", "Layer", "NotCapturedError", "Stats", "capture"]
 
 
-class NotCapturedError(RuntimeError):
-    """What was asked for is not in the capture: the layer was not called, no gradient reached it, and so on."""
-
-
-def capture(model: nn.Module, *which: Which, gradients: bool = False, inputs: bool = False) -> Capture:
+def capture(
+    model: nn.Module,
+    *which: Which,
+    gradients: bool = False,
+    inputs: bool = False,
+    keep: Literal["tensors", "stats"] = "tensors",
+    sample: int | slice | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Capture:
     """Keep what chosen layers return, call by call, inside a with-block.
 
     Outputs are kept as they were when the layer returned them. An in-place operation that comes later, such as
@@ -42,6 +49,12 @@ def capture(model: nn.Module, *which: Which, gradients: bool = False, inputs: bo
             Unlike full backward hooks these work beside in-place operations and for outputs of any structure.
             `backward()` has to run inside the block.
         inputs: keep args and kwargs of each call too, as they were before the layer ran.
+        keep: `"tensors"`, or `"stats"` to keep no tensor at all, only `Call.stats` and `Call.grad_stats`: mean, std,
+            min, max, zeros, NaN and inf counts. Then a whole training run fits in memory.
+        sample: keep only this sample, or this slice of samples, of every tensor that has axes. The batch axis stays:
+            `sample=0` keeps (1, C, H, W) of (N, C, H, W).
+        dtype: convert floating tensors to this dtype, for example `torch.float16` for half the memory.
+        device: move to this device, for example `"cpu"`.
 
     Returns:
         A `Capture`: a context manager, and a mapping from layer names to what was kept. It can be entered again;
@@ -49,7 +62,7 @@ def capture(model: nn.Module, *which: Which, gradients: bool = False, inputs: bo
 
     Raises:
         TypeError: `model` is not a module.
-        ValueError: `model` is compiled or TorchScript.
+        ValueError: `model` is compiled or TorchScript, or the options contradict each other.
         LayerNotFoundError: no such layer; names the nearest.
 
     Example:
@@ -72,149 +85,16 @@ def capture(model: nn.Module, *which: Which, gradients: bool = False, inputs: bo
             raise ValueError(f"{what} is compiled and would not notice new hooks; capture it uncompiled")
         if module in layers and isinstance(module, torch.jit.ScriptModule):
             raise ValueError(f"{what} is TorchScript, which takes no hooks; capture the original, or leave it out")
-    return Capture(model, layers, gradients, inputs)
-
-
-class Call:
-    """One call of one layer.
-
-    Attributes:
-        layer: the layer's dotted name, `""` for the root.
-        number: which call of this layer it is within the capture, from 1.
-        type: class name of the module.
-
-    """
-
-    __slots__ = ("_args", "_grads", "_needs_grad", "_output", "_returned", "_wanted", "layer", "number", "type")
-
-    def __init__(self, layer: str, number: int, type_name: str, gradients: bool, inputs: bool) -> None:
-        self.layer, self.number, self.type = layer, number, type_name
-        self._wanted = (gradients, inputs)
-        self._returned = self._needs_grad = False
-        self._output: Any = None
-        self._args: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
-        self._grads: dict[int, Tensor | None] = {}  # by id of the kept output tensor
-
-    @property
-    def label(self) -> str:
-        """The layer's name, with `#number` from the second call on."""
-        name = self.layer or "(root)"
-        return f"{name}#{self.number}" if self.number > 1 else name
-
-    @property
-    def output(self) -> Any:
-        """What the layer returned, in its own structure, every tensor detached.
-
-        Raises:
-            NotCapturedError: the layer raised, so it returned nothing.
-
-        """
-        if not self._returned:
-            raise NotCapturedError(f"call {self.label} raised an exception and returned nothing")
-        return map_tensors(readable, self._output)
-
-    @property
-    def grad(self) -> Any:
-        """The gradient with respect to the output, in the output's structure; None for tensors none reached.
-
-        After several backward passes it is their sum, as in `Tensor.grad`.
-
-        Raises:
-            NotCapturedError: gradients were not asked for, the output does not require grad, or no backward pass
-                has reached it inside the block.
-
-        """
-        if not self._wanted[0]:
-            raise NotCapturedError("gradients were not kept; write capture(model, ..., gradients=True)")
-        output = self.output
-        if not self._needs_grad:
-            raise NotCapturedError(
-                f"the output of {self.label} does not require grad: neither an input nor a parameter before it does, "
-                "or it ran under no_grad"
-            )
-        if not any(grad is not None for grad in self._grads.values()):
-            raise NotCapturedError(
-                f"no gradient has reached {self.label}; call backward() inside the with-block, on something that "
-                "depends on it"
-            )
-        del output
-        return map_tensors(lambda kept: self._grads.get(id(kept)), self._output)
-
-    @property
-    def args(self) -> tuple[Any, ...]:
-        """The positional arguments, as they were before the layer ran.
-
-        Raises:
-            NotCapturedError: inputs were not asked for.
-
-        """
-        return self._inputs()[0]
-
-    @property
-    def kwargs(self) -> dict[str, Any]:
-        """The keyword arguments, as they were before the layer ran.
-
-        Raises:
-            NotCapturedError: inputs were not asked for.
-
-        """
-        return self._inputs()[1]
-
-    def _inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if not self._wanted[1]:
-            raise NotCapturedError("inputs were not kept; write capture(model, ..., inputs=True)")
-        args, kwargs = map_tensors(readable, self._args)
-        return args, kwargs
-
-    def __repr__(self) -> str:
-        shapes = [tuple(tensor.shape) for tensor in tensors_in(self._output)]
-        what = f"output {', '.join(map(str, shapes)) or 'without tensors'}" if self._returned else "raised"
-        return f"Call {self.label} ({self.type}): {what}"
-
-
-class Layer:
-    """All calls of one layer; for a layer that was called once, also that call's `output`, `grad`, `args`, `kwargs`.
-
-    Attributes:
-        name: the layer's dotted name, `""` for the root.
-        calls: the calls in the order in which they began.
-
-    """
-
-    def __init__(self, name: str, calls: tuple[Call, ...]) -> None:
-        self.name = name
-        self.calls = calls
-
-    def _only(self, what: str) -> Call:
-        if len(self.calls) != 1:
-            raise NotCapturedError(
-                f"layer {self.name!r} was called {len(self.calls)} times; say which call you mean: "
-                f"seen[{self.name!r}].calls[0].{what}"
-            )
-        return self.calls[0]
-
-    @property
-    def output(self) -> Any:
-        """What the layer returned, see `Call.output`; an error if it was called more than once."""
-        return self._only("output").output
-
-    @property
-    def grad(self) -> Any:
-        """The gradient with respect to the output, see `Call.grad`; an error if it was called more than once."""
-        return self._only("grad").grad
-
-    @property
-    def args(self) -> tuple[Any, ...]:
-        """The positional arguments, see `Call.args`; an error if the layer was called more than once."""
-        return self._only("args").args
-
-    @property
-    def kwargs(self) -> dict[str, Any]:
-        """The keyword arguments, see `Call.kwargs`; an error if the layer was called more than once."""
-        return self._only("kwargs").kwargs
-
-    def __repr__(self) -> str:
-        return "\n".join(map(repr, self.calls))
+    if keep not in ("tensors", "stats"):
+        raise ValueError(f"keep={keep!r}: give 'tensors' or 'stats'")
+    if isinstance(sample, int):
+        if sample < 0:
+            raise ValueError(f"sample={sample}: count samples from 0")
+        sample = slice(sample, sample + 1)
+    form = Form(sample, dtype, None if device is None else torch.device(device))
+    if keep == "stats" and form != Form():
+        raise ValueError("keep='stats' keeps no tensors: leave out sample, dtype and device")
+    return Capture(model, layers, Wanted(gradients, inputs, stats_of if keep == "stats" else form))
 
 
 class _Watched:
@@ -232,11 +112,11 @@ class Capture(Mapping[str, Layer]):
     Iterating gives the layers that were called, in the order of their first calls.
     """
 
-    def __init__(self, model: nn.Module, layers: dict[nn.Module, str], gradients: bool, inputs: bool) -> None:
+    def __init__(self, model: nn.Module, layers: dict[nn.Module, str], wanted: Wanted) -> None:
         self._model = weakref.ref(model)
         self._title = type(model).__name__
         self._layers = layers
-        self._gradients, self._inputs = gradients, inputs
+        self._wanted = wanted
         self._open = False
         self._reset()
 
@@ -249,7 +129,7 @@ class Capture(Mapping[str, Layer]):
         self._running: list[tuple[nn.Module, Call | None]] = []  # calls that have not returned, innermost last
         self._watched: list[_Watched] = []
         self._own: frozenset[int] = frozenset()  # storages of parameters and buffers
-        self._given: set[int] = set()  # storages of what the caller passed in
+        self._foreign = self._own  # and of what the caller passed in
         self._last = ""
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -369,19 +249,20 @@ class Capture(Mapping[str, Layer]):
         self._running.clear()
         self._look_for_writes(f"an in-place operation after {self._last}", everywhere=True)
         self._watched.clear()
-        self._given.clear()
+        self._foreign = self._own
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._running:
-            self._given = {s for t in tensors_in((args, kwargs)) if (s := storage_of(t)) is not None}
+            given = (storage_of(tensor) for tensor in tensors_in((args, kwargs)))
+            self._foreign = self._own.union(storage for storage in given if storage is not None)
         if (name := self._layers.get(module)) is None:
             self._running.append((module, None))
             return
         calls = self._calls.setdefault(name, [])
-        call = Call(name, len(calls) + 1, type(module).__name__, self._gradients, self._inputs)
+        call = Call(name, len(calls) + 1, type(module).__name__, self._wanted)
         self._look_for_writes(f"an in-place operation between {self._last} and {call.label}")
-        if self._inputs:
-            call._args = map_tensors(self._keep, (args, kwargs))
+        if self._wanted.inputs:
+            call._args = map_tensors(self._take, (args, kwargs))
         if isinstance(module, nn.TransformerEncoderLayer) and not (module.training or torch.is_grad_enabled()):
             self._notes[f"hooks switch off the fused path of layer {name!r}"] = None
         calls.append(call)
@@ -400,41 +281,33 @@ class Capture(Mapping[str, Layer]):
         label = call.label
         self._look_for_writes(f"layer {label} ({call.type})")
 
-        def take(tensor: Tensor) -> Tensor:
-            kept = self._keep(tensor)
-            if has_version(tensor):
+        def take(tensor: Tensor) -> Slot:
+            slot = self._take(tensor)
+            if not self._wanted.stats_only and has_version(tensor):
                 self._watched.append(_Watched(label, tensor))
-            if tensor.requires_grad:
-                call._needs_grad = True
-                if self._gradients:
-                    handle = tensor.register_hook(_adds_up(call._grads, id(kept)))  # type: ignore[no-untyped-call]
-                    self._handles.append(handle)
-            return kept
+            if self._wanted.gradients and tensor.requires_grad:
+                form = self._wanted.form
+                handle = tensor.register_hook(lambda grad: slot.add(grad, form))  # type: ignore[no-untyped-call]
+                self._handles.append(handle)
+            return slot
 
         call._output = map_tensors(take, output)
         call._returned = True
         self._last = label
 
-    def _keep(self, tensor: Tensor) -> Tensor:
-        return keep(tensor, self._own if not self._given else self._own | self._given)
+    def _take(self, tensor: Tensor) -> Slot:
+        form = self._wanted.form
+        if isinstance(form, Form):
+            return Slot(tensor, form(tensor, self._foreign))
+        return Slot(tensor, form(tensor))
 
     def _look_for_writes(self, by: str, everywhere: bool = False) -> None:
         """Note which outputs have been written to since the last look; the latest ones unless `everywhere`."""
-        recent = self._watched if everywhere else self._watched[-16:]
+        recent = self._watched if everywhere else self._watched[-8:]
         hit = [watched for watched in recent if watched.alias._version != watched.version]
         for watched in hit:
             self._overwritten.setdefault(watched.label, by)
             self._watched.remove(watched)
-
-
-def _adds_up(grads: dict[int, Tensor | None], key: int) -> Callable[[Tensor], None]:
-    """Make a tensor hook that adds what it gets to `grads[key]`, as `Tensor.grad` does."""
-
-    def hook(grad: Tensor) -> None:
-        before = grads.get(key)
-        grads[key] = keep(grad) if before is None else before + grad.detach()
-
-    return hook
 
 
 def _why_uncalled(module: nn.Module) -> str:

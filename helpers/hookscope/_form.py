@@ -1,0 +1,117 @@
+"""In which form a captured tensor is kept: whole, a sample of it, in another dtype or place, or as statistics only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from hookscope._keep import keep
+
+__all__ = ["Form", "Stats", "stats_of"]
+
+
+class Stats(NamedTuple):
+    """What is left of a tensor when only its statistics are kept.
+
+    Attributes:
+        shape: shape of the tensor.
+        dtype: its dtype, for example `torch.float32`.
+        mean: of the finite values, in float64; nan if there are none.
+        std: their population standard deviation, likewise.
+        min: the lowest finite value.
+        max: the highest finite value.
+        zeros: how many values are exactly 0.
+        nan: how many are NaN.
+        inf: how many are infinite.
+
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    mean: float
+    std: float
+    min: float
+    max: float
+    zeros: int
+    nan: int
+    inf: int
+
+
+def stats_of(tensor: Tensor) -> Stats:
+    """Compute the statistics of a tensor; nothing of it is kept.
+
+    Args:
+        tensor: any real tensor, on any device. Complex numbers count by their absolute value.
+
+    Example:
+        >>> stats_of(torch.tensor([0.0, 3.0, float("nan")]))[2:]
+        (1.5, 1.5, 0.0, 3.0, 1, 1, 0)
+
+    """
+    values = tensor.detach()
+    if values.layout is not torch.strided:
+        values = values.to_dense()
+    if values.is_quantized:
+        values = values.dequantize()
+    if values.is_complex():
+        values = values.abs()
+    shape, dtype, count = tuple(tensor.shape), tensor.dtype, values.numel()
+    zeros = count - int(torch.count_nonzero(values)) if count else 0
+    if values.dtype in (torch.float16, torch.bfloat16) or not values.is_floating_point():
+        # Half precision overflows in a sum; integers beyond 2**24 do not fit float32.
+        values = values.to(torch.float32 if values.is_floating_point() else torch.float64)
+    nothing = float("nan")
+    if not count:
+        return Stats(shape, dtype, nothing, nothing, nothing, nothing, 0, 0, 0)
+    low, high = (float(end) for end in torch.aminmax(values))
+    nan = inf = 0
+    # NaN and infinities show in the extremes, so they are looked for only if there are some.
+    if not abs(low) < float("inf") or not abs(high) < float("inf"):
+        nan, inf = int(values.isnan().sum()), int(values.isinf().sum())
+        values = values[values.isfinite()]
+        if not values.numel():
+            return Stats(shape, dtype, nothing, nothing, nothing, nothing, zeros, nan, inf)
+        low, high = (float(end) for end in torch.aminmax(values))
+    variance, mean = torch.var_mean(values, correction=0)
+    return Stats(shape, dtype, float(mean), float(variance) ** 0.5, low, high, zeros, nan, inf)
+
+
+@dataclass(frozen=True)
+class Form:
+    """How to keep a tensor.
+
+    Attributes:
+        sample: keep these samples only, along the first axis, which stays; None keeps all.
+        dtype: convert floating tensors to this dtype; None leaves them.
+        device: move to this device; None leaves them.
+
+    """
+
+    sample: slice | None = None
+    dtype: torch.dtype | None = None
+    device: torch.device | None = None
+
+    def __call__(self, tensor: Tensor, not_lazily: Collection[int] = ()) -> Tensor:
+        """Return a detached tensor in this form that nothing reaches that is done to `tensor` later.
+
+        Raises:
+            IndexError: there is no such sample.
+
+        """
+        part = tensor.detach()
+        if self.sample is not None and part.dim():
+            part = part[self.sample]
+            if not len(part):
+                raise IndexError(f"sample={self._asked()} picks nothing of a tensor of shape {tuple(tensor.shape)}")
+        dtype = self.dtype if self.dtype is not None and part.is_floating_point() else None
+        if dtype in (None, part.dtype) and self.device in (None, part.device):
+            return keep(part, not_lazily)
+        return part.to(device=self.device, dtype=dtype, copy=True)
+
+    def _asked(self) -> str:
+        start, stop = (self.sample.start, self.sample.stop) if self.sample else (None, None)
+        return str(start) if stop is not None and start is not None and stop == start + 1 else f"{start}:{stop}"
