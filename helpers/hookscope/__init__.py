@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookscope.capture import capture
 from hookscope.census import census
+from hookscope.flow import gradient_flow
 from hookscope.grid import feature_grid
 from hookscope.layers import LayerNotFoundError, find_layers, leaves, tree
 from hookscope.picture import Picture, Table
@@ -36,6 +37,7 @@ __all__ = [
     "census",
     "feature_grid",
     "find_layers",
+    "gradient_flow",
     "leaves",
     "record",
     "samples",

@@ -59,6 +59,11 @@ class Call:
         return f"{name}#{self.number}" if self.number > 1 else name
 
     @property
+    def stats_only(self) -> bool:
+        """Whether statistics were kept in place of tensors."""
+        return self._wanted.stats_only
+
+    @property
     def output(self) -> Any:
         """What the layer returned, in its own structure, every tensor detached.
 

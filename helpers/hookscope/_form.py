@@ -20,8 +20,9 @@ class Stats(NamedTuple):
     Attributes:
         shape: shape of the tensor.
         dtype: its dtype, for example `torch.float32`.
-        mean: of the finite values, in float64; nan if there are none.
+        mean: of the finite values; nan if there are none.
         std: their population standard deviation, likewise.
+        mean_abs: the mean of their absolute values, likewise.
         min: the lowest finite value.
         max: the highest finite value.
         zeros: how many values are exactly 0.
@@ -34,6 +35,7 @@ class Stats(NamedTuple):
     dtype: torch.dtype
     mean: float
     std: float
+    mean_abs: float
     min: float
     max: float
     zeros: int
@@ -49,7 +51,7 @@ def stats_of(tensor: Tensor) -> Stats:
 
     Example:
         >>> stats_of(torch.tensor([0.0, 3.0, float("nan")]))[2:]
-        (1.5, 1.5, 0.0, 3.0, 1, 1, 0)
+        (1.5, 1.5, 1.5, 0.0, 3.0, 1, 1, 0)
 
     """
     values = tensor.detach()
@@ -66,7 +68,7 @@ def stats_of(tensor: Tensor) -> Stats:
         values = values.to(torch.float32 if values.is_floating_point() else torch.float64)
     nothing = float("nan")
     if not count:
-        return Stats(shape, dtype, nothing, nothing, nothing, nothing, 0, 0, 0)
+        return Stats(shape, dtype, *(nothing,) * 5, 0, 0, 0)
     low, high = (float(end) for end in torch.aminmax(values))
     nan = inf = 0
     # NaN and infinities show in the extremes, so they are looked for only if there are some.
@@ -74,10 +76,11 @@ def stats_of(tensor: Tensor) -> Stats:
         nan, inf = int(values.isnan().sum()), int(values.isinf().sum())
         values = values[values.isfinite()]
         if not values.numel():
-            return Stats(shape, dtype, nothing, nothing, nothing, nothing, zeros, nan, inf)
+            return Stats(shape, dtype, *(nothing,) * 5, zeros, nan, inf)
         low, high = (float(end) for end in torch.aminmax(values))
     variance, mean = torch.var_mean(values, correction=0)
-    return Stats(shape, dtype, float(mean), float(variance) ** 0.5, low, high, zeros, nan, inf)
+    mean_abs = float(torch.linalg.vector_norm(values, 1)) / values.numel()
+    return Stats(shape, dtype, float(mean), float(variance) ** 0.5, mean_abs, low, high, zeros, nan, inf)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from types import TracebackType
@@ -110,11 +109,15 @@ class Capture(Mapping[str, Layer]):
     """What `capture` returns: a context manager, and a mapping from layer names to what was kept.
 
     Iterating gives the layers that were called, in the order of their first calls.
+
+    Attributes:
+        title: class name of the model.
+
     """
 
     def __init__(self, model: nn.Module, layers: dict[nn.Module, str], wanted: Wanted) -> None:
-        self._model = weakref.ref(model)
-        self._title = type(model).__name__
+        self._model = model
+        self.title = type(model).__name__
         self._layers = layers
         self._wanted = wanted
         self._open = False
@@ -207,16 +210,14 @@ class Capture(Mapping[str, Layer]):
         ]
         uncalled = len(self.uncalled)
         missing = f"; {uncalled} of the chosen layers not called, see .uncalled" if uncalled else ""
-        return Table(rows, f"{self._title}: {len(rows)} calls of {len(self._calls)} layers{missing}")
+        return Table(rows, f"{self.title}: {len(rows)} calls of {len(self._calls)} layers{missing}")
 
     # -- capturing ----------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         if self._open:
             raise RuntimeError("this capture is already open; make another one with capture(...)")
-        model = self._model()
-        if model is None:
-            raise RuntimeError("the model of this capture no longer exists")
+        model = self._model
         self._reset()
         self._own = frozenset(
             storage for tensor in (*model.parameters(), *model.buffers()) if (storage := storage_of(tensor)) is not None
