@@ -567,3 +567,45 @@ def test_memory_is_flat_over_many_passes():
     tracemalloc.stop()
     assert tensors[0][0] == tensors[1][0]
     assert tensors[1][1] < tensors[0][1] + 20_000
+
+
+def test_the_forecast_is_what_a_pass_keeps_and_computes_nothing():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Dropout(), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2))
+    x = torch.randn(2, 1, 6, 6)
+    state = {name: value.clone() for name, value in net.state_dict().items()}
+    rng, version = torch.get_rng_state(), x._version
+    for options in ({}, {"gradients": True}, {"sample": 0}, {"dtype": torch.float16}, {"inputs": True}):
+        forecast = capture(net, **options).estimate(x)
+        assert torch.equal(torch.get_rng_state(), rng)
+        assert x._version == version
+        assert all(torch.equal(value, state[name]) for name, value in net.state_dict().items())
+        with capture(net, **options) as seen, torch.random.fork_rng():
+            net(x).sum().backward()
+        tensors = [call.output for call in seen.calls]
+        tensors += [call.grad for call in seen.calls] if options.get("gradients") else []
+        tensors += [call.args[0] for call in seen.calls] if options.get("inputs") else []
+        assert forecast == sum(tensor.numel() * tensor.element_size() for tensor in tensors), options
+        net.load_state_dict(state)
+    assert capture(net, keep="stats").estimate(x) == 0
+    assert len(census(net)) == 0
+
+
+def test_a_forecast_that_needs_values_is_refused_in_words():
+    net = Returns(lambda x: x if x.sum().item() > 0 else -x)
+    with pytest.raises(RuntimeError, match=r"its path may depend on values\. Capture with keep='stats'"):
+        capture(net).estimate(torch.ones(2))
+    assert len(census(net)) == 0
+
+
+def test_max_bytes_refuses_naming_the_layer_and_ways_out():
+    net = nn.Sequential(nn.Linear(1, 100), nn.Linear(100, 100))
+    with (
+        pytest.raises(MemoryError, match=r"max_bytes=500; reached at call 1\. .*keep='stats'"),
+        capture(net, max_bytes=500),
+    ):
+        net(torch.ones(1, 1))
+    assert len(census(net)) == 0
+    with capture(net, max_bytes=800) as seen:
+        net(torch.ones(1, 1))
+    assert len(seen) == 2

@@ -20,11 +20,12 @@ class NotCapturedError(RuntimeError):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a capture is to keep: gradients, inputs, and in which form."""
+    """What a capture is to keep: gradients, inputs, in which form, and how many bytes at most."""
 
     gradients: bool
     inputs: bool
     form: Form | Callable[[Tensor], Stats]
+    max_bytes: int | None = None
 
     @property
     def stats_only(self) -> bool:

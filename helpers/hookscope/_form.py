@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from hookscope._keep import keep
 
-__all__ = ["Form", "Stats", "stats_of"]
+__all__ = ["Form", "Stats", "bytes_of", "stats_of"]
 
 
 class Stats(NamedTuple):
@@ -115,6 +116,23 @@ class Form:
             return keep(part, not_lazily)
         return part.to(device=self.device, dtype=dtype, copy=True)
 
+    def bytes_of(self, tensor: Tensor) -> int:
+        """Count the bytes that keeping this tensor takes at most; copy-on-write may take less."""
+        part = tensor if self.sample is None or not tensor.dim() else tensor[self.sample]
+        dtype = self.dtype if self.dtype is not None and part.is_floating_point() else part.dtype
+        return bytes_of(part.shape, dtype)
+
     def _asked(self) -> str:
         start, stop = (self.sample.start, self.sample.stop) if self.sample else (None, None)
         return str(start) if stop is not None and start is not None and stop == start + 1 else f"{start}:{stop}"
+
+
+def bytes_of(shape: Iterable[int], dtype: torch.dtype) -> int:
+    """Count the bytes of a dense tensor.
+
+    Example:
+        >>> bytes_of((1, 64, 112, 112), torch.float32)
+        3211264
+
+    """
+    return math.prod(shape) * torch.empty(0, dtype=dtype, device="cpu").element_size()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from types import TracebackType
 from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from hookscope._call import Call, Layer, NotCapturedError, Slot, Wanted
 from hookscope._form import Form, Stats, stats_of
@@ -28,6 +30,7 @@ def capture(
     sample: int | slice | None = None,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
+    max_bytes: int | None = None,
 ) -> Capture:
     """Keep what chosen layers return, call by call, inside a with-block.
 
@@ -54,6 +57,7 @@ def capture(
             `sample=0` keeps (1, C, H, W) of (N, C, H, W).
         dtype: convert floating tensors to this dtype, for example `torch.float16` for half the memory.
         device: move to this device, for example `"cpu"`.
+        max_bytes: refuse to keep more than this; see `Capture.estimate` for a forecast.
 
     Returns:
         A `Capture`: a context manager, and a mapping from layer names to what was kept. It can be entered again;
@@ -63,6 +67,7 @@ def capture(
         TypeError: `model` is not a module.
         ValueError: `model` is compiled or TorchScript, or the options contradict each other.
         LayerNotFoundError: no such layer; names the nearest.
+        MemoryError: from inside the pass, before more than `max_bytes` are kept; names the layer and ways out.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU(inplace=True))
@@ -93,7 +98,7 @@ def capture(
     form = Form(sample, dtype, None if device is None else torch.device(device))
     if keep == "stats" and form != Form():
         raise ValueError("keep='stats' keeps no tensors: leave out sample, dtype and device")
-    return Capture(model, layers, Wanted(gradients, inputs, stats_of if keep == "stats" else form))
+    return Capture(model, layers, Wanted(gradients, inputs, stats_of if keep == "stats" else form, max_bytes))
 
 
 class _Watched:
@@ -134,6 +139,7 @@ class Capture(Mapping[str, Layer]):
         self._own: frozenset[int] = frozenset()  # storages of parameters and buffers
         self._foreign = self._own  # and of what the caller passed in
         self._last = ""
+        self._bytes = 0
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -296,9 +302,66 @@ class Capture(Mapping[str, Layer]):
         call._returned = True
         self._last = label
 
+    def estimate(self, *args: Any, **kwargs: Any) -> int:
+        """Forecast how many bytes one pass will keep at most, without computing anything.
+
+        The model runs on fake tensors, which have shapes and no values: parameters, buffers, random numbers and the
+        inputs stay as they are. What copy-on-write saves is not known before and is counted in.
+
+        Args:
+            *args: the inputs of the pass, as the model is called with.
+            **kwargs: likewise.
+
+        Returns:
+            Bytes for outputs, for inputs if they are kept, and for gradients if they are kept and the output
+            requires grad; 0 with `keep="stats"`.
+
+        Raises:
+            RuntimeError: the model's path depends on values, so that it cannot run without them.
+
+        Example:
+            >>> net = nn.Sequential(nn.Linear(4, 100), nn.ReLU())
+            >>> capture(net).estimate(torch.ones(8, 4))
+            6400
+
+        """
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        form, wanted = self._wanted.form, self._wanted
+        if not isinstance(form, Form):
+            return 0
+        total = 0
+
+        def count(tensor: Tensor) -> Stats:
+            nonlocal total
+            twice = wanted.gradients and tensor.requires_grad
+            total += form.bytes_of(tensor) * (2 if twice else 1)
+            return Stats(tuple(tensor.shape), tensor.dtype, *(0.0,) * 5, 0, 0, 0)
+
+        counting = Capture(self._model, self._layers, replace(wanted, form=count, gradients=False))
+        try:
+            with torch.random.fork_rng(devices=[]), FakeTensorMode(allow_non_fake_inputs=True) as fake, counting:
+                # Fakes take the place of parameters and buffers: one written to in place would be really written to.
+                state: dict[str, Tensor] = {**dict(self._model.named_parameters()), **dict(self._model.named_buffers())}
+                stand_ins = {name: fake.from_tensor(tensor) for name, tensor in state.items()}
+                functional_call(self._model, stand_ins, args, kwargs)
+        except Exception as error:
+            raise RuntimeError(
+                f"no forecast: {self.title} does not run on fake tensors ({type(error).__name__}); its path may depend "
+                "on values. Capture with keep='stats' or max_bytes=... instead"
+            ) from error
+        return total
+
     def _take(self, tensor: Tensor) -> Slot:
         form = self._wanted.form
         if isinstance(form, Form):
+            if (limit := self._wanted.max_bytes) is not None:
+                self._bytes += form.bytes_of(tensor)
+                if self._bytes > limit:
+                    raise MemoryError(
+                        f"this capture would keep more than max_bytes={limit:,}; reached at call "
+                        f"{self._order[-1].label}. Choose fewer layers, or sample=0, dtype=torch.float16, keep='stats'"
+                    )
             return Slot(tensor, form(tensor, self._foreign))
         return Slot(tensor, form(tensor))
 
