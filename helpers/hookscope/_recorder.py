@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import functools
-import re
 import sys
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import SimpleNamespace
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, cast
 
 import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
-from torch.nn.parameter import UninitializedParameter
+from torch.optim import Optimizer
 
-from hookscope._entry import identify
-from hookscope._log import Event, shapes_of
+from hookscope._event import Event, phase_of, shapes_of, values_of
+from hookscope._tap import Hook, Hooks, Point, Tap, name_of, untap
+from hookscope._watch import PARAMETER_KINDS, Watcher
 from hookscope.layers import layer_names
 
 # torch's hook dictionaries by kind: the module's own, and the one common to all modules.
@@ -29,14 +29,9 @@ _DICTS = {
     "full_backward_pre": ("_backward_pre_hooks", "_global_backward_pre_hooks"),
     "full_backward": ("_backward_hooks", "_global_backward_hooks"),
 }
-# The dictionary of a tensor, and the method that registers.
-_ON_TENSORS = {
-    "tensor": ("_backward_hooks", "register_hook"),
-    "post_accumulate_grad": ("_post_accumulate_grad_hooks", "register_post_accumulate_grad_hook"),
-}
-PARAMETER_KINDS = tuple(_ON_TENSORS)
 KINDS = (*_DICTS, *PARAMETER_KINDS)
-"""What `record(kinds=...)` takes. A legacy hook that is on the model is logged as kind `backward`."""
+"""What `record(kinds=...)` takes: the kinds of layers and of their parameters. What is logged otherwise is of other
+kinds too: see `Event.kind`."""
 
 _OUTPUT_WARNING = "For backward hooks to be called"
 _INPUT_WARNING = "Full backward hook is firing when gradients are computed"
@@ -49,8 +44,6 @@ _STOPPED = {
     ("setup_context staticmethod",): "they do not work under the transforms of torch.func. Record",
 }
 
-Hook = Callable[..., Any]
-Hooks = MutableMapping[int, Hook]
 Calls = Mapping[nn.Module, int]  # the number of the call that a backward hook belongs to, by layer
 
 
@@ -61,10 +54,11 @@ class Recorder:
         layers: layers to record and their names.
         kinds: kinds of hooks of theirs to log.
         max_events: how many events to log at most.
+        values: whether events keep the numbers that hooks were given.
 
     """
 
-    def __init__(self, layers: dict[nn.Module, str], kinds: frozenset[str], max_events: int) -> None:
+    def __init__(self, layers: dict[nn.Module, str], kinds: frozenset[str], max_events: int, values: bool) -> None:
         self.events: list[Event] = []
         self.notes: dict[str, None] = {}  # an ordered set
         self.ran: set[str] = set()
@@ -72,45 +66,55 @@ class Recorder:
         self._layers = dict(layers)
         self._kinds = kinds
         self._max_events = max_events
+        self._values = values
+        self.watcher = Watcher(self)
         self._calls: Counter[nn.Module] = Counter()
-        self._fired: Counter[tuple[str, str]] = Counter()
         self._early: set[tuple[str, int]] = set()  # calls no input of which requires grad
         self._here = _Here()
-        self._cleanup = ExitStack()
+        self.cleanup = ExitStack()
         self._own_backward = False
         # The entries of backward hook dictionaries, and how to make the one for the next call: see _renew.
         self._slots: dict[nn.Module | None, list[tuple[Hooks, int, Callable[[Hook, Calls], Hook]]]] = {}
         self._global_calls: dict[nn.Module, int] = {}
         self._filter = ("ignore", SimpleNamespace(match=self._is_own_warning), Warning, None, 0)
 
-    def start(self, model: nn.Module, tensors: Mapping[str, torch.Tensor], parameters: bool) -> None:
+    def start(
+        self,
+        model: nn.Module,
+        tensors: Mapping[str, torch.Tensor],
+        parameters: bool,
+        optimizers: Mapping[Optimizer, str],
+    ) -> None:
         """Register everything. If that fails half-way, `stop` takes off what is on."""
         self.running = True
         legacy = _legacy_hook(model)
         if legacy and self._kinds & {"full_backward_pre", "full_backward"}:
-            self._note(f"{legacy}, and full backward hooks would change what it receives: none recorded")
+            self.note(f"{legacy}, and full backward hooks would change what it receives: none recorded")
         for kind, (own, common) in _DICTS.items():
             if kind in self._kinds:
                 self._tap_all(None, kind, getattr(torch_module, common))
                 for module in self._layers:
                     self._tap_all(module, kind, getattr(module, own))
         for name, tensor in tensors.items():
-            self.add_tensor(tensor, name, ["tensor"])
+            self.watcher.add_tensor(tensor, name, ["tensor"])
         if parameters:
-            self._add_parameters()
+            self.watcher.add_parameters(self._layers, self._kinds)
+        self.watcher.add_optimizers(optimizers)
         for module in self._layers:
-            before, after = _Point(self._before), _Point(self._after)
-            self._cleanup.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
-            self._cleanup.enter_context(module.register_forward_hook(after, always_call=True))
+            before, after = Point(self._before), Point(self._after)
+            self.cleanup.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
+            self.cleanup.enter_context(module.register_forward_hook(after, always_call=True))
             if not legacy:
                 self._add_backward(module)
 
     def stop(self) -> None:
         """Take everything off, and put every hook that was there back in its place."""
+        self.watcher.settle()
         self.running = False
         try:
-            self._cleanup.close()
+            self.cleanup.close()
         finally:
+            self.watcher.forget()
             self._unmute()
             # A graph built inside keeps the recorder alive, which must not keep the model alive.
             self._layers, self._slots, self._global_calls = {}, {}, {}
@@ -129,39 +133,17 @@ class Recorder:
         kinds = [kind for kind in ("full_backward_pre", "full_backward") if kind in self._kinds]
         latch = module._is_full_backward_hook
         if latch is False and "full_backward" in kinds:
-            self._note(f"{self._titled(module)} once had a legacy backward hook: torch refuses full ones there")
+            self.note(f"{self._titled(module)} once had a legacy backward hook: torch refuses full ones there")
             kinds = ["full_backward_pre"]
-        self._cleanup.callback(_restore_latch, module, latch)  # runs after the hooks are off
+        self.cleanup.callback(_restore_latch, module, latch)  # runs after the hooks are off
         # full_backward needs the pre-hook too: torch warns right after it.
         for kind in dict.fromkeys(["full_backward_pre", *kinds]) if kinds else ():
             self._own_backward = True
             renew = functools.partial(self._point, kind, self._layers[module])
             handle = getattr(module, f"register_{kind}_hook")(renew(None, {module: 1}))
-            self._cleanup.enter_context(handle)
+            self.cleanup.enter_context(handle)
             slot = (getattr(module, _DICTS[kind][0]), handle.id, renew)
             self._slots.setdefault(module, []).append(slot)
-
-    def _add_parameters(self) -> None:
-        seen: set[nn.Parameter] = set()
-        for layer, prefix in self._layers.items():
-            for name, parameter in layer.named_parameters(prefix=prefix):
-                if parameter in seen or not parameter.requires_grad:
-                    continue
-                if isinstance(parameter, UninitializedParameter):
-                    raise ValueError(f"parameter {name!r} has no shape yet; call the model once before")
-                seen.add(parameter)
-                self.add_tensor(parameter, name, [kind for kind in PARAMETER_KINDS if kind in self._kinds])
-
-    def add_tensor(self, tensor: torch.Tensor, name: str, kinds: Iterable[str]) -> None:
-        for kind in kinds:
-            log = functools.partial(self._log_tensor, kind, name, type(tensor).__name__)
-            attribute, register = _ON_TENSORS[kind]
-            hooks: Hooks = getattr(tensor, attribute) or {}
-            for key, hook in list(hooks.items()):
-                if not isinstance(hook, _Point):
-                    self._cleanup.callback(_untap, hooks, key)
-                    hooks[key] = _Tap(self, hook, functools.partial(log, _name(hook)))
-            self._cleanup.enter_context(getattr(tensor, register)(_Point(functools.partial(log, ""))))
 
     def _tap_all(self, module: nn.Module | None, kind: str, hooks: Hooks) -> None:
         """Replace every hook that is there by a tap, under its own id, until the end."""
@@ -169,20 +151,21 @@ class Recorder:
         shown = "backward" if kind == "full_backward" and full is False else kind
         calls: Calls = self._global_calls if module is None else {module: 1}
         for key, hook in list(hooks.items()):
-            if isinstance(hook, _Point):  # of a recording around this one
+            if isinstance(hook, Point):  # of a recording around this one
                 continue
-            log = functools.partial(self._log_module, shown, _name(hook))
-            self._cleanup.callback(_untap, hooks, key)
-            hooks[key] = _Tap(self, hook, functools.partial(log, calls))
+            log = functools.partial(self._log_module, shown, name_of(hook))
+            self.cleanup.callback(untap, hooks, key)
+            hooks[key] = Tap(self, hook, functools.partial(log, calls))
             if kind.startswith("full_backward"):
                 self._slots.setdefault(module, []).append((hooks, key, functools.partial(self._retap, log)))
         where = "globally" if module is None else f"on {self._titled(module)}"
-        self._cleanup.callback(self._note_new, hooks, set(hooks), where)
+        self.cleanup.callback(self.note_new, hooks, set(hooks), where)
 
-    def _note_new(self, hooks: Hooks, known: set[int], where: str) -> None:
+    def note_new(self, hooks: Hooks, known: set[int], where: str) -> None:
+        """Note the hooks that are not among the known ones."""
         for key, hook in hooks.items():
-            if key not in known and not isinstance(hook, _Point):
-                self._note(f"{_name(hook)} was registered {where} inside the block: not logged")
+            if key not in known and not isinstance(hook, Point):
+                self.note(f"{name_of(hook)} was registered {where} inside the block: not logged")
 
     # hookscope's own hooks.
 
@@ -199,7 +182,7 @@ class Recorder:
         if not (needs_grad and torch.is_grad_enabled()):
             self._early.add((name, self._calls[module]))
         if isinstance(module, nn.TransformerEncoderLayer) and not (module.training or torch.is_grad_enabled()):
-            self._note(f"hooks switch off the fused path of {self._titled(module)}, where nothing inside fires")
+            self.note(f"hooks switch off the fused path of {self._titled(module)}, where nothing inside fires")
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         stack, error = self._here.open, sys.exception()
@@ -211,7 +194,7 @@ class Recorder:
             self._here.last = self._titled(module)
             if self._own_backward and not isinstance(output, torch.Tensor | tuple):
                 what = type(output).__name__
-                self._note(f"{self._here.last} returns a {what}: its full backward hooks cannot fire")
+                self.note(f"{self._here.last} returns a {what}: its full backward hooks cannot fire")
                 self._mute(module)
         # With always_call torch comes by as an error goes up, to the innermost layer first.
         elif _stopped(error) and not hasattr(error, "_hookscope_at"):
@@ -224,7 +207,7 @@ class Recorder:
 
         def point(module: nn.Module, grads: Sequence[torch.Tensor | None], *_: Any) -> None:
             if not self.running:
-                self._note("a graph built inside the block was run backward after it: not logged")
+                self.note("a graph built inside the block was run backward after it: not logged")
             elif kind in self._kinds:
                 self._log_module(kind, "", calls, module, grads)
             if (name, calls.get(module)) not in self._early:
@@ -232,18 +215,18 @@ class Recorder:
             if kind == "full_backward":
                 self._unmute()
                 if self.running:
-                    self._note(f"no input of layer {name or '(root)'} requires grad: full_backward fires early")
+                    self.note(f"no input of layer {name or '(root)'} requires grad: full_backward fires early")
             elif "full_backward" in self._kinds or self.running:
                 self._mute(module)
 
-        return _Point(point)
+        return Point(point)
 
     def _retap(self, log: Hook, hook: Hook, calls: Calls) -> Hook:
         """Copy the taps on a hook, this recording's with another log; see _renew."""
-        if not isinstance(hook, _Tap):
+        if not isinstance(hook, Tap):
             return hook
         below = self._retap(log, hook.below, calls)
-        return _Tap(hook.owner, below, functools.partial(log, calls) if hook.owner is self else hook.log)
+        return Tap(hook.owner, below, functools.partial(log, calls) if hook.owner is self else hook.log)
 
     def _renew(self, module: nn.Module) -> None:
         # A call takes its backward hooks up when it starts, before any pre-hook. Once the dictionaries hold
@@ -274,25 +257,25 @@ class Recorder:
         else:
             call = calls.get(module, call)
         if kind in self._kinds or kind == "backward":
-            self._log(kind, name, type(module).__name__, call, value, hook, depth)
+            self.log(kind, name, type(module).__name__, call, value, hook, depth)
 
-    def _log_tensor(self, kind: str, name: str, of: str, hook: str, tensor: torch.Tensor) -> None:
-        call = self._fired[kind, name] + 1
-        self._log(kind, name, of, call, tensor, hook)
-        if not hook:  # hookscope's own comes last
-            self._fired[kind, name] = call
-
-    def _log(self, kind: str, name: str, of: str, call: int, value: Any, hook: str, depth: int = 0) -> None:
+    def log(self, kind: str, name: str, of: str, call: int, value: Any, hook: str = "", depth: int = 0) -> None:
+        """Add an event; `value` is what the hook was given."""
         if not self.running:
             return
+        self.watcher.settle()
         if len(self.events) == self._max_events:
-            self._note(f"only the first {self._max_events} events were logged; see max_events")
+            self.note(f"only the first {self._max_events} events were logged; see max_events")
             return
-        phase: Literal["forward", "backward"] = "forward" if kind.startswith("forward") else "backward"
+        values = None
+        if self._values:
+            values = values_of(value.grad if kind == "post_accumulate_grad" else value)
         index = len(self.events) + 1
-        self.events.append(Event(index, kind, name, of, call, phase, shapes_of(value), hook, depth))
+        event = Event(index, kind, name, of, call, phase_of(kind), shapes_of(value), hook, depth, values)
+        self.events.append(event)
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
+        """Say what else there is to know, once."""
         self.notes[text] = None
 
     def _titled(self, module: nn.Module) -> str:
@@ -320,39 +303,9 @@ class Recorder:
         kinds = ["full_backward"] if text.startswith(_INPUT_WARNING) else ["full_backward", "full_backward_pre"]
         for own, common in (_DICTS[kind] for kind in kinds):
             hooks = [*getattr(self._here.at, own).values(), *getattr(torch_module, common).values()]
-            if not all(isinstance(hook, _Point) for hook in hooks):
+            if not all(isinstance(hook, Point) for hook in hooks):
                 return False
         return True
-
-
-class _Point:
-    """A hook of hookscope's own."""
-
-    __slots__ = ("run",)
-
-    def __init__(self, run: Hook) -> None:
-        self.run = run
-
-    def __call__(self, *given: Any) -> None:
-        self.run(*given)
-
-    def __reduce__(self) -> NoReturn:
-        raise RuntimeError("a model cannot be copied or saved while it is recorded; do it outside the with-block")
-
-
-class _Tap:
-    """Stands in for a hook: logs that it fires, then calls it."""
-
-    # No own entry in __dict__: torch copies that of a legacy hook into the object it wraps it in.
-    __slots__ = ("__dict__", "below", "log", "owner")
-
-    def __init__(self, owner: Recorder, below: Hook, log: Hook) -> None:
-        functools.update_wrapper(self, below)
-        self.owner, self.below, self.log = owner, below, log
-
-    def __call__(self, *given: Any) -> Any:
-        self.log(*given)
-        return self.below(*given)
 
 
 class _Here(threading.local):
@@ -363,13 +316,6 @@ class _Here(threading.local):
         self.open: list[tuple[nn.Module, int, BaseException | None]] = []
         self.last = ""  # the layer that returned last
         self.at: nn.Module | None = None  # the layer that torch may warn about
-
-
-def _untap(hooks: Hooks, key: int) -> None:
-    """Take out the taps of recordings that are over."""
-    hook = hooks.get(key)
-    while isinstance(hook, _Tap) and hook.owner.running is False:
-        hooks[key] = hook = hook.below
 
 
 def _restore_latch(module: nn.Module, latch: bool | None) -> None:
@@ -392,8 +338,3 @@ def _stopped(error: BaseException | None) -> str:
     if not isinstance(error, RuntimeError | TypeError):
         return ""
     return next((why for parts, why in _STOPPED.items() if all(part in str(error) for part in parts)), "")
-
-
-def _name(hook: Hook) -> str:
-    """Name a callable without the functions it was defined in."""
-    return re.sub(r"[^(]*<locals>\.", "", identify(hook)[0])

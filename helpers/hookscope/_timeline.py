@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from hookscope._event import phase_of
 from hookscope.picture import Picture, from_figure
 
 if TYPE_CHECKING:
-    from hookscope._log import Event
+    from hookscope._event import Event
 
 _NAMED = 16  # so many names of the learner's hooks find room
-# Okabe and Ito's blue and vermillion, told apart by every kind of colour vision. Forward points right,
-# backward left; pre-hooks are hollow.
-_COLORS = {"forward": "#0072B2", "backward": "#D55E00"}
+# Okabe and Ito's blue and vermillion, and a dark green, told apart by every kind of colour vision. Forward points
+# right, backward left; pre-hooks are hollow. Nodes point down, squares say that .grad is filled.
+_COLORS = {"forward": "#0072B2", "backward": "#D55E00", "step": "#00573F"}
 _MARKERS = {
     "forward_pre": (">", False),
     "forward": (">", True),
@@ -23,11 +24,17 @@ _MARKERS = {
     "backward": ("X", True),
     "tensor": ("D", True),
     "post_accumulate_grad": ("s", True),
+    "retain_grad": ("s", False),
+    "multi_grad": ("*", True),
+    "node_pre": ("v", False),
+    "node_post": ("v", True),
+    "step_pre": ("P", False),
+    "step_post": ("P", True),
 }
 
 
 def draw(events: Sequence[Event], caption: str, rows: Sequence[Mapping[str, object]]) -> Picture:
-    """Draw one line per layer or tensor, in the order of their first events, and a marker per event.
+    """Draw one line per layer, tensor, node or optimizer, in the order of their first events, and a marker per event.
 
     Args:
         events: what to draw, at least one.
@@ -57,7 +64,7 @@ def draw(events: Sequence[Event], caption: str, rows: Sequence[Mapping[str, obje
     size = 9 if len(events) <= 45 else 6.5 if len(events) <= 90 else 4
     for kind, (marker, filled) in _MARKERS.items():
         if group := [event.index for event in events if event.kind == kind]:
-            color = _COLORS["forward" if kind.startswith("forward") else "backward"]
+            color = _COLORS[phase_of(kind)]
             axes.plot(
                 group,
                 [places[index] for index in group],
@@ -96,17 +103,21 @@ def draw(events: Sequence[Event], caption: str, rows: Sequence[Mapping[str, obje
     for phase, run in groupby(events, key=lambda event: event.phase):
         numbers = [event.index for event in run]
         first, last = numbers[0], numbers[-1]
-        if phase == "backward":
-            axes.axvspan(first - 0.5, last + 0.5, color="0.95", zorder=0)
+        if phase != "forward":
+            axes.axvspan(first - 0.5, last + 0.5, color={"backward": "0.95", "step": "0.88"}[phase], zorder=0)
         if last - first >= len(events) / 12 or len(events) <= 12:
             axes.text((first + last) / 2, -0.75, phase, ha="center", va="bottom", color=_COLORS[phase])
-    axes.set_yticks(range(len(lines)), [f"{name}  {of}" for name, of in lines], parse_math=False)
+    axes.set_yticks(
+        range(len(lines)), [name if name == of else f"{name}  {of}" for name, of in lines], parse_math=False
+    )
     axes.set_ylim(len(lines) + (0.3 if named else -0.4), -0.7)
     margin = max(0.6, len(events) / 120)
     axes.set_xlim(1 - margin, len(events) + margin)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=20, min_n_ticks=1))
     axes.set_xlabel("event number")
-    axes.set_ylabel("layer or tensor")
+    axes.set_ylabel(
+        "layer, tensor or optimizer" if any(event.phase == "step" for event in events) else "layer or tensor"
+    )
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=4 if wide > 8 else 3, frameon=False)
