@@ -7,7 +7,7 @@ SETUP := requirements.lock pyproject.toml $(shell find lessons/jupyter -type f)
 
 help:
 	@echo "make lab    open the course in JupyterLab"
-	@echo "make test   prove everything"
+	@echo "make test   prove everything (make test-all: with every model family of torchvision)"
 	@echo "make build  turn changed lessons into notebooks"
 	@echo "make lint   ruff and mypy"
 	@echo "make lock   renew requirements.lock"
@@ -19,6 +19,9 @@ lab: .venv/ready
 
 test: .venv/ready
 	$(PY) -m pytest
+
+test-all: .venv/ready
+	$(PY) -m pytest -m "slow or not slow"
 
 build: .venv/ready
 	$(PY) lessons/build.py
@@ -40,4 +43,4 @@ lock: .venv/ready
 	mkdir -p .venv/etc/jupyter && cp -R lessons/jupyter/. .venv/etc/jupyter/
 	@touch $@
 
-.PHONY: help lab test build lint lock .venv
+.PHONY: help lab test test-all build lint lock .venv

@@ -29,6 +29,8 @@ MODELS: dict[str, Callable[[], Case]] = {}
 PEERS = 16
 """So many of `MODELS`, the first ones, are those that other tools were measured on."""
 
+# torch's copy-on-write does not bear that the storage is resized; capture says so and offers keep="copies".
+RESIZES = ("overwritten by storage freed and filled again", "a view overwritten by storage freed and filled again")
 FUSED = ("transformer encoder in eval",)
 """Any hook on a child keeps these from a fused path, whose last bits may differ."""
 

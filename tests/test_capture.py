@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, deque, namedtuple
 from dataclasses import dataclass
 
 import pytest
@@ -539,7 +539,7 @@ def test_sample_dtype_and_device_bound_what_is_kept():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"keep": "everything"}, "give 'tensors' or 'stats'"),
+        ({"keep": "everything"}, "give 'tensors', 'copies' or 'stats'"),
         ({"keep": "stats", "sample": 0}, "leave out sample"),
         ({"sample": -1}, "count samples from 0"),
     ],
@@ -609,3 +609,61 @@ def test_max_bytes_refuses_naming_the_layer_and_ways_out():
     with capture(net, max_bytes=800) as seen:
         net(torch.ones(1, 1))
     assert len(seen) == 2
+
+
+def test_other_containers_are_followed_too():
+    class Slotted:
+        __slots__ = ("inner", "unset")
+
+        def __init__(self, inner):
+            self.inner = inner
+
+    made = []
+
+    def forward(x):
+        y = x + 1
+        made.append((deque([y], maxlen=3), Slotted(y), y.numpy().copy()))
+        return made[0]
+
+    net = Returns(forward)
+    with torch.no_grad(), capture(net) as seen:
+        queue, _, array = net(torch.zeros(2))
+        queue[0].zero_()
+        array[:] = 9
+        queue.append(5)
+    kept_queue, kept_slotted, kept_array = seen[""].output
+    assert kept_queue[0].tolist() == kept_slotted.inner.tolist() == kept_array.tolist() == [1, 1]
+    assert (len(kept_queue), kept_queue.maxlen) == (1, 3)
+
+
+def test_copies_at_once_where_copy_on_write_cannot_know():
+    """A NumPy window made before the layer returned, and an output that is resized later."""
+    windows = []
+
+    def with_window(x):
+        y = x + 1
+        windows.append(y.numpy())
+        return y
+
+    net = Returns(with_window)
+    with torch.no_grad(), capture(net, keep="copies") as seen:
+        net(torch.zeros(2))
+        windows[0][:] = 7
+    assert seen[""].output.tolist() == [1, 1]
+
+    linear = nn.Linear(1, 2)
+
+    def resized(x):
+        y = linear(x)
+        y.resize_(4, 4).zero_()
+        return y
+
+    net = Returns(resized)
+    net.linear = linear
+    with torch.no_grad(), capture(net, "linear", keep="copies") as seen:
+        net(torch.ones(1, 1))
+    assert seen["linear"].output.shape == (1, 2)
+    with torch.no_grad(), pytest.raises(RuntimeError) as caught, capture(net, "linear"):
+        net(torch.ones(1, 1))
+    assert any("keep='copies'" in note for note in caught.value.__notes__)
+    assert len(census(net)) == 0

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from hookscope.capture import capture
 from hookscope.census import census
+from hookscope.compare import compare_backward_hooks
 from hookscope.flow import gradient_flow
+from hookscope.graph import graph
 from hookscope.grid import feature_grid
 from hookscope.layers import LayerNotFoundError, find_layers, leaves, tree
 from hookscope.picture import Picture, Table
@@ -35,9 +37,11 @@ __all__ = [
     "Table",
     "capture",
     "census",
+    "compare_backward_hooks",
     "feature_grid",
     "find_layers",
     "gradient_flow",
+    "graph",
     "leaves",
     "record",
     "samples",

@@ -92,12 +92,14 @@ class Form:
         sample: keep these samples only, along the first axis, which stays; None keeps all.
         dtype: convert floating tensors to this dtype; None leaves them.
         device: move to this device; None leaves them.
+        at_once: copy at once, not only when somebody is about to write.
 
     """
 
     sample: slice | None = None
     dtype: torch.dtype | None = None
     device: torch.device | None = None
+    at_once: bool = False
 
     def __call__(self, tensor: Tensor, not_lazily: Collection[int] = ()) -> Tensor:
         """Return a detached tensor in this form that nothing reaches that is done to `tensor` later.
@@ -113,7 +115,7 @@ class Form:
                 raise IndexError(f"sample={self._asked()} picks nothing of a tensor of shape {tuple(tensor.shape)}")
         dtype = self.dtype if self.dtype is not None and part.is_floating_point() else None
         if dtype in (None, part.dtype) and self.device in (None, part.device):
-            return keep(part, not_lazily)
+            return part.clone() if self.at_once else keep(part, not_lazily)
         return part.to(device=self.device, dtype=dtype, copy=True)
 
     def bytes_of(self, tensor: Tensor) -> int:

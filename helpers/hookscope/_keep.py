@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -108,9 +110,9 @@ def tensors_in(value: Any) -> list[Tensor]:
 def map_tensors(function: Callable[[Any], Any], value: Any, kind: type = Tensor) -> Any:
     """Rebuild a value with every tensor (or other `kind` of object) in it replaced by `function(tensor)`.
 
-    Follows tuples, lists, sets, named tuples, `torch.return_types`, mappings (dict, OrderedDict, ModelOutput),
-    dataclasses, and other objects by their attributes. Containers are new objects, what holds no tensor stays the
-    same object. A tensor that occurs twice is replaced once.
+    Follows tuples, lists, sets, deques, named tuples, `torch.return_types`, mappings (dict, OrderedDict, ModelOutput),
+    dataclasses, and other objects by their attributes; NumPy arrays are copied. Containers are new objects, what
+    holds no tensor stays the same object. A tensor that occurs twice is replaced once.
     """
     return function(value) if isinstance(value, kind) else _Mapping(function, kind).of(value, 0)
 
@@ -148,6 +150,10 @@ class _Mapping:
             # Not the constructor of a named tuple, which may insist on more than the fields (PackedSequence).
             make: Callable[[list[Any]], Any] = getattr(type(value), "_make", type(value))
             return make(items)
+        if isinstance(value, np.ndarray):
+            return value.copy()
+        if isinstance(value, deque):
+            return type(value)((self.of(item, depth) for item in value), value.maxlen)
         if isinstance(value, Mapping):
             items_by_key = {key: self.of(item, depth) for key, item in value.items()}
             if type(value) is dict:
@@ -158,6 +164,8 @@ class _Mapping:
             return rebuilt
         attributes = getattr(value, "__dict__", None)
         names = list(attributes) if attributes else []
+        slots = (getattr(kind, "__slots__", ()) for kind in type(value).__mro__)
+        names += [name for group in slots for name in ([group] if isinstance(group, str) else group)]
         if dataclasses.is_dataclass(value):
             names = [field.name for field in dataclasses.fields(value)]
         if callable(value) or not names:

@@ -26,7 +26,7 @@ def capture(
     *which: Which,
     gradients: bool = False,
     inputs: bool = False,
-    keep: Literal["tensors", "stats"] = "tensors",
+    keep: Literal["tensors", "copies", "stats"] = "tensors",
     sample: int | slice | None = None,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
@@ -40,9 +40,15 @@ def capture(
     (copy-on-write).
 
     Hooks only look: results, gradients, buffers, random numbers and flags are bit for bit what they are without.
-    Two limits, both torch's own: hooks on layers inside an `nn.TransformerEncoderLayer` in `eval()` without
-    gradients switch its fused path off, which may round differently (`Capture.notes` says so); and a model that
-    is compiled does not notice new hooks, so it is refused.
+    The limits are torch's own:
+
+    - Hooks on layers inside an `nn.TransformerEncoderLayer` in `eval()` without gradients switch its fused path off,
+      which may round differently; `Capture.notes` says so.
+    - A model that is compiled does not notice new hooks, so it is refused.
+    - Copy-on-write does not see a NumPy array, or another alias outside torch, that a layer made of its output
+      *before* returning it; and torch (2.15) fails with an internal error in COW.cpp where such an output is resized
+      later. For such a layer take `keep="copies"`, which copies every tensor at once.
+    - Do not copy or save the model inside the block: the copy would keep the hooks.
 
     Args:
         model: the model to watch.
@@ -51,8 +57,9 @@ def capture(
             Unlike full backward hooks these work beside in-place operations and for outputs of any structure.
             `backward()` has to run inside the block.
         inputs: keep args and kwargs of each call too, as they were before the layer ran.
-        keep: `"tensors"`, or `"stats"` to keep no tensor at all, only `Call.stats` and `Call.grad_stats`: mean, std,
-            min, max, zeros, NaN and inf counts. Then a whole training run fits in memory.
+        keep: `"tensors"`; `"copies"` to copy each tensor at once; or `"stats"` to keep no tensor at all, only
+            `Call.stats` and `Call.grad_stats`: mean, std, mean of absolute values, min, max, zeros, NaN and inf
+            counts. Then a whole training run fits in memory.
         sample: keep only this sample, or this slice of samples, of every tensor that has axes. The batch axis stays:
             `sample=0` keeps (1, C, H, W) of (N, C, H, W).
         dtype: convert floating tensors to this dtype, for example `torch.float16` for half the memory.
@@ -89,13 +96,13 @@ def capture(
             raise ValueError(f"{what} is compiled and would not notice new hooks; capture it uncompiled")
         if module in layers and isinstance(module, torch.jit.ScriptModule):
             raise ValueError(f"{what} is TorchScript, which takes no hooks; capture the original, or leave it out")
-    if keep not in ("tensors", "stats"):
-        raise ValueError(f"keep={keep!r}: give 'tensors' or 'stats'")
+    if keep not in ("tensors", "copies", "stats"):
+        raise ValueError(f"keep={keep!r}: give 'tensors', 'copies' or 'stats'")
     if isinstance(sample, int):
         if sample < 0:
             raise ValueError(f"sample={sample}: count samples from 0")
         sample = slice(sample, sample + 1)
-    form = Form(sample, dtype, None if device is None else torch.device(device))
+    form = Form(sample, dtype, None if device is None else torch.device(device), at_once=keep == "copies")
     if keep == "stats" and form != Form():
         raise ValueError("keep='stats' keeps no tensors: leave out sample, dtype and device")
     return Capture(model, layers, Wanted(gradients, inputs, stats_of if keep == "stats" else form, max_bytes))
@@ -246,6 +253,11 @@ class Capture(Mapping[str, Layer]):
         if error is not None:
             last = f", the last one {self._order[-1].label}" if self._order else ""
             error.add_note(f"hookscope: {len(self._order)} calls were captured{last}; they are in the error's .capture")
+            if "COW.cpp" in str(error):
+                error.add_note(
+                    "hookscope: a captured output was resized, which torch's copy-on-write does not bear; "
+                    "write capture(model, ..., keep='copies')"
+                )
             error.capture = self  # type: ignore[attr-defined]
 
     def _close(self) -> None:
@@ -343,7 +355,7 @@ class Capture(Mapping[str, Layer]):
             with torch.random.fork_rng(devices=[]), FakeTensorMode(allow_non_fake_inputs=True) as fake, counting:
                 # Fakes take the place of parameters and buffers: one written to in place would be really written to.
                 state: dict[str, Tensor] = {**dict(self._model.named_parameters()), **dict(self._model.named_buffers())}
-                stand_ins = {name: fake.from_tensor(tensor) for name, tensor in state.items()}
+                stand_ins: dict[str, Tensor] = {name: fake.from_tensor(tensor) for name, tensor in state.items()}
                 functional_call(self._model, stand_ins, args, kwargs)
         except Exception as error:
             raise RuntimeError(
