@@ -7,10 +7,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from hookscope._keep import keep
+
+_PIECE = 1 << 18  # elements; 1 MB of float32
 
 __all__ = ["Form", "Stats", "bytes_of", "stats_of"]
 
@@ -60,28 +63,51 @@ def stats_of(tensor: Tensor) -> Stats:
         values = values.to_dense()
     if values.is_quantized:
         values = values.dequantize()
-    if values.is_complex():
-        values = values.abs()
-    shape, dtype, count = tuple(tensor.shape), tensor.dtype, values.numel()
-    zeros = count - int(torch.count_nonzero(values)) if count else 0
-    if values.dtype in (torch.float16, torch.bfloat16) or not values.is_floating_point():
-        # Half precision overflows in a sum; integers beyond 2**24 do not fit float32.
-        values = values.to(torch.float32 if values.is_floating_point() else torch.float64)
-    nothing = float("nan")
-    if not count:
-        return Stats(shape, dtype, *(nothing,) * 5, 0, 0, 0)
-    low, high = (float(end) for end in torch.aminmax(values))
-    nan = inf = 0
-    # NaN and infinities show in the extremes, so they are looked for only if there are some.
-    if not abs(low) < float("inf") or not abs(high) < float("inf"):
-        nan, inf = int(values.isnan().sum()), int(values.isinf().sum())
-        values = values[values.isfinite()]
-        if not values.numel():
-            return Stats(shape, dtype, *(nothing,) * 5, zeros, nan, inf)
-        low, high = (float(end) for end in torch.aminmax(values))
-    variance, mean = torch.var_mean(values, correction=0)
-    mean_abs = float(torch.linalg.vector_norm(values, 1)) / values.numel()
-    return Stats(shape, dtype, float(mean), float(variance) ** 0.5, mean_abs, low, high, zeros, nan, inf)
+    flat = values.reshape(-1)
+    nan = inf = zeros = 0
+    low, high = float("inf"), -float("inf")
+    shift = shifted = squares = absolute = 0.0
+    finite = 0
+    with torch.no_grad():
+        # In pieces that fit the cache: reductions over a whole activation are slow, and need room for a second one.
+        for piece in torch.split(flat, _PIECE) if len(flat) else ():
+            part = piece.abs() if piece.is_complex() else piece
+            zeros += _count_true(part == 0)
+            if part.dtype in (torch.float16, torch.bfloat16):
+                part = part.float()  # half precision overflows in a sum
+            elif not part.is_floating_point():
+                part = part.double()  # integers beyond 2**24 do not fit float32
+            ends = torch.aminmax(part)
+            least, most = float(ends.min), float(ends.max)
+            # NaN and infinities show in the extremes, so they are looked for only if there are some.
+            if not abs(least) < float("inf") or not abs(most) < float("inf"):
+                nan += _count_true(part.isnan())
+                inf += _count_true(part.isinf())
+                part = part[part.isfinite()]
+                if not len(part):
+                    continue
+                ends = torch.aminmax(part)
+                least, most = float(ends.min), float(ends.max)
+            if not finite:
+                shift = float(part.mean())
+            # Sums of what is left after a shift near the mean: nothing cancels in the variance.
+            rest = part - shift
+            shifted += float(rest.sum())
+            squares += float(torch.dot(rest, rest))
+            absolute += float(torch.linalg.vector_norm(part, 1))
+            finite += len(part)
+            low, high = min(low, least), max(high, most)
+    shape, dtype = tuple(tensor.shape), tensor.dtype
+    if not finite:
+        return Stats(shape, dtype, *(float("nan"),) * 5, zeros, nan, inf)
+    off = shifted / finite
+    std = max(squares / finite - off * off, 0.0) ** 0.5
+    return Stats(shape, dtype, shift + off, std, absolute / finite, low, high, zeros, nan, inf)
+
+
+def _count_true(flags: Tensor) -> int:
+    # NumPy counts booleans many times faster than torch does on a CPU.
+    return int(np.count_nonzero(flags.numpy())) if flags.device.type == "cpu" else int(flags.sum())
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ["has_version", "keep", "map_tensors", "readable", "storage_of", "tensors_in"]
+__all__ = ["has_version", "keep", "map_tensors", "readable", "shares_memory", "storage_of", "tensors_in"]
 
 _PLAIN = (Tensor, nn.Parameter)
 _DEEP = 20  # levels of structure that are followed
@@ -85,6 +85,12 @@ def readable(tensor: Tensor) -> Tensor:
 def has_version(tensor: Tensor) -> bool:
     """Whether torch counts how often this tensor has been written to (`Tensor._version`)."""
     return not (tensor.is_inference() or _is_wrapped(tensor)) and storage_of(tensor) is not None
+
+
+def shares_memory(kept: object) -> bool:
+    """Whether what `keep` returned still shares its memory with the original, as far as torch lets us know."""
+    is_cow = getattr(torch._C, "_is_cow_tensor", None)
+    return is_cow is not None and isinstance(kept, Tensor) and kept.layout is torch.strided and bool(is_cow(kept))
 
 
 def storage_of(tensor: Tensor) -> int | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from types import TracebackType
@@ -14,7 +15,7 @@ from torch.func import functional_call
 
 from hookscope._call import Call, Layer, NotCapturedError, Slot, Wanted
 from hookscope._form import Form, Stats, stats_of
-from hookscope._keep import has_version, map_tensors, storage_of, tensors_in
+from hookscope._keep import has_version, map_tensors, shares_memory, storage_of, tensors_in
 from hookscope.layers import LayerNotFoundError, Which, find_layers, layer_names
 from hookscope.picture import Table
 
@@ -111,10 +112,18 @@ def capture(
 class _Watched:
     """An output that may still be written to: what was returned, and how often it had been written to by then."""
 
-    __slots__ = ("alias", "label", "version")
+    __slots__ = ("label", "tensor", "version")
 
-    def __init__(self, label: str, tensor: Tensor) -> None:
-        self.label, self.alias, self.version = label, tensor.detach(), tensor._version
+    def __init__(self, label: str, tensor: Tensor, shared: bool) -> None:
+        self.label, self.version = label, tensor._version
+        # While the kept tensor shares its memory, holding on to it here costs nothing; else it must be free to go.
+        alias = tensor.detach()
+        self.tensor: Callable[[], Tensor | None] = (lambda: alias) if shared else weakref.ref(tensor)
+
+    def written(self) -> bool:
+        """Whether it has been written to since."""
+        tensor = self.tensor()
+        return tensor is not None and tensor._version != self.version
 
 
 class Capture(Mapping[str, Layer]):
@@ -303,7 +312,7 @@ class Capture(Mapping[str, Layer]):
         def take(tensor: Tensor) -> Slot:
             slot = self._take(tensor)
             if not self._wanted.stats_only and has_version(tensor):
-                self._watched.append(_Watched(label, tensor))
+                self._watched.append(_Watched(label, tensor, shares_memory(slot.value)))
             if self._wanted.gradients and tensor.requires_grad:
                 form = self._wanted.form
                 handle = tensor.register_hook(lambda grad: slot.add(grad, form))  # type: ignore[no-untyped-call]
@@ -380,7 +389,7 @@ class Capture(Mapping[str, Layer]):
     def _look_for_writes(self, by: str, everywhere: bool = False) -> None:
         """Note which outputs have been written to since the last look; the latest ones unless `everywhere`."""
         recent = self._watched if everywhere else self._watched[-8:]
-        hit = [watched for watched in recent if watched.alias._version != watched.version]
+        hit = [watched for watched in recent if watched.written()]
         for watched in hit:
             self._overwritten.setdefault(watched.label, by)
             self._watched.remove(watched)
