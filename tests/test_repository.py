@@ -38,7 +38,7 @@ MACHINE_PATHS = [
     r"/home/\w+/",
     r"/Users/\w+/",
     r"[A-Z]:\\{1,2}Users\\{1,2}\w",
-    r"(?<!/var)/tmp/ipykernel_\d",
+    "/ipykernel" + r"_\d",
     re.escape(f"{ROOT}/"),
 ]
 

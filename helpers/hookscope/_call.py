@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from hookscope._form import Form, Stats
 from hookscope._keep import map_tensors, readable
 
-__all__ = ["Call", "Layer", "NotCapturedError", "Slot", "Wanted"]
+__all__ = ["Call", "Layer", "NotCapturedError", "Slot", "Wanted", "why_uncalled"]
 
 
 class NotCapturedError(RuntimeError):
@@ -263,3 +263,17 @@ class Layer:
 
     def __repr__(self) -> str:
         return "\n".join(map(repr, self.calls))
+
+
+def why_uncalled(module: nn.Module) -> str:
+    """Say why a layer may not have been called."""
+    if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+        return "was not called: torch never calls a ModuleList or ModuleDict, only what is in it"
+    if isinstance(module, (nn.ParameterList, nn.ParameterDict)):
+        return "was not called: it only holds parameters"
+    if isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
+        return "was not called: nn.MultiheadAttention uses its weight, but never calls it"
+    return (
+        "was not called: this pass did not reach it, or reached it through .forward(...), or used its weight in a "
+        "function, none of which runs hooks"
+    )

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from hookscope._call import Call, Layer, NotCapturedError, Slot, Wanted
+from hookscope._call import Call, Layer, NotCapturedError, Slot, Wanted, why_uncalled
 from hookscope._form import Form, Stats, stats_of
 from hookscope._keep import has_version, map_tensors, shares_memory, storage_of, tensors_in
 from hookscope.layers import LayerNotFoundError, Which, find_layers, layer_names
@@ -194,7 +194,7 @@ class Capture(Mapping[str, Layer]):
     @property
     def uncalled(self) -> dict[str, str]:
         """The chosen layers that were not called, each with why that may be."""
-        return {name: _why_uncalled(module) for module, name in self._layers.items() if name not in self._calls}
+        return {name: why_uncalled(module) for module, name in self._layers.items() if name not in self._calls}
 
     @property
     def overwritten(self) -> dict[str, str]:
@@ -393,17 +393,3 @@ class Capture(Mapping[str, Layer]):
         for watched in hit:
             self._overwritten.setdefault(watched.label, by)
             self._watched.remove(watched)
-
-
-def _why_uncalled(module: nn.Module) -> str:
-    """Say why a layer may not have been called."""
-    if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
-        return "was not called: torch never calls a ModuleList or ModuleDict, only what is in it"
-    if isinstance(module, (nn.ParameterList, nn.ParameterDict)):
-        return "was not called: it only holds parameters"
-    if isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
-        return "was not called: nn.MultiheadAttention uses its weight, but never calls it"
-    return (
-        "was not called: this pass did not reach it, or reached it through .forward(...), or used its weight in a "
-        "function, none of which runs hooks"
-    )
