@@ -175,8 +175,12 @@ class Call:
         if stats and not self._wanted.stats_only:
             raise NotCapturedError("tensors were kept, not statistics; write capture(model, ..., keep='stats')")
 
+    def slots(self) -> list[Slot]:
+        """List what was kept of the output's tensors; for the inside of this package."""
+        return _slots(self._output)
+
     def _shapes(self) -> str:
-        shapes = [slot.shape for slot in _slots(self._output)]
+        shapes = [slot.shape for slot in self.slots()]
         return ", ".join(map(str, shapes)) if self._returned else "raised"
 
     def __repr__(self) -> str:
@@ -205,6 +209,8 @@ class Slot:
 
 
 def _slots(value: Any) -> list[Slot]:
+    if type(value) is Slot:
+        return [value]
     found: list[Slot] = []
     map_tensors(lambda slot: found.append(slot) or slot, value, Slot)  # type: ignore[func-returns-value]
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hookscope._keep import keep
+from hookscope._keep import is_wrapped, keep
+from hookscope._pool import Pool
 
 _PIECE = 1 << 18  # elements; 1 MB of float32
 
@@ -64,49 +65,82 @@ def stats_of(tensor: Tensor) -> Stats:
     if values.is_quantized:
         values = values.dequantize()
     flat = values.reshape(-1)
-    nan = inf = zeros = 0
-    low, high = float("inf"), -float("inf")
-    shift = shifted = squares = absolute = 0.0
-    finite = 0
+    found = _Sums()
     with torch.no_grad():
         # In pieces that fit the cache: reductions over a whole activation are slow, and need room for a second one.
-        for piece in torch.split(flat, _PIECE) if len(flat) else ():
-            part = piece.abs() if piece.is_complex() else piece
-            zeros += _count_true(part == 0)
-            if part.dtype in (torch.float16, torch.bfloat16):
-                part = part.float()  # half precision overflows in a sum
-            elif not part.is_floating_point():
-                part = part.double()  # integers beyond 2**24 do not fit float32
-            ends = torch.aminmax(part)
-            least, most = float(ends.min), float(ends.max)
-            # NaN and infinities show in the extremes, so they are looked for only if there are some.
-            if not abs(least) < float("inf") or not abs(most) < float("inf"):
-                nan += _count_true(part.isnan())
-                inf += _count_true(part.isinf())
-                part = part[part.isfinite()]
-                if not len(part):
-                    continue
-                ends = torch.aminmax(part)
-                least, most = float(ends.min), float(ends.max)
-            if not finite:
-                shift = float(part.mean())
-            # Sums of what is left after a shift near the mean: nothing cancels in the variance.
-            rest = part - shift
-            shifted += float(rest.sum())
-            squares += float(torch.dot(rest, rest))
-            absolute += float(torch.linalg.vector_norm(part, 1))
-            finite += len(part)
-            low, high = min(low, least), max(high, most)
-    shape, dtype = tuple(tensor.shape), tensor.dtype
-    if not finite:
-        return Stats(shape, dtype, *(float("nan"),) * 5, zeros, nan, inf)
-    off = shifted / finite
-    std = max(squares / finite - off * off, 0.0) ** 0.5
-    return Stats(shape, dtype, shift + off, std, absolute / finite, low, high, zeros, nan, inf)
+        for piece in (flat,) if flat.numel() <= _PIECE else torch.split(flat, _PIECE):
+            found.add(piece.abs() if piece.is_complex() else piece)
+    return Stats(tuple(tensor.shape), tensor.dtype, *found.result())
 
 
-def _count_true(flags: Tensor) -> int:
-    # NumPy counts booleans many times faster than torch does on a CPU.
+class _Sums:
+    """Statistics of the pieces of a tensor, put together."""
+
+    def __init__(self) -> None:
+        self.zeros = self.nan = self.inf = self.finite = 0
+        self.low, self.high = math.inf, -math.inf
+        self.mean = self.squares = self.absolute = 0.0  # squares: of the distances from the mean, summed
+
+    def add(self, part: Tensor) -> None:
+        """Take one piece, one axis, real numbers."""
+        if not part.numel():
+            return
+        if part.dtype in (torch.float16, torch.bfloat16):
+            part = part.float()  # half precision overflows in a sum
+        elif not part.is_floating_point():
+            part = part.double()  # integers beyond 2**24 do not fit float32
+        low, high = map(float, torch.aminmax(part))
+        # What cannot be there is not looked for: NaN and infinities show in the extremes, zeros and signs too.
+        if not (low > -math.inf and high < math.inf):
+            self.nan += _count(part.isnan())
+            self.inf += _count(part.isinf())
+            part = part[part.isfinite()]
+            if not part.numel():
+                return
+            low, high = map(float, torch.aminmax(part))
+        if low <= 0 <= high:
+            self.zeros += _zeros(part)
+        count = part.numel()
+        mean, squares = _moments(part) if low < high else (low, 0.0)
+        # Two means and two sums of squares into one: Chan, Golub and LeVeque, 1979.
+        off, together = mean - self.mean, self.finite + count
+        self.squares += squares + off * off * self.finite * count / together
+        self.mean += off * count / together
+        self.absolute += abs(mean) * count if low >= 0 or high <= 0 else float(part.abs().sum())
+        self.finite = together
+        self.low, self.high = min(self.low, low), max(self.high, high)
+
+    def result(self) -> tuple[float, float, float, float, float, int, int, int]:
+        """Return the fields of `Stats` after shape and dtype."""
+        counts = self.zeros, self.nan, self.inf
+        if not self.finite:
+            return (math.nan,) * 5 + counts
+        std = math.sqrt(self.squares / self.finite)
+        return self.mean, std, self.absolute / self.finite, self.low, self.high, *counts
+
+
+def _moments(part: Tensor) -> tuple[float, float]:
+    """Return the mean and the sum of the squared distances from it."""
+    count = part.numel()
+    total, dot = float(part.sum()), float(torch.dot(part, part))
+    if not (math.isfinite(total) and math.isfinite(dot)):
+        return _moments(part.double()) if part.dtype is not torch.float64 else (float(part.mean()), math.nan)
+    mean = total / count
+    squares = dot - total * mean
+    # The difference of two large numbers keeps few digits: far from zero, measure from the mean instead.
+    if total * mean > 16 * squares:
+        rest = part - mean
+        slip = float(rest.sum())
+        mean, squares = mean + slip / count, float(torch.dot(rest, rest)) - slip * slip / count
+    return mean, max(squares, 0.0)
+
+
+def _zeros(part: Tensor) -> int:
+    # NumPy compares and counts several times faster than torch does on a CPU.
+    return int(np.count_nonzero(part.numpy() == 0)) if part.device.type == "cpu" else _count(part == 0)
+
+
+def _count(flags: Tensor) -> int:
     return int(np.count_nonzero(flags.numpy())) if flags.device.type == "cpu" else int(flags.sum())
 
 
@@ -127,8 +161,13 @@ class Form:
     device: torch.device | None = None
     at_once: bool = False
 
-    def __call__(self, tensor: Tensor, not_lazily: Collection[int] = ()) -> Tensor:
+    def __call__(self, tensor: Tensor, not_lazily: Container[int] = (), pool: Pool | None = None) -> Tensor:
         """Return a detached tensor in this form that nothing reaches that is done to `tensor` later.
+
+        Args:
+            tensor: any tensor.
+            not_lazily: storages that are copied at once, see `hookscope._keep.keep`.
+            pool: memory to copy into, if there is some of the right shape.
 
         Raises:
             IndexError: there is no such sample.
@@ -140,6 +179,11 @@ class Form:
             if not len(part):
                 raise IndexError(f"sample={self._asked()} picks nothing of a tensor of shape {tuple(tensor.shape)}")
         dtype = self.dtype if self.dtype is not None and part.is_floating_point() else None
+        stays = part.is_cpu if self.device is None else self.device.type == "cpu"
+        if pool and stays and type(part) is Tensor and part.layout is torch.strided and not is_wrapped(part):
+            copy = pool.copy(part, dtype or part.dtype)
+            if copy is not None:
+                return copy
         if dtype in (None, part.dtype) and self.device in (None, part.device):
             return part.clone() if self.at_once else keep(part, not_lazily)
         return part.to(device=self.device, dtype=dtype, copy=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import cache
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ["has_version", "keep", "map_tensors", "readable", "shares_memory", "storage_of", "tensors_in"]
+__all__ = ["is_wrapped", "keep", "lazy_clone", "map_tensors", "readable", "shares_memory", "storage_of", "tensors_in"]
 
 _PLAIN = (Tensor, nn.Parameter)
 _DEEP = 20  # levels of structure that are followed
@@ -31,12 +31,12 @@ def _lazy_clone_works() -> bool:
         return False
 
 
-_is_wrapped: Callable[[Tensor], bool] = getattr(
+is_wrapped: Callable[[Tensor], bool] = getattr(
     getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", lambda tensor: False
 )
 
 
-def keep(tensor: Tensor, not_lazily: Collection[int] = ()) -> Tensor:
+def keep(tensor: Tensor, not_lazily: Container[int] = ()) -> Tensor:
     """Return a tensor that holds today's values of `tensor`, whatever is done to `tensor` afterwards.
 
     torch marks the storage copy-on-write (`Tensor._lazy_clone`): both tensors share it until an operation, in
@@ -58,10 +58,16 @@ def keep(tensor: Tensor, not_lazily: Collection[int] = ()) -> Tensor:
     """
     if tensor.requires_grad:
         tensor = tensor.detach()
+    copy = lazy_clone(tensor, not_lazily)
+    return tensor.clone() if copy is None else copy
+
+
+def lazy_clone(tensor: Tensor, not_lazily: Container[int] = ()) -> Tensor | None:
+    """Return a copy-on-write copy of a detached tensor, or None where that is not possible, see `keep`."""
     if (
         type(tensor) in _PLAIN
         and tensor.layout is torch.strided
-        and not (tensor.is_quantized or tensor.is_nested or _is_wrapped(tensor))
+        and not (tensor.is_quantized or tensor.is_nested or is_wrapped(tensor))
         and _lazy_clone_works()
     ):
         storage = tensor.untyped_storage()
@@ -71,7 +77,7 @@ def keep(tensor: Tensor, not_lazily: Collection[int] = ()) -> Tensor:
                 return tensor._lazy_clone()
             except RuntimeError:  # torch does not own this memory
                 pass
-    return tensor.clone()
+    return None
 
 
 def readable(tensor: Tensor) -> Tensor:
@@ -80,11 +86,6 @@ def readable(tensor: Tensor) -> Tensor:
         return tensor
     with torch.inference_mode(False), torch.no_grad():
         return tensor.clone()
-
-
-def has_version(tensor: Tensor) -> bool:
-    """Whether torch counts how often this tensor has been written to (`Tensor._version`)."""
-    return not (tensor.is_inference() or _is_wrapped(tensor)) and storage_of(tensor) is not None
 
 
 def shares_memory(kept: object) -> bool:

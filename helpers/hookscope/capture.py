@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from types import TracebackType
@@ -13,11 +14,17 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from hookscope._blame import notes_on
 from hookscope._call import Call, Layer, NotCapturedError, Slot, Wanted, why_uncalled
 from hookscope._form import Form, Stats, stats_of
-from hookscope._keep import has_version, map_tensors, shares_memory, storage_of, tensors_in
+from hookscope._fused import fused_around
+from hookscope._keep import map_tensors, storage_of, tensors_in
+from hookscope._pool import Pool
+from hookscope._writes import Watch, watch
 from hookscope.layers import LayerNotFoundError, Which, find_layers, layer_names
 from hookscope.picture import Table
+
+_RECENT = 3  # of the latest outputs are looked at for writes at every call; all are at the end
 
 __all__ = ["Call", "Capture", "Layer", "NotCapturedError", "Stats", "capture"]
 
@@ -92,11 +99,12 @@ def capture(
     """
     layers = {module: name for name, module in find_layers(model, *which).items()}
     for module, name in layer_names(model).items():
-        what = f"layer {name!r}" if name else "the model"
-        if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
-            raise ValueError(f"{what} is compiled and would not notice new hooks; capture it uncompiled")
-        if module in layers and isinstance(module, torch.jit.ScriptModule):
-            raise ValueError(f"{what} is TorchScript, which takes no hooks; capture the original, or leave it out")
+        if "_orig_mod" in module._modules or module._compiled_call_impl is not None:
+            raise ValueError(f"{_what(name)} is compiled and would not notice new hooks; capture it uncompiled")
+        if isinstance(module, torch.jit.ScriptModule) and module in layers:
+            raise ValueError(
+                f"{_what(name)} is TorchScript, which takes no hooks; capture the original, or leave it out"
+            )
     if keep not in ("tensors", "copies", "stats"):
         raise ValueError(f"keep={keep!r}: give 'tensors', 'copies' or 'stats'")
     if isinstance(sample, int):
@@ -109,21 +117,8 @@ def capture(
     return Capture(model, layers, Wanted(gradients, inputs, stats_of if keep == "stats" else form, max_bytes))
 
 
-class _Watched:
-    """An output that may still be written to: what was returned, and how often it had been written to by then."""
-
-    __slots__ = ("label", "tensor", "version")
-
-    def __init__(self, label: str, tensor: Tensor, shared: bool) -> None:
-        self.label, self.version = label, tensor._version
-        # While the kept tensor shares its memory, holding on to it here costs nothing; else it must be free to go.
-        alias = tensor.detach()
-        self.tensor: Callable[[], Tensor | None] = (lambda: alias) if shared else weakref.ref(tensor)
-
-    def written(self) -> bool:
-        """Whether it has been written to since."""
-        tensor = self.tensor()
-        return tensor is not None and tensor._version != self.version
+def _what(name: str) -> str:
+    return f"layer {name!r}" if name else "the model"
 
 
 class Capture(Mapping[str, Layer]):
@@ -142,19 +137,21 @@ class Capture(Mapping[str, Layer]):
         self._layers = layers
         self._wanted = wanted
         self._open = False
+        self._fused = fused_around(model, layers)
+        self._pool = Pool()
+        self._copied: set[str] = set()  # labels of calls whose outputs were overwritten in the last pass
         self._reset()
 
     def _reset(self) -> None:
         self._calls: dict[str, list[Call]] = {}
         self._order: list[Call] = []
-        self._overwritten: dict[str, str] = {}
+        self._overwritten: dict[Call, str] = {}
         self._notes: dict[str, None] = {}
         self._handles: list[Any] = []
         self._running: list[tuple[nn.Module, Call | None]] = []  # calls that have not returned, innermost last
-        self._watched: list[_Watched] = []
-        self._own: frozenset[int] = frozenset()  # storages of parameters and buffers
-        self._foreign = self._own  # and of what the caller passed in
-        self._last = ""
+        self._watched: list[tuple[Watch, Call]] = []
+        self._foreign = _Foreign(self._model)
+        self._last: Call | None = None  # the last call that has returned
         self._bytes = 0
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -202,7 +199,7 @@ class Capture(Mapping[str, Layer]):
 
         Keys are labels of calls. The outputs in this capture are as they were before.
         """
-        return dict(self._overwritten)
+        return {call.label: by for call, by in self._overwritten.items()}
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -226,7 +223,7 @@ class Capture(Mapping[str, Layer]):
                 "output": ", ".join(str(tuple(t.shape)) for t in tensors_in(call._output))
                 if call._returned
                 else "raised",
-                "overwritten later by": self._overwritten.get(call.label, ""),
+                "overwritten later by": self._overwritten.get(call, ""),
             }
             for call in self._order
         ]
@@ -240,10 +237,9 @@ class Capture(Mapping[str, Layer]):
         if self._open:
             raise RuntimeError("this capture is already open; make another one with capture(...)")
         model = self._model
+        self._reuse()
         self._reset()
-        self._own = frozenset(
-            storage for tensor in (*model.parameters(), *model.buffers()) if (storage := storage_of(tensor)) is not None
-        )
+        self._foreign = _Foreign(model)
         self._open = True
         try:
             # The root is hooked in any case: what it is called with belongs to the caller.
@@ -255,19 +251,56 @@ class Capture(Mapping[str, Layer]):
             raise
         return self
 
+    def _reuse(self) -> None:
+        """Offer the memory of the last pass to the coming one, where a copy is what the coming one will need.
+
+        A copy into memory that is there already costs less than making the model write to new memory, which is
+        what sharing its outputs leads to. Only what the autograd graph holds anyway is cheaper to share.
+        """
+        self._copied = {call.label for call in self._overwritten}
+        for call in self._order:
+            for slot in call.slots():
+                if isinstance(slot.value, Tensor) and (not slot.needs_grad or call.label in self._copied):
+                    self._pool.offer(slot.value)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._close()
         if error is not None:
-            last = f", the last one {self._order[-1].label}" if self._order else ""
-            error.add_note(f"hookscope: {len(self._order)} calls were captured{last}; they are in the error's .capture")
-            if "COW.cpp" in str(error):
-                error.add_note(
-                    "hookscope: a captured output was resized, which torch's copy-on-write does not bear; "
-                    "write capture(model, ..., keep='copies')"
-                )
+            for note in notes_on(error, self._model, self._order, self._last):
+                error.add_note(note)
             error.capture = self  # type: ignore[attr-defined]
+        elif self._notes:
+            warnings.warn("hookscope: " + "; ".join(self._notes), stacklevel=2)
+
+    def start(self) -> Self:
+        """Start capturing without a with-block, until `stop()`; for notebooks, where a pass may have its own cell.
+
+        A model has one started capture at most: starting another stops the first. So a cell that is run twice
+        replaces its capture, and hooks do not pile up.
+
+        Example:
+            >>> net = nn.Sequential(nn.Linear(2, 1), nn.ReLU())
+            >>> seen = capture(net).start()
+            >>> seen = capture(net).start()
+            >>> _ = net(torch.ones(1, 2))
+            >>> seen.stop().order
+            ['0', '1']
+
+        """
+        other = _started.get(self._model, lambda: None)()
+        if other is not None and other is not self:
+            other.stop()
+        self.__enter__()
+        _started[self._model] = weakref.ref(self)
+        return self
+
+    def stop(self) -> Self:
+        """Take the hooks of a started capture off; nothing happens if it was stopped before."""
+        if self._open:
+            self.__exit__(None, None, None)
+        return self
 
     def _close(self) -> None:
         self._open = False
@@ -275,53 +308,76 @@ class Capture(Mapping[str, Layer]):
             handle.remove()
         self._handles.clear()
         self._running.clear()
-        self._look_for_writes(f"an in-place operation after {self._last}", everywhere=True)
+        for eye, call in self._watched:
+            if eye.written():
+                self._overwritten.setdefault(call, f"{_named(eye)} some calls later")
         self._watched.clear()
-        self._foreign = self._own
+        self._pool.clear()
+        self._foreign = _Foreign(self._model)
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._running:
-            given = (storage_of(tensor) for tensor in tensors_in((args, kwargs)))
-            self._foreign = self._own.union(storage for storage in given if storage is not None)
+            self._foreign.given = {storage_of(tensor) for tensor in tensors_in((args, kwargs))}
         if (name := self._layers.get(module)) is None:
             self._running.append((module, None))
             return
         calls = self._calls.setdefault(name, [])
         call = Call(name, len(calls) + 1, type(module).__name__, self._wanted)
-        self._look_for_writes(f"an in-place operation between {self._last} and {call.label}")
+        self._look_for_writes(call, inside=False)
         if self._wanted.inputs:
-            call._args = map_tensors(self._take, (args, kwargs))
-        if isinstance(module, nn.TransformerEncoderLayer) and not (module.training or torch.is_grad_enabled()):
-            self._notes[f"hooks switch off the fused path of layer {name!r}"] = None
+            call._args = map_tensors(lambda tensor: self._take(tensor, call), (args, kwargs))
+        if self._fused and (fused := self._fused.get(module)) and fused.would_run():
+            self._notes[f"hooks switch off the fused path of layer {fused.name!r}"] = None
         calls.append(call)
         self._order.append(call)
         self._running.append((module, call))
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        place = next((i for i in reversed(range(len(self._running))) if self._running[i][0] is module), None)
-        if place is None:
-            return  # the call began before the block
-        call = self._running[place][1]
-        # What was called further in and is still here was left by an exception that the model caught.
-        del self._running[place:]
+        running = self._running
+        if running and running[-1][0] is module:
+            call = running.pop()[1]
+        else:
+            place = next((i for i in reversed(range(len(running))) if running[i][0] is module), None)
+            if place is None:
+                return  # the call began before the block
+            call = running[place][1]
+            # What was called further in and is still here was left by an exception that the model caught.
+            del running[place:]
         if call is None:
             return
-        label = call.label
-        self._look_for_writes(f"layer {label} ({call.type})")
-
-        def take(tensor: Tensor) -> Slot:
-            slot = self._take(tensor)
-            if not self._wanted.stats_only and has_version(tensor):
-                self._watched.append(_Watched(label, tensor, shares_memory(slot.value)))
-            if self._wanted.gradients and tensor.requires_grad:
-                form = self._wanted.form
-                handle = tensor.register_hook(lambda grad: slot.add(grad, form))  # type: ignore[no-untyped-call]
-                self._handles.append(handle)
-            return slot
-
-        call._output = map_tensors(take, output)
+        self._look_for_writes(call, inside=True)
+        if type(output) is Tensor:
+            call._output = self._take_output(output, call)
+        else:
+            call._output = map_tensors(lambda tensor: self._take_output(tensor, call), output)
         call._returned = True
-        self._last = label
+        self._last = call
+
+    def _take_output(self, tensor: Tensor, call: Call) -> Slot:
+        slot = self._take(tensor, call)
+        wanted = self._wanted
+        if not wanted.stats_only and (eye := watch(tensor, slot.value)) is not None:
+            self._watched.append((eye, call))
+        if wanted.gradients and tensor.requires_grad:
+            handle = tensor.register_hook(  # type: ignore[no-untyped-call]
+                lambda grad: slot.add(grad, wanted.form)
+            )
+            self._handles.append(handle)
+        return slot
+
+    def _take(self, tensor: Tensor, call: Call) -> Slot:
+        form = self._wanted.form
+        if not isinstance(form, Form):
+            return Slot(tensor, form(tensor))
+        if (limit := self._wanted.max_bytes) is not None:
+            self._bytes += form.bytes_of(tensor)
+            if self._bytes > limit:
+                raise MemoryError(
+                    f"this capture would keep more than max_bytes={limit:,}; reached at call {call.label}. "
+                    "Choose fewer layers, or sample=0, dtype=torch.float16, keep='stats'"
+                )
+        copy = self._pool and (not tensor.requires_grad or call.label in self._copied)
+        return Slot(tensor, form(tensor, self._foreign, self._pool if copy else None))
 
     def estimate(self, *args: Any, **kwargs: Any) -> int:
         """Forecast how many bytes one pass will keep at most, without computing anything.
@@ -373,23 +429,37 @@ class Capture(Mapping[str, Layer]):
             ) from error
         return total
 
-    def _take(self, tensor: Tensor) -> Slot:
-        form = self._wanted.form
-        if isinstance(form, Form):
-            if (limit := self._wanted.max_bytes) is not None:
-                self._bytes += form.bytes_of(tensor)
-                if self._bytes > limit:
-                    raise MemoryError(
-                        f"this capture would keep more than max_bytes={limit:,}; reached at call "
-                        f"{self._order[-1].label}. Choose fewer layers, or sample=0, dtype=torch.float16, keep='stats'"
-                    )
-            return Slot(tensor, form(tensor, self._foreign))
-        return Slot(tensor, form(tensor))
+    def _look_for_writes(self, call: Call, inside: bool) -> None:
+        """Note which of the latest outputs have been written to since the last look, `inside` the call or before."""
+        for seen in self._watched[-_RECENT:]:
+            eye, earlier = seen
+            if eye.stamp() != eye.first:
+                if inside:
+                    by = f"layer {call.label} ({call.type})"
+                else:
+                    by = f"{_named(eye)} between {self._last.label if self._last else 'it'} and {call.label}"
+                self._overwritten.setdefault(earlier, by)
+                self._watched.remove(seen)
 
-    def _look_for_writes(self, by: str, everywhere: bool = False) -> None:
-        """Note which outputs have been written to since the last look; the latest ones unless `everywhere`."""
-        recent = self._watched if everywhere else self._watched[-8:]
-        hit = [watched for watched in recent if watched.written()]
-        for watched in hit:
-            self._overwritten.setdefault(watched.label, by)
-            self._watched.remove(watched)
+
+class _Foreign:
+    """Storages that stay where they are: of parameters and buffers, and of what the caller passed in."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.given: set[int | None] = set()
+        self._model = model
+        self._own: set[int | None] | None = None
+
+    def __contains__(self, storage: object) -> bool:
+        if self._own is None:  # not before it is needed: a repeated pass seldom does
+            self._own = {storage_of(tensor) for tensor in (*self._model.parameters(), *self._model.buffers())}
+        return storage in self._own or storage in self.given
+
+
+def _named(eye: Watch) -> str:
+    node = eye.operation()
+    return f"an in-place operation ({node})" if node else "an in-place operation"
+
+
+# The one capture of each model that `Capture.start` has started.
+_started: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Capture]] = weakref.WeakKeyDictionary()

@@ -1,0 +1,38 @@
+"""The memory of an earlier pass, used again: copying into it is several times cheaper than into new pages."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from hookscope._keep import lazy_clone
+
+__all__ = ["Pool"]
+
+
+class Pool:
+    """Tensors whose memory may be written over.
+
+    Whoever still holds a tensor that was offered does not notice: what the pool takes is a copy-on-write copy, so
+    that writing to it moves it elsewhere. If nobody does, which is the rule, writing costs no new memory.
+    """
+
+    def __init__(self) -> None:
+        self._free: dict[tuple[object, ...], list[Tensor]] = {}
+
+    def offer(self, tensor: Tensor) -> None:
+        """Take the memory of a detached tensor, if it is on the CPU and of the ordinary kind."""
+        if tensor.is_cpu and not tensor.is_inference() and (copy := lazy_clone(tensor)) is not None:
+            self._free.setdefault((copy.shape, copy.stride(), copy.dtype), []).append(copy)
+
+    def copy(self, tensor: Tensor, dtype: torch.dtype) -> Tensor | None:
+        """Copy a detached CPU tensor into memory of the pool, as `dtype`; None if none of that shape is left."""
+        free = self._free.get((tensor.shape, tensor.stride(), dtype))
+        return free.pop().copy_(tensor) if free else None
+
+    def clear(self) -> None:
+        """Let the memory go."""
+        self._free.clear()
+
+    def __bool__(self) -> bool:
+        return bool(self._free)
