@@ -9,6 +9,7 @@ help:
 	@echo "make lab    open the course in JupyterLab"
 	@echo "make test   prove everything (make test-all: with every model family of torchvision)"
 	@echo "make build  turn changed lessons into notebooks"
+	@echo "make bench  measure against other tools (half an hour; writes benchmarks/README.md)"
 	@echo "make lint   ruff and mypy"
 	@echo "make lock   renew requirements.lock"
 	@echo "make .venv  set up only"
@@ -25,6 +26,15 @@ test-all: .venv/ready
 
 build: .venv/ready
 	$(PY) lessons/build.py
+
+# In an environment of its own: the course does not need the peers.
+bench: .venv-bench/ready
+	.venv-bench/bin/python -W ignore -m benchmarks
+
+.venv-bench/ready: .venv/ready
+	.venv/bin/uv venv --quiet --allow-existing --python $(PY) .venv-bench
+	.venv/bin/uv pip install --quiet --python .venv-bench/bin/python -r requirements.lock -e . --group bench
+	@touch $@
 
 lint: .venv/ready
 	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
@@ -43,4 +53,4 @@ lock: .venv/ready
 	mkdir -p .venv/etc/jupyter && cp -R lessons/jupyter/. .venv/etc/jupyter/
 	@touch $@
 
-.PHONY: help lab test test-all build lint lock .venv
+.PHONY: help lab test test-all build bench lint lock .venv

@@ -4,6 +4,7 @@ import collections
 import copy
 import inspect
 import random
+import threading
 import warnings
 from html.parser import HTMLParser
 
@@ -441,11 +442,34 @@ def test_pruned_lazy_and_shared():
     lazy = nn.LazyLinear(5)
     assert compare_backward_hooks(lazy, x(3, 4)).legacy.shapes["grad_input"] == ((5,), (3, 4), (4, 5))
     assert isinstance(lazy.weight, nn.UninitializedParameter)
-    # The very weight of the module passed in is one tensor in the copy, too.
-    tied = nn.Linear(2, 2)
-    tied.forward = lambda weight: weight * 2
+
+
+def test_a_parameter_as_input_stays_a_parameter_and_the_modules_own():
+    class Tied(nn.Linear):
+        def forward(self, given):
+            seen.append((given is self.weight, isinstance(given, nn.Parameter), isinstance(self.weight, nn.Parameter)))
+            return given * 2
+
+    seen = []
+    tied = Tied(2, 2)
     both = compare_backward_hooks(tied, tied.weight)
+    # A full hook gives forward a view of the argument, in place of the argument.
+    assert seen == [(True, True, True), (True, True, True), (False, False, True)]
     assert both.legacy.shapes["grad_input"] == ((2, 2), None)
+    assert "grad_input[0] is given.grad = weight.grad" in both.explanation
+    assert tied.weight.grad is None
+    seen.clear()
+    own = nn.Parameter(torch.ones(2, 2))
+    assert "grad_input[0] is given.grad and" in compare_backward_hooks(tied, own).explanation
+    assert seen[0] == (False, True, True)
+    assert own.grad is None
+
+
+def test_an_output_that_begins_with_a_string_is_refused():
+    """With a legacy hook on it torch would look for a tensor in it for ever."""
+    with pytest.raises(ValueError, match="the output of Do begins with a string"):
+        compare_backward_hooks(Do(lambda m, v: ("name", v * 2)), x(2))
+    assert compare_backward_hooks(Do(lambda m, v: (v * 2, "name")), x(2)).legacy.called
 
 
 def test_a_hook_that_holds_a_non_leaf_is_no_obstacle():
@@ -489,6 +513,10 @@ def test_bad_input():
         compare_backward_hooks(lambda value: value, x(2))
     with pytest.raises(ValueError, match=r"output of ReLU requires a gradient.*requires_grad_\(\)"):
         compare_backward_hooks(nn.ReLU(), plain(2))
+    locked = nn.ReLU()
+    locked.lock = threading.Lock()
+    with pytest.raises(TypeError, match=r"ReLU or one of its inputs cannot be copied.*lock"):
+        compare_backward_hooks(locked, x(2))
     # What goes wrong without any hook is the caller's to see.
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
         compare_backward_hooks(nn.Linear(4, 5), x(3, 3))
@@ -510,6 +538,7 @@ def test_text_and_html():
     both = compare_backward_hooks(module, x(3, 4))
     lines = repr(both).splitlines()
     assert lines[0] == "<img src=x onerror=alert(1)>: what its backward hooks see"
+    assert lines[1].split() == ["what", "legacy", "hook", "full", "hook"], "a screen reader needs every heading"
     assert [line.split()[0] for line in lines[3:11]] == [
         "called", "node", "next", "grad_input[0]", "grad_input[1]", "grad_input[2]", "grad_output[0]", "warning",
     ]  # fmt: skip

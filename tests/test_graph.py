@@ -162,6 +162,7 @@ def test_a_leaf_is_one_node():
         ((torch.ones(2),), ValueError, r"requires no gradient.*no_grad.*detach"),
         (((torch.ones(2),),), TypeError, "takes a tensor, not tuple; pick one"),
         ((None,), TypeError, "takes a tensor, not NoneType$"),
+        ((nn.Linear(2, 2),), TypeError, "takes a tensor, not Linear; pass what it returns, and the module as model=$"),
         ((torch.ones(2, requires_grad=True), [1]), TypeError, "names must map names to tensors, as in"),
         ((torch.ones(2, requires_grad=True), {"x": 1}), TypeError, r"names\['x'\] is of type int"),
         ((torch.ones(2, requires_grad=True), None, 3), TypeError, r"must be a torch\.nn\.Module, not int"),
@@ -237,12 +238,15 @@ def test_names_are_escaped():
     chart = g.to_mermaid()
     line = next(line for line in chart.splitlines() if "n1([" in line)
     assert line.count('"') == 2
-    for sign in ("<img", "$", "`", "%", "{", "%%"):
-        assert sign not in chart
+    first, *others = chart.splitlines()
+    assert first == '%%{init: {"flowchart": {"wrappingWidth": 320}}}%%'
+    assert [line for line in others if "{" in line or "}" in line] == ["    accDescr {", "    }"]
+    for sign in ("<img", "$", "`", "%"):
+        assert not any(sign in line for line in others)
     assert "#60;img src=x onerror=alert(1)#62;#34;]#59;" in line
-    assert len(chart.splitlines()) == 6
+    assert len(others) == 13, "a line break in a name makes no line"
     assert "\n" not in text(g)[-1]
-    html = g._repr_mimebundle_()["text/html"]
+    html = g.picture().to_html()
 
     class Tags(HTMLParser):
         images = 0
@@ -265,10 +269,17 @@ def test_a_name_that_the_font_lacks_gives_no_warning():
 
 def test_mermaid_text():
     model = nn.Linear(2, 1)
-    assert graph(model(torch.ones(1, 2)), model=model).to_mermaid().splitlines() == [
+    assert graph(model(torch.ones(1, 2)), {"other": torch.ones(1)}, model).to_mermaid().splitlines() == [
+        '%%{init: {"flowchart": {"wrappingWidth": 320}}}%%',
         "flowchart TD",
-        "    accTitle: Autograd graph",
-        "    accDescr: 4 nodes, 3 edges, 2 leaves. Arrows go the way of the gradients.",
+        "    accTitle: Autograd graph of 4 nodes, 3 edges, 2 leaves",
+        "    accDescr {",
+        "    Arrows go the way of the gradients.",
+        "    0 AddmmBackward0, (1, 1), next 1, 2.",
+        "    1 AccumulateGrad, bias (1,).",
+        "    2 TBackward0, (2, 1), next 3.",
+        "    3 AccumulateGrad, weight (1, 2).",
+        "    }",
         '    n0["0 AddmmBackward0<br/>(1, 1)"]',
         '    n1(["1 AccumulateGrad<br/>bias (1,)"])',
         '    n2["2 TBackward0<br/>(2, 1)"]',
@@ -276,6 +287,11 @@ def test_mermaid_text():
         "    n0 -->|0| n1",
         "    n0 -->|2| n2",
         "    n2 --> n3",
+        "    linkStyle default stroke:#777",
+        '    caption["Autograd graph behind a tensor of shape (1, 1): 4 nodes, 3 edges, 2 leaves.'
+        "<br/>Not in this graph: other.<br/>Hooks on nodes (grad_fn.register_hook) and on tensors that are neither "
+        'leaves nor named cannot be seen."] ~~~ n0',
+        "    style caption fill:#fff,stroke:none,color:#000",
     ]
 
 
@@ -289,20 +305,46 @@ def test_picture_says_what_it_shows():
     )
     assert picture.rows[0] == {"node": 0, "name": "AddmmBackward0", "tensor": "(1, 1)", "next": "1, 2"}
     assert picture.caption == g.caption
-    bundle = g._repr_mimebundle_()
-    assert set(bundle) == {"text/plain", "text/vnd.mermaid", "image/png", "text/html"}
+
+
+def perceptron(layers):
+    """A graph of 3 nodes per layer and one more, never more than 3 side by side."""
+    model = nn.Sequential(*(nn.Linear(2, 2, bias=False) for _ in range(layers)))
+    return graph(model(torch.ones(1, 2)).sum(), model=model)
+
+
+def test_what_can_be_read_as_mermaid_shows_itself_so():
+    """JupyterLab takes text/html before text/vnd.mermaid, and that before image/png."""
+    g = perceptron(5)
+    assert len(g.nodes) == 16
+    bundle, metadata = g._repr_mimebundle_()
+    assert set(bundle) == {"text/plain", "text/vnd.mermaid", "image/png"}
     assert bundle["text/plain"] == repr(g)
     assert bundle["text/vnd.mermaid"] == g.to_mermaid()
-    assert 'alt="Autograd graph of 4 nodes' in bundle["text/html"]
+    assert bundle["image/png"] == g.picture().png
+    assert metadata == {"image/png": {"alt": g.picture().alt}}
+
+
+def test_a_large_or_wide_graph_shows_itself_as_picture_and_table():
+    xs = [torch.ones(1, requires_grad=True) for _ in range(5)]
+    assert set(graph(torch.stack(xs[:4]))._repr_mimebundle_()[0]) == {"text/plain", "text/vnd.mermaid", "image/png"}
+    for g in (perceptron(6), graph(torch.stack(xs))):
+        bundle, _ = g._repr_mimebundle_()
+        assert set(bundle) == {"text/plain", "text/vnd.mermaid", "image/png", "text/html"}
+        assert f'alt="Autograd graph of {len(g.nodes)} nodes' in bundle["text/html"]
+        assert "<table>" in bundle["text/html"]
 
 
 def test_without_matplotlib_text_and_diagram_are_left():
-    x = torch.ones(2, requires_grad=True)
+    g, large = perceptron(1), perceptron(6)
     with unittest.mock.patch.dict(sys.modules, {"matplotlib.figure": None}):
-        g = graph(x * 2)
-        bundle = g._repr_mimebundle_()
-        assert set(bundle) == {"text/plain", "text/vnd.mermaid", "text/html"}
+        bundle, metadata = g._repr_mimebundle_()
+        assert set(bundle) == {"text/plain", "text/vnd.mermaid"}
         assert bundle["text/plain"] == repr(g)
+        assert metadata == {}
+        bundle, _ = large._repr_mimebundle_()
+        assert set(bundle) == {"text/plain", "text/vnd.mermaid", "text/html"}
+        assert "5.weight" in bundle["text/html"]
         with pytest.raises(ImportError, match=r"needs matplotlib: pip install 'hookscope\[all\]'"):
             g.picture()
 
@@ -413,6 +455,54 @@ def test_a_hooked_node_never_vanishes_in_a_chain():
             y.retain_grad()
             kept["here"] = y
     assert "here (2,)  retain_grad" in repr(graph(y, kept))
+
+
+def test_a_hooked_reshape_never_vanishes_with_its_leaf():
+    layers = [nn.Linear(2, 2, bias=False) for _ in range(80)]
+    turned = [layer.weight.t() for layer in layers]
+    turned[7].register_hook(print)
+    layers[9].weight.register_hook(abs)
+    y = torch.ones(1, 2)
+    for matrix in turned:
+        y = y @ matrix
+    g = graph(y, {"turned": turned[7]}, nn.ModuleList(layers))
+    boxes = g._view()[0]
+    assert len(boxes) == 83, "78 leaves with their reshapes are folded into what uses them"
+    assert [box.details for box in boxes if box.leaf] == [("9.weight (2, 2)", "tensor hook abs")]
+    (box,) = [box for box in boxes if "tensor hook print" in box.details]
+    assert (box.title, box.details) == ("TBackward0", ("turned (2, 2)", "tensor hook print", "with 7.weight"))
+    for shown in (repr(g), g.to_mermaid(), repr(g.picture())):
+        assert "tensor hook print" in shown
+
+
+def test_hooks_far_away_are_counted():
+    xs = [torch.ones(2, requires_grad=True) for _ in range(250)]
+    xs[-1].register_hook(print)
+    both = torch.stack(xs).sum() + torch.stack(xs).sum()
+    assert graph(both)._view()[0][-1].details == ("not shown", "1 of them with a name or a hook")
+    xs[-1]._backward_hooks.clear()
+    assert graph(both)._view()[0][-1].details == ("not shown",)
+
+
+def test_a_function_may_keep_something_as_variable():
+    """The node of a custom Function is its ctx, with whatever attributes forward sets."""
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, value):
+            ctx.variable = 3
+            return value * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 2
+
+    x = torch.ones(2, requires_grad=True)
+    g = graph(Double.apply(x), {"x": x})
+    assert [(node.name, node.label, node.leaf) for node in g.nodes] == [
+        ("DoubleBackward", "", False),
+        ("AccumulateGrad", "x", True),
+    ]
 
 
 def test_deep_trees_stay_narrow():

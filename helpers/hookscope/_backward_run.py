@@ -111,7 +111,7 @@ class Run:
         output = module(*inputs, **kwargs)
         self.output = "tensor" if isinstance(output, Tensor) else type(output).__name__
         self.followed = isinstance(output, (Tensor, tuple))
-        first = _first_tensor(output)
+        first = _first_tensor(output, type(module).__name__)
         if first is not None and first.grad_fn is not None:
             self.node = _node_name(first.grad_fn)
             self.next_nodes = tuple(_node_name(node) for node, _ in first.grad_fn.next_functions)
@@ -155,7 +155,13 @@ def _copies(
         if not entry.by_torch:
             hook = getattr(entry._holder(), entry._attribute)[entry._id]
             memo[id(hook)] = hook
-    module, inputs, kwargs = copy.deepcopy((module, inputs, kwargs), memo)
+    try:
+        module, inputs, kwargs = copy.deepcopy((module, inputs, kwargs), memo)
+    except Exception as error:
+        raise TypeError(
+            f"{type(module).__name__} or one of its inputs cannot be copied, and on the originals a run would leave "
+            f"gradients behind: {error}"
+        ) from error
     census(module, include_global=False).remove_all()
     module._is_full_backward_hook = None  # else a module that once had the other kind of hook refuses this one
     return module, inputs, kwargs, leaves
@@ -208,9 +214,14 @@ def _argument_names(module: nn.Module, inputs: Sequence[object]) -> list[str]:
     return [names[index] if index < len(names) else f"args[{index}]" for index in range(len(inputs))]
 
 
-def _first_tensor(output: object) -> Tensor | None:
+def _first_tensor(output: object, name: str) -> Tensor | None:
     """Find the tensor whose node torch puts a legacy hook on, by the rule in `Module._call_impl`."""
     while output is not None and not isinstance(output, Tensor):
+        if isinstance(output, str) and output:  # "a"[0] is "a" again
+            raise ValueError(
+                f"the output of {name} begins with a string, in which torch looks for a tensor for ever when the "
+                "module has a legacy hook; return the tensors first"
+            )
         try:
             if isinstance(output, dict):
                 output = next((value for value in output.values() if isinstance(value, Tensor)), None)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hookscope._keep import is_wrapped, keep
+from hookscope._keep import is_wrapped, keep, unwrapped
 from hookscope._pool import Pool
 
 _PIECE = 1 << 18  # elements; 1 MB of float32
@@ -59,6 +59,9 @@ def stats_of(tensor: Tensor) -> Stats:
         (1.5, 1.5, 1.5, 0.0, 3.0, 1, 1, 0)
 
     """
+    if is_wrapped(tensor):
+        with unwrapped(tensor) as inside:
+            return stats_of(inside)
     values = tensor.detach()
     if values.layout is not torch.strided:
         values = values.to_dense()
@@ -173,6 +176,9 @@ class Form:
             IndexError: there is no such sample.
 
         """
+        if is_wrapped(tensor):
+            with unwrapped(tensor) as inside:
+                return self(inside, not_lazily, pool)
         part = tensor.detach()
         if self.sample is not None and part.dim():
             part = part[self.sample]
@@ -180,7 +186,7 @@ class Form:
                 raise IndexError(f"sample={self._asked()} picks nothing of a tensor of shape {tuple(tensor.shape)}")
         dtype = self.dtype if self.dtype is not None and part.is_floating_point() else None
         stays = part.is_cpu if self.device is None else self.device.type == "cpu"
-        if pool and stays and type(part) is Tensor and part.layout is torch.strided and not is_wrapped(part):
+        if pool and stays and type(part) is Tensor and part.layout is torch.strided:
             copy = pool.copy(part, dtype or part.dtype)
             if copy is not None:
                 return copy

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 READABLE = 200  # more boxes than that are folded
+_SMALL, _SIDE_BY_SIDE = 16, 4  # boxes, and boxes in one layer, that a page shows as Mermaid at a size to read
 _DEEP = 20  # levels of indentation that can be read
 _WIDE = 6  # columns that a picture may have for long arrows
 # What stands between a weight and the operation that uses it.
@@ -153,9 +154,11 @@ def _cut(boxes: dict[int, Box], arrows: Arrows) -> tuple[dict[int, Box], Arrows]
         order.extend(fresh)
     near = set(order[:READABLE])
     rest = max(boxes) + 1
-    count = sum(box.count for index, box in boxes.items() if index not in near)
+    away = [box for index, box in boxes.items() if index not in near]
+    count, marked = sum(box.count for box in away), sum(box.fixed for box in away)
+    details = ("not shown", f"{marked} of them with a name or a hook")[: 1 + bool(marked)]
     kept = {index: box for index, box in boxes.items() if index in near}
-    kept[rest] = Box(rest, f"{count} more nodes", ("not shown",), count=count)
+    kept[rest] = Box(rest, f"{count} more nodes", details, count=count)
     cut: Arrows = {}
     for (source, target), indices in arrows.items():
         if source in near:
@@ -209,6 +212,14 @@ def plain(text: str) -> str:
 def mermaid_text(text: str) -> str:
     """Escape all that Mermaid or the HTML in its labels could read as more than text."""
     return "".join(c if c.isalnum() or c in " ()[],._-:=/?" else f"#{ord(c)};" for c in plain(text))
+
+
+def fits_a_page(boxes: Sequence[Box], arrows: Arrows) -> bool:
+    """Say whether a page of usual width shows the Mermaid drawing at a size that can be read."""
+    if len(boxes) > _SMALL:
+        return False
+    layers = Counter(layer for _, layer in _places(boxes, arrows)[0].values())
+    return max(layers.values()) <= _SIDE_BY_SIDE
 
 
 def _places(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -13,7 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ["is_wrapped", "keep", "lazy_clone", "map_tensors", "readable", "shares_memory", "storage_of", "tensors_in"]
+__all__ = [
+    "is_wrapped",
+    "keep",
+    "lazy_clone",
+    "map_tensors",
+    "readable",
+    "shares_memory",
+    "storage_of",
+    "tensors_in",
+    "unwrapped",
+]
 
 _PLAIN = (Tensor, nn.Parameter)
 _DEEP = 20  # levels of structure that are followed
@@ -78,6 +89,38 @@ def lazy_clone(tensor: Tensor, not_lazily: Container[int] = ()) -> Tensor | None
             except RuntimeError:  # torch does not own this memory
                 pass
     return None
+
+
+@contextmanager
+def unwrapped(tensor: Tensor) -> Iterator[Tensor]:
+    """Give, outside of all transforms, what is inside a tensor of `torch.func`.
+
+    The wrapper itself is of no use once its transform is over. Under `torch.vmap` what is inside are all samples at
+    once; their axis comes first.
+
+    Example:
+        >>> shapes = []
+        >>> def look(x):
+        ...     with unwrapped(x) as inside:
+        ...         shapes.append(inside.shape)
+        ...     return x
+        >>> _ = torch.vmap(look, in_dims=1)(torch.ones(2, 3))
+        >>> shapes
+        [torch.Size([3, 2])]
+
+    """
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+
+    axes: list[int] = list(range(tensor.dim()))
+    mapped = 0
+    while is_wrapped(tensor):
+        axis = torch._C._functorch.maybe_get_bdim(tensor)
+        if axis >= 0:
+            mapped += 1
+            axes.insert(axis, -mapped)
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    with temporarily_clear_interpreter_stack():
+        yield tensor.permute(sorted(range(len(axes)), key=axes.__getitem__)) if mapped else tensor
 
 
 def readable(tensor: Tensor) -> Tensor:

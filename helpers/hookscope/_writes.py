@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -15,23 +14,17 @@ __all__ = ["Watch", "watch"]
 
 
 class Watch:
-    """An eye on one tensor; made by `watch`.
+    """An eye on one tensor; made by `watch`."""
 
-    Attributes:
-        stamp: function that returns another number after each write.
-        first: what it returned at the beginning.
+    __slots__ = ("_counter", "_tensor", "_version")
 
-    """
-
-    __slots__ = ("_tensor", "first", "stamp")
-
-    def __init__(self, tensor: Tensor, stamp: Callable[[], int]) -> None:
+    def __init__(self, tensor: Tensor, counter: Tensor | _Moved | _Outlived) -> None:
         self._tensor = weakref.ref(tensor)
-        self.stamp, self.first = stamp, stamp()
+        self._counter, self._version = counter, counter._version
 
     def written(self) -> bool:
         """Whether the tensor, or a view of it, has been written to since."""
-        return self.stamp() != self.first
+        return self._counter._version != self._version
 
     def operation(self) -> str | None:
         """Name the last operation on the tensor as its node in the graph does, for example `ReluBackward0`."""
@@ -70,20 +63,39 @@ def watch(tensor: Tensor, kept: object = None) -> Watch | None:
 
     """
     if tensor.is_inference():
-        if not (isinstance(kept, Tensor) and shares_memory(kept)):
-            return None
-        alias = tensor.detach()
-        # Not data_ptr(), which makes the copy that copy-on-write puts off.
-        return Watch(tensor, lambda: int(torch._C._data_address(alias)))  # type: ignore[attr-defined]
-    if type(tensor) is Tensor and not is_wrapped(tensor) and tensor.layout is torch.strided:
+        return Watch(tensor, _Moved(tensor)) if isinstance(kept, Tensor) and shares_memory(kept) else None
+    if is_wrapped(tensor):
+        return None
+    if type(tensor) is Tensor and tensor.layout is torch.strided:
         counter = tensor.detach()
         counter.data = _nothing(tensor.device)
-        return Watch(tensor, lambda: counter._version)
-    if is_wrapped(tensor) or storage_of(tensor) is None:
-        return None
-    reference = weakref.ref(tensor)
-    first = tensor._version
-    return Watch(tensor, lambda: first if (alive := reference()) is None else alive._version)
+        return Watch(tensor, counter)
+    return None if storage_of(tensor) is None else Watch(tensor, _Outlived(tensor))
+
+
+class _Moved:
+    """Counts like `Tensor._version`: by the address, for a tensor that shares its memory until one is written to."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._alias = tensor.detach()
+
+    @property
+    def _version(self) -> int:
+        # Not data_ptr(), which makes the copy that copy-on-write puts off.
+        return int(torch._C._data_address(self._alias))  # type: ignore[attr-defined]
+
+
+class _Outlived:
+    """Counts like `Tensor._version`, and stops when the tensor is gone: for kinds that no alias can be made of."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor, self._last = weakref.ref(tensor), tensor._version
+
+    @property
+    def _version(self) -> int:
+        if (tensor := self._tensor()) is not None:
+            self._last = tensor._version
+        return self._last
 
 
 @cache

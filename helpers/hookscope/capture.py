@@ -51,12 +51,13 @@ def capture(
     The limits are torch's own:
 
     - Hooks on layers inside an `nn.TransformerEncoderLayer` in `eval()` without gradients switch its fused path off,
-      which may round differently; `Capture.notes` says so.
+      which may round differently; a warning and `Capture.notes` say so.
     - A model that is compiled does not notice new hooks, so it is refused.
     - Copy-on-write does not see a NumPy array, or another alias outside torch, that a layer made of its output
       *before* returning it; and torch (2.15) fails with an internal error in COW.cpp where such an output is resized
       later. For such a layer take `keep="copies"`, which copies every tensor at once.
-    - Do not copy or save the model inside the block: the copy would keep the hooks.
+    - Inside the block the model cannot be copied or saved whole: the copy would keep the hooks.
+    - Under the transforms of `torch.func`, such as `vmap`, the tensors kept are those of all samples at once.
 
     Args:
         model: the model to watch.
@@ -274,6 +275,15 @@ class Capture(Mapping[str, Layer]):
         elif self._notes:
             warnings.warn("hookscope: " + "; ".join(self._notes), stacklevel=2)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # Reached by copy.deepcopy(model) and torch.save(model), since the model's hooks are bound to this object.
+        if self._open:
+            raise RuntimeError(
+                f"{self.title} is being captured, and a copy would keep the hooks; copy or save it outside the "
+                "with-block, or save its state_dict()"
+            )
+        return super().__reduce_ex__(protocol)
+
     def start(self) -> Self:
         """Start capturing without a with-block, until `stop()`; for notebooks, where a pass may have its own cell.
 
@@ -433,7 +443,7 @@ class Capture(Mapping[str, Layer]):
         """Note which of the latest outputs have been written to since the last look, `inside` the call or before."""
         for seen in self._watched[-_RECENT:]:
             eye, earlier = seen
-            if eye.stamp() != eye.first:
+            if eye.written():
                 if inside:
                     by = f"layer {call.label} ({call.type})"
                 else:

@@ -56,7 +56,7 @@ class BackwardComparison:
         # Entries of the shorter tuple are missing in the middle of the merged names, so sort by kind.
         order = ("called", "node", "next nodes", "grad_input", "grad_output", "warning", "error")
         names.sort(key=lambda name: order.index(name.partition("[")[0]))
-        rows = [{"": name} | {column: cells.get(name, "") for column, cells in columns.items()} for name in names]
+        rows = [{"what": name} | {column: cells.get(name, "") for column, cells in columns.items()} for name in names]
         return Table(rows, f"{self._name}: what its backward hooks see")
 
     def _cells(self, view: HookView) -> dict[str, str]:
@@ -103,8 +103,8 @@ def compare_backward_hooks(module: nn.Module, *inputs: Any, **kwargs: Any) -> Ba
         What both hooks saw, with an `explanation`. An error that comes with a hook only is in its `error`.
 
     Raises:
-        TypeError: `module` is not a module.
-        ValueError: nothing in the output requires a gradient.
+        TypeError: `module` is not a module, or it or an input cannot be copied.
+        ValueError: nothing in the output requires a gradient, or the output begins with a string.
         Exception: whatever the module raises without any hook.
 
     Example:

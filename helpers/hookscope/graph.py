@@ -16,11 +16,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from hookscope._entry import hooks_of
-from hookscope._graph_view import Arrows, Box, draw, fold, mermaid_text, tree
+from hookscope._graph_view import Arrows, Box, draw, fits_a_page, fold, mermaid_text, tree
 from hookscope.picture import Picture, Table, from_figure
 
 __all__ = ["Edge", "Graph", "Node", "graph"]
 
+_WIDE_LABELS = '%%{init: {"flowchart": {"wrappingWidth": 320}}}%%'  # pixels; Mermaid's own 200 break node names
 _MODULE_HOOK = "BackwardHookFunctionBackward"
 _UNSEEN = "Hooks on nodes (grad_fn.register_hook) and on tensors that are neither leaves nor named cannot be seen."
 
@@ -73,8 +74,9 @@ class Edge:
 class Graph:
     """The autograd graph behind a tensor, as names and numbers; made by `graph`.
 
-    It shows itself as a tree of text, as a picture, and as a Mermaid diagram. Up to 200 nodes are shown one by one;
-    what is folded beyond that is said in the caption, and `nodes` and `edges` always hold all.
+    It shows itself as a tree of text, as a Mermaid drawing where that is small enough to be read (up to 16 nodes, up to
+    4 side by side), and else as a picture with its nodes in a table. Up to 200 nodes are shown one by one; what is
+    folded beyond that is said in the caption, and `nodes` and `edges` always hold all.
 
     Attributes:
         nodes: all nodes, in the order of their ids.
@@ -108,36 +110,51 @@ class Graph:
     def to_mermaid(self) -> str:
         """Return the graph as a Mermaid flowchart, for a README or a Markdown cell.
 
-        Every text in it is escaped. Leaves have round ends, folded nodes double sides; an arrow out of a node with
-        several carries the index in `next_functions`.
+        Every text in it is escaped. On top stands the caption; leaves have round ends, folded nodes double sides; an
+        arrow out of a node with several carries the index in `next_functions`. The description, which a screen reader
+        reads, has every node in words. (Mermaid refuses more than 500 arrows; they can be more only above 200 nodes
+        or where many nodes use the same ones: draw `picture` then.)
 
         Example:
             >>> import torch
             >>> a = torch.ones(2, requires_grad=True)
             >>> print(graph(a * 3, names={"a": a}).to_mermaid())
+            %%{init: {"flowchart": {"wrappingWidth": 320}}}%%
             flowchart TD
-                accTitle: Autograd graph
-                accDescr: 2 nodes, 1 edge, 1 leaf. Arrows go the way of the gradients.
+                accTitle: Autograd graph of 2 nodes, 1 edge, 1 leaf
+                accDescr {
+                Arrows go the way of the gradients.
+                0 MulBackward0, (2,), next 1.
+                1 AccumulateGrad, a (2,).
+                }
                 n0["0 MulBackward0<br/>(2,)"]
                 n1(["1 AccumulateGrad<br/>a (2,)"])
                 n0 --> n1
+                linkStyle default stroke:#777
+                caption["Autograd graph behind a tensor of shape (2,): 2 nodes, 1 edge, 1 leaf.<br/>Hooks on nodes \
+        (grad_fn.register_hook) and on tensors that are neither leaves nor named cannot be seen."] ~~~ n0
+                style caption fill:#fff,stroke:none,color:#000
 
         """
-        boxes, arrows, _ = self._view()
-        lines = [
-            "flowchart TD",
-            "    accTitle: Autograd graph",
-            f"    accDescr: {self._size()}. Arrows go the way of the gradients.",
-        ]
+        boxes, arrows, folded = self._view()
+        lines = [f"accTitle: Autograd graph of {self._size()}", "accDescr {", "Arrows go the way of the gradients."]
+        for row in self._rows(boxes, arrows):
+            after = f"next {row['next']}" if row["next"] else ""
+            words = filter(None, (f"{row['node']} {row['name']}", str(row["tensor"]), after))
+            lines.append(f"{mermaid_text(', '.join(words))}.")
+        lines.append("}")
         for box in boxes:
-            text = "<br/>".join(mermaid_text(line) for line in (f"{box.id} {box.title}", *box.details))
             start, end = ("([", "])") if box.leaf else ("[[", "]]") if box.count > 1 else ("[", "]")
-            lines.append(f'    n{box.id}{start}"{text}"{end}')
+            lines.append(f"n{box.id}{start}{_label([f'{box.id} {box.title}', *box.details])}{end}")
         several = Counter(source for source, _ in arrows)
         for (source, target), indices in arrows.items():
             text = f"|{', '.join(map(str, indices))}|" if indices and several[source] > 1 else ""
-            lines.append(f"    n{source} -->{text} n{target}")
-        return "\n".join(lines)
+            lines.append(f"n{source} -->{text} n{target}")
+        # A drawing keeps its colours when the page turns dark: these can be seen on both.
+        lines.append("linkStyle default stroke:#777")
+        lines.append(f"caption[{_label(self._caption(folded).splitlines())}] ~~~ n0")
+        lines.append("style caption fill:#fff,stroke:none,color:#000")
+        return "\n".join([_WIDE_LABELS, "flowchart TD", *(f"    {line}" for line in lines)])
 
     def picture(self) -> Picture:
         """Draw the graph from top to bottom, in layers, with its nodes as a table.
@@ -159,14 +176,24 @@ class Graph:
             warnings.filterwarnings("ignore", "Glyph ", UserWarning)
             return from_figure(draw(boxes, arrows), alt, self._caption(folded), self._rows(boxes, arrows))
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+    def _repr_mimebundle_(
+        self, include: object = None, exclude: object = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        boxes, arrows, folded = self._view()
         bundle: dict[str, Any] = {"text/plain": repr(self), "text/vnd.mermaid": self.to_mermaid()}
         try:
-            picture = self.picture()._repr_mimebundle_()
+            picture = self.picture()
         except ImportError:  # no matplotlib
-            boxes, arrows, folded = self._view()
-            picture = Table(self._rows(boxes, arrows), self._caption(folded))._repr_mimebundle_()
-        return picture | bundle
+            html = Table(self._rows(boxes, arrows), self._caption(folded)).to_html()
+            metadata = {}
+        else:
+            html = picture.to_html()
+            bundle["image/png"] = picture.png
+            metadata = {"image/png": {"alt": picture.alt}}
+        # JupyterLab takes HTML before Mermaid, and shrinks a wide Mermaid drawing until nobody can read it.
+        if not fits_a_page(boxes, arrows):
+            bundle["text/html"] = html
+        return bundle, metadata
 
     def _size(self) -> str:
         return f"{_number(self.nodes, 'node')}, {_number(self.edges, 'edge')}, {_number(self.leaves, 'leaf', 'leaves')}"
@@ -248,7 +275,7 @@ def graph(tensor: Tensor, names: Mapping[str, Tensor] | None = None, model: nn.M
     number = {id(node): index for index, node in enumerate(found)}
     # The tensors known at each node; those of a leaf stand at the node that accumulates their gradient.
     at: dict[int, list[tuple[str, Tensor]]] = {}
-    variables = {id(node.variable): index for index, node in enumerate(found) if hasattr(node, "variable")}
+    variables = {id(_variable(node)): index for index, node in enumerate(found) if _variable(node) is not None}
     missing = []
     seen: set[int] = set()
     for name, value in [*((name, value) for name, value, _ in named), ("", tensor)]:
@@ -261,7 +288,7 @@ def graph(tensor: Tensor, names: Mapping[str, Tensor] | None = None, model: nn.M
     nodes = []
     for index, node in enumerate(found):
         here = at.get(index, [])
-        variable = getattr(node, "variable", None)
+        variable = _variable(node)
         values = [value for _, value in here] or ([variable] if variable is not None else [])
         label = ", ".join(name for name, _ in here if name)
         shapes = (tuple(variable.shape),) if variable is not None else _shapes(node)
@@ -273,6 +300,7 @@ def graph(tensor: Tensor, names: Mapping[str, Tensor] | None = None, model: nn.M
 def _check(tensor: object, names: object, model: object) -> None:
     if not isinstance(tensor, Tensor):
         hint = "; pick one tensor of it" if isinstance(tensor, (tuple, list, Mapping)) else ""
+        hint = "; pass what it returns, and the module as model=" if isinstance(tensor, nn.Module) else hint
         raise TypeError(f"graph takes a tensor, not {type(tensor).__name__}{hint}")
     if names is not None and not isinstance(names, Mapping):
         raise TypeError(f"names must map names to tensors, as in {{'x': x}}, not be of type {type(names).__name__}")
@@ -307,6 +335,11 @@ def _walk(start: Any) -> tuple[list[Any], list[Edge]]:
         if after is not None
     ]
     return found, edges
+
+
+def _variable(node: Any) -> Tensor | None:
+    """Return the leaf of an `AccumulateGrad`. Another node may have the attribute, too: its Function has set it."""
+    return node.variable if node.name() == "torch::autograd::AccumulateGrad" else None
 
 
 def _shapes(node: Any) -> tuple[Shape, ...]:
@@ -344,6 +377,10 @@ def _notes(nodes: Sequence[Node], missing: Sequence[str]) -> list[str]:
 
 def _number(things: Sequence[object], one: str, many: str = "") -> str:
     return f"{len(things)} {one if len(things) == 1 else many or one + 's'}"
+
+
+def _label(lines: Iterable[str]) -> str:
+    return f'"{"<br/>".join(map(mermaid_text, lines))}"'
 
 
 def _box(node: Node) -> Box:

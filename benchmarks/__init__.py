@@ -1,0 +1,1 @@
+"""hookscope against its peers and against the floor, as ratios within one run: `make bench`."""

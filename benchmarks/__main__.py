@@ -1,0 +1,108 @@
+"""Measure everything and write the tables into benchmarks/README.md."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from benchmarks import correct, other, speed
+
+README = Path(__file__).parent / "README.md"
+PEERS = ("torch", "torchvision", "torchlens", "nnsight", "captum", "matplotlib")
+
+
+def markdown(rows: list[dict[str, object]]) -> str:
+    """Write rows as a Markdown table."""
+    heads = list(rows[0])
+    lines = [heads, ["---"] * len(heads), *[[str(row.get(head, "–")) for head in heads] for row in rows]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def speeds(rounds: int) -> str:
+    """Measure and return the tables of time and memory."""
+    parts = []
+    for backward in (False, True):
+        times: dict[str, dict[str, object]] = {}
+        memory: dict[str, dict[str, object]] = {}
+        for name, (model, make) in speed.models().items():
+            if backward and "nothing" in name:
+                continue
+            for size in (1, 8):
+                rows = speed.measure(model, make(size), backward, rounds)
+                column = f"{name}, batch {size}"
+                base = next(float(str(row["MB"])) for row in rows if row["tool"] == speed.PLAIN)
+                for row in rows:
+                    tool = str(row["tool"])
+                    where = times.setdefault(tool, {"tool": tool}), memory.setdefault(tool, {"tool": tool})
+                    where[0][column] = f"{row['ms']:.0f} ms" if tool == speed.PLAIN else f"{row['time']:.2f}"
+                    ratio = float(str(row["MB"])) / max(base, 1.0)
+                    where[1][column] = (
+                        f"{row['MB']:.0f} MB" if tool == speed.PLAIN else f"{row['MB']:.0f} ({ratio:.1f} ×)"
+                    )
+                print(column, "backward" if backward else "forward", flush=True)
+                print(markdown(rows), flush=True)
+        kind = "forward and backward" if backward else "forward without gradients"
+        parts.append(f"### Time, {kind}\n\n{markdown(list(times.values()))}")
+        parts.append(f"### Peak memory above an idle process, MB, {kind}\n\n{markdown(list(memory.values()))}")
+    return "\n\n".join(parts)
+
+
+def others(rounds: int) -> str:
+    """Measure and return the table of the other promises."""
+    torch_ms, hookscope_ms = other.importing(5)
+    subplots, grid = other.grids(rounds)
+    references, captured = other.per_layer(rounds)
+    rows: list[dict[str, object]] = [
+        {"what": "make, enter and leave a capture of 1,000 layers", "measured": f"{other.entering(rounds):.1f} ms"},
+        {
+            "what": "a pass through 1,000 empty layers: hooks that keep references, a new capture",
+            "measured": f"{references:.1f} ms, {captured:.1f} ms",
+        },
+        {
+            "what": "`import hookscope` against `import torch`",
+            "measured": f"{hookscope_ms / torch_ms:.2f} × ({hookscope_ms:.0f} ms, {torch_ms:.0f} ms)",
+        },
+        {
+            "what": "64 maps of 112×112 to PNG bytes: `feature_grid` against 64 subplots of the same size in pixels",
+            "measured": f"{subplots / grid:.0f} × faster ({grid:.1f} ms, {subplots:.0f} ms)",
+        },
+    ]
+    return markdown(rows)
+
+
+def main() -> None:
+    """Measure what was asked for and put it in its place between the markers of the README."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("parts", nargs="*", help="correct, speed, other; all of them without any")
+    parser.add_argument("--rounds", type=int, default=11, help="how often each pass is timed")
+    options = parser.parse_args()
+    wanted = options.parts or ["correct", "speed", "other"]
+    text = README.read_text(encoding="utf-8")
+    made: dict[str, str] = {
+        "made": f"Made by `make bench` (rounds: {options.rounds}) with "
+        + ", ".join(f"{name} {version(name)}" for name in PEERS)
+        + f", Python {platform.python_version()}, {torch.get_num_threads()} threads, {platform.system()}."
+    }
+    if "correct" in wanted:
+        made["correct"] = markdown(correct.table())
+    if "other" in wanted:
+        made["other"] = others(options.rounds)
+    if "speed" in wanted:
+        made["speed"] = speeds(options.rounds)
+    for name, block in made.items():
+        text = re.sub(
+            rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
+            lambda found, block=block: f"{found[1]}\n{block}\n\n{found[2]}",  # type: ignore[misc]
+            text,
+            flags=re.DOTALL,
+        )
+    README.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""The other promises: entering and leaving, importing, and a grid of feature maps."""
+
+from __future__ import annotations
+
+import io
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+import hookscope
+
+
+def _median(function: Callable[[], object], rounds: int) -> float:
+    taken = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        function()
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken) * 1000
+
+
+def entering(rounds: int) -> float:
+    """Return the milliseconds to make, enter and leave a capture of 1,000 layers."""
+    model = nn.Sequential(*[nn.Identity() for _ in range(1000)])
+
+    def enter() -> None:
+        with hookscope.capture(model):
+            pass
+
+    return _median(enter, rounds)
+
+
+def per_layer(rounds: int) -> tuple[float, float]:
+    """Return the microseconds per layer and pass of hooks that keep references, and of a capture."""
+    model, x = nn.Sequential(*[nn.Identity() for _ in range(1000)]), torch.zeros(1)
+
+    def references() -> None:
+        held: list[object] = []
+        handles = [layer.register_forward_hook(lambda module, args, output: held.append(output)) for layer in model]
+        model(x)
+        for handle in handles:
+            handle.remove()
+
+    def captured() -> None:
+        with hookscope.capture(model):
+            model(x)
+
+    with torch.no_grad():
+        return _median(references, rounds), _median(captured, rounds)
+
+
+def importing(rounds: int) -> tuple[float, float]:
+    """Return the milliseconds of `import torch` and of `import hookscope`, each in a new process, taking turns."""
+    taken: dict[str, list[float]] = {"torch": [], "hookscope": []}
+    for _ in range(rounds):
+        for name, times in taken.items():
+            code = f"import time; t = time.perf_counter(); import {name}; print(time.perf_counter() - t)"
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+            times.append(float(done.stdout) * 1000)
+    return statistics.median(taken["torch"]), statistics.median(taken["hookscope"])
+
+
+def grids(rounds: int) -> tuple[float, float]:
+    """Return the milliseconds of 64 maps of 112×112 to PNG bytes: as subplots, and as `feature_grid`, same size."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    import matplotlib.pyplot as plt
+
+    maps = torch.randn(1, 64, 112, 112)
+    height, width = hookscope.feature_grid(maps, channels=64).mosaic.shape
+
+    def subplots() -> bytes:
+        figure, axes = plt.subplots(8, 8, figsize=(width / 100, height / 100), dpi=100)
+        for axis, values in zip(axes.flat, maps[0], strict=True):
+            axis.imshow(values)
+            axis.axis("off")
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png")
+        plt.close(figure)
+        return buffer.getvalue()
+
+    def grid() -> bytes:
+        return hookscope.feature_grid(maps, channels=64).png
+
+    theirs, ours = [], []
+    for _ in range(rounds):  # taking turns
+        theirs.append(_median(subplots, 1))
+        ours.append(_median(grid, 1))
+    return statistics.median(theirs), statistics.median(ours)

@@ -1,0 +1,138 @@
+"""Time and peak memory of one pass under each tool, as ratios to a plain forward in the same run."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import gc
+import re
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.tools import TOOLS, Pass
+
+PLAIN = "plain forward"
+NO_GRAPH = ("torchlens trace", "captum LayerActivation", "torchvision extractor", "hooks that copy to warm buffers")
+"""Not timed with a backward pass: what does not give the model's output, or is a floor for passes without one."""
+PEERS = ("torchlens", "nnsight", "captum", "extractor")
+_SETTLE = 0.2  # seconds; shorter passes are preceded by a plain one, so that each finds the allocator alike
+
+
+class Recurrent(nn.Module):
+    """Two LSTMs and a linear layer: outputs that are tuples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.LSTM(64, 256, num_layers=2, batch_first=True)
+        self.second = nn.LSTM(256, 256, batch_first=True)
+        self.out = nn.Linear(256, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Classify (N, T, 64) sequences."""
+        return self.out(self.second(self.first(x)[0])[0][:, -1])  # type: ignore[no-any-return]
+
+
+def models() -> dict[str, tuple[nn.Module, Callable[[int], Tensor]]]:
+    """Make the models, and for each the function that makes a batch of inputs."""
+    import torchvision
+
+    torch.manual_seed(0)
+    image = lambda batch: torch.randn(batch, 3, 224, 224)  # noqa: E731
+    found: dict[str, tuple[nn.Module, Callable[[int], Tensor]]] = {
+        name: (getattr(torchvision.models, name)(weights=None), image) for name in ("resnet18", "vgg16", "vit_b_16")
+    }
+    calm = torchvision.models.resnet18(weights=None)
+    for module in calm.modules():
+        if isinstance(module, nn.ReLU):
+            module.inplace = False
+    found["resnet18, nothing in place"] = calm, image
+    found["LSTM"] = Recurrent(), lambda batch: torch.randn(batch, 100, 64)
+    return found
+
+
+def passes(model: nn.Module, backward: bool) -> Iterator[tuple[str, Callable[[Tensor], Any]]]:
+    """Give, for each tool, what is timed: a pass, with what the tool keeps still alive when it returns."""
+    for label, tool in TOOLS.items():
+        own_backward = "gradients" in label
+        if (backward and label in NO_GRAPH) or (own_backward and not backward):
+            continue
+        # Some peers leave something behind on the model, which must not slow the others.
+        run = tool(copy.deepcopy(model) if tool.__name__ in PEERS else model)
+        yield label, _with_backward(run, model) if backward and not own_backward else run
+
+
+def _with_backward(run: Pass, model: nn.Module) -> Callable[[Tensor], Any]:
+    def both(batch: Tensor) -> Any:
+        done = run(batch)
+        done.output.sum().backward()
+        return done
+
+    return both
+
+
+def measure(model: nn.Module, batch: Tensor, backward: bool, rounds: int) -> list[dict[str, object]]:
+    """Measure every tool, taking turns: `rounds` times each, after two passes that do not count."""
+    model.eval()
+    tools = {}
+    for label, run in passes(model, backward):
+        tools[label] = run
+    times: dict[str, list[float]] = {label: [] for label in tools}
+    memory: dict[str, float] = {}
+    with torch.set_grad_enabled(backward):
+        for label, run in tools.items():
+            try:
+                memory[label] = _peak(run, batch)
+            except Exception as error:
+                print(f"{label} fails: {type(error).__name__}", flush=True)
+                del times[label]
+            model.zero_grad(set_to_none=False)
+        tools = {label: tools[label] for label in times}
+        start = time.perf_counter()
+        tools[PLAIN](batch)
+        settle = time.perf_counter() - start < _SETTLE
+        for _ in range(rounds):
+            for label, run in tools.items():
+                if settle:
+                    tools[PLAIN](batch)
+                gc.collect()
+                start = time.perf_counter()
+                kept = run(batch)
+                times[label].append(time.perf_counter() - start)
+                del kept
+    base = statistics.median(times[PLAIN])
+    return [
+        {
+            "tool": label,
+            "time": statistics.median(taken) / base,
+            "fastest": min(taken) / min(times[PLAIN]),
+            "ms": 1000 * statistics.median(taken),
+            "MB": memory[label],
+        }
+        for label, taken in times.items()
+    ]
+
+
+def _peak(run: Callable[[Tensor], Any], batch: Tensor) -> float:
+    """Run twice, so that what is prepared once is there; return by how many MB the second raised the peak at most."""
+    run(batch)
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    idle = _status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    kept = run(batch)
+    peak = _status("VmHWM")
+    del kept
+    return (peak - idle) / 1024
+
+
+def _status(field: str) -> int:
+    text = Path("/proc/self/status").read_text()
+    found = re.search(rf"{field}:\s+(\d+) kB", text)
+    assert found, field
+    return int(found[1])

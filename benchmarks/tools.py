@@ -1,0 +1,298 @@
+"""The tools that are compared, each as a function that runs a model and gives what it kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import hookscope
+from hookscope._keep import map_tensors, tensors_in
+from hookscope.capture import Capture
+
+Kept = Mapping[str, Any]
+"""What a tool kept: label -> output. Labels are `layer`, and `layer#2` from the second call of a layer on."""
+
+
+class Run:
+    """One pass of a model under a tool.
+
+    Attributes:
+        output: what the model returned; None if the tool does not give it.
+        held: whatever the tool keeps alive.
+        read: turns `held` into `Kept`; not timed.
+
+    """
+
+    def __init__(self, output: Any, held: Any, read: Callable[[], Kept]) -> None:
+        self.output, self.held, self.read = output, held, read
+
+
+Pass = Callable[..., Run]
+Tool = Callable[[nn.Module], Pass]
+"""Given a model, whatever a tool prepares once; what comes back is called with the inputs, again and again."""
+
+
+def plain(model: nn.Module) -> Pass:
+    """No tool: the model alone."""
+
+    def run(*args: Any, **kwargs: Any) -> Run:
+        return Run(model(*args, **kwargs), None, dict)
+
+    return run
+
+
+def _label(kept: Mapping[str, Any], name: str) -> str:
+    number = 1 + sum(label.split("#")[0] == name for label in kept)
+    return name if number == 1 else f"{name}#{number}"
+
+
+def _numbered(held: list[tuple[str, Any]]) -> Kept:
+    kept: dict[str, Any] = {}
+    for name, value in held:
+        kept[_label(kept, name)] = value
+    return kept
+
+
+def _hooks(keep: Callable[[Any], Any]) -> Tool:
+    def tool(model: nn.Module) -> Pass:
+        layers = hookscope.leaves(model)
+
+        def run(*args: Any, **kwargs: Any) -> Run:
+            held: list[tuple[str, Any]] = []
+            handles = [
+                layer.register_forward_hook(
+                    lambda module, args, output, name=name: held.append((name, keep(output)))
+                )
+                for name, layer in layers.items()
+            ]
+            try:
+                output = model(*args, **kwargs)
+            finally:
+                for handle in handles:
+                    handle.remove()
+
+            return Run(output, held, lambda: _numbered(held))
+
+        return run
+
+    return tool
+
+
+def _clone(value: Any) -> Any:
+    return map_tensors(lambda tensor: tensor.detach().clone(), value)
+
+
+bare_references = _hooks(lambda output: output)
+bare_clones = _hooks(_clone)
+
+
+def warm_buffers(model: nn.Module) -> Pass:
+    """The floor of repeated captures: a hook per leaf copies its output to where it was copied the last time."""
+    layers = hookscope.leaves(model)
+    buffers: list[Tensor] = []
+
+    def run(*args: Any, **kwargs: Any) -> Run:
+        held: list[tuple[str, Any]] = []
+        free = iter(list(buffers))
+
+        def copy(tensor: Tensor) -> Tensor:
+            buffer = next(free, None)
+            if buffer is None or buffer.shape != tensor.shape or buffer.dtype != tensor.dtype:
+                buffers.append(buffer := torch.empty_like(tensor))
+            return buffer.copy_(tensor.detach())
+
+        handles = [
+            layer.register_forward_hook(
+                lambda module, args, output, name=name: held.append((name, map_tensors(copy, output)))
+            )
+            for name, layer in layers.items()
+        ]
+        try:
+            output = model(*args, **kwargs)
+        finally:
+            for handle in handles:
+                handle.remove()
+        return Run(output, held, lambda: _numbered(held))
+
+    return run
+
+
+def _calls(seen: Capture) -> Kept:
+    return {call.label: call.output for call in seen.calls if call._returned}
+
+
+def capture(**options: Any) -> Tool:
+    """A new `hookscope.capture` for each pass."""
+
+    def tool(model: nn.Module) -> Pass:
+        def run(*args: Any, **kwargs: Any) -> Run:
+            with hookscope.capture(model, **options) as seen:
+                output = model(*args, **kwargs)
+                if options.get("gradients"):
+                    _backward(output)
+            return Run(output, seen, lambda: _calls(seen))
+
+        return run
+
+    return tool
+
+
+def capture_again(**options: Any) -> Tool:
+    """One `hookscope.capture`, entered for each pass."""
+
+    def tool(model: nn.Module) -> Pass:
+        seen = hookscope.capture(model, **options)
+
+        def run(*args: Any, **kwargs: Any) -> Run:
+            with seen:
+                output = model(*args, **kwargs)
+                if options.get("gradients"):
+                    _backward(output)
+            return Run(output, seen, lambda: _calls(seen))
+
+        return run
+
+    return tool
+
+
+def _backward(output: Any) -> None:
+    loss: Any = sum(tensor.sum() for tensor in tensors_in(output) if tensor.requires_grad)
+    loss.backward()
+
+
+def trace_dict(model: nn.Module) -> Pass:
+    """As baukit's TraceDict does with clone and detach: one record per layer, which the last call wins."""
+
+    @contextmanager
+    def traced() -> Iterator[dict[str, Any]]:
+        records: dict[str, Any] = {}
+
+        def hook(name: str) -> Callable[..., None]:
+            def keep(module: nn.Module, args: Any, output: Any) -> None:
+                records[name] = _clone(output)
+
+            return keep
+
+        handles = [layer.register_forward_hook(hook(name)) for name, layer in hookscope.leaves(model).items()]
+        try:
+            yield records
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def run(*args: Any, **kwargs: Any) -> Run:
+        with traced() as records:
+            output = model(*args, **kwargs)
+        return Run(output, records, lambda: records)
+
+    return run
+
+
+def torchlens(model: nn.Module) -> Pass:
+    """`torchlens.trace`, which logs every operation."""
+    from torchlens import trace
+
+    layers = hookscope.leaves(model)
+
+    def run(*args: Any, **kwargs: Any) -> Run:
+        held = trace(model, args, kwargs)
+
+        def read() -> Kept:
+            kept: dict[str, Any] = {}
+            for call in held.module_calls:
+                if (name := "" if call.address == "self" else call.address) in layers:
+                    outs = list(call.outs)
+                    kept[_label(kept, name)] = outs[0] if len(outs) == 1 else outs
+            return kept
+
+        return Run(None, held, read)
+
+    return run
+
+
+def nnsight(model: nn.Module) -> Pass:
+    """`tracer.cache()` of nnsight."""
+    from nnsight import NNsight
+
+    traced = NNsight(model)
+    layers = hookscope.leaves(model)
+
+    def run(*args: Any, **kwargs: Any) -> Run:
+        with traced.trace(*args, **kwargs) as tracer:
+            cache = tracer.cache().save()
+            output = traced.output.save()
+
+        def read() -> Kept:
+            kept: dict[str, Any] = {}
+            for name in layers:
+                path = f"model.{name}".rstrip(".")
+                if path in cache:
+                    entries = cache[path]
+                    for entry in entries if isinstance(entries, list) else [entries]:
+                        kept[_label(kept, name)] = entry.output
+            return kept
+
+        return Run(output, (cache, output), read)
+
+    return run
+
+
+def captum(model: nn.Module) -> Pass:
+    """`LayerActivation` of captum on all leaves at once."""
+    from captum.attr import LayerActivation
+
+    layers = hookscope.leaves(model)
+    activation = LayerActivation(model, list(layers.values()))
+
+    def run(*args: Any, **kwargs: Any) -> Run:
+        if kwargs:
+            raise TypeError("LayerActivation takes no keyword arguments")
+        held = activation.attribute(args)
+        return Run(None, held, lambda: dict(zip(layers, held, strict=True)))
+
+    return run
+
+
+def extractor(model: nn.Module) -> Pass:
+    """`create_feature_extractor` of torchvision, traced once, with the same names where it knows them."""
+    from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
+
+    _, names = get_graph_node_names(model)
+    layers = hookscope.leaves(model)
+    # A node is called like its layer, and `layer_1` when the layer is called for the second time.
+    labels = {name: re.sub(r"_(\d+)$", lambda found: f"#{int(found[1]) + 1}", name) for name in names}
+    picked = {
+        name: name if name in layers else labels[name]
+        for name in names
+        if name in layers or labels[name].split("#")[0] in layers
+    }
+    features = create_feature_extractor(model, list(picked))
+    features.train(model.training)
+
+    def run(*args: Any, **kwargs: Any) -> Run:
+        held = features(*args, **kwargs)
+        return Run(None, held, lambda: {picked[name]: value for name, value in held.items()})
+
+    return run
+
+
+TOOLS: dict[str, Tool] = {
+    "plain forward": plain,
+    "hooks that keep references": bare_references,
+    "hooks that clone": bare_clones,
+    "hooks that copy to warm buffers": warm_buffers,
+    "**hookscope**, first capture": capture(),
+    "**hookscope**, same capture again": capture_again(),
+    '**hookscope**, `keep="stats"`': capture_again(keep="stats"),
+    "**hookscope**, `gradients=True`, again": capture_again(gradients=True),
+    "torchlens trace": torchlens,
+    "nnsight cache": nnsight,
+    "TraceDict, cloning": trace_dict,
+    "captum LayerActivation": captum,
+    "torchvision extractor": extractor,
+}
