@@ -8,6 +8,8 @@
     with hookscope.record(model) as recording:    # every hook point, in the order it fires
         model(x).sum().backward()
     hookscope.feature_grid(activation)            # feature maps as one picture with its numbers
+    hookscope.explain(seen)                       # the plain torch lines that do the same
+    hookscope.widgets.LayerPicker(model, x)       # pick a layer and see its feature maps
 
 Importing this package imports torch and nothing heavier; matplotlib, torchvision, scikit-learn and ipywidgets are
 imported by the functions that need them.
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from hookscope.capture import capture
 from hookscope.census import census
 from hookscope.compare import compare_backward_hooks
+from hookscope.explain import explain
 from hookscope.flow import gradient_flow
 from hookscope.graph import graph
 from hookscope.grid import feature_grid
@@ -27,7 +30,7 @@ from hookscope.picture import Picture, Table
 from hookscope.record import record
 
 if TYPE_CHECKING:
-    from hookscope import samples
+    from hookscope import samples, widgets
 
 __version__ = "0.1.0"
 
@@ -38,6 +41,7 @@ __all__ = [
     "capture",
     "census",
     "compare_backward_hooks",
+    "explain",
     "feature_grid",
     "find_layers",
     "gradient_flow",
@@ -46,11 +50,12 @@ __all__ = [
     "record",
     "samples",
     "tree",
+    "widgets",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Import `hookscope.samples` when it is first asked for."""
-    if name == "samples":
-        return import_module("hookscope.samples")
+    """Import `hookscope.samples` and `hookscope.widgets` when they are first asked for."""
+    if name in ("samples", "widgets"):
+        return import_module(f"hookscope.{name}")
     raise AttributeError(f"module 'hookscope' has no attribute '{name}'")
