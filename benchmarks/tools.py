@@ -65,9 +65,7 @@ def _hooks(keep: Callable[[Any], Any]) -> Tool:
         def run(*args: Any, **kwargs: Any) -> Run:
             held: list[tuple[str, Any]] = []
             handles = [
-                layer.register_forward_hook(
-                    lambda module, args, output, name=name: held.append((name, keep(output)))
-                )
+                layer.register_forward_hook(lambda module, args, output, name=name: held.append((name, keep(output))))
                 for name, layer in layers.items()
             ]
             try:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import nbformat
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, sync_playwright
 
 from lessons.build import KERNEL_ENV
@@ -81,6 +83,81 @@ class Lab:
     def run_all(self) -> None:
         """Run every cell; returns when the last one is done."""
         self.command("notebook:run-all-cells")
+
+    def scratch(self, name: str, *cells: str, outputs: list[dict[str, Any]] | None = None, run: bool = True) -> None:
+        """Write a notebook of code cells, open it and run all cells.
+
+        Args:
+            name: file name without suffix.
+            *cells: the code.
+            outputs: what the last cell has stored, as in a notebook that was saved.
+            run: run all cells.
+
+        """
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        if outputs is not None:
+            notebook.cells[-1]["outputs"] = [nbformat.from_dict(output) for output in outputs]  # type: ignore[no-untyped-call]
+            notebook.cells[-1]["execution_count"] = len(cells)
+        nbformat.write(notebook, self.folder / f"{name}.ipynb")
+        self.open(f"{name}.ipynb")
+        if run:
+            self.run_all()
+            self.show_all()
+
+    def kernel(self, code: str) -> str:
+        """Run code in the notebook's kernel beside its cells; return what it prints."""
+        return str(
+            self.page.evaluate(
+                """async (code) => {
+                    const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+                    const future = kernel.requestExecute({ code, store_history: false });
+                    let text = "";
+                    future.onIOPub = (message) => {
+                        if (message.header.msg_type === "stream") text += message.content.text;
+                        if (message.header.msg_type === "error") text += message.content.traceback.join("\\n");
+                    };
+                    await future.done;
+                    return text;
+                }""",
+                code,
+            )
+        ).strip()
+
+    def wait_for_kernel(self, code: str, printed: str) -> None:
+        """Run code in the kernel until it prints this; what the page has sent may still be on its way."""
+        for _ in range(50):
+            if (now := self.kernel(code)) == printed:
+                return
+            self.page.wait_for_timeout(100)
+        raise AssertionError(f"{code} prints {now!r}, not {printed!r}")
+
+    def theme(self, dark: bool) -> None:
+        """Switch to JupyterLab's dark or light theme."""
+        self.command("apputils:change-theme", {"theme": "JupyterLab Dark" if dark else "JupyterLab Light"})
+        self.page.wait_for_selector(f"body[data-jp-theme-light='{str(not dark).lower()}']", state="attached")
+
+    def axe(self, selector: str) -> list[str]:
+        """Let axe-core look at what the selector finds; return its violations (WCAG A and AA), one sentence each."""
+        rules = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
+        found = Axe().run(self.page, context=selector, options=rules).response["violations"]
+        return [
+            f"{rule['id']}: {node['html'][:120]} {node['failureSummary']}" for rule in found for node in rule["nodes"]
+        ]
+
+    def pixels(self, selector: str) -> str:
+        """Return the pixels of an <img> as a data URL, once it has been decoded: equal for equal pictures only."""
+        return str(
+            self.page.locator(selector).evaluate(
+                """async (image) => {
+                    await image.decode();
+                    const canvas = document.createElement("canvas");
+                    [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
+                    canvas.getContext("2d").drawImage(image, 0, 0);
+                    return canvas.toDataURL();
+                }"""
+            )
+        )
 
     def show_all(self) -> None:
         """Scroll through the notebook, so that cells drawn on demand are drawn."""

@@ -1,5 +1,6 @@
 """What was overwritten is found and named, at no cost in memory; and what an open capture says about errors."""
 
+import gc
 import warnings
 import weakref
 from typing import Any
@@ -13,6 +14,7 @@ import hookscope
 from hookscope import capture
 from hookscope._fused import fused_around
 from hookscope._writes import watch
+from tests.awkward import cloning
 
 
 class Net(nn.Module):
@@ -203,3 +205,49 @@ def test_what_counts_as_fused_is_what_torch_runs_fused(options: dict[str, Any]) 
         handle.remove()
     assert fused == ("Linear" not in ran)
     assert len(hookscope.census(model)) == 0
+
+
+# --- copied before it is overwritten
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_what_an_in_place_layer_will_overwrite_is_copied_before(gradients: bool) -> None:
+    block = nn.Sequential(nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8))
+    model = nn.Sequential(block, nn.ReLU(inplace=True), nn.Conv2d(8, 4, 3))
+    x = torch.randn(4, 4, 34, 34)
+    with torch.set_grad_enabled(gradients), cloning(model) as calls:
+        model(x)
+    for _ in range(3):  # at first by the layer's look at what it is given, then because it is known
+        with torch.set_grad_enabled(gradients), capture(model, lambda name, module: True) as seen:
+            model(x)
+        for call in calls:
+            torch.testing.assert_close(seen[call.layer].output, call.output, rtol=0, atol=0)
+        assert torch.equal(seen["0"].output, seen["0.1"].output)
+        assert seen.overwritten == {"0.1": "layer 1 (ReLU)", "0": "layer 1 (ReLU)"}
+        shared = torch._C._data_address(seen["0"].output) == torch._C._data_address(seen["0.1"].output)
+        assert shared or seen._at_once
+
+
+def test_what_was_overwritten_is_remembered_for_the_model_and_forgotten_with_it() -> None:
+    from hookscope.capture import _overwritten_in  # a module and a function have the same name
+
+    model = Net(relu_)
+    with torch.no_grad():
+        with capture(model):
+            model(torch.ones(2, 4))
+        assert _overwritten_in[model] == {"first"}
+        with capture(model, "second"):
+            model(torch.ones(2, 4))
+        assert _overwritten_in[model] == {"first"}  # nothing was learned about it
+        with capture(model) as seen:
+            output = model(torch.ones(2, 4))
+        assert not torch._C._is_cow_tensor(seen["first"].output)
+        assert torch.equal(seen["second"].output, output)
+        model.between = nn.Identity()
+        with capture(model, "first", "second"):
+            model(torch.ones(2, 4))
+        assert not _overwritten_in[model]
+    count = len(_overwritten_in)
+    del model, seen
+    gc.collect()
+    assert len(_overwritten_in) < count

@@ -164,13 +164,16 @@ class Form:
     device: torch.device | None = None
     at_once: bool = False
 
-    def __call__(self, tensor: Tensor, not_lazily: Container[int] = (), pool: Pool | None = None) -> Tensor:
+    def __call__(
+        self, tensor: Tensor, not_lazily: Container[int] = (), pool: Pool | None = None, at_once: bool = False
+    ) -> Tensor:
         """Return a detached tensor in this form that nothing reaches that is done to `tensor` later.
 
         Args:
             tensor: any tensor.
             not_lazily: storages that are copied at once, see `hookscope._keep.keep`.
             pool: memory to copy into, if there is some of the right shape.
+            at_once: copy at once this time, since the tensor will probably be written to.
 
         Raises:
             IndexError: there is no such sample.
@@ -178,7 +181,7 @@ class Form:
         """
         if is_wrapped(tensor):
             with unwrapped(tensor) as inside:
-                return self(inside, not_lazily, pool)
+                return self(inside, not_lazily, pool, at_once)
         part = tensor.detach()
         if self.sample is not None and part.dim():
             part = part[self.sample]
@@ -191,7 +194,7 @@ class Form:
             if copy is not None:
                 return copy
         if dtype in (None, part.dtype) and self.device in (None, part.device):
-            return part.clone() if self.at_once else keep(part, not_lazily)
+            return part.clone() if self.at_once or at_once else keep(part, not_lazily)
         return part.to(device=self.device, dtype=dtype, copy=True)
 
     def bytes_of(self, tensor: Tensor) -> int:

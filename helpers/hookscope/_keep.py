@@ -20,6 +20,7 @@ __all__ = [
     "lazy_clone",
     "map_tensors",
     "readable",
+    "same_memory",
     "shares_memory",
     "storage_of",
     "tensors_in",
@@ -135,6 +136,14 @@ def shares_memory(kept: object) -> bool:
     """Whether what `keep` returned still shares its memory with the original, as far as torch lets us know."""
     is_cow = getattr(torch._C, "_is_cow_tensor", None)
     return is_cow is not None and isinstance(kept, Tensor) and kept.layout is torch.strided and bool(is_cow(kept))
+
+
+def same_memory(kept: Tensor, tensor: Tensor) -> bool:
+    """Whether a copy-on-write copy and a tensor begin at the same address, so that neither has been written to."""
+    if not (shares_memory(kept) and shares_memory(tensor)):
+        return False
+    address: Callable[[Tensor], int] = torch._C._data_address  # type: ignore[attr-defined]
+    return address(kept) == address(tensor)  # not data_ptr(), which would make the copy
 
 
 def storage_of(tensor: Tensor) -> int | None:

@@ -18,12 +18,14 @@ from hookscope._blame import notes_on
 from hookscope._call import Call, Layer, NotCapturedError, Slot, Wanted, why_uncalled
 from hookscope._form import Form, Stats, stats_of
 from hookscope._fused import fused_around
-from hookscope._keep import map_tensors, storage_of, tensors_in
+from hookscope._keep import keep as keep_tensor
+from hookscope._keep import map_tensors, same_memory, storage_of, tensors_in
 from hookscope._pool import Pool
 from hookscope._writes import Watch, watch
 from hookscope.layers import LayerNotFoundError, Which, find_layers, layer_names
 from hookscope.picture import Table
 
+_LARGE = 1 << 15  # elements; torch copies fewer with one thread anyway
 _RECENT = 3  # of the latest outputs are looked at for writes at every call; all are at the end
 
 __all__ = ["Call", "Capture", "Layer", "NotCapturedError", "Stats", "capture"]
@@ -140,7 +142,7 @@ class Capture(Mapping[str, Layer]):
         self._open = False
         self._fused = fused_around(model, layers)
         self._pool = Pool()
-        self._copied: set[str] = set()  # labels of calls whose outputs were overwritten in the last pass
+        self._at_once: set[str] = set()  # labels of calls whose outputs are copied at once
         self._reset()
 
     def _reset(self) -> None:
@@ -253,15 +255,15 @@ class Capture(Mapping[str, Layer]):
         return self
 
     def _reuse(self) -> None:
-        """Offer the memory of the last pass to the coming one, where a copy is what the coming one will need.
+        """Learn from the last pass: what will be overwritten, and whose memory can be used again.
 
         A copy into memory that is there already costs less than making the model write to new memory, which is
         what sharing its outputs leads to. Only what the autograd graph holds anyway is cheaper to share.
         """
-        self._copied = {call.label for call in self._overwritten}
+        self._at_once = _overwritten_in.get(self._model, set())
         for call in self._order:
             for slot in call.slots():
-                if isinstance(slot.value, Tensor) and (not slot.needs_grad or call.label in self._copied):
+                if isinstance(slot.value, Tensor) and (not slot.needs_grad or call.label in self._at_once):
                     self._pool.offer(slot.value)
 
     def __exit__(
@@ -322,6 +324,9 @@ class Capture(Mapping[str, Layer]):
             if eye.written():
                 self._overwritten.setdefault(call, f"{_named(eye)} some calls later")
         self._watched.clear()
+        known = _overwritten_in.setdefault(self._model, set())
+        known.difference_update(call.label for call in self._order)
+        known.update(self.overwritten)
         self._pool.clear()
         self._foreign = _Foreign(self._model)
 
@@ -334,6 +339,8 @@ class Capture(Mapping[str, Layer]):
         calls = self._calls.setdefault(name, [])
         call = Call(name, len(calls) + 1, type(module).__name__, self._wanted)
         self._look_for_writes(call, inside=False)
+        if "inplace" in module.__dict__ and module.inplace and args and not self._wanted.inputs:
+            self._copy_before_write(args[0])
         if self._wanted.inputs:
             call._args = map_tensors(lambda tensor: self._take(tensor, call), (args, kwargs))
         if self._fused and (fused := self._fused.get(module)) and fused.would_run():
@@ -386,8 +393,9 @@ class Capture(Mapping[str, Layer]):
                     f"this capture would keep more than max_bytes={limit:,}; reached at call {call.label}. "
                     "Choose fewer layers, or sample=0, dtype=torch.float16, keep='stats'"
                 )
-        copy = self._pool and (not tensor.requires_grad or call.label in self._copied)
-        return Slot(tensor, form(tensor, self._foreign, self._pool if copy else None))
+        at_once = call.label in self._at_once
+        pool = self._pool if self._pool and (at_once or not tensor.requires_grad) else None
+        return Slot(tensor, form(tensor, self._foreign, pool, at_once))
 
     def estimate(self, *args: Any, **kwargs: Any) -> int:
         """Forecast how many bytes one pass will keep at most, without computing anything.
@@ -439,6 +447,20 @@ class Capture(Mapping[str, Layer]):
             ) from error
         return total
 
+    def _copy_before_write(self, tensor: Any) -> None:
+        """Copy what is about to be overwritten now, with all threads; copy-on-write would do it with one."""
+        if not isinstance(tensor, Tensor) or tensor.numel() < _LARGE or tensor.is_inference():
+            return
+        copy: Tensor | None = None
+        for _, earlier in self._watched[-_RECENT:]:
+            for slot in earlier.slots():
+                if isinstance(slot.value, Tensor) and same_memory(slot.value, tensor):
+                    # What shares memory now, as the outputs of a layer and of its container, goes on sharing it.
+                    shared = (
+                        copy is not None and copy.shape == slot.value.shape and copy.stride() == slot.value.stride()
+                    )
+                    slot.value = copy = keep_tensor(copy) if copy is not None and shared else slot.value.clone()
+
     def _look_for_writes(self, call: Call, inside: bool) -> None:
         """Note which of the latest outputs have been written to since the last look, `inside` the call or before."""
         for seen in self._watched[-_RECENT:]:
@@ -471,5 +493,7 @@ def _named(eye: Watch) -> str:
     return f"an in-place operation ({node})" if node else "an in-place operation"
 
 
+# What was overwritten in the last pass of each model, as labels of calls: a guess of what will be in the next.
+_overwritten_in: weakref.WeakKeyDictionary[nn.Module, set[str]] = weakref.WeakKeyDictionary()
 # The one capture of each model that `Capture.start` has started.
 _started: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Capture]] = weakref.WeakKeyDictionary()

@@ -269,13 +269,28 @@ def encode(mosaic: Mosaic, colours: NDArray[np.uint8]) -> bytes:
         b'PNG'
 
     """
-    height, width = mosaic.shape
+    return _png(mosaic, 3, {b"PLTE": palette(colours).tobytes()})
+
+
+def encode_rgb(pixels: NDArray[np.uint8]) -> bytes:
+    """Return an RGB picture, uint8 (height, width, 3), as the bytes of a PNG.
+
+    Example:
+        >>> encode_rgb(np.zeros((2, 2, 3), dtype=np.uint8))[1:4]
+        b'PNG'
+
+    """
+    return _png(pixels.reshape(len(pixels), -1), 2, {})
+
+
+def _png(rows: NDArray[np.uint8], kind: int, more: dict[bytes, bytes]) -> bytes:
+    height, width = rows.shape
     lines = np.full((height, width + 1), 2, dtype=np.uint8)  # every line begins with its filter: 2 is "up"
-    lines[0, 1:] = mosaic[0]
-    np.subtract(mosaic[1:], mosaic[:-1], out=lines[1:, 1:])
+    lines[0, 1:] = rows[0]
+    np.subtract(rows[1:], rows[:-1], out=lines[1:, 1:])
     chunks = {
-        b"IHDR": struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0),  # 8 bits, palette
-        b"PLTE": palette(colours).tobytes(),
+        b"IHDR": struct.pack(">IIBBBBB", width // 3 if kind == 2 else width, height, 8, kind, 0, 0, 0),
+        **more,
         b"IDAT": zlib.compress(lines.data, level=1),
         b"IEND": b"",
     }

@@ -1,0 +1,86 @@
+"""How long a learner waits: from picking a layer to its new picture, decoded, in a real JupyterLab."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from pathlib import Path
+
+from tests.lab import Lab, running_lab
+
+_MODEL = """
+import torch, torchvision
+from hookscope.widgets import LayerPicker
+torch.manual_seed(0)
+model = torchvision.models.resnet18(weights=None).eval()
+picker = LayerPicker(model, torch.randn(1, 3, 224, 224), layer="conv1")
+"""
+# The way most notebooks do it: a Dropdown, and an Output into which pyplot draws 64 subplots.
+_OUTPUT = """
+import ipywidgets, matplotlib.pyplot as plt
+names = {layers}
+choice, place = ipywidgets.Dropdown(options=names, description="Layer"), ipywidgets.Output()
+def show(change):
+    with place:
+        place.clear_output(wait=True)
+        maps = picker._pass.seen[change["new"]].output[0, :64]
+        figure, axes = plt.subplots(8, 8, figsize=(9, 9))
+        for axis, values in zip(axes.flat, maps):
+            axis.imshow(values)
+            axis.axis("off")
+        plt.show()
+choice.observe(show, "value")
+ipywidgets.VBox([choice, place])
+"""
+LAYERS = ["layer1.0.conv1", "layer1.0.bn1", "layer2.0.conv1", "layer2.0.bn1", "layer3.0.conv1", "layer1.1.conv2"]
+
+# Resolves with the milliseconds between `act` and an <img> below `root` that has another source and is decoded.
+_WATCH = """
+async ([root, layer, act]) => {
+  const sources = () => [...document.querySelectorAll(root + " img")].map((image) => image.src);
+  const old = new Set(sources());
+  const acts = {
+    pick: () => [...document.querySelectorAll(".hs-layers [role=option]")]
+      .find((row) => row.getAttribute("aria-label").startsWith(layer + ",")).click(),
+    drop: () => {
+      const select = document.querySelector(".widget-dropdown select");
+      select.value = layer;
+      select.dispatchEvent(new Event("change", { bubbles: true }));
+    },
+  };
+  const start = performance.now();
+  acts[act]();
+  for (;;) {
+    const image = [...document.querySelectorAll(root + " img")].find((image) => image.src && !old.has(image.src));
+    if (image) {
+      await image.decode();
+      return performance.now() - start;
+    }
+    if (performance.now() - start > 20000) throw new Error("no new picture");
+    await new Promise((resolve) => setTimeout(resolve, 0));
+  }
+}
+"""
+
+
+def waits(rounds: int) -> tuple[float, float]:
+    """Return the median milliseconds of a pick: with the picker, and with an Output and pyplot; taking turns."""
+    ours: list[float] = []
+    theirs: list[float] = []
+    with tempfile.TemporaryDirectory() as folder, running_lab(Path(folder)) as lab:
+        lab.scratch("latency", _MODEL, "picker", _OUTPUT.format(layers=["conv1", *LAYERS]))
+        lab.page.get_by_role("listbox", name="Layers").wait_for()
+        lab.page.get_by_role("searchbox", name="Search").fill("layer")  # all of them in sight
+        for number in range(rounds + 1):
+            layer = LAYERS[number % len(LAYERS)]
+            found = _one(lab, ".hs-grid", layer, "pick"), _one(lab, ".widget-output", layer, "drop")
+            if number:  # the first time everything is loaded
+                ours.append(found[0])
+                theirs.append(found[1])
+    return statistics.median(ours), statistics.median(theirs)
+
+
+def _one(lab: Lab, root: str, layer: str, act: str) -> float:
+    waited = float(lab.page.evaluate(_WATCH, [root, layer, act]))
+    lab.page.wait_for_timeout(300)
+    return waited

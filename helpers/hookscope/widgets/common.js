@@ -1,0 +1,115 @@
+// What all widgets of hookscope share. It stands in front of every widget's own script.
+
+/** Make an element. Text is always text: a layer called "<img onerror=…>" is shown, never run. */
+function h(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (key in element && typeof value !== "string") element[key] = value;
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(key, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+let lastId = 0;
+/** A control with its label; the label is what a screen reader says. */
+function field(label, control, attributes = {}) {
+  control.id ||= `hookscope-${++lastId}`;
+  return h("span", { class: "hs-field", ...attributes }, h("label", { for: control.id }, label), control);
+}
+
+/** A <select> for [value, text] pairs that writes a trait. */
+function choice(model, trait, options, parse = String) {
+  const control = h("select", { onchange: () => put(model, { [trait]: parse(control.value) }) });
+  const fill = (pairs) => control.replaceChildren(...pairs.map(([value, text]) => h("option", { value: String(value) }, text)));
+  const show = () => { control.value = String(model.get(trait)); };
+  fill(options);
+  show();
+  listen(model, control, trait, show);
+  return Object.assign(control, { fill: (pairs) => { fill(pairs); show(); } });
+}
+
+/** Else JupyterLab takes the arrow keys, to go to the next cell. */
+const ownKeys = { "data-lm-suppress-shortcuts": "true" };
+
+/** A slider that writes a number trait while it moves, and its value in words beside it. */
+function slider(model, trait, { min, max, step = 1, text = (value) => String(value) }) {
+  const control = h("input", { type: "range", min: String(min), max: String(max), step: String(step), ...ownKeys });
+  const value = h("output", { class: "hs-value" });
+  const show = () => {
+    control.value = String(model.get(trait));
+    value.textContent = text(model.get(trait));
+    control.setAttribute("aria-valuetext", value.textContent);
+  };
+  control.addEventListener("input", () => put(model, { [trait]: Number(control.value) }));
+  show();
+  listen(model, control, trait, show);
+  return { control, value, show };
+}
+
+/** Write traits and send them. */
+function put(model, values) {
+  for (const [trait, value] of Object.entries(values)) model.set(trait, value);
+  model.save_changes();
+}
+
+/** Call back when a trait of a control changes, for as long as the widget is on the page. */
+function listen(model, control, traits, callback) {
+  for (const trait of traits.split(" ")) hear(model, `change:${trait}`, callback);
+}
+function hear(model, event, callback) {
+  model.on(event, callback);
+  cleanups.get(model)?.push(() => model.off(event, callback));
+}
+const cleanups = new WeakMap();
+
+/** An <img> of the PNG bytes in a trait, with the alternative text of another. */
+function picture(model, bytes = "png", alt = "alt", attributes = {}) {
+  const image = h("img", { class: "hs-picture", ...attributes });
+  let url;
+  const show = () => {
+    const data = model.get(bytes);
+    const old = url;
+    url = data && data.byteLength ? URL.createObjectURL(new Blob([data], { type: "image/png" })) : undefined;
+    image.hidden = !url;
+    image.alt = model.get(alt);
+    if (url) image.src = url;
+    else image.removeAttribute("src");
+    if (old) URL.revokeObjectURL(old);
+  };
+  show();
+  listen(model, image, `${bytes} ${alt}`, show);
+  cleanups.get(model)?.push(() => url && URL.revokeObjectURL(url));
+  return image;
+}
+
+/** Put a widget on the page: its name, what it shows, what went wrong, and a word when the kernel has gone. */
+function stage(model, el, label, ...children) {
+  const problem = h("p", { class: "hs-problem", role: "alert" });
+  let gone = false;
+  const show = () => {
+    problem.textContent = gone ? "The kernel has gone. Restart it, and run this cell again." : model.get("problem");
+    problem.hidden = !problem.textContent;
+  };
+  show();
+  listen(model, problem, "problem", show);
+  hear(model, "comm_live_update", () => { gone = true; show(); });
+  el.classList.add("hookscope");
+  const root = h("section", { class: "hs-stage", "aria-label": label }, problem, ...children);
+  el.append(root);
+  return root;
+}
+
+/** What anywidget calls: draw, and give back what undoes it. */
+function widget(draw) {
+  return {
+    render({ model, el }) {
+      cleanups.set(model, cleanups.get(model) ?? []);
+      draw(model, el);
+      return () => {
+        for (const undo of cleanups.get(model)?.splice(0) ?? []) undo();
+      };
+    },
+  };
+}

@@ -1,0 +1,260 @@
+const ROW = 26; // pixels, see picker.css
+const SHOWS = [["activation", "activation"], ["gradient", "gradient of a class"], ["activation × gradient", "activation × gradient"]];
+const ORDERS = [["index", "index"], ["mean", "mean, largest first"], ["max", "max, largest first"], ["zeros", "share of zeros"]];
+
+/** The modules as a list that draws only the rows in sight: a model may have thousands. */
+function layerList(model) {
+  const box = h("div", { class: "hs-layers", role: "listbox", tabindex: "0", "aria-label": "Layers" });
+  const room = h("div", { class: "hs-room", role: "presentation" });
+  box.append(room);
+  const search = h("input", { type: "search", placeholder: "name or type", oninput: () => filter() });
+  const kind = h("select", { onchange: () => filter() });
+  const maps = h("input", { type: "checkbox", onchange: () => filter() });
+  const count = h("p", { class: "hs-count", role: "status" });
+  let rows = [];
+  let at = -1; // the row that the keyboard is on
+
+  const fillKinds = () => {
+    const kinds = [...new Set(model.get("tree").map((row) => row.type))].sort();
+    kind.replaceChildren(h("option", { value: "" }, "all types"), ...kinds.map((name) => h("option", { value: name }, name)));
+  };
+  const filter = () => {
+    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    rows = model.get("tree").filter((row) =>
+      words.every((word) => `${row.name} ${row.type}`.toLowerCase().includes(word)) &&
+      (!kind.value || row.type === kind.value) && (!maps.checked || row.maps));
+    at = rows.findIndex((row) => row.name === model.get("layer"));
+    const all = model.get("tree").length;
+    count.textContent = rows.length === all ? `${all} modules` : `${rows.length} of ${all} modules`;
+    room.style.height = `${rows.length * ROW}px`;
+    draw();
+  };
+  const describe = (row) => row.why
+    ? `${row.name || "(the model)"}, ${row.type}: ${row.why}`
+    : `${row.name || "(the model)"}, ${row.type}, output ${row.shape || "without tensors"}, ` +
+      `${row.parameters.toLocaleString("en")} parameters${row.calls > 1 ? `, called ${row.calls} times` : ""}`;
+  const draw = () => {
+    const first = Math.max(0, Math.floor(box.scrollTop / ROW) - 4);
+    const last = Math.min(rows.length, first + Math.ceil((box.clientHeight || 400) / ROW) + 8);
+    const shown = new Set(Array.from({ length: last - first }, (_, index) => first + index));
+    if (at >= 0) shown.add(at); // what aria-activedescendant names has to be there
+    room.replaceChildren(...[...shown].map((index) => {
+      const row = rows[index];
+      const short = row.name ? row.name.split(".").at(-1) : "(the model)";
+      const searching = search.value || kind.value || maps.checked;
+      const chosen = row.name === model.get("layer");
+      return h("div", {
+        class: `hs-layer${index === at ? " hs-at" : ""}${row.why ? " hs-uncalled" : ""}`,
+        id: `${box.id}-${index}`, role: "option", title: describe(row), "aria-label": describe(row),
+        "aria-selected": String(chosen), "aria-disabled": row.why ? "true" : null,
+        "aria-setsize": String(rows.length), "aria-posinset": String(index + 1),
+        style: `top:${index * ROW}px`,
+        onclick: () => { go(index); pick(); },
+      },
+      h("span", { class: "hs-name", style: `padding-left:${searching ? 0 : 12 * Math.min(row.depth, 8)}px` }, searching ? row.name || short : short),
+      h("span", { class: "hs-type" }, row.type),
+      h("span", { class: "hs-shape" }, row.why ? "not called" : row.shape),
+      h("span", { class: "hs-params" }, row.parameters ? row.parameters.toLocaleString("en") : ""));
+    }));
+    if (at >= 0) box.setAttribute("aria-activedescendant", `${box.id}-${at}`);
+    else box.removeAttribute("aria-activedescendant");
+  };
+  const go = (index) => {
+    at = Math.max(0, Math.min(rows.length - 1, index));
+    const top = at * ROW;
+    if (top < box.scrollTop) box.scrollTop = top;
+    if (top + ROW > box.scrollTop + box.clientHeight) box.scrollTop = top + ROW - box.clientHeight;
+    draw();
+  };
+  const pick = () => { if (rows[at] && !rows[at].why) put(model, { layer: rows[at].name }); };
+  box.id = `hookscope-layers-${++lastId}`;
+  box.addEventListener("scroll", draw);
+  box.addEventListener("keydown", (event) => {
+    const far = Math.floor(box.clientHeight / ROW) - 1;
+    const step = { ArrowDown: 1, ArrowUp: -1, PageDown: far, PageUp: -far, Home: -rows.length, End: rows.length }[event.key];
+    if (step !== undefined) go(Math.max(0, at) + (at < 0 && step > 0 ? step - 1 : step));
+    else if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    event.stopPropagation(); // JupyterLab has other ideas about these keys
+    pick();
+  });
+  listen(model, box, "layer", () => {
+    const index = rows.findIndex((row) => row.name === model.get("layer"));
+    if (index >= 0) go(index);
+    else { at = -1; draw(); }
+  });
+  listen(model, box, "tree", () => { fillKinds(); filter(); });
+  fillKinds();
+  filter();
+  requestAnimationFrame(() => go(at));
+  const filters = h("div", { class: "hs-filters" }, field("Search", search), field("Type", kind), field("has feature maps", maps));
+  return [filters, box, count];
+}
+
+/** The page of maps, with a button over each. */
+function mapGrid(model) {
+  const grid = h("div", { class: "hs-grid", role: "group", "aria-label": "Channels" });
+  const image = picture(model);
+  const show = () => {
+    const [width, height] = model.get("size");
+    const channels = model.get("channels");
+    const chosen = model.get("channel");
+    const focused = grid.contains(document.activeElement) ? document.activeElement.dataset.index : undefined;
+    const reachable = Math.max(0, channels.indexOf(chosen));
+    const rows = model.get("rows");
+    grid.style.width = `${width}px`; // the buttons are placed in parts of it
+    grid.replaceChildren(image, ...model.get("boxes").map(([left, top, wide, tall], index) => h("button", {
+      class: "hs-channel", type: "button", tabindex: index === reachable ? "0" : "-1", "data-index": String(index),
+      "aria-pressed": String(channels[index] === chosen),
+      "aria-label": `channel ${channels[index]}${rows[index] ? `, mean ${short(rows[index].mean)}` : ""}`,
+      title: `channel ${channels[index]}`,
+      style: `left:${100 * left / width}%;top:${100 * top / height}%;width:${100 * wide / width}%;height:${100 * tall / height}%`,
+      onclick: () => put(model, { channel: channels[index] === model.get("channel") ? -1 : channels[index] }),
+    })));
+    if (focused !== undefined) grid.querySelector(`[data-index="${focused}"]`)?.focus();
+  };
+  grid.addEventListener("keydown", (event) => {
+    const at = Number(event.target.dataset?.index);
+    if (Number.isNaN(at)) return;
+    const boxes = model.get("boxes");
+    const columns = boxes.filter((box) => box[1] === boxes[0][1]).length;
+    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns }[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const next = grid.querySelector(`[data-index="${at + step}"]`);
+    if (!next) return;
+    event.target.tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
+  });
+  show();
+  listen(model, grid, "boxes channels size channel rows", show);
+  return grid;
+}
+const short = (value) => (typeof value === "number" ? Number(value.toPrecision(3)).toString() : String(value ?? ""));
+
+/** One channel large, beside the input and over it. */
+function largeView(model) {
+  const over = picture(model, "large", "large_alt", { class: "hs-picture hs-over" });
+  const strength = h("input", { type: "range", min: "0", max: "100", value: "60" });
+  const value = h("output", { class: "hs-value" });
+  const title = h("h4", { class: "hs-title" });
+  const both = h("figure", {}, h("div", { class: "hs-stack" }, picture(model, "input_png", "input_alt", { class: "hs-picture hs-under" }), over),
+    h("figcaption", {}, "the channel over the input"));
+  const blend = () => {
+    over.style.opacity = Number(strength.value) / 100;
+    value.textContent = `${strength.value} %`;
+  };
+  strength.addEventListener("input", blend);
+  blend();
+  const overlay = h("div", { class: "hs-overlay" }, both, field("Overlay", strength), value);
+  const input = h("figure", {}, picture(model, "input_png", "input_alt", { class: "hs-picture hs-big" }), h("figcaption", {}, "the input"));
+  const numbers = h("p", { class: "hs-numbers" });
+  const hint = h("p", { class: "hs-hint" }, "Choose a channel to see it large, beside the input.");
+  const panel = h("section", { class: "hs-large", "aria-label": "Chosen channel" }, title,
+    h("div", { class: "hs-columns" },
+      h("figure", {}, picture(model, "large", "large_alt", { class: "hs-picture hs-big" }), h("figcaption", {}, "the channel")), input, overlay),
+    numbers);
+  const show = () => {
+    const channel = model.get("channel");
+    panel.hidden = channel < 0 || !model.get("large").byteLength;
+    hint.hidden = !panel.hidden || model.get("boxes").length < 1;
+    title.textContent = `Channel ${channel}`;
+    numbers.textContent = model.get("large_alt");
+    const hasInput = model.get("input_png").byteLength > 0;
+    input.hidden = overlay.hidden = !hasInput;
+  };
+  show();
+  listen(model, panel, "channel large large_alt input_png", show);
+  return h("div", {}, hint, panel);
+}
+
+function factsTable(model) {
+  const table = h("table", { class: "hs-facts" });
+  const all = h("table");
+  const details = h("details", {}, h("summary", {}, "Numbers of every channel on this page"), h("div", { class: "hs-scroll", tabindex: "0", role: "group", "aria-label": "Numbers" }, all));
+  const show = () => {
+    table.replaceChildren(h("tbody", {}, ...model.get("facts").map(([name, value]) =>
+      h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, value)))));
+    if (details.open) fill();
+  };
+  const fill = () => {
+    const rows = model.get("rows");
+    const heads = [...new Set(rows.flatMap(Object.keys))];
+    all.replaceChildren(
+      h("thead", {}, h("tr", {}, ...heads.map((head) => h("th", { scope: "col" }, head)))),
+      h("tbody", {}, ...rows.map((row) => h("tr", {}, ...heads.map((head, index) =>
+        h(index ? "td" : "th", index ? {} : { scope: "row" }, short(row[head])))))));
+  };
+  details.addEventListener("toggle", () => details.open && fill());
+  show();
+  listen(model, table, "facts", show);
+  listen(model, table, "rows", () => details.open && fill());
+  return h("div", {}, table, details);
+}
+
+function controls(model) {
+  const counted = (count, from, name) => Array.from({ length: count }, (_, index) => [index + from, name(index + from)]);
+  const show = choice(model, "show", SHOWS);
+  const target = choice(model, "target", [], Number);
+  const call = choice(model, "call", [], Number);
+  const part = choice(model, "part", []);
+  const sample = choice(model, "sample", [], Number);
+  const order = choice(model, "order", ORDERS);
+  const scale = choice(model, "scale", [["channel", "each map its own"], ["shared", "one for all"]]);
+  const size = choice(model, "per_page", [[16, "16"], [64, "64"], [256, "256"]], Number);
+  const last = h("input", { type: "checkbox", onchange: () => put(model, { channels_last: last.checked }) });
+  const back = h("button", { type: "button", onclick: () => put(model, { page: model.get("page") - 1 }) }, "‹ Previous");
+  const on = h("button", { type: "button", onclick: () => put(model, { page: model.get("page") + 1 }) }, "Next ›");
+  const where = h("span", { role: "status" });
+  const again = h("button", { type: "button", title: "Run the model with the weights and hooks it has now",
+    onclick: () => model.send({ run: true }) }, "Run again");
+  const fields = {
+    target: field("of class", target), call: field("Call", call), part: field("Part", part), sample: field("Sample", sample),
+    last: field("channels last", last), size: field("per page", size),
+  };
+  const paging = h("span", { class: "hs-field" }, back, where, on, fields.size);
+  const update = () => {
+    target.fill([[-1, "the highest"], ...model.get("targets").map((name, index) => [index, name])]);
+    call.fill(counted(model.get("calls"), 1, (number) => `${number} of ${model.get("calls")}`));
+    part.fill(model.get("parts").map((name) => [name, name || "output"]));
+    sample.fill(counted(Math.min(model.get("samples"), 512), 0, String));
+    last.checked = model.get("channels_last");
+    fields.target.hidden = model.get("show") === "activation" || !model.get("targets").length;
+    fields.call.hidden = model.get("calls") < 2;
+    fields.part.hidden = model.get("parts").length < 2;
+    fields.sample.hidden = model.get("samples") < 2;
+    fields.last.hidden = !/\(N, (C, H, W|H, W, C)\)/.test(model.get("caption"));
+    paging.hidden = model.get("boxes").length < 2 && model.get("pages") < 2;
+    back.disabled = model.get("page") <= 0;
+    on.disabled = model.get("page") >= model.get("pages") - 1;
+    where.textContent = `page ${model.get("page") + 1} of ${model.get("pages")}`;
+  };
+  update();
+  listen(model, back, "targets calls parts samples show caption page pages boxes channels_last", update);
+  return [
+    h("div", { class: "hs-row" }, field("Show", show), fields.target, fields.call, fields.part, fields.sample, again),
+    h("div", { class: "hs-row" }, field("Order", order), field("Scale", scale), fields.last, paging),
+  ];
+}
+
+function draw(model, el) {
+  const caption = h("p", { class: "hs-caption", role: "status" });
+  const show = () => { caption.textContent = model.get("caption"); };
+  show();
+  listen(model, caption, "caption", show);
+  const left = h("div", { class: "hs-left" }, ...layerList(model), largeView(model));
+  const grid = mapGrid(model);
+  const right = h("div", { class: "hs-right" }, ...controls(model), grid, caption, factsTable(model));
+  stage(model, el, "Layer picker", h("div", { class: "hs-picker" }, left, right));
+  // Drawn for the room there is, the picture needs no scaling and stays sharp.
+  const fit = new ResizeObserver(() => {
+    const width = Math.max(240, Math.min(960, 20 * Math.floor(right.clientWidth / 20)));
+    if (right.clientWidth && Math.abs(width - model.get("width")) >= 20) put(model, { width });
+  });
+  fit.observe(right);
+  cleanups.get(model).push(() => fit.disconnect());
+}
+
+export default widget(draw);

@@ -1,0 +1,371 @@
+"""Pick a layer of a model, and see what flowed through it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import Any
+
+import torch
+import traitlets
+from torch import Tensor, nn
+
+from hookscope.capture import Call
+from hookscope.layers import LayerNotFoundError, layer_names
+from hookscope.picture import as_text
+from hookscope.widgets._base import HookWidget, assets, shows_errors
+from hookscope.widgets._pass import ModelPass, parts_of
+from hookscope.widgets._view import View, channel_picture, image_of, order_of, view
+
+__all__ = ["LayerPicker"]
+
+ACTIVATION, GRADIENT, PRODUCT = SHOWS = ("activation", "gradient", "activation × gradient")
+ORDERS = ("index", "mean", "max", "zeros")
+SCALES = ("channel", "shared")
+_CHOSEN = ("layer", "call", "part", "sample", "show", "target", "order", "page", "per_page", "scale", "channels_last")
+
+
+class LayerPicker(HookWidget):
+    """Choose a layer of a model and see its feature maps, with their numbers.
+
+    The model runs once, in `eval()`, when the picker is made; every pick is served from that pass. Press "Run again",
+    or call `run()`, after the model has changed. Choosing a gradient runs it once more, and backward from one class.
+
+    Everything that can be clicked is also a property, so a later cell can go on with what was chosen:
+    ``picker.activation[picker.sample, picker.channel]``.
+
+    Args:
+        model: any module. Its training flags, parameters and their `.grad` stay as they are.
+        *inputs: what it is called with.
+        classes: names of the classes in the output, for the chooser of the gradient.
+        kwargs: keyword arguments it is called with.
+        **chosen: traits to begin with, for example ``layer="layer1.0.conv1"``.
+
+    Attributes:
+        layer: the dotted name of the chosen layer, `""` for the model itself.
+        call: which call of the layer, from 1.
+        part: which tensor of its output: `""` for the only one, else for example `"[0]"` or `"['low']"`.
+        sample: which sample of the batch.
+        channel: the channel that is shown large; -1 for none.
+        show: `"activation"`, `"gradient"` or `"activation × gradient"`.
+        target: the class whose score the gradient is of; -1 for the highest score of each sample.
+        order: `"index"`, or by `"mean"`, `"max"` or share of `"zeros"`, largest first.
+        page: which page of channels, from 0.
+        per_page: how many channels a page has.
+        scale: `"channel"` if each map has its own scale, `"shared"` for one scale.
+        channels_last: whether 4-D outputs are read as (N, H, W, C).
+        channels: the channels on the page.
+
+    Raises:
+        TypeError, ValueError: as `hookscope.capture`; and what the model raises.
+        LayerNotFoundError: there is no such layer; or it was not called, and why that may be.
+
+    Example:
+        >>> from hookscope import samples
+        >>> picker = LayerPicker(samples.digit_cnn(), samples.digit(5), layer="block1.conv")
+        >>> picker
+        LayerPicker DigitCNN: block1.conv (Conv2d), activation (1, 16, 28, 28), channels 0 to 15, all there are
+        >>> picker.channel = 3
+        >>> picker.activation[picker.sample, picker.channel].shape
+        torch.Size([28, 28])
+
+    """
+
+    tree: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    layer = traitlets.Unicode().tag(sync=True)
+    call = traitlets.Int(1).tag(sync=True)
+    part = traitlets.Unicode().tag(sync=True)
+    sample = traitlets.Int(0).tag(sync=True)
+    channel = traitlets.Int(-1).tag(sync=True)
+    show = traitlets.Unicode(ACTIVATION).tag(sync=True)
+    target = traitlets.Int(-1).tag(sync=True)
+    order = traitlets.Unicode("index").tag(sync=True)
+    page = traitlets.Int(0).tag(sync=True)
+    per_page = traitlets.Int(64).tag(sync=True)
+    scale = traitlets.Unicode("channel").tag(sync=True)
+    channels_last = traitlets.Bool(False).tag(sync=True)
+
+    width = traitlets.Int(640).tag(sync=True)  # pixels there are for the maps
+
+    # What there is to choose from, and what is shown; written here, read by the page.
+    calls = traitlets.Int(1).tag(sync=True)
+    parts: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    samples = traitlets.Int(1).tag(sync=True)
+    pages = traitlets.Int(1).tag(sync=True)
+    targets: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    channels: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    boxes: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    size: traitlets.List[Any] = traitlets.List([1, 1]).tag(sync=True)
+    caption = traitlets.Unicode().tag(sync=True)
+    facts: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    rows: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    large = traitlets.Bytes(b"").tag(sync=True)
+    large_alt = traitlets.Unicode().tag(sync=True)
+    input_png = traitlets.Bytes(b"").tag(sync=True)
+    input_alt = traitlets.Unicode().tag(sync=True)
+
+    locals().update(assets("picker"))
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *inputs: Any,
+        classes: Sequence[str] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **chosen: Any,
+    ) -> None:
+        if unknown := [name for name in chosen if name not in _CHOSEN and name != "channel"]:
+            raise TypeError(f"LayerPicker has no property {unknown[0]!r}; there are {', '.join(_CHOSEN)} and channel")
+        self._settling = True
+        self._pass = ModelPass(model, inputs, kwargs or {})
+        self._pass.run()
+        self._classes = list(classes) if classes is not None else None
+        self._names = {name: module for module, name in layer_names(model).items()}
+        self._graded_for: int | None = None
+        self._view: View | None = None
+        super().__init__()
+        self.on_msg(lambda widget, content, buffers: self.run() if content.get("run") else None)
+        self._fill()
+        self._settling = False
+        with self.hold_sync():
+            self.layer = chosen.pop("layer", self._first_choice())
+            for name, value in chosen.items():
+                setattr(self, name, value)
+            if self._view is None:
+                self._update()
+
+    # -- what was chosen ----------------------------------------------------------------------------------------
+
+    @property
+    def activation(self) -> Tensor:
+        """The chosen tensor of the chosen call's output, all samples; detached."""
+        return parts_of(self._chosen().output)[self.part]
+
+    @property
+    def gradient(self) -> Tensor:
+        """The gradient of the chosen class's score with respect to `activation`, in its shape.
+
+        Raises:
+            ValueError: no gradient arrives there.
+
+        """
+        self._grade()
+        grads = parts_of(self._chosen().grad)
+        if self.part not in grads:
+            raise ValueError(f"no gradient arrives at this part of {self._title()}")
+        return grads[self.part]
+
+    @property
+    def shown(self) -> Tensor:
+        """What the maps are of: `activation`, `gradient`, or their product."""
+        if self.show == ACTIVATION:
+            return self.activation
+        return self.gradient if self.show == GRADIENT else self.activation * self.gradient
+
+    @shows_errors
+    def run(self) -> None:
+        """Run the model again, with the weights and hooks it has now."""
+        self._graded_for = None
+        self._pass.run()
+        with self.hold_sync():
+            self._fill()
+            if self.layer not in self._pass.seen:
+                self.layer = self._first_choice()
+            self._update()
+
+    def close(self) -> None:
+        """Take the widget off the page and let go of what it holds."""
+        super().close()
+        self._pass = None  # type: ignore[assignment]
+        self._view = None
+
+    def summary(self) -> str:
+        """Say which layer of which model is shown, and which channels of it."""
+        if self._view is None:
+            return f"LayerPicker {type(self._pass.model).__name__ if self._pass else 'closed'}"
+        shape = tuple(self._view.shape)
+        return f"LayerPicker {self._pass.seen.title}: {self._title()}, {self.show} {shape}, {self._view.which}"
+
+    # -- from a choice to a picture -----------------------------------------------------------------------------
+
+    @traitlets.validate("layer")
+    def _known(self, proposal: Any) -> str:
+        name: str = proposal.value
+        if name in self._names and (self._settling or name in self._pass.seen):
+            return name
+        if name in self._names:
+            raise LayerNotFoundError(f"layer {name!r} {self._pass.seen.uncalled.get(name, 'cannot be hooked')}", name)
+        near = get_close_matches(name, self._names)
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise LayerNotFoundError(f"no layer {name!r}{hint}", name, near)
+
+    @traitlets.validate("show", "order", "scale")
+    def _one_of(self, proposal: Any) -> str:
+        allowed = {"show": SHOWS, "order": ORDERS, "scale": SCALES}[proposal.trait.name]
+        return str(_need(proposal, proposal.value in allowed, f"give {', '.join(map(repr, allowed))}"))
+
+    @traitlets.validate("per_page")
+    def _some(self, proposal: Any) -> int:
+        return int(_need(proposal, 1 <= proposal.value <= 256, "give 1 to 256"))
+
+    @traitlets.validate("call", "sample", "page", "channel", "target", "part")
+    def _there(self, proposal: Any) -> Any:
+        if self._settling:
+            return proposal.value
+        name = proposal.trait.name
+        if name == "part":
+            return _need(proposal, proposal.value in self.parts, f"there are {', '.join(map(repr, self.parts))}")
+        low, high = {
+            "call": (1, self.calls),
+            "sample": (0, self.samples - 1),
+            "page": (0, self.pages - 1),
+            "channel": (-1, (self._view.count if self._view else 0) - 1),
+            "target": (-1, len(self.targets) - 1),
+        }[name]
+        return _need(proposal, low <= proposal.value <= high, f"give {low} to {high}")
+
+    @traitlets.observe(*_CHOSEN, "width")
+    def _choose(self, change: Any) -> None:
+        if self._settling:
+            return
+        with self._quietly():
+            if change.name == "layer":
+                self.call, self.part, self.page, self.channel = 1, "", 0, -1
+                self.part = next(iter(parts_of(self._chosen().output)), "")
+            elif change.name in ("call", "part", "channels_last"):
+                self.page, self.channel = 0, -1
+            elif change.name in ("order", "per_page"):
+                self.page = 0
+        self._update()
+
+    @traitlets.observe("channel")
+    def _enlarge(self, change: Any) -> None:
+        if not self._settling:
+            self._show_channel()
+
+    @contextmanager
+    def _quietly(self) -> Iterator[None]:
+        """Change what follows from a choice, without drawing each time."""
+        before, self._settling = self._settling, True
+        try:
+            yield
+        finally:
+            self._settling = before
+
+    @shows_errors
+    def _update(self) -> None:
+        """Draw the choice, and say what else there is to choose."""
+        with self.hold_sync(), self._quietly():
+            self.calls = len(self._pass.seen[self.layer].calls)
+            self.call = min(self.call, self.calls)
+            found = parts_of(self._chosen().output)
+            self.parts = list(found)
+            if not found:
+                raise ValueError(f"the output of {self._title()} holds no tensor")
+            if self.part not in found:
+                self.part = next(iter(found))
+            shown = self.shown
+            self.samples = len(shown) if shown.dim() > 1 else 1
+            self.sample = min(self.sample, self.samples - 1)
+            signed = self.show != ACTIVATION
+            channels = order_of(shown, self.sample, self.order, self.channels_last)
+            self.pages = max(1, math.ceil(len(channels) / self.per_page))
+            self.page = min(self.page, self.pages - 1)
+            page = channels[self.page * self.per_page :][: self.per_page]
+            drawn = view(shown, self.sample, page, self.scale, signed, self.channels_last, self._title(), self.width)
+            self._view = drawn
+            self.channels, self.boxes, self.size = drawn.channels, drawn.boxes, list(drawn.size)
+            self.caption, self.rows, self.facts = drawn.caption, drawn.rows, self._facts(shown)
+            self.png, self.alt = drawn.png, drawn.alt
+            if self.channel >= drawn.count:
+                self.channel = -1
+            self._show_input()
+            self._show_channel()
+
+    def _show_channel(self) -> None:
+        if self._view is None or self.channel < 0:
+            self.large, self.large_alt = b"", ""
+            return
+        with self.errors_shown():
+            picture = channel_picture(
+                self.shown, self.sample, self.channel, self.show != ACTIVATION, self.channels_last
+            )
+            self.large, self.large_alt = picture.png, f"{self._title()}, {picture.alt}"
+
+    def _show_input(self) -> None:
+        image = next((image for arg in self._pass.args if (image := image_of(arg, self.sample)) is not None), None)
+        png, alt = image or (b"", "")
+        if png != self.input_png:
+            self.input_png, self.input_alt = png, alt
+
+    def _facts(self, shown: Tensor) -> list[list[str]]:
+        module = self._names[self.layer]
+        values = shown[self.sample] if shown.dim() > 1 else shown
+        values = values.detach().to_dense() if values.layout is not torch.strided else values.detach()
+        flat = (values.abs() if values.is_complex() else values).double().flatten()
+        finite = flat[flat.isfinite()]
+        numbers = {"type": type(module).__name__, "shape": str(tuple(shown.shape)), "dtype": str(shown.dtype)}
+        if len(finite):
+            numbers |= {
+                "mean": as_text(float(finite.mean())),
+                "min": as_text(float(finite.min())),
+                "max": as_text(float(finite.max())),
+                "zeros": f"{100 * float((flat == 0).double().mean()):.1f} %",
+            }
+        if len(finite) < len(flat):
+            numbers["NaN or inf"] = str(len(flat) - len(finite))
+        if written := self._pass.seen.overwritten.get(self._chosen().label):
+            numbers["overwritten later by"] = f"{written}; shown as it was before"
+        return [list(pair) for pair in numbers.items()]
+
+    def _grade(self) -> None:
+        if self._graded_for != self.target:
+            self._pass.run_back(None if self.target < 0 else self.target)
+            self._graded_for = self.target
+
+    def _chosen(self) -> Call:
+        return self._pass.seen[self.layer].calls[self.call - 1]
+
+    def _title(self) -> str:
+        call = f", call {self.call}" if self.calls > 1 else ""
+        return f"{self.layer or 'the model'} ({type(self._names[self.layer]).__name__}){call}{self.part}"
+
+    def _first_choice(self) -> str:
+        seen = self._pass.seen
+        with_maps = (row["name"] for row in self.tree if row["maps"] and row["leaf"])
+        return str(next(with_maps, next(iter(seen), "")))
+
+    def _fill(self) -> None:
+        """Tell the page about the modules, and about the classes."""
+        seen, uncalled = self._pass.seen, self._pass.seen.uncalled
+        rows = []
+        for name, module in self._names.items():
+            calls = seen[name].calls if name in seen else ()
+            shapes = [tuple(tensor.shape) for tensor in parts_of(calls[0].output).values()] if calls else []
+            rows.append(
+                {
+                    "name": name,
+                    "type": type(module).__name__,
+                    "depth": name.count(".") + 1 if name else 0,
+                    "shape": ", ".join("×".join(map(str, shape)) or "()" for shape in shapes),
+                    "parameters": sum(parameter.numel() for parameter in module.parameters(recurse=False)),
+                    "calls": len(calls),
+                    "maps": any(len(shape) in (4, 5) for shape in shapes),
+                    "leaf": not module._modules,
+                    "why": "" if calls else uncalled.get(name, "cannot be hooked"),
+                }
+            )
+        self.tree = rows
+        count = self._pass.classes()
+        names = self._classes or [str(index) for index in range(count)]
+        if self._classes is not None and len(self._classes) != count:
+            raise ValueError(f"{len(self._classes)} names for {count} classes: give one for each, or leave out classes")
+        self.targets = [str(name) for name in names]
+
+
+def _need(proposal: Any, fine: bool, hint: str) -> Any:
+    if not fine:
+        raise ValueError(f"{proposal.trait.name}={proposal.value!r}: {hint}")
+    return proposal.value

@@ -1,0 +1,209 @@
+"""The layer picker in a real JupyterLab: by mouse, by keyboard, in both themes, with names that attack."""
+
+import base64
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.lab import Lab
+
+MAKE = """
+import torch
+from torch import nn
+from hookscope import samples
+from hookscope.widgets import LayerPicker
+picker = LayerPicker(samples.digit_cnn(), samples.digit(5))
+picker
+"""
+GRID = ".hs-grid > .hs-picture"
+
+
+def screenshot(lab: Lab, name: str, folder: Path) -> None:
+    """Keep a picture of the page, to be looked at."""
+    target = Path(os.environ.get("HOOKSCOPE_SCREENSHOTS", folder))
+    target.mkdir(parents=True, exist_ok=True)
+    lab.page.screenshot(path=target / f"{name}.png")
+
+
+def wait_for_other_pixels(lab: Lab, before: str) -> str:
+    for _ in range(100):
+        now = lab.pixels(GRID)
+        if now != before:
+            return now
+        lab.page.wait_for_timeout(30)
+    raise AssertionError("the picture does not change")
+
+
+def test_a_learner_picks_layers_and_channels(lab: Lab, tmp_path: Path) -> None:
+    lab.console_errors.clear()
+    lab.outside.clear()
+    page = lab.page
+    lab.scratch("picker", MAKE)
+    layers = page.get_by_role("listbox", name="Layers")
+    expect(layers).to_be_visible()
+    first = lab.pixels(GRID)
+
+    # by mouse
+    layers.get_by_role("option", name="block2.conv, ").click()
+    second = wait_for_other_pixels(lab, first)
+    lab.wait_for_kernel("print(picker.layer)", "block2.conv")
+    page.get_by_role("button", name="channel 2, ").click()
+    expect(page.get_by_role("heading", name="Channel 2")).to_be_visible()
+    expect(page.get_by_role("img", name="channel 2: ")).to_have_count(2)
+    lab.wait_for_kernel("print(picker.channel)", "2")
+    seven, image = (page.locator(css).bounding_box() for css in (".hs-channel[data-index='7']", GRID))
+    left, top, wide, _ = json.loads(lab.kernel("import json; print(json.dumps(picker.boxes[7]))"))
+    assert seven is not None
+    assert image is not None
+    factor = image["width"] / json.loads(lab.kernel("print(json.dumps(picker.size[0]))"))
+    placed = [seven["x"] - image["x"], seven["y"] - image["y"], seven["width"]]
+    assert placed == pytest.approx([left * factor, top * factor, wide * factor], abs=1.5)
+    page.get_by_label("Show", exact=True).select_option("gradient")
+    third = wait_for_other_pixels(lab, second)
+    page.get_by_label("of class").select_option("3")
+    wait_for_other_pixels(lab, third)
+    lab.wait_for_kernel("print(picker.target, picker.show)", "3 gradient")
+    screenshot(lab, "picker-light", tmp_path)
+
+    # by keyboard: the list, the channels, the search
+    page.get_by_label("Show", exact=True).select_option("activation")
+    layers.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    expect(layers.locator("[aria-selected=true]")).to_have_count(1)
+    chosen = layers.locator("[aria-selected=true]").get_attribute("aria-label") or ""
+    lab.wait_for_kernel("print(picker.layer)", chosen.split(",")[0])
+    page.get_by_role("searchbox", name="Search").fill("block2 relu")
+    expect(layers.get_by_role("option")).to_have_count(1)
+    page.get_by_role("searchbox", name="Search").press("Tab")
+    page.get_by_role("searchbox", name="Search").fill("")
+    lab.kernel("picker.layer = 'block2.conv'")
+    expect(page.get_by_role("button", name="channel 0, ")).to_be_visible()
+    page.get_by_role("button", name="channel 0, ").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Channel 1")).to_be_visible()
+    focused = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert focused.startswith("channel 1,")
+
+    # the next cell goes on with it; Python drives the page
+    before = lab.pixels(GRID)
+    lab.kernel("picker.layer = 'block1.conv'; picker.channel = 7")
+    wait_for_other_pixels(lab, before)
+    expect(page.get_by_role("heading", name="Channel 7")).to_be_visible()
+
+    assert lab.axe(".hookscope") == []
+    lab.theme(dark=True)
+    assert lab.axe(".hookscope") == []
+    screenshot(lab, "picker-dark", tmp_path)
+    lab.theme(dark=False)
+    page.set_viewport_size({"width": 1024, "height": 768})
+    assert page.evaluate(
+        "document.querySelector('.hookscope').scrollWidth <= document.querySelector('.hookscope').clientWidth"
+    )
+    screenshot(lab, "picker-narrow", tmp_path)
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+    # again from the start
+    lab.command("notebook:run-all-cells")
+    expect(layers).to_have_count(1)
+    alive = "import ipywidgets; print([type(w).__name__ for w in ipywidgets.widgets.widget._instances.values()])"
+    assert lab.kernel(alive).count("LayerPicker") == 1
+    assert not lab.console_errors
+    assert not lab.outside
+
+
+def test_names_are_text_errors_are_sentences_and_nothing_is_lost(lab: Lab, tmp_path: Path) -> None:
+    lab.console_errors.clear()
+    page = lab.page
+    lab.scratch(
+        "picker_awkward",
+        """
+import torch
+from torch import nn
+from hookscope.widgets import LayerPicker
+class Moody(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.add_module("<img src=x onerror=alert(1)>", nn.Conv2d(1, 3, 3))
+        self.idle, self.angry = nn.ReLU(), False
+    def forward(self, x):
+        if self.angry:
+            raise ValueError("<b>not</b> today")
+        return getattr(self, "<img src=x onerror=alert(1)>")(x)
+model = Moody()
+picker = LayerPicker(model, torch.randn(2, 1, 12, 12), classes=None)
+picker
+""",
+    )
+    dialogs: list[Any] = []
+
+    def refuse(dialog: Any) -> None:
+        dialogs.append(dialog)
+        dialog.dismiss()
+
+    page.on("dialog", refuse)
+    layers = page.get_by_role("listbox", name="Layers")
+    expect(layers.get_by_text("<img src=x onerror=alert(1)>")).to_be_visible()
+    idle = layers.get_by_role("option", name="idle, ReLU: was not called")
+    expect(idle).to_have_attribute("aria-disabled", "true")
+    idle.click(force=True)
+    lab.wait_for_kernel("print(picker.layer != 'idle')", "True")
+    lab.kernel("model.angry = True")
+    page.get_by_role("button", name="Run again").click()
+    expect(page.get_by_role("alert")).to_have_text("ValueError: <b>not</b> today")
+    lab.kernel("model.angry = False")
+    page.get_by_role("button", name="Run again").click()
+    expect(page.get_by_role("alert")).to_be_hidden()
+    page.get_by_label("Sample").select_option("1")
+    expect(page.locator(".hs-caption")).to_contain_text("sample 1")
+    assert lab.kernel("import hookscope; print(len(hookscope.census(model)))") == "0"
+    assert lab.page.locator(".hookscope img[src=x]").count() == 0
+    assert not dialogs
+    page.remove_listener("dialog", refuse)
+    assert not lab.console_errors
+
+    # the kernel goes, and comes back
+    lab.page.evaluate("window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    expect(page.get_by_role("alert")).to_have_text("The kernel has gone. Restart it, and run this cell again.")
+    screenshot(lab, "picker-gone", tmp_path)
+    page.wait_for_function(
+        "() => window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'"
+    )
+    lab.run_all()
+    expect(page.get_by_role("listbox", name="Layers")).to_be_visible()
+    expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_before_anything_is_run_the_picture_shows(lab: Lab, tmp_path: Path) -> None:
+    from hookscope import samples
+    from hookscope.widgets import LayerPicker
+
+    picker = LayerPicker(samples.digit_cnn(), samples.digit(5))
+    data, metadata = picker._repr_mimebundle_()
+    data["image/png"] = base64.b64encode(data["image/png"]).decode()
+    output = {"output_type": "execute_result", "execution_count": 1, "data": data, "metadata": metadata}
+    lab.scratch("picker_saved", MAKE, outputs=[output], run=False)
+    expect(lab.page.get_by_role("img", name="block1.conv (Conv2d)")).to_be_visible()
+    screenshot(lab, "picker-untrusted", tmp_path)
+
+
+def test_many_modules_open_fast_enough_to_be_used(lab: Lab) -> None:
+    lab.scratch(
+        "picker_large",
+        "import torch\nfrom torch import nn\nfrom hookscope.widgets import LayerPicker\n"
+        "model = nn.Sequential(*[nn.Identity() for _ in range(5000)])\n"
+        "picker = LayerPicker(model, torch.ones(1, 2, 4, 4))\npicker",
+    )
+    layers = lab.page.get_by_role("listbox", name="Layers")
+    expect(layers).to_be_visible()
+    assert layers.get_by_role("option").count() < 60
+    layers.focus()
+    lab.page.keyboard.press("End")
+    expect(layers.get_by_role("option", name="4999, Identity")).to_be_visible()
+    lab.wait_for_kernel("print(picker.layer)", "4999")
