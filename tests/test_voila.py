@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -25,7 +26,10 @@ def test_the_picker_works_in_voila(lab: Lab, tmp_path: Path) -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CODE)])
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(notebook, tmp_path / "page.ipynb")
-    command = [sys.executable, "-m", "voila", "page.ipynb", "--no-browser", "--port=0", "--Voila.ip=127.0.0.1"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "voila", "page.ipynb", "--no-browser", f"--port={port}", "--Voila.ip=127.0.0.1"]
     home = {f"JUPYTER_{name}_DIR": str(tmp_path / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
     settings = os.environ | home | KERNEL_ENV | {"HOME": str(tmp_path)}
     server = subprocess.Popen(command, cwd=tmp_path, env=settings, stderr=subprocess.PIPE, text=True)
