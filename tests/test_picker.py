@@ -384,3 +384,22 @@ def test_a_closed_picker_lets_go() -> None:
     gc.collect()
     assert gone() is None
     assert repr(picker) == "LayerPicker closed"
+
+
+def test_run_again_takes_new_gradients_and_draws_no_random_numbers_of_yours() -> None:
+    class Noisy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Linear(3, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.scale(x) * torch.rand(3)
+
+    model = Noisy()
+    random = torch.random.get_rng_state()
+    picker = LayerPicker(model, torch.ones(2, 3), layer="scale", show="gradient", target=1)
+    assert torch.equal(torch.random.get_rng_state(), random)
+    before = picker.gradient.clone()
+    torch.manual_seed(7)
+    picker.run()
+    assert not torch.equal(picker.gradient, before)

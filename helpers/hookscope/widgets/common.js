@@ -12,7 +12,8 @@ function h(tag, attributes = {}, ...children) {
   return element;
 }
 
-let lastId = 0;
+// Every widget has its own copy of this script, and an id must be the only one on the page.
+let lastId = Math.floor(Math.random() * 1e12);
 /** A control with its label; the label is what a screen reader says. */
 function field(label, control, attributes = {}) {
   control.id ||= `hookscope-${++lastId}`;
@@ -21,7 +22,7 @@ function field(label, control, attributes = {}) {
 
 /** A <select> for [value, text] pairs that writes a trait. */
 function choice(model, trait, options, parse = String) {
-  const control = h("select", { onchange: () => put(model, { [trait]: parse(control.value) }) });
+  const control = h("select", { onchange: () => put(model, { [trait]: parse(control.value) }), ...ownKeys });
   const fill = (pairs) => control.replaceChildren(...pairs.map(([value, text]) => h("option", { value: String(value) }, text)));
   const show = () => { control.value = String(model.get(trait)); };
   fill(options);
