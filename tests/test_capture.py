@@ -660,6 +660,11 @@ def test_copies_at_once_where_copy_on_write_cannot_know():
     with torch.no_grad(), capture(net, "linear", keep="copies") as seen:
         net(torch.ones(1, 1))
     assert seen["linear"].output.shape == (1, 2)
+    with torch.no_grad(), capture(net, "linear") as seen:
+        net(torch.ones(1, 1))  # what was overwritten in the last pass is copied at once
+    assert seen["linear"].output.shape == (1, 2)
+    net = Returns(resized)  # of which nothing is known
+    net.linear = linear
     with torch.no_grad(), pytest.raises(RuntimeError) as caught, capture(net, "linear"):
         net(torch.ones(1, 1))
     assert any("keep='copies'" in note for note in caught.value.__notes__)

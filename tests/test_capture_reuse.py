@@ -216,3 +216,23 @@ def test_gradients_under_torch_func_grad_are_usable() -> None:
     torch.testing.assert_close(seen["2"].grad, plain["2"].grad)
     torch.testing.assert_close(seen["2"].output, plain["2"].output)
     assert not torch._C._functorch.is_functorch_wrapped_tensor(seen["2"].grad)
+
+
+# --- one call of several
+
+
+def test_a_call_can_be_asked_for_by_its_label() -> None:
+    relu = nn.ReLU()
+    model = nn.Sequential(nn.Linear(4, 3), relu, nn.Linear(3, 2), relu)
+    with capture(model, gradients=True) as seen:
+        output = model(torch.ones(2, 4))
+        output.sum().backward()
+    for call in seen.calls[::2] + seen.calls[3:]:
+        assert seen[call.label].output is call.output
+        assert torch.equal(seen[call.label].grad, call.grad)
+    assert seen["1#1"].output.shape == (2, 3)
+    assert torch.equal(seen["1#2"].output, output)
+    with pytest.raises(RuntimeError, match="layer '1' has no call 3: it was called 2"):
+        seen["1#3"]
+    with pytest.raises(LookupError, match="no layer '9#1'"):
+        seen["9#1"]

@@ -229,16 +229,16 @@ def test_what_an_in_place_layer_will_overwrite_is_copied_before(gradients: bool)
 
 
 def test_what_was_overwritten_is_remembered_for_the_model_and_forgotten_with_it() -> None:
-    from hookscope.capture import _overwritten_in  # a module and a function have the same name
+    from hookscope._writes import _known
 
     model = Net(relu_)
     with torch.no_grad():
         with capture(model):
             model(torch.ones(2, 4))
-        assert _overwritten_in[model] == {"first"}
+        assert _known[model] == {"first"}
         with capture(model, "second"):
             model(torch.ones(2, 4))
-        assert _overwritten_in[model] == {"first"}  # nothing was learned about it
+        assert _known[model] == {"first"}  # nothing was learned about it
         with capture(model) as seen:
             output = model(torch.ones(2, 4))
         assert not torch._C._is_cow_tensor(seen["first"].output)
@@ -246,8 +246,8 @@ def test_what_was_overwritten_is_remembered_for_the_model_and_forgotten_with_it(
         model.between = nn.Identity()
         with capture(model, "first", "second"):
             model(torch.ones(2, 4))
-        assert not _overwritten_in[model]
-    count = len(_overwritten_in)
+        assert not _known[model]
+    count = len(_known)
     del model, seen
     gc.collect()
-    assert len(_overwritten_in) < count
+    assert len(_known) < count

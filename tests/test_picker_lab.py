@@ -107,6 +107,11 @@ def test_a_learner_picks_layers_and_channels(lab: Lab, tmp_path: Path) -> None:
         "document.querySelector('.hookscope').scrollWidth <= document.querySelector('.hookscope').clientWidth"
     )
     screenshot(lab, "picker-narrow", tmp_path)
+    page.evaluate("document.body.style.zoom = '1.25'")
+    assert page.evaluate(
+        "document.querySelector('.hs-stage').scrollWidth <= document.querySelector('.hs-stage').clientWidth"
+    )
+    page.evaluate("document.body.style.zoom = ''")
     page.set_viewport_size({"width": 1280, "height": 900})
 
     # again from the start
@@ -168,8 +173,14 @@ picker
     page.remove_listener("dialog", refuse)
     assert not lab.console_errors
 
-    # the kernel goes, and comes back
-    lab.page.evaluate("window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    # the kernel dies, and comes back
+    page.evaluate(
+        """() => {
+            const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+            kernel.requestExecute({ code: "import os; os._exit(1)" });
+        }"""
+    )
+    page.get_by_role("dialog").get_by_role("button", name="Ok").click(timeout=60_000)
     expect(page.get_by_role("alert")).to_have_text("The kernel has gone. Restart it, and run this cell again.")
     screenshot(lab, "picker-gone", tmp_path)
     page.wait_for_function(

@@ -312,9 +312,9 @@ def _keeping(about: Pass) -> tuple[str, str]:
         known = about.ran or about.out == {"tensor"}
         is_complex = not known or any(dtype is not None and dtype.is_complex for dtype in dtypes)
         if is_complex:
-            lines = "\n    values = tensor.detach()\n    values = values.abs() if values.is_complex() else values"
+            first = "\n    values = tensor.detach()\n    values = values.abs() if values.is_complex() else values"
             start = _STATS.format(guard=_GUARD if maybe else "")
-            return "stats_of({})", start.replace("\n    values = tensor.detach()", f"{lines}\n    values = values")
+            return "stats_of({})", start.replace("\n    values = tensor.detach()", f"{first}\n    values = values")
         return "stats_of({})", _STATS.format(guard=_GUARD if maybe else "")
     floats = about.ran and all(isinstance(v, Tensor) and v.is_floating_point() for v in about.kept)
     moves = [f"{str(form.device)!r}"] if form.device is not None else []

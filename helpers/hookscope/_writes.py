@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import weakref
 from functools import cache
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from hookscope._keep import is_wrapped, shares_memory, storage_of
+from hookscope._call import Call, Slot
+from hookscope._keep import is_wrapped, keep, same_memory, shares_memory, storage_of
 
-__all__ = ["Watch", "watch"]
+__all__ = ["Overwrites", "Watch", "expected", "watch"]
 
 
 class Watch:
@@ -102,3 +104,78 @@ class _Outlived:
 def _nothing(device: torch.device) -> Tensor:
     with torch.inference_mode(False):
         return torch.empty(0, device=device)
+
+
+class Overwrites:
+    """Which outputs of a pass were written to after their layer had returned them, and by what.
+
+    Attributes:
+        found: the calls whose output was written to, each with by what.
+
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[Call, str] = {}
+        self._watched: list[tuple[Watch, Call]] = []
+        self._all: set[str] = set()  # labels of the calls that were watched
+
+    def add(self, tensor: Tensor, slot: Slot, call: Call) -> None:
+        """Keep an eye on an output of a call, of which `slot` keeps the values."""
+        if (eye := watch(tensor, slot.value)) is not None:
+            self._watched.append((eye, call))
+            self._all.add(call.label)
+
+    def look(self, call: Call, last: Call | None, inside: bool) -> None:
+        """Note which of the latest outputs have been written to since the last look.
+
+        Args:
+            call: the call that begins, or has just ended.
+            last: the last call that returned before.
+            inside: whether the write was inside `call`; else it was between `last` and it.
+
+        """
+        for watched in self._watched[-_RECENT:]:
+            eye, earlier = watched
+            if eye.written():
+                between = f"{_named(eye)} between {last.label if last else 'it'} and {call.label}"
+                self.found.setdefault(earlier, f"layer {call.label} ({call.type})" if inside else between)
+                self._watched.remove(watched)
+
+    def copy_before(self, tensor: Any) -> None:
+        """Copy what is about to be overwritten now, with all threads; copy-on-write would do it with one."""
+        if not isinstance(tensor, Tensor) or tensor.numel() < _LARGE or tensor.is_inference():
+            return
+        copy: Tensor | None = None
+        for _, earlier in self._watched[-_RECENT:]:
+            for slot in earlier.slots():
+                kept = slot.value
+                if isinstance(kept, Tensor) and same_memory(kept, tensor):
+                    # What shares memory now, as the outputs of a layer and of its container, goes on sharing it.
+                    again = copy is not None and copy.shape == kept.shape and copy.stride() == kept.stride()
+                    slot.value = copy = keep(copy) if copy is not None and again else kept.clone()
+
+    def close(self, model: nn.Module) -> None:
+        """Look at all outputs for the last time, and remember for the next pass of the model."""
+        for eye, call in self._watched:
+            if eye.written():
+                self.found.setdefault(call, f"{_named(eye)} some calls later")
+        self._watched.clear()
+        if self._all:
+            known = _known.setdefault(model, set())
+            known -= self._all
+            known |= {call.label for call in self.found}
+
+
+def expected(model: nn.Module) -> set[str]:
+    """Guess the labels of the calls whose output will be overwritten: those for which it was in the last pass."""
+    return _known.get(model, set())
+
+
+def _named(eye: Watch) -> str:
+    node = eye.operation()
+    return f"an in-place operation ({node})" if node else "an in-place operation"
+
+
+_LARGE = 1 << 15  # elements; torch copies fewer with one thread anyway
+_RECENT = 3  # of the latest outputs are looked at for writes at every call; all are at the end
+_known: weakref.WeakKeyDictionary[nn.Module, set[str]] = weakref.WeakKeyDictionary()

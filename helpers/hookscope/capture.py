@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from types import TracebackType
@@ -12,21 +12,17 @@ from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from hookscope._blame import notes_on
 from hookscope._call import Call, Layer, NotCapturedError, Slot, Wanted, why_uncalled
+from hookscope._forecast import forecast
 from hookscope._form import Form, Stats, stats_of
 from hookscope._fused import fused_around
-from hookscope._keep import keep as keep_tensor
-from hookscope._keep import map_tensors, same_memory, storage_of, tensors_in
+from hookscope._keep import map_tensors, storage_of, tensors_in
 from hookscope._pool import Pool
-from hookscope._writes import Watch, watch
+from hookscope._writes import Overwrites, expected
 from hookscope.layers import LayerNotFoundError, Which, find_layers, layer_names
 from hookscope.picture import Table
-
-_LARGE = 1 << 15  # elements; torch copies fewer with one thread anyway
-_RECENT = 3  # of the latest outputs are looked at for writes at every call; all are at the end
 
 __all__ = ["Call", "Capture", "Layer", "NotCapturedError", "Stats", "capture"]
 
@@ -127,7 +123,8 @@ def _what(name: str) -> str:
 class Capture(Mapping[str, Layer]):
     """What `capture` returns: a context manager, and a mapping from layer names to what was kept.
 
-    Iterating gives the layers that were called, in the order of their first calls.
+    Iterating gives the layers that were called, in the order of their first calls. A layer that was called several
+    times can be asked for by call, too: ``seen["relu#2"]``.
 
     Attributes:
         title: class name of the model.
@@ -148,11 +145,10 @@ class Capture(Mapping[str, Layer]):
     def _reset(self) -> None:
         self._calls: dict[str, list[Call]] = {}
         self._order: list[Call] = []
-        self._overwritten: dict[Call, str] = {}
+        self._writes = Overwrites()
         self._notes: dict[str, None] = {}
         self._handles: list[Any] = []
         self._running: list[tuple[nn.Module, Call | None]] = []  # calls that have not returned, innermost last
-        self._watched: list[tuple[Watch, Call]] = []
         self._foreign = _Foreign(self._model)
         self._last: Call | None = None  # the last call that has returned
         self._bytes = 0
@@ -162,6 +158,12 @@ class Capture(Mapping[str, Layer]):
     def __getitem__(self, name: str) -> Layer:
         if name in self._calls:
             return Layer(name, tuple(self._calls[name]))
+        layer, mark, number = str(name).rpartition("#")
+        if mark and layer in self._calls and number.isdecimal():
+            calls = self._calls[layer]
+            if not 1 <= int(number) <= len(calls):
+                raise NotCapturedError(f"layer {layer!r} has no call {number}: it was called {len(calls)} times")
+            return Layer(name, (calls[int(number) - 1],))
         if name in self._layers.values():
             raise NotCapturedError(f"layer {name!r} {self.uncalled.get(name, 'was not called')}")
         near = get_close_matches(str(name), self._layers.values())
@@ -202,7 +204,7 @@ class Capture(Mapping[str, Layer]):
 
         Keys are labels of calls. The outputs in this capture are as they were before.
         """
-        return {call.label: by for call, by in self._overwritten.items()}
+        return {call.label: by for call, by in self._writes.found.items()}
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -226,7 +228,7 @@ class Capture(Mapping[str, Layer]):
                 "output": ", ".join(str(tuple(t.shape)) for t in tensors_in(call._output))
                 if call._returned
                 else "raised",
-                "overwritten later by": self._overwritten.get(call, ""),
+                "overwritten later by": self._writes.found.get(call, ""),
             }
             for call in self._order
         ]
@@ -260,7 +262,7 @@ class Capture(Mapping[str, Layer]):
         A copy into memory that is there already costs less than making the model write to new memory, which is
         what sharing its outputs leads to. Only what the autograd graph holds anyway is cheaper to share.
         """
-        self._at_once = _overwritten_in.get(self._model, set())
+        self._at_once = expected(self._model)
         for call in self._order:
             for slot in call.slots():
                 if isinstance(slot.value, Tensor) and (not slot.needs_grad or call.label in self._at_once):
@@ -320,13 +322,7 @@ class Capture(Mapping[str, Layer]):
             handle.remove()
         self._handles.clear()
         self._running.clear()
-        for eye, call in self._watched:
-            if eye.written():
-                self._overwritten.setdefault(call, f"{_named(eye)} some calls later")
-        self._watched.clear()
-        known = _overwritten_in.setdefault(self._model, set())
-        known.difference_update(call.label for call in self._order)
-        known.update(self.overwritten)
+        self._writes.close(self._model)
         self._pool.clear()
         self._foreign = _Foreign(self._model)
 
@@ -338,9 +334,9 @@ class Capture(Mapping[str, Layer]):
             return
         calls = self._calls.setdefault(name, [])
         call = Call(name, len(calls) + 1, type(module).__name__, self._wanted)
-        self._look_for_writes(call, inside=False)
+        self._writes.look(call, self._last, inside=False)
         if "inplace" in module.__dict__ and module.inplace and args and not self._wanted.inputs:
-            self._copy_before_write(args[0])
+            self._writes.copy_before(args[0])
         if self._wanted.inputs:
             call._args = map_tensors(lambda tensor: self._take(tensor, call), (args, kwargs))
         if self._fused and (fused := self._fused.get(module)) and fused.would_run():
@@ -362,7 +358,7 @@ class Capture(Mapping[str, Layer]):
             del running[place:]
         if call is None:
             return
-        self._look_for_writes(call, inside=True)
+        self._writes.look(call, self._last, inside=True)
         if type(output) is Tensor:
             call._output = self._take_output(output, call)
         else:
@@ -373,8 +369,8 @@ class Capture(Mapping[str, Layer]):
     def _take_output(self, tensor: Tensor, call: Call) -> Slot:
         slot = self._take(tensor, call)
         wanted = self._wanted
-        if not wanted.stats_only and (eye := watch(tensor, slot.value)) is not None:
-            self._watched.append((eye, call))
+        if not wanted.stats_only:
+            self._writes.add(tensor, slot, call)
         if wanted.gradients and tensor.requires_grad:
             handle = tensor.register_hook(  # type: ignore[no-untyped-call]
                 lambda grad: slot.add(grad, wanted.form)
@@ -420,58 +416,10 @@ class Capture(Mapping[str, Layer]):
             6400
 
         """
-        from torch._subclasses.fake_tensor import FakeTensorMode
+        return forecast(self._model, self._wanted, args, kwargs, self._counting)
 
-        form, wanted = self._wanted.form, self._wanted
-        if not isinstance(form, Form):
-            return 0
-        total = 0
-
-        def count(tensor: Tensor) -> Stats:
-            nonlocal total
-            twice = wanted.gradients and tensor.requires_grad
-            total += form.bytes_of(tensor) * (2 if twice else 1)
-            return Stats(tuple(tensor.shape), tensor.dtype, *(0.0,) * 5, 0, 0, 0)
-
-        counting = Capture(self._model, self._layers, replace(wanted, form=count, gradients=False))
-        try:
-            with torch.random.fork_rng(devices=[]), FakeTensorMode(allow_non_fake_inputs=True) as fake, counting:
-                # Fakes take the place of parameters and buffers: one written to in place would be really written to.
-                state: dict[str, Tensor] = {**dict(self._model.named_parameters()), **dict(self._model.named_buffers())}
-                stand_ins: dict[str, Tensor] = {name: fake.from_tensor(tensor) for name, tensor in state.items()}
-                functional_call(self._model, stand_ins, args, kwargs)
-        except Exception as error:
-            raise RuntimeError(
-                f"no forecast: {self.title} does not run on fake tensors ({type(error).__name__}); its path may depend "
-                "on values. Capture with keep='stats' or max_bytes=... instead"
-            ) from error
-        return total
-
-    def _copy_before_write(self, tensor: Any) -> None:
-        """Copy what is about to be overwritten now, with all threads; copy-on-write would do it with one."""
-        if not isinstance(tensor, Tensor) or tensor.numel() < _LARGE or tensor.is_inference():
-            return
-        copy: Tensor | None = None
-        for _, earlier in self._watched[-_RECENT:]:
-            for slot in earlier.slots():
-                if isinstance(slot.value, Tensor) and same_memory(slot.value, tensor):
-                    # What shares memory now, as the outputs of a layer and of its container, goes on sharing it.
-                    shared = (
-                        copy is not None and copy.shape == slot.value.shape and copy.stride() == slot.value.stride()
-                    )
-                    slot.value = copy = keep_tensor(copy) if copy is not None and shared else slot.value.clone()
-
-    def _look_for_writes(self, call: Call, inside: bool) -> None:
-        """Note which of the latest outputs have been written to since the last look, `inside` the call or before."""
-        for seen in self._watched[-_RECENT:]:
-            eye, earlier = seen
-            if eye.written():
-                if inside:
-                    by = f"layer {call.label} ({call.type})"
-                else:
-                    by = f"{_named(eye)} between {self._last.label if self._last else 'it'} and {call.label}"
-                self._overwritten.setdefault(earlier, by)
-                self._watched.remove(seen)
+    def _counting(self, count: Callable[[Tensor], Stats]) -> Capture:
+        return Capture(self._model, self._layers, replace(self._wanted, form=count, gradients=False))
 
 
 class _Foreign:
@@ -488,12 +436,5 @@ class _Foreign:
         return storage in self._own or storage in self.given
 
 
-def _named(eye: Watch) -> str:
-    node = eye.operation()
-    return f"an in-place operation ({node})" if node else "an in-place operation"
-
-
-# What was overwritten in the last pass of each model, as labels of calls: a guess of what will be in the next.
-_overwritten_in: weakref.WeakKeyDictionary[nn.Module, set[str]] = weakref.WeakKeyDictionary()
 # The one capture of each model that `Capture.start` has started.
 _started: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Capture]] = weakref.WeakKeyDictionary()
