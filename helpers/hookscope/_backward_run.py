@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-import random
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal
 
@@ -76,17 +73,17 @@ class Run:
         self.next_nodes: tuple[str, ...] = ()
         self.seen: list[tuple[Gradients, Gradients]] = []
         self.gradients: dict[str, Tensor | None] = {}
-        self.arguments = _argument_names(module, inputs)
+        self.arguments = argument_names(module, inputs)
         self.keywords = list(kwargs)
         # One tuple, so that a tensor that is both an input and in the module is one in the copy, too.
-        module, inputs, kwargs, leaves = _copies(module, inputs, kwargs)
+        module, inputs, kwargs, leaves = copies(module, inputs, kwargs)
         named = [
             *(
                 (name, value)
                 for key, arg in zip(self.arguments, inputs, strict=True)
-                for name, value in _tensors(arg, key)
+                for name, value in named_tensors(arg, key)
             ),
-            *((name, value) for key in kwargs for name, value in _tensors(kwargs[key], key)),
+            *((name, value) for key in kwargs for name, value in named_tensors(kwargs[key], key)),
         ]
         self.wanting = {name for name, value in named if value.requires_grad}
         self.tensors = {name for name, _ in named}
@@ -111,11 +108,11 @@ class Run:
         output = module(*inputs, **kwargs)
         self.output = "tensor" if isinstance(output, Tensor) else type(output).__name__
         self.followed = isinstance(output, (Tensor, tuple))
-        first = _first_tensor(output, type(module).__name__)
+        first = first_tensor(output, type(module).__name__)
         if first is not None and first.grad_fn is not None:
             self.node = _node_name(first.grad_fn)
             self.next_nodes = tuple(_node_name(node) for node, _ in first.grad_fn.next_functions)
-        tensors = [value for _, value in _tensors(output, "") if value.requires_grad]
+        tensors = [value for _, value in named_tensors(output, "") if value.requires_grad]
         if not tensors and self.kind == "plain":
             raise ValueError(
                 f"nothing in the output of {type(module).__name__} requires a gradient, so no backward hook can fire; "
@@ -134,20 +131,20 @@ class Run:
         )
 
 
-def _copies(
+def copies(
     module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], dict[int, Tensor]]:
     """Copy all; the last dict has the leaf behind each input copy that is not a leaf, by the id of the copy."""
     memo: dict[int, Any] = {}
     leaves: dict[int, Tensor] = {}
-    for value in {id(value): value for _, value in _tensors((inputs, kwargs), "")}.values():
+    for value in {id(value): value for _, value in named_tensors((inputs, kwargs), "")}.values():
         if not isinstance(value, nn.Parameter):
             leaf = value.detach().clone().requires_grad_(value.requires_grad)
             memo[id(value)] = leaf if value.is_leaf else leaf.clone()
             leaves[id(memo[id(value)])] = leaf
     # A weight computed by a hook of torch's (pruning) is no leaf, and deepcopy refuses those.
     for part in module.modules():
-        for _, value in _tensors(vars(part), ""):
+        for _, value in named_tensors(vars(part), ""):
             if not value.is_leaf:
                 memo.setdefault(id(value), value.detach().clone())
     # The caller's hooks are taken off below; what they hold on to need not be copied first.
@@ -167,40 +164,25 @@ def _copies(
     return module, inputs, kwargs, leaves
 
 
-@contextmanager
-def same_random_numbers(module: nn.Module, inputs: object, kwargs: object) -> Iterator[None]:
-    tensors = [*module.parameters(), *module.buffers(), *(value for _, value in _tensors((inputs, kwargs), ""))]
-    devices = sorted({value.device.index or 0 for value in tensors if value.device.type == "cuda"})
-    numpy = sys.modules.get("numpy")
-    pythons, numpys = random.getstate(), numpy.random.get_state() if numpy else None
-    try:
-        with torch.random.fork_rng(devices):
-            yield
-    finally:
-        random.setstate(pythons)
-        if numpy is not None:
-            numpy.random.set_state(numpys)
-
-
-def _tensors(value: object, name: str) -> Iterator[tuple[str, Tensor]]:
+def named_tensors(value: object, name: str) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors in nested tuples, lists, dicts and dataclasses, each with how to reach it."""
     if isinstance(value, Tensor):
         yield name, value
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
         for field in value._fields:
-            yield from _tensors(getattr(value, field), f"{name}.{field}")
+            yield from named_tensors(getattr(value, field), f"{name}.{field}")
     elif isinstance(value, (tuple, list)):
         for index, item in enumerate(value):
-            yield from _tensors(item, f"{name}[{index}]")
+            yield from named_tensors(item, f"{name}[{index}]")
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _tensors(item, f"{name}[{key!r}]")
+            yield from named_tensors(item, f"{name}[{key!r}]")
     elif is_dataclass(value) and not isinstance(value, type):
         for each in fields(value):
-            yield from _tensors(getattr(value, each.name, None), f"{name}.{each.name}")
+            yield from named_tensors(getattr(value, each.name, None), f"{name}.{each.name}")
 
 
-def _argument_names(module: nn.Module, inputs: Sequence[object]) -> list[str]:
+def argument_names(module: nn.Module, inputs: Sequence[object]) -> list[str]:
     """Name the positional arguments as `forward` does, or args[i] where it has no name for them."""
     try:
         known = list(inspect.signature(module.forward).parameters.values())
@@ -214,7 +196,7 @@ def _argument_names(module: nn.Module, inputs: Sequence[object]) -> list[str]:
     return [names[index] if index < len(names) else f"args[{index}]" for index in range(len(inputs))]
 
 
-def _first_tensor(output: object, name: str) -> Tensor | None:
+def first_tensor(output: object, name: str) -> Tensor | None:
     """Find the tensor whose node torch puts a legacy hook on, by the rule in `Module._call_impl`."""
     while output is not None and not isinstance(output, Tensor):
         if isinstance(output, str) and output:  # "a"[0] is "a" again

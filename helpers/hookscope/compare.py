@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope._backward_run import Gradients, HookView, Run, same_random_numbers
+from hookscope._backward_run import Gradients, HookView, Run
+from hookscope._unchanged import same_random_numbers
 from hookscope.picture import Table
 
 __all__ = ["BackwardComparison", "HookView", "compare_backward_hooks"]

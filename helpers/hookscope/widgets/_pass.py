@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope._keep import map_tensors, tensors_in
+from hookscope._unchanged import model_unchanged, same_random_numbers
 from hookscope.capture import Capture, capture
 
 __all__ = ["ModelPass", "parts_of"]
@@ -18,8 +19,8 @@ __all__ = ["ModelPass", "parts_of"]
 class ModelPass:
     """Runs a model in `eval()` and keeps what flowed through each of its modules.
 
-    Training flags and the state of the random number generators are put back, parameters and their `.grad` are not
-    touched. The memory of one pass is used again by the next.
+    Training flags, buffers and the state of the random number generators are put back, parameters and their `.grad`
+    are not touched. The memory of one pass is used again by the next.
 
     Args:
         model: the model.
@@ -42,7 +43,7 @@ class ModelPass:
 
     def run(self) -> None:
         """Run the model without gradients."""
-        with evaluating(self.model), torch.no_grad(), self._plain:
+        with self._evaluating(), torch.no_grad(), self._plain:
             output = self.model(*self.args, **self.kwargs)
         self.seen = self._plain
         self.output = map_tensors(torch.Tensor.detach, output)
@@ -68,7 +69,7 @@ class ModelPass:
             # In place on a leaf is forbidden; a model may begin with it.
             return sources[-1].view_as(sources[-1]) + 0
 
-        with evaluating(self.model), torch.enable_grad(), self._graded:
+        with self._evaluating(), torch.enable_grad(), self._graded:
             args, kwargs = map_tensors(leaf, (self.args, self.kwargs))
             output = self.model(*args, **kwargs)
             score = _score(output, target)
@@ -79,6 +80,12 @@ class ModelPass:
             torch.autograd.grad(score, sources, allow_unused=True)
         self.output = map_tensors(torch.Tensor.detach, output)
         self.seen = self._graded
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        with model_unchanged(self.model), same_random_numbers(self.model, self.args, self.kwargs):
+            self.model.eval()
+            yield
 
     def classes(self) -> int:
         """Return how many classes the output seems to have: the length of its last axis; 0 if that makes no sense."""
@@ -116,20 +123,6 @@ def parts_of(value: Any) -> dict[str, Tensor]:
 
     walk(value, "", 0)
     return found
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Switch a model to `eval()`, and put every module's flag and the random number generators back afterwards."""
-    training = {module: module.training for module in model.modules()}
-    devices = list({tensor.device.index for tensor in model.parameters() if tensor.is_cuda})
-    with torch.random.fork_rng(devices=[device for device in devices if device is not None]):
-        try:
-            model.eval()
-            yield
-        finally:
-            for module, flag in training.items():
-                module.training = flag
 
 
 def _can_be_hooked(name: str, module: nn.Module) -> bool:

@@ -4,11 +4,11 @@ const ORDERS = [["index", "index"], ["mean", "mean, largest first"], ["max", "ma
 
 /** The modules as a list that draws only the rows in sight: a model may have thousands. */
 function layerList(model) {
-  const box = h("div", { class: "hs-layers", role: "listbox", tabindex: "0", "aria-label": "Layers" });
+  const box = h("div", { class: "hs-layers", role: "listbox", tabindex: "0", "aria-label": "Layers", ...ownKeys });
   const room = h("div", { class: "hs-room", role: "presentation" });
   box.append(room);
   const search = h("input", { type: "search", placeholder: "name or type", oninput: () => filter() });
-  const kind = h("select", { onchange: () => filter() });
+  const kind = h("select", { onchange: () => filter(), ...ownKeys });
   const maps = h("input", { type: "checkbox", onchange: () => filter() });
   const count = h("p", { class: "hs-count", role: "status" });
   let rows = [];
@@ -93,7 +93,7 @@ function layerList(model) {
 
 /** The page of maps, with a button over each. */
 function mapGrid(model) {
-  const grid = h("div", { class: "hs-grid", role: "group", "aria-label": "Channels" });
+  const grid = h("div", { class: "hs-grid", role: "group", "aria-label": "Channels", ...ownKeys });
   const image = picture(model);
   const show = () => {
     const [width, height] = model.get("size");
@@ -137,7 +137,7 @@ const short = (value) => (typeof value === "number" ? Number(value.toPrecision(3
 /** One channel large, beside the input and over it. */
 function largeView(model) {
   const over = picture(model, "large", "large_alt", { class: "hs-picture hs-over" });
-  const strength = h("input", { type: "range", min: "0", max: "100", value: "60" });
+  const strength = h("input", { type: "range", min: "0", max: "100", value: "60", ...ownKeys });
   const value = h("output", { class: "hs-value" });
   const title = h("h4", { class: "hs-title" });
   const both = h("figure", {}, h("div", { class: "hs-stack" }, picture(model, "input_png", "input_alt", { class: "hs-picture hs-under" }), over),

@@ -1,0 +1,111 @@
+"""The layers whose legacy and full backward hooks can be compared at a click, with the inputs they take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["LAYERS", "Layer"]
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """How to make one kind of layer.
+
+    Attributes:
+        make: called with bias and inplace.
+        shapes: input shapes it takes, the first to begin with.
+        options: which of "bias" and "inplace" it has.
+        inputs: how many tensors of this shape it is called with.
+        integer: the input holds integers, which cannot require a gradient.
+
+    """
+
+    make: Callable[[bool, bool], nn.Module]
+    shapes: tuple[Shape, ...]
+    options: tuple[str, ...] = ()
+    inputs: int = 1
+    integer: bool = False
+
+    def arguments(self, shape: Shape, requires_grad: bool, inplace: bool) -> tuple[Tensor, ...]:
+        """Make the inputs; the same numbers every time, and without touching torch's random numbers."""
+        numbers = torch.Generator().manual_seed(1)
+        if self.integer:
+            return (torch.randint(7, shape, generator=numbers),)
+        made = [torch.randn(shape, generator=numbers).requires_grad_(requires_grad) for _ in range(self.inputs)]
+        # torch allows no in-place operation on a leaf that requires a gradient.
+        return tuple(tensor.clone() if inplace and requires_grad else tensor for tensor in made)
+
+
+class Sum(nn.Module):
+    """Three arguments, two autograd nodes."""
+
+    def forward(self, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+        return x + y + z
+
+
+class Product(nn.Module):
+    """Two arguments, one autograd node."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return x * y
+
+
+class TwoHeads(nn.Module):
+    """Two outputs, as a tuple or as a dict."""
+
+    def __init__(self, bias: bool, as_dict: bool) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(4, 5, bias), nn.Linear(4, 2, bias)
+        self.as_dict = as_dict
+
+    def forward(self, input: Tensor) -> tuple[Tensor, Tensor] | dict[str, Tensor]:  # noqa: A002
+        one, two = self.one(input), self.two(input)
+        return {"one": one, "two": two} if self.as_dict else (one, two)
+
+
+class _Constant(Layer):
+    """Its last argument requires no gradient."""
+
+    def arguments(self, shape: Shape, requires_grad: bool, inplace: bool) -> tuple[Tensor, ...]:
+        *first, last = super().arguments(shape, requires_grad, inplace)
+        return (*first, last.detach())
+
+
+_ROWS, _IMAGE = ((3, 4), (4,), (2, 3, 4)), ((2, 3, 6, 6), (3, 6, 6))
+_SEQUENCES = ((2, 3, 4), (3, 4))
+
+LAYERS = {
+    "Linear": Layer(lambda bias, _: nn.Linear(4, 5, bias), _ROWS, ("bias",)),
+    "Conv1d": Layer(lambda bias, _: nn.Conv1d(3, 8, 3, bias=bias), ((2, 3, 8), (3, 8)), ("bias",)),
+    "Conv2d": Layer(lambda bias, _: nn.Conv2d(3, 8, 3, bias=bias), _IMAGE, ("bias",)),
+    "BatchNorm2d": Layer(lambda *_: nn.BatchNorm2d(3), ((2, 3, 4, 4),)),
+    "LayerNorm": Layer(lambda bias, _: nn.LayerNorm(4, bias=bias), _ROWS, ("bias",)),
+    "Embedding": Layer(lambda *_: nn.Embedding(7, 3), ((2, 5), (5,)), integer=True),
+    "ReLU": Layer(lambda _, inplace: nn.ReLU(inplace), _ROWS, ("inplace",)),
+    "Dropout": Layer(lambda _, inplace: nn.Dropout(0.5, inplace), _ROWS, ("inplace",)),
+    "MaxPool2d": Layer(lambda *_: nn.MaxPool2d(2), _IMAGE),
+    "Flatten": Layer(lambda *_: nn.Flatten(), ((2, 3, 4),)),
+    "Identity": Layer(lambda *_: nn.Identity(), _ROWS),
+    "Sequential(Linear, ReLU)": Layer(
+        lambda bias, inplace: nn.Sequential(nn.Linear(4, 5, bias), nn.ReLU(inplace)), _ROWS, ("bias", "inplace")
+    ),
+    "Sequential(ReLU, Linear)": Layer(
+        lambda bias, inplace: nn.Sequential(nn.ReLU(inplace), nn.Linear(4, 5, bias)), _ROWS, ("bias", "inplace")
+    ),
+    "LSTM": Layer(lambda bias, _: nn.LSTM(4, 5, bias=bias, batch_first=True), _SEQUENCES, ("bias",)),
+    "MultiheadAttention": Layer(
+        lambda bias, _: nn.MultiheadAttention(4, 2, bias=bias, batch_first=True), _SEQUENCES, ("bias",), inputs=3
+    ),
+    "x * y": Layer(lambda *_: Product(), ((2, 3),), inputs=2),
+    "x * y, y without requires_grad": _Constant(lambda *_: Product(), ((2, 3),), inputs=2),
+    "x + y + z": Layer(lambda *_: Sum(), ((2, 3),), inputs=3),
+    "output is a tuple": Layer(lambda bias, _: TwoHeads(bias, False), _ROWS, ("bias",)),
+    "output is a dict": Layer(lambda bias, _: TwoHeads(bias, True), _ROWS, ("bias",)),
+}
+"""Every layer that can be chosen by name."""

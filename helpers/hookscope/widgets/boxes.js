@@ -1,0 +1,36 @@
+// Boxes and arrows as SVG, from the numbers that hookscope.widgets._boxes.layout has worked out.
+
+const SVG = "http://www.w3.org/2000/svg";
+function s(tag, attributes = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...children);
+  return element;
+}
+
+/** The picture in `drawing`; a screen reader says `alt`, and the numbers are in a table beside it. */
+function boxes(drawing, alt) {
+  const tip = `hookscope-${++lastId}`;
+  const head = (id, kind) => s("marker", { id, class: kind, markerWidth: 9, markerHeight: 9, refX: 8, refY: 4.5,
+    markerUnits: "userSpaceOnUse", orient: "auto" }, s("path", { d: "M0,0.5 L9,4.5 L0,8.5 z" }));
+  const svg = s("svg", {
+    class: "hs-boxes", role: "img", "aria-label": alt, viewBox: `0 0 ${drawing.width} ${drawing.height}`,
+    style: `width:${drawing.width}px`,
+  }, s("defs", {}, head(`${tip}-a`, "hs-flows"), head(`${tip}-b`, "hs-still")));
+  for (const { points, flows } of drawing.arrows) {
+    svg.append(s("polyline", {
+      class: flows ? "hs-flows" : "hs-still", points: points.join(" "), "marker-end": `url(#${tip}-${flows ? "a" : "b"})`,
+    }));
+  }
+  for (const { x, y, width, height, round, lit, lines } of drawing.boxes) {
+    const box = s("g", { class: `hs-box${lit ? " hs-thick" : ""}` }, s("rect", { x, y, width, height, rx: round ? 14 : 2 }));
+    lines.forEach(([text, look], line) =>
+      box.append(s("text", { x: x + 9, y: y + 21 + 17 * line, class: `hs-${look}` }, text)));
+    svg.append(box);
+  }
+  for (const { points, text, flows } of drawing.arrows) {
+    const [[x1, y1], [x2, y2]] = points;
+    if (text) svg.append(s("text", { class: `hs-along ${flows ? "" : "hs-quiet"}`, x: (x1 + x2) / 2, y: (y1 + y2) / 2 + 4 }, text));
+  }
+  return svg;
+}

@@ -1,0 +1,377 @@
+"""Choose a layer and its input, and see what a legacy and a full backward hook on it get, and why."""
+
+from __future__ import annotations
+
+import textwrap
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import traitlets
+from torch import nn
+
+from hookscope import _backward_run, _graph_view
+from hookscope._unchanged import same_random_numbers
+from hookscope.compare import BackwardComparison, _equal, compare_backward_hooks
+from hookscope.graph import Graph, _box, graph
+from hookscope.widgets._base import HookWidget
+from hookscope.widgets._boxes import Arrow, Block, box_assets, layout, to_png
+from hookscope.widgets._layers import LAYERS, Layer
+
+__all__ = ["GradInputExplorer"]
+
+_FOLDED, _SHOWN = 8, 12  # more nodes: leaves are folded into their users; so many boxes are drawn at most
+_LETTERS = 26  # in a line of a box
+_CLONED = " The input is a clone: torch allows no in-place operation on a leaf that requires a gradient."
+_CHOICES = ("layer", "bias", "inplace", "input_shape", "requires_grad")
+
+
+class GradInputExplorer(HookWidget):
+    """See side by side what `register_backward_hook` (legacy) and `register_full_backward_hook` give for a layer.
+
+    Every choice runs the layer for real, through `hookscope.compare_backward_hooks`. The graph shows on which autograd
+    node the legacy hook sits, and where the gradients are that the full hook gets.
+
+    Choosing a layer sets the other choices to what this layer begins with.
+
+    Args:
+        module: a module of your own, instead of a layer by name. It runs on copies only.
+        *inputs: the positional arguments of your module.
+        kwargs: its keyword arguments.
+        **chosen: attributes to begin with.
+
+    Attributes:
+        layer: the name of the layer, for example "Linear", "Conv2d", "LSTM" or "x + y + z"; "your " and the type for
+            the module that was given.
+        bias: whether the layer has a bias.
+        inplace: whether it works in place.
+        input_shape: the shape of its input.
+        requires_grad: whether the input requires a gradient.
+        comparison: what both hooks saw, a `hookscope.compare.BackwardComparison`.
+        verdict: the difference in a sentence or two.
+
+    Raises:
+        ValueError: there is no such layer, it has no such option, it refuses the shape, or no gradient can flow.
+        TypeError: an attribute is not known, or your module cannot be compared.
+
+    Example:
+        >>> explorer = GradInputExplorer()
+        >>> explorer.comparison.legacy.shapes["grad_input"]
+        ((5,), (3, 4), (4, 5))
+        >>> explorer.layer = "ReLU"
+        >>> print(explorer.verdict)
+        Both hooks get the same here: forward made one node, ReluBackward0, and this node's inputs are the arguments of
+        the module.
+
+    """
+
+    layer = traitlets.Unicode("Linear").tag(sync=True)
+    bias = traitlets.Bool(True).tag(sync=True)
+    inplace = traitlets.Bool(False).tag(sync=True)
+    input_shape = traitlets.Tuple((3, 4)).tag(sync=True)
+    requires_grad = traitlets.Bool(True).tag(sync=True)
+    shown = traitlets.Dict().tag(sync=True)  # all that the page draws
+
+    locals().update(box_assets("grad_input"))
+
+    def __init__(
+        self,
+        module: nn.Module | None = None,
+        *inputs: Any,
+        kwargs: Mapping[str, Any] | None = None,
+        **chosen: Any,
+    ) -> None:
+        for name in chosen:
+            if name not in _CHOICES:
+                raise TypeError(f"GradInputExplorer has no property {name!r}; there are {', '.join(_CHOICES)}")
+        self._busy, self._beginning = True, False
+        self._own = (module, inputs, dict(kwargs or {}))
+        self._own_name = "" if module is None else f"your {type(module).__name__}"
+        self._looked: tuple[object, _Look] | None = None
+        super().__init__()
+        with self.hold_sync():
+            self.layer = chosen.pop("layer", self._own_name or "Linear")
+            self._begin()
+            for name, value in chosen.items():
+                setattr(self, name, value)
+            self._show()
+        self.observe(self._changed, list(_CHOICES))
+        self._busy = False
+
+    @property
+    def comparison(self) -> BackwardComparison:
+        """What both hooks saw."""
+        return self._look().comparison
+
+    @property
+    def verdict(self) -> str:
+        """The difference between both hooks here, in a sentence or two, from what they saw."""
+        return self._look().verdict
+
+    def summary(self) -> str:
+        """Say what is compared, and what came out."""
+        shape = f" {self.input_shape}" if self.layer in LAYERS else ""
+        return f"GradInputExplorer {self.layer}{shape}: {self.verdict}\n{self.comparison.explanation}"
+
+    @traitlets.validate("layer")
+    def _known(self, proposal: Any) -> str:
+        name: str = proposal["value"]
+        if name not in LAYERS and (name != self._own_name or not name):
+            names = [*LAYERS, *filter(None, [self._own_name])]
+            raise ValueError(f"no layer {name!r}; there are {', '.join(map(repr, names))}")
+        self._look(layer=name, **self._defaults(name))
+        return name
+
+    @traitlets.validate("bias", "inplace", "input_shape", "requires_grad")
+    def _possible(self, proposal: Any) -> Any:
+        name, value = proposal["trait"].name, proposal["value"]
+        if self._beginning:
+            return value
+        kind = LAYERS.get(self.layer)
+        if kind is None:
+            raise ValueError(f"{name} cannot be chosen for a module of your own: make another explorer with it")
+        if name in ("bias", "inplace") and name not in kind.options and value != self._defaults(self.layer)[name]:
+            raise ValueError(f"{self.layer} has no option {name}")
+        if name == "requires_grad" and value and kind.integer:
+            raise ValueError(f"the input of {self.layer} holds integers, which cannot require a gradient")
+        if name == "input_shape" and not all(isinstance(size, int) and size > 0 for size in value):
+            raise ValueError(f"input_shape={value}: give whole numbers from 1 on, as in {kind.shapes[0]}")
+        self._look(**{name: value})
+        return value
+
+    def _defaults(self, layer: str) -> dict[str, Any]:
+        kind = LAYERS.get(layer)
+        shape: tuple[int, ...] = kind.shapes[0] if kind else ()
+        return {"bias": True, "inplace": False, "input_shape": shape, "requires_grad": not (kind and kind.integer)}
+
+    def _begin(self) -> None:
+        """Set the choices that a layer begins with."""
+        self._beginning = True
+        for name, value in self._defaults(self.layer).items():
+            setattr(self, name, value)
+        self._beginning = False
+
+    def _changed(self, change: Any) -> None:
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            with self.hold_sync():
+                if change["name"] == "layer":
+                    self._begin()
+                self._show()
+        finally:
+            self._busy = False
+
+    def _look(self, **other: Any) -> _Look:
+        """Compare for the present choices, some of them replaced; the last comparison is kept."""
+        state = {name: getattr(self, name) for name in _CHOICES} | other
+        key = tuple(state.values())
+        if self._looked is None or self._looked[0] != key:
+            self._looked = (key, self._made(**state))
+        return self._looked[1]
+
+    def _made(self, layer: str, bias: bool, inplace: bool, input_shape: tuple[int, ...], requires_grad: bool) -> _Look:
+        kind = LAYERS.get(layer)
+        if kind is None:
+            module, inputs, kwargs = self._own
+            return _Look(module, inputs, kwargs)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            try:
+                with torch.inference_mode(False), torch.enable_grad():
+                    module = kind.make(bias, inplace)
+                    inputs = kind.arguments(input_shape, requires_grad, inplace)
+                return _Look(module, inputs, {})
+            except (RuntimeError, ValueError, IndexError) as error:
+                said = str(error).partition("\n")[0]
+                shapes = " or ".join(map(str, kind.shapes))
+                hint = "" if input_shape in kind.shapes else f". It takes {shapes}"
+                raise ValueError(f"{layer} with an input of shape {input_shape}: {said}{hint}") from error
+
+    def _show(self) -> None:
+        """Tell the page."""
+        with self.errors_shown():
+            look, kind = self._look(), LAYERS.get(self.layer)
+            self.alt, self.png = look.alt, to_png(look.drawing)
+            self.shown = {
+                "layers": [*([self._own_name] if self._own_name else []), *LAYERS],
+                "own": kind is None,
+                "shapes": [list(shape) for shape in _shapes(kind, self.input_shape)],
+                "options": list(kind.options) if kind else [],
+                "fixed": _fixed(kind, look.module),
+                "rows": _rows(look.comparison),
+                "title": type(look.module).__name__,
+                "verdict": look.verdict,
+                "explanation": look.comparison.explanation,
+                "drawing": look.drawing,
+                "aside": look.aside + _CLONED * bool(kind and self.inplace and self.requires_grad),
+            }
+
+
+class _Look:
+    """One comparison, the graph that explains it, and both in words."""
+
+    def __init__(self, module: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.module = module
+        self.comparison = compare_backward_hooks(module, *inputs, **kwargs)
+        self.graph, self.arguments = _plain_graph(module, tuple(inputs), dict(kwargs))
+        self.verdict = _verdict(self.comparison, self.graph, self.arguments)
+        self.drawing, self.aside = _draw(self.graph, self.arguments, self.comparison)
+        node = self.comparison.legacy.node
+        sits = f"The legacy hook sits on {node}" if node else "The legacy hook has no node to sit on"
+        size = f"Graph of {len(self.graph.nodes)} autograd nodes" if self.graph else "No graph"
+        self.alt = f"{size} behind the output of {type(module).__name__}. {sits}. {self.verdict}"
+
+
+def _plain_graph(module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Graph | None, list[str]]:
+    """Run a copy without hooks; return the graph behind the tensor that a legacy hook is put on, and its arguments."""
+    names = _backward_run.argument_names(module, inputs)
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        same_random_numbers(module, inputs, kwargs),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        module, inputs, kwargs, _ = _backward_run.copies(module, inputs, kwargs)
+        named = {
+            name: value
+            for key, argument in zip(names, inputs, strict=True)
+            for name, value in _backward_run.named_tensors(argument, key)
+        }
+        # Where a module works in place, its argument is another node afterwards.
+        before = {name: value.grad_fn for name, value in named.items() if value.requires_grad}
+        output = _backward_run.first_tensor(module(*inputs, **kwargs), type(module).__name__)
+        if output is None or not output.requires_grad:
+            return None, names
+        kept = {name: value for name, value in named.items() if name in before and value.grad_fn is before[name]}
+        return graph(output, names=kept, model=module), names
+
+
+def _verdict(comparison: BackwardComparison, behind: Graph | None, arguments: Sequence[str]) -> str:
+    legacy, full = comparison.legacy, comparison.full
+    if full.error and not legacy.error:
+        why = (
+            ", since it makes the output or an argument a view, and the module or what it contains then writes in place"
+            if "modified inplace" in full.error
+            else ""
+        )
+        return f"With the full hook the module stops with an error{why}. With the legacy hook it runs."
+    if legacy.error:
+        return (
+            f"With the legacy hook the module stops with an error. {'So it does with the full one.' * bool(full.error)}"
+        )
+    if not legacy.called and not full.called:
+        return "Neither hook is called."
+    if not legacy.called:
+        place = "the output has no autograd node of its own" if not legacy.node else "no gradient comes to its node"
+        return f"Only the full hook is called. The legacy hook is not: {place}."
+    if not full.called:
+        return f"Only the legacy hook is called; it sits on {legacy.node}. The full hook finds no output to follow."
+    nodes = [node for node in behind.nodes if not node.leaf and node.label not in arguments] if behind else []
+    one, other = legacy.grad_input or (), full.grad_input or ()
+    if len(one) == len(other) and all(
+        a is b if a is None or b is None else _equal(a, b) for a, b in zip(one, other, strict=True)
+    ):
+        if len(nodes) == 1:
+            what = "and this node's inputs are the arguments of the module"
+            return f"Both hooks get the same here: forward made one node, {legacy.node}, {what}."
+        return f"Both hooks get the same here, though the legacy hook sits on {legacy.node}, one of {len(nodes)} nodes."
+    many = f", one of the {len(nodes)} nodes that forward made," if len(nodes) > 1 else ""
+    return (
+        f"They differ. The legacy hook sits on {legacy.node}{many} and gets the gradients of that node's inputs: "
+        f"{_said(one)}. The full hook belongs to the module and gets one entry per argument: {_said(other)}."
+    )
+
+
+def _said(entries: Sequence[Any]) -> str:
+    return ", ".join("None" if entry is None else str(tuple(entry.shape)) for entry in entries) or "none at all"
+
+
+def _draw(graph: Graph | None, arguments: Sequence[str], comparison: BackwardComparison) -> tuple[dict[str, Any], str]:
+    """Draw the graph with the place of each hook; what is not on it is said."""
+    legacy, full = comparison.legacy, comparison.full
+    if graph is None:
+        text = "the output begins with no tensor that requires a gradient"
+        return layout({0: Block(((text, "quiet"),))}, {}, 0), ""
+    boxes = {node.id: _box(node) for node in graph.nodes}
+    arrows: _graph_view.Arrows = {}
+    for edge in graph.edges:
+        arrows[edge.source, edge.target] = (*arrows.get((edge.source, edge.target), ()), edge.index)
+    # An argument must not vanish where leaves are folded.
+    at = {index: node.id for index, name in enumerate(arguments) for node in graph.nodes if node.label == name}
+    for place in at.values():
+        boxes[place] = replace(boxes[place], fixed=True)
+    if len(boxes) > _FOLDED:
+        boxes, arrows = _graph_view._fold_leaves(boxes, arrows, {node.id: node.inputs for node in graph.nodes})
+    near = [0]
+    for place in near:
+        near += [target for source, target in arrows if source == place and target not in near]
+    users = {source for source, _ in arrows}
+    ends = [place for place in near[_SHOWN:] if place in at.values() and place not in users]
+    kept = near[:_SHOWN] + ends
+    left = [place for place in near if place not in kept]
+    blocks = {}
+    for place in kept:
+        box = boxes[place]
+        lines = [(_graph_view._short(_graph_view.plain(box.title)), "title")]
+        for text in box.details:
+            lines += [(part, "quiet") for part in textwrap.wrap(_graph_view.plain(text), _LETTERS, max_lines=3)]
+        on = place == 0 and bool(legacy.node)
+        if on:
+            lines.append(("the legacy hook sits here", "hook"))
+        indices = [index for index, where in at.items() if where == place]
+        if full.called:
+            lines += [(f"full hook: grad_input[{index}]", "grad") for index in indices]
+        blocks[place] = Block(tuple(lines), round=box.leaf, lit=on or bool(indices))
+    drawn = {
+        (source, target): Arrow(_numbered(indices) if source == 0 and legacy.called else "")
+        for (source, target), indices in arrows.items()
+        if source in kept and target in kept
+    }
+    if left:
+        blocks[-1] = Block(((f"{len(left)} more nodes", "quiet"),))
+        drawn |= {(source, -1): Arrow() for source, target in arrows if source in kept and target in left}
+        drawn |= {(-1, target): Arrow() for source, target in arrows if source in left and target in ends}
+    missing = [name for index, name in enumerate(arguments[: len(full.grad_input or ())]) if index not in at]
+    none = f" {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not in this graph." if missing else ""
+    words = "Arrows go the way of the gradients"
+    entries = "; those out of the top node are what the legacy hook gets as grad_input." if legacy.called else "."
+    return layout(blocks, drawn, 0), f"{words}{entries}{none}"
+
+
+def _numbered(indices: Sequence[int]) -> str:
+    return ", ".join(f"grad_input[{index}]" for index in indices)
+
+
+def _rows(comparison: BackwardComparison) -> list[dict[str, str]]:
+    """Return the rows of the comparison for the page, with warnings and errors in full."""
+    rows = [{str(key): str(value) for key, value in row.items()} for row in comparison._table().rows]
+    views = {"legacy hook": comparison.legacy, "full hook": comparison.full}
+    for row in rows:
+        for column, view in views.items():
+            if row["what"] == "warning":
+                row[column] = "\n".join(view.warnings)
+            elif row["what"] == "error":
+                row[column] = view.error
+    return rows
+
+
+def _shapes(kind: Layer | None, now: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    if kind is None:
+        return ()
+    return kind.shapes if now in kind.shapes else (*kind.shapes, now)
+
+
+def _fixed(kind: Layer | None, module: nn.Module) -> str:
+    """Say why requires_grad cannot be switched, "" if it can."""
+    if kind is None:
+        return "the inputs are yours"
+    if kind.integer:
+        return "integers cannot require a gradient"
+    if not list(module.parameters()):
+        return "without parameters, only the input can"
+    return ""

@@ -1,0 +1,370 @@
+"""Put hooks and retain_grad on the tensors of a small expression, go backward, and see every gradient."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import traitlets
+
+from hookscope.picture import Table, as_text
+from hookscope.widgets._base import HookWidget
+from hookscope.widgets._boxes import Arrow, Block, box_assets, layout, to_png
+from hookscope.widgets._expression import KINDS, MOST_RUNS, Played, Step, code, leaves_of, parse, play
+
+__all__ = ["EXPRESSIONS", "GradientPlayground"]
+
+EXPRESSIONS = {
+    "chain": "d = a * b; e = d * c",
+    "used twice": "d = a * b; e = d * c; f = d + e",
+    "leaf used twice": "d = a * b; e = a * d",
+    "detached": "d = a * b; e = d.detach(); f = d * e",
+}
+"""The expressions that have a name, each as its steps."""
+
+_VALUES = {"a": 2.0, "b": 3.0, "c": 4.0}
+_INPUTS = ("expression", "values", "choices", "factors", "zero_grad", "live", "runs")
+
+
+class GradientPlayground(HookWidget):
+    """Play with `retain_grad` and tensor hooks on an expression whose numbers can be done in the head.
+
+    Every tensor of the expression can have nothing, `retain_grad`, a tensor hook that multiplies the gradient, or both
+    in either order. Each backward pass is torch's own; the graph shows what arrived at each tensor, what its hook saw
+    and returned, what is in `.grad`, and what flowed on.
+
+    Whatever you change, the tensors are made anew. With `live` one backward pass follows at once; else none, until you
+    ask for it with `run`. Further passes repeat forward and backward with the same leaves.
+
+    Args:
+        expression: one of `EXPRESSIONS` by name, or steps of your own with one operation each, separated by ``;``:
+            ``"y = x ** 2; z = y * 3"``. What is never assigned is a leaf that requires a gradient.
+        values: the numbers in the leaves, by name; a=2, b=3, c=4 if not given.
+        choices: for tensors by name one of "retain_grad", "hook", "hook, then retain_grad" and "retain_grad, then
+            hook"; "nothing" for all others.
+        factors: by what the hook of a tensor multiplies, by name; 2 if not given.
+        zero_grad: set `.grad` of the leaves to None before every backward pass.
+        live: go backward at once when something has changed.
+
+    Attributes:
+        runs: the number of backward passes with the present choices, 0 to 20. It can be set.
+        code: the plain torch code that does the same.
+        grads: `.grad` of every tensor after the last pass, a number or None.
+        table: all numbers, a `Table`.
+        notes: sentences on what happened.
+
+    Raises:
+        ValueError: the expression cannot be read, a leaf has no value, or torch refuses the hook.
+
+    Example:
+        >>> playground = GradientPlayground()
+        >>> playground.grads
+        {'a': 12.0, 'b': 8.0, 'c': 6.0, 'd': None, 'e': None}
+        >>> playground.set("d", retain_grad=True, hook=10, first="retain_grad")
+        >>> playground.grads
+        {'a': 120.0, 'b': 80.0, 'c': 6.0, 'd': 40.0, 'e': None}
+        >>> print(playground.notes[1])
+        d.grad is 40: retain_grad() keeps what the hook returned, though you wrote retain_grad() first.
+
+    """
+
+    expression = traitlets.Unicode("chain").tag(sync=True)
+    values = traitlets.Dict().tag(sync=True)
+    choices = traitlets.Dict().tag(sync=True)
+    factors = traitlets.Dict().tag(sync=True)
+    zero_grad = traitlets.Bool(False).tag(sync=True)
+    live = traitlets.Bool(True).tag(sync=True)
+    runs = traitlets.Int(0).tag(sync=True)
+    shown = traitlets.Dict().tag(sync=True)  # all that the page draws
+
+    locals().update(box_assets("gradients"))
+
+    def __init__(
+        self,
+        expression: str = "chain",
+        values: Mapping[str, float] | None = None,
+        *,
+        choices: Mapping[str, str] | None = None,
+        factors: Mapping[str, float] | None = None,
+        zero_grad: bool = False,
+        live: bool = True,
+    ) -> None:
+        self._busy = True
+        super().__init__()
+        with self.hold_sync():
+            self.values = _VALUES | dict(values or {})
+            self.factors = dict(factors or {})
+            self.expression = expression
+            self.choices = dict(choices or {})
+            self.zero_grad, self.live, self.runs = zero_grad, live, int(live)
+            self._show()
+        self.observe(self._changed, list(_INPUTS))
+        self._busy = False
+
+    def set(self, name: str, *, retain_grad: bool = False, hook: float | None = None, first: str = "hook") -> None:
+        """Choose what is put on one tensor, in place of what is on it.
+
+        Args:
+            name: the tensor.
+            retain_grad: call `retain_grad()` on it.
+            hook: by how much its tensor hook multiplies the gradient; None for no hook.
+            first: "hook" or "retain_grad": which is written first, if there are both.
+
+        Raises:
+            ValueError: no tensor has this name, or torch refuses.
+
+        """
+        if first not in ("hook", "retain_grad"):
+            raise ValueError(f"first={first!r}: give 'hook' or 'retain_grad'")
+        asked = [word for word, wanted in (("retain_grad", retain_grad), ("hook", hook is not None)) if wanted]
+        kind = ", then ".join(sorted(asked, key=lambda word: word != first)) or "nothing"
+        factors = self.factors if hook is None else self.factors | {name: _number("hook", hook)}
+        with self.hold_sync():
+            self.choices = self.choices | {name: kind}
+            self.factors = factors
+
+    def run(self) -> None:
+        """Go forward and backward once more."""
+        self.runs += 1
+
+    def restart(self) -> None:
+        """Make the tensors anew, and go backward not even once."""
+        self.runs = 0
+
+    @property
+    def code(self) -> str:
+        """The plain torch code of the present choices."""
+        return code(self._steps, self.values, self.choices, self.factors, self.zero_grad, self.runs)
+
+    @property
+    def grads(self) -> dict[str, float | None]:
+        """`.grad` of every tensor after the last pass."""
+        return {name: row.after for name, row in self._played.tensors.items()}
+
+    @property
+    def table(self) -> Table:
+        """All numbers, a row per tensor."""
+        return Table(self._rows(), f"{self._text}, {_times(self.runs)}")
+
+    @property
+    def notes(self) -> list[str]:
+        """What happened, in sentences."""
+        return _notes(self._steps, self._played, self._without, self)
+
+    def summary(self) -> str:
+        """Say what `.grad` is everywhere, and what happened."""
+        grads = [f"{name}.grad {_grad(value)}" for name, value in self.grads.items()]
+        return "\n".join([f"GradientPlayground {self._text}, {_times(self.runs)}: {_join(grads)}.", *self.notes])
+
+    @property
+    def _text(self) -> str:
+        return EXPRESSIONS.get(self.expression, self.expression)
+
+    @property
+    def _steps(self) -> list[Step]:
+        return parse(self._text)
+
+    @traitlets.validate("expression")
+    def _valid_expression(self, proposal: Any) -> str:
+        text = proposal["value"]
+        if text not in EXPRESSIONS and "=" not in text:
+            raise ValueError(f"no expression {text!r}; there are {', '.join(EXPRESSIONS)}, or write 'y = x * 3'")
+        steps = parse(EXPRESSIONS.get(text, text))
+        for name in leaves_of(steps):
+            if name not in self.values:
+                raise ValueError(f"no value for the leaf {name}: give values={{{name!r}: 2.0}} first")
+        play(steps, self.values, {}, {}, False, 1)
+        return str(text)
+
+    @traitlets.validate("values", "factors")
+    def _valid_numbers(self, proposal: Any) -> dict[str, float]:
+        trait = proposal["trait"].name
+        return {str(name): _number(f"{trait}[{name!r}]", value) for name, value in proposal["value"].items()}
+
+    @traitlets.validate("choices")
+    def _valid_choices(self, proposal: Any) -> dict[str, str]:
+        steps = self._steps
+        names = [*leaves_of(steps), *(step.name for step in steps)]
+        chosen = proposal["value"]
+        for name, kind in chosen.items():
+            if name not in names:
+                raise ValueError(f"no tensor {name!r} in {self._text}; there are {', '.join(names)}")
+            if kind not in KINDS:
+                raise ValueError(f"choices[{name!r}] = {kind!r}: give one of {', '.join(map(repr, KINDS))}")
+        chosen = {name: chosen[name] for name in names if chosen.get(name, "nothing") != "nothing"}
+        play(steps, self.values, chosen, {}, False, 1)
+        return chosen
+
+    @traitlets.validate("runs")
+    def _valid_runs(self, proposal: Any) -> int:
+        if not 0 <= proposal["value"] <= MOST_RUNS:
+            raise ValueError(f"runs={proposal['value']}: from 0 to {MOST_RUNS} backward passes can be shown")
+        return int(proposal["value"])
+
+    def _changed(self, change: Any) -> None:
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            if change["name"] == "expression":
+                self.choices = {}
+            if change["name"] != "runs" and not (change["name"] == "live" and self.runs):
+                self.runs = int(self.live)
+            self._show()
+        finally:
+            self._busy = False
+
+    def _show(self) -> None:
+        """Run it, and tell the page."""
+        with self.errors_shown():
+            steps = self._steps
+            self._played = play(steps, self.values, self.choices, self.factors, self.zero_grad, self.runs)
+            self._without = play(steps, self.values, {}, {}, self.zero_grad, self.runs)
+            drawing = _draw(steps, self._played, self.choices, self.factors, self.runs)
+            self.alt = _alt(self._text, self._played, self.runs)
+            self.png = to_png(drawing)
+            tensors = [
+                {"name": name, "made": row.made, "leaf": row.made == "leaf", "free": row.requires_grad}
+                for name, row in self._played.tensors.items()
+            ]
+            self.shown = {
+                "expressions": [[name, f"{name}: {text}"] for name, text in EXPRESSIONS.items()],
+                "kinds": KINDS,
+                "most": MOST_RUNS,
+                "tensors": tensors,
+                "drawing": drawing,
+                "rows": [{key: _cell(value) for key, value in row.items()} for row in self._rows()],
+                "notes": self.notes,
+                "code": self.code,
+                "times": _times(self.runs),
+            }
+
+    def _rows(self) -> list[dict[str, object]]:
+        rows: list[dict[str, object]] = []
+        for name, row in self._played.tensors.items():
+            rows.append(
+                {
+                    "tensor": name,
+                    "made by": row.made,
+                    "value": row.value,
+                    "is_leaf": row.is_leaf,
+                    "requires_grad": row.requires_grad,
+                    "retains_grad": row.retains_grad,
+                    "arrived": row.arrived,
+                    "hook saw": row.saw,
+                    "hook returned": row.returned,
+                    ".grad before": "None" if row.before is None else row.before,
+                    ".grad after": "None" if row.after is None else row.after,
+                }
+            )
+        return rows
+
+
+def _number(name: str, value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, not {value!r}")
+    return float(value)
+
+
+def _cell(value: object) -> str:
+    return as_text(value) if value is not None else "–"
+
+
+def _grad(value: float | None) -> str:
+    return "None" if value is None else as_text(value)
+
+
+def _times(runs: int) -> str:
+    return {0: "not run backward yet", 1: "after 1 backward pass"}.get(runs, f"after {runs} backward passes")
+
+
+def _join(words: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]])) if words else ""
+
+
+def _draw(
+    steps: list[Step], played: Played, choices: Mapping[str, str], factors: Mapping[str, float], runs: int
+) -> dict[str, Any]:
+    numbers = {name: number for number, name in enumerate(played.tensors)}
+    blocks = {}
+    for name, row in played.tensors.items():
+        made = "" if row.made == "leaf" else f" = {row.made}"
+        flags = "leaf" if row.is_leaf else "not a leaf"
+        lines = [
+            (f"{name}{made} = {as_text(row.value)}", "title"),
+            (flags if row.requires_grad else f"{flags}, no requires_grad", "quiet"),
+        ]
+        if runs and row.requires_grad:
+            lines.append((f"arrives: {_cell(row.arrived)}", "text"))
+        if "hook" in choices.get(name, ""):
+            what = f"hook × {as_text(factors.get(name, 2.0))}"
+            lines.append((what if row.saw is None else f"{what}: {as_text(row.saw)} → {as_text(row.returned)}", "hook"))
+        kept = " (retain_grad)" if row.retains_grad else ""
+        change = f"{_grad(row.before)} → " if row.before is not None else ""
+        lines.append((f".grad: {change}{_grad(row.after)}{kept}", "quiet" if row.after is None else "grad"))
+        blocks[numbers[name]] = Block(tuple(lines), round=row.is_leaf, lit=row.after is not None)
+    arrows = {}
+    for step in steps:
+        for operand in dict.fromkeys(step.operands):
+            flow = played.edges.get((step.name, operand), ())
+            text = " + ".join(map(as_text, flow)) or ("no gradient" if runs else "")
+            arrows[numbers[step.name], numbers[operand]] = Arrow(text, (step.name, operand) in played.ways)
+    return layout(blocks, arrows, numbers[steps[-1].name])
+
+
+def _alt(text: str, played: Played, runs: int) -> str:
+    grads = [f"{name}.grad {_grad(row.after)}" for name, row in played.tensors.items()]
+    return f"Graph of {text}, {_times(runs)}; gradients flow from the top down. {_join(grads)}."
+
+
+def _notes(steps: list[Step], played: Played, without: Played, owner: GradientPlayground) -> list[str]:
+    if not owner.runs:
+        return ["Nothing has gone backward yet. Guess every .grad first; then run backward."]
+    notes = []
+    fed: dict[str, list[str]] = {}
+    for step, operand in played.ways:
+        fed.setdefault(step, []).append(operand)
+    lost, unreached = [], []
+    for name, row in played.tensors.items():
+        chosen = owner.choices.get(name, "nothing")
+        if not row.requires_grad:
+            notes.append(f"{name} requires no gradient: the way back ends there.")
+            continue
+        if row.arrived is None:
+            unreached.append(name)
+            continue
+        if row.saw is not None:
+            on = _join(fed.get(name, []))
+            goes = f"that flows on to {on}" if on else f"that is added to {name}.grad"
+            notes.append(f"The hook on {name} saw {as_text(row.saw)} and returned {as_text(row.returned)}; {goes}.")
+        if row.retains_grad and row.saw is not None and _grad(row.after) == _grad(row.returned):
+            order = ", though you wrote retain_grad() first" if chosen.startswith("retain_grad") else ""
+            notes.append(f"{name}.grad is {_grad(row.after)}: retain_grad() keeps what the hook returned{order}.")
+        elif row.retains_grad:
+            notes.append(f"{name}.grad is {_grad(row.after)}, kept by retain_grad().")
+        elif not row.is_leaf:
+            lost.append(name)
+        if row.is_leaf and "retain_grad" in chosen:
+            notes.append(f"retain_grad() changed nothing on {name}: a leaf has its .grad anyway.")
+    changed = [
+        f"{name}.grad would be {_grad(without.tensors[name].after)}"
+        for name, row in played.tensors.items()
+        if row.is_leaf and _grad(row.after) != _grad(without.tensors[name].after)
+    ]
+    if changed:
+        notes.append(f"Without any hook {_join(changed)}.")
+    if lost:
+        are = "is None: it is not a leaf and has" if len(lost) == 1 else "are None: they are not leaves and have"
+        notes.append(f"{_join([f'{name}.grad' for name in lost])} {are} no retain_grad().")
+    if unreached:
+        notes.append(f"No gradient reached {_join(unreached)}.")
+    if owner.runs > 1:
+        grown = [(name, row) for name, row in played.tensors.items() if row.is_leaf and row.before is not None]
+        if owner.zero_grad:
+            names = _join([f"{name}.grad" for name, _ in grown])
+            notes.append(f"This was backward pass {owner.runs}. Before it {names} were set to None: nothing adds up.")
+        else:
+            moves = _join([f"{name}.grad went from {_grad(row.before)} to {_grad(row.after)}" for name, row in grown])
+            notes.append(f"This was backward pass {owner.runs}, without zeroing. A leaf's .grad adds up: {moves}.")
+    return notes

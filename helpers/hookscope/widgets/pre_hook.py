@@ -1,0 +1,340 @@
+"""Sliders that edit what a layer gets, by a real forward pre-hook that can be read, copied and run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+import traitlets
+from torch import Tensor, nn
+
+from hookscope.layers import Which, find_layers
+from hookscope.picture import Table
+from hookscope.widgets._base import HookWidget, assets, shows_errors
+from hookscope.widgets._pre_hook_run import Seen, Target, one_image
+from hookscope.widgets._pre_hook_view import Pixels, View, encoded, finite, percent, poster, round_up
+
+__all__ = ["PreHookPlayground"]
+
+# In the order in which the hook applies them; the square comes last, so that it stays where the pointer put it.
+_SETTINGS = (
+    "shift_rows", "shift_columns", "contrast", "brightness", "noise", "seed", "square", "row", "column",
+)  # fmt: skip
+
+
+class PreHookPlayground(HookWidget):
+    """Edit what a layer gets with a forward pre-hook, and see what the model makes of it.
+
+    Every change runs the model twice, in eval mode and without gradients: as it is, and with the hook that `code`
+    shows, registered for this one run. The hooks that you have registered yourself run too. Training flags, buffers
+    and random numbers are put back afterwards. If the layer is called several times in one run, each call is edited,
+    and the first is shown.
+
+    Args:
+        model: a model that returns one tensor of scores (1, classes).
+        image: a float tensor (C, H, W) or (1, C, H, W) of 1 or 3 channels; a copy of it is kept.
+        layer: the layer that gets the hook, its dotted name or whatever else `find_layers` takes; the model itself by
+            default. Its first argument must be a float tensor whose last two axes are rows and columns.
+        classes: a name for each score; numbers by default.
+        top: how many classes are shown, the most likely ones of both runs.
+
+    Attributes:
+        brightness: is added to every value; 0 changes nothing.
+        contrast: multiplies the distance of every value from the mean; 1 changes nothing.
+        noise: standard deviation of the normal noise that is added.
+        seed: which noise; 0 or more.
+        square: side of a square that is set to 0; 0 for none.
+        row: first row of the square.
+        column: first column of the square.
+        shift_rows: rows to shift down, negative to shift up; zeros come in.
+        shift_columns: columns to shift to the right, negative to the left.
+
+    Raises:
+        TypeError: the image is no float tensor, or the model or the layer does not work on tensors as above.
+        ValueError: the image has another shape, the layer was not called, or `classes` has another length.
+        LayerNotFoundError: there is no such layer.
+
+    Example:
+        >>> from hookscope import samples
+        >>> playground = PreHookPlayground(samples.digit_cnn(), samples.digit(5), top=2)
+        >>> playground.square, playground.row, playground.column = 10, 4, 9
+        >>> playground.edited[0, 0, 4:14, 9:19].count_nonzero().item()
+        0
+        >>> print(playground.code.splitlines()[4])
+            x[..., 4:14, 9:19] = 0  # square: 10 rows from row 4, 10 columns from column 9
+
+    """
+
+    _esm, _css = assets("pre_hook").values()
+
+    brightness = traitlets.Float(0.0).tag(sync=True)
+    contrast = traitlets.Float(1.0).tag(sync=True)
+    noise = traitlets.Float(0.0).tag(sync=True)
+    seed = traitlets.Int(0).tag(sync=True)
+    square = traitlets.Int(0).tag(sync=True)
+    row = traitlets.Int(0).tag(sync=True)
+    column = traitlets.Int(0).tag(sync=True)
+    shift_rows = traitlets.Int(0).tag(sync=True)
+    shift_columns = traitlets.Int(0).tag(sync=True)
+
+    code = traitlets.Unicode("").tag(sync=True)
+    title = traitlets.Unicode("").tag(sync=True)
+    answer = traitlets.Unicode("").tag(sync=True)
+    bars: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    height = traitlets.Int(0).tag(sync=True)
+    width = traitlets.Int(0).tag(sync=True)
+    reach = traitlets.Float(1.0).tag(sync=True)
+    in_colour = traitlets.Bool(False).tag(sync=True)
+    original_png = traitlets.Bytes(b"").tag(sync=True)
+    edited_png = traitlets.Bytes(b"").tag(sync=True)
+    difference_png = traitlets.Bytes(b"").tag(sync=True)
+    original_alt = traitlets.Unicode("").tag(sync=True)
+    edited_alt = traitlets.Unicode("").tag(sync=True)
+    difference_alt = traitlets.Unicode("").tag(sync=True)
+    notes = traitlets.Dict().tag(sync=True)
+
+    _ALTS: ClassVar = {
+        "original": "What the layer gets without the hook",
+        "edited": "What the hook hands on",
+        "difference": "Edited minus original",
+    }
+
+    def __init__(
+        self,
+        model: nn.Module,
+        image: Tensor,
+        layer: Which = "",
+        classes: Sequence[str] | None = None,
+        *,
+        top: int = 10,
+    ) -> None:
+        found = find_layers(model, layer)
+        if len(found) != 1:
+            raise ValueError(f"layer={layer!r} picks {len(found)} layers, {', '.join(list(found)[:6])}: name one")
+        if top < 1:
+            raise ValueError(f"top={top}: show at least 1 class")
+        ((self._layer, module),) = found.items()
+        self._model, self._image, self._top = model, one_image(image), top
+        self._target = Target(model, module, self._layer, self._image)
+        self._call = "model(image)" if image.ndim == 4 else "model(image[None])"
+        self._failure: Exception | None = None
+        seen = self._run()
+        self._seen: Seen | None = seen
+        self._done: tuple[object, ...] | None = self._settings()
+        count = len(seen.before)
+        if classes is not None and len(classes) != count:
+            raise ValueError(f"{len(classes)} names in classes, but the model returns {count} scores: name each")
+        self._classes = [str(name) for name in (range(count) if classes is None else classes)]
+        self._view = View(seen.original, self._image)
+        where = f"the pre-hook of {self._layer}" if self._layer else "the pre-hook"
+        super().__init__(
+            height=seen.original.shape[-2],
+            width=seen.original.shape[-1],
+            in_colour=self._view.in_colour,
+            reach=round_up(self._view.span),
+            title=f"{type(model).__name__}: what {where} hands on",
+            **self._shown(),
+        )
+        self.on_msg(self._on_message)
+
+    @property
+    def edited(self) -> Tensor:
+        """The tensor that the layer got from the hook, in its first call.
+
+        Raises:
+            RuntimeError: the run failed with the present settings.
+
+        """
+        return self._known().edited
+
+    @property
+    def probabilities(self) -> Tensor:
+        """The softmax of what the model returned with the hook, shape (classes,).
+
+        Raises:
+            RuntimeError: the run failed with the present settings.
+
+        """
+        return self._known().after
+
+    @property
+    def original_probabilities(self) -> Tensor:
+        """The softmax of what the model returned without the hook, shape (classes,).
+
+        Raises:
+            RuntimeError: the run failed with the present settings.
+
+        """
+        return self._known().before
+
+    def reset(self) -> None:
+        """Set everything back, so that the hook changes nothing."""
+        with self.hold_sync(), self.hold_trait_notifications():
+            for name in _SETTINGS:
+                setattr(self, name, self.traits()[name].default_value)
+
+    def summary(self) -> str:
+        """Say what is edited, and the probabilities without and with the hook."""
+        edits = [line.partition("# ")[2] for line in self._edits()] or ["no edit"]
+        rows = [{"class": name, "original": percent(p), "edited": percent(q)} for name, p, q in self.bars]
+        return repr(Table(rows, "\n".join([self.title, *edits, self.answer])))
+
+    # Made when it is asked for: on every step of a slider it would cost more than all the rest.
+    @property
+    def png(self) -> bytes:  # type: ignore[override]
+        """All that the widget shows, as one PNG; empty if the run failed."""
+        return encoded(poster(self._pictures, self.bars)) if self._pictures else b""
+
+    # --- the hook, and the runs ------------------------------------------------------------------------------
+
+    def _edits(self) -> list[str]:
+        """Return the lines of the hook that change something, each with a comment that says what."""
+        lines = []
+        down, right = self.shift_rows, self.shift_columns
+        if down or right:
+            lines.append(
+                f"x = torch.nn.functional.pad(x, ({right}, {-right}, {down}, {-down}))"
+                f"  # shift: {_count(abs(down), 'row')} {'up' if down < 0 else 'down'}, "
+                f"{_count(abs(right), 'column')} to the {'left' if right < 0 else 'right'}"
+            )
+        if self.contrast != 1:
+            lines.append(
+                f"x = x.mean() + {_number(self.contrast)} * (x - x.mean())  # contrast: times {self.contrast:.4g}"
+            )
+        if self.brightness != 0:
+            sign = "-" if self.brightness < 0 else "+"
+            lines.append(f"x = x {sign} {abs(self.brightness)!r}  # brightness: {self.brightness:+.4g}")
+        if self.noise:
+            lines.append(
+                f"x = x + {self.noise!r} * torch.randn(x.shape, generator=torch.Generator().manual_seed({self.seed}))"
+                f".to(x)  # noise: standard deviation {self.noise:.4g}, seed {self.seed}"
+            )
+        if self.square:
+            rows, columns = min(self.square, self.height - self.row), min(self.square, self.width - self.column)
+            lines.append(
+                f"x[..., {self.row}:{self.row + rows}, {self.column}:{self.column + columns}] = 0"
+                f"  # square: {_count(rows, 'row')} from row {self.row}, "
+                f"{_count(columns, 'column')} from column {self.column}"
+            )
+        return lines
+
+    def _hook_source(self) -> str:
+        body = ["x = args[0].clone()  # a copy: the caller's tensor stays as it is", *self._edits()]
+        return "\n    ".join(
+            ["def edit(module, args):", *body, "return (x, *args[1:])  # the layer gets this as its args"]
+        )
+
+    def _source(self) -> str:
+        target = "model" + (f".get_submodule({self._layer!r})" if self._layer else "")
+        return f"""\
+import torch
+
+{self._hook_source()}
+
+model.eval()
+handle = {target}.register_forward_pre_hook(edit)
+try:
+    with torch.no_grad():
+        probabilities = {self._call}.softmax(dim=1)[0]
+finally:
+    handle.remove()
+"""
+
+    def _run(self) -> Seen:
+        names: dict[str, Any] = {"torch": torch}
+        # What is shown is what runs.
+        exec(compile(self._hook_source(), "<pre-hook>", "exec"), names)
+        return self._target.run(names["edit"])
+
+    # --- what changes ----------------------------------------------------------------------------------------
+
+    @traitlets.validate(*_SETTINGS)
+    def _check(self, proposal: dict[str, Any]) -> Any:
+        name, value = proposal["trait"].name, proposal["value"]
+        low, high = {
+            "noise": (0, math.inf),
+            "seed": (0, 2**63 - 1),
+            "square": (0, max(self.height, self.width)),
+            "row": (0, self.height - 1),
+            "column": (0, self.width - 1),
+            "shift_rows": (1 - self.height, self.height - 1),
+            "shift_columns": (1 - self.width, self.width - 1),
+        }.get(name, (-math.inf, math.inf))
+        if not (math.isfinite(value) and low <= value <= high):
+            want = "0 or more" if name == "noise" else f"{low} to {high}" if high < math.inf else "a finite number"
+            size = f"the layer gets {self.height} rows and {self.width} columns"
+            raise traitlets.TraitError(f"{name}={value} does not fit: give {want} ({size})")
+        return value
+
+    @traitlets.observe(*_SETTINGS)
+    @shows_errors
+    def _changed(self, change: object) -> None:
+        # Traits that are set together are all set before the first of their calls, so that one does it all.
+        if self._settings() != self._done:
+            self._done = self._seen = self._failure = None
+            try:
+                self._seen = self._run()
+            except Exception as error:
+                self._failure = error
+            with self.hold_sync():
+                for name, value in self._shown().items():
+                    setattr(self, name, value)
+            self._done = self._settings()
+        if self._failure is not None:
+            raise self._failure
+
+    def _on_message(self, _: object, content: object, buffers: object) -> None:
+        if content == "reset":
+            self.reset()
+
+    def _settings(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in _SETTINGS)
+
+    def _known(self) -> Seen:
+        if self._seen is None:
+            raise RuntimeError(f"the run with these settings failed ({self.problem}); playground.reset() undoes them")
+        return self._seen
+
+    # --- what is shown ---------------------------------------------------------------------------------------
+
+    def _shown(self) -> dict[str, Any]:
+        """Return the traits that show the result."""
+        self._pictures: dict[str, Pixels] = {}
+        if self._seen is None:
+            empty = {f"{name}_png": b"" for name in self._ALTS} | {f"{name}_alt": "" for name in self._ALTS}
+            return empty | {"notes": {}, "bars": [], "answer": "No result.", "alt": "", "code": self._source()}
+        seen, notes = self._seen, {}
+        self._pictures["original"], notes["original"] = self._view.paint(seen.original)
+        self._pictures["edited"], notes["edited"] = self._view.paint(seen.edited)
+        self._pictures["difference"], notes["difference"] = View.difference(seen.edited, seen.original)
+        alts = {name: f"{what}: {notes[name]}." for name, what in self._ALTS.items()}
+        answer = f"original: {self._top_class(seen.before)} · edited: {self._top_class(seen.after)}"
+        if seen.before.argmax() != seen.after.argmax():
+            answer += " · the hook has changed the answer"
+        each = torch.maximum(seen.before.nan_to_num(), seen.after.nan_to_num())
+        most = sorted(each.topk(min(self._top, len(each))).indices.tolist())
+        return {
+            **{f"{name}_png": encoded(pixels) for name, pixels in self._pictures.items()},
+            **{f"{name}_alt": alt for name, alt in alts.items()},
+            "notes": notes,
+            "bars": [[self._classes[n], finite(seen.before[n]), finite(seen.after[n])] for n in most],
+            "answer": answer,
+            "alt": " ".join([f"Three pictures and bars of the probabilities, {answer}.", *alts.values()]),
+            "code": self._source(),
+        }
+
+    def _top_class(self, probabilities: Tensor) -> str:
+        if not probabilities.isfinite().all():
+            return "no class, the probabilities are NaN"
+        best = int(probabilities.argmax())
+        return f"{self._classes[best]} ({percent(float(probabilities[best]))})"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _number(value: float) -> str:
+    return f"({value!r})" if value < 0 else repr(value)
