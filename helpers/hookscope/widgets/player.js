@@ -1,0 +1,179 @@
+// The order player: a call tree of which only what is in view is in the page, and the event that is lit.
+
+const ROW = 24; // pixels, as --row in player.css
+const SIGNS = { forward: "→", backward: "←", step: "◆" };
+const SPEEDS = [["1500", "slow"], ["700", "normal"], ["250", "fast"], ["60", "very fast"]];
+
+function draw(model, el) {
+  const events = model.get("_events");
+  const lines = model.get("_lines");
+  const lineOf = [];
+  lines.forEach(([, , place], line) => { if (place >= 0) lineOf[place] = line; });
+  const last = events.length - 1;
+  const height = ROW * Math.min(Math.max(lines.length, 8), 17);
+  const id = `hookscope-tree-${++lastId}`;
+
+  const go = (index) => {
+    const to = Math.min(Math.max(index, -1), last);
+    if (to !== model.get("index")) put(model, { index: to });
+  };
+  const step = (by) => { pause(); go(model.get("index") + by); };
+  const jump = (index) => { pause(); go(index); };
+
+  // Playing.
+  let timer;
+  const play = () => {
+    if (model.get("index") === last) go(-1);
+    timer = setInterval(() => {
+      go(model.get("index") + 1);
+      if (model.get("index") === last) pause();
+    }, Number(speed.value));
+    showPlay();
+  };
+  const pause = () => {
+    if (timer === undefined) return;
+    clearInterval(timer);
+    timer = undefined;
+    showPlay();
+  };
+  const showPlay = () => {
+    playing.replaceChildren(...sign(timer === undefined ? "▶" : "❚❚", timer === undefined ? "Play" : "Pause"));
+    words.setAttribute("aria-live", timer === undefined ? "polite" : "off"); // not a flood of words while it plays
+  };
+  const toggle = () => (timer === undefined ? play() : pause());
+  cleanups.get(model)?.push(pause);
+
+  const sign = (mark, word) => [h("span", { "aria-hidden": "true" }, mark), ` ${word}`];
+  const button = (mark, word, act) => h("button", { type: "button", onclick: act }, ...sign(mark, word));
+  const first = button("⇤", "First", () => jump(0));
+  const back = button("←", "Back", () => step(-1));
+  const playing = button("▶", "Play", toggle);
+  const next = button("→", "Next", () => step(1));
+  const end = button("⇥", "Last", () => jump(last));
+  const speed = h("select", {}, ...SPEEDS.map(([value, text]) => h("option", { value }, text)));
+  speed.value = "700";
+  speed.addEventListener("change", () => { if (timer !== undefined) { pause(); play(); } });
+  const bar = slider(model, "index", {
+    min: -1, max: last, text: (index) => (index < 0 ? `before event 1 of ${last + 1}` : `event ${index + 1} of ${last + 1}`),
+  });
+  bar.control.addEventListener("pointerdown", pause);
+  bar.value.setAttribute("aria-live", "off"); // the sentence is what is read out
+
+  // Where forward is, and where backward, below the slider.
+  const runs = [];
+  for (const [phase] of events) {
+    if (runs.at(-1)?.phase === phase) runs.at(-1).count += 1;
+    else runs.push({ phase, count: 1 });
+  }
+  const strip = h("div", { class: "op-strip", "aria-hidden": "true" }, h("span", { class: "op-start", style: "flex: 1 1 0" }),
+    ...runs.map(({ phase, count }) => h("span", { class: `op-${phase}`, style: `flex: ${count} 1 0` },
+      count > 0.2 * events.length ? `${SIGNS[phase]} ${phase}` : "")));
+  strip.hidden = runs.length > 40;
+  const track = field("event", bar.control);
+  track.append(h("div", { class: "op-track" }, bar.control, strip));
+
+  // What fired: the sentence, and the facts one by one.
+  const badge = h("p", { class: "op-badge" });
+  const words = h("p", { class: "op-words", "aria-live": "polite" });
+  const facts = h("dl", { class: "op-facts" });
+  const torch = h("p", { class: "op-torch" });
+
+  // The tree. Rows stand at fixed heights, so those out of view need not be there.
+  const rows = h("div", { class: "op-rows", style: `height: ${lines.length * ROW}px` });
+  const box = h("div", {
+    class: "op-tree", style: `height: ${height}px; --digits: ${String(last + 1).length}`, tabindex: "0", role: "listbox", "aria-label": "Call tree of the events",
+  }, rows);
+  const row = (line) => {
+    const [depth, text, place, phase] = lines[line];
+    const now = model.get("index");
+    const style = `top: ${line * ROW}px; --depth: ${depth}`;
+    // A layer before its type, a kind before what it was given.
+    const cut = place < 0 ? text.lastIndexOf(": ") + 1 : text.indexOf("  ");
+    const [what, rest] = cut > 0 ? [text.slice(0, cut), text.slice(cut)] : [text, ""];
+    const tail = h("span", { class: "op-text", title: text },
+      h("b", {}, depth === 0 ? `${SIGNS[phase]} ${what}` : what), rest);
+    if (place < 0) {
+      return h("div", { class: `op-row op-head${depth === 0 ? ` op-${phase}` : ""}`, role: "presentation", style },
+        h("span", { class: "op-number" }), tail);
+    }
+    const state = place === now ? " op-lit" : place < now ? " op-past" : " op-future";
+    return h("div", {
+      class: `op-row op-event op-${phase}${state}`, role: "option", id: `${id}-${place}`, style,
+      "aria-selected": String(place === now), "aria-posinset": String(place + 1), "aria-setsize": String(last + 1),
+      onclick: () => jump(place),
+    },
+    h("span", { class: "op-number" }, String(place + 1)),
+    h("span", { class: "op-sign", "aria-hidden": "true" }, place === now ? "▶" : place < now ? SIGNS[phase] : "·"), tail);
+  };
+  const fill = () => {
+    const from = Math.max(Math.floor(box.scrollTop / ROW) - 4, 0);
+    const to = Math.min(from + Math.ceil(height / ROW) + 8, lines.length);
+    const seen = Array.from({ length: to - from }, (_, at) => from + at);
+    const lit = lineOf[model.get("index")];
+    if (lit !== undefined && (lit < from || lit >= to)) seen.push(lit); // aria-activedescendant must be there
+    rows.replaceChildren(...seen.map(row));
+  };
+  box.addEventListener("scroll", fill);
+
+  const inside = (line) => {
+    const around = [];
+    for (let at = line, depth = lines[line][0]; at >= 0 && depth > 1; at--) {
+      if (lines[at][0] < depth) {
+        depth = lines[at][0];
+        if (lines[at][1] !== "forward()") around.unshift(lines[at][1].replace(/: \S+$/, ""));
+      }
+    }
+    return around.join(" › ");
+  };
+
+  const show = () => {
+    const index = model.get("index");
+    const [phase, sentence, kind, of, whose, given, shapes, values, way] = events[index] ?? [];
+    badge.textContent = phase ? `${SIGNS[phase]} ${phase}` : "● start";
+    badge.className = `op-badge op-${phase || "start"}`;
+    words.textContent = sentence ?? `Nothing has fired yet. ${last + 1} hooks will.`;
+    const pairs = phase ? [
+      ["hook", kind], ["of", of], ["inside", inside(lineOf[index])], ["whose", whose],
+      [given, shapes], ["values", values],
+    ] : [];
+    facts.replaceChildren(...pairs.filter(([, fact]) => fact)
+      .flatMap(([name, fact]) => [h("dt", {}, name), h("dd", {}, fact)]));
+    torch.hidden = !way;
+    torch.replaceChildren("You register one with", ...(way ?? "").split(" → ").map((part) => h("code", {}, part)));
+    for (const [control, off] of [[first, index === 0], [back, index < 0], [next, index === last], [end, index === last]]) {
+      control.setAttribute("aria-disabled", String(off)); // not disabled: the keyboard would lose its place
+    }
+    const top = (lineOf[index] ?? 0) * ROW;
+    if (top < box.scrollTop + ROW || top > box.scrollTop + height - 2 * ROW) box.scrollTop = top - height / 2;
+    if (index >= 0) box.setAttribute("aria-activedescendant", `${id}-${index}`);
+    else box.removeAttribute("aria-activedescendant");
+    fill();
+  };
+
+  const root = stage(model, el, "Order player",
+    h("div", { class: "hs-row op-controls" }, first, back, playing, next, end, field("speed", speed)),
+    h("div", { class: "hs-row op-slider" }, track, bar.value),
+    h("div", { class: "hs-columns" }, box, h("div", { class: "op-panel" }, badge, words, facts, torch)),
+    h("p", { class: "op-keys" }, "Keys: arrows step, Home and End jump, space plays and pauses. A click on a line goes there."));
+  root.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target === speed) return;
+    const onSlider = event.target === bar.control;
+    const acts = {
+      ArrowRight: () => step(1), ArrowDown: () => step(1), ArrowLeft: () => step(-1), ArrowUp: () => step(-1),
+      Home: () => jump(0), End: () => jump(last), " ": toggle,
+    };
+    if (!(event.key in acts)) return;
+    event.stopPropagation(); // nobody else acts on it: in a notebook arrows go to another cell
+    if (event.key === " " && event.target.tagName === "BUTTON") return; // a button is pressed
+    if (onSlider && event.key.startsWith("Arrow")) { pause(); return; } // a slider moves by itself
+    event.preventDefault();
+    acts[event.key]();
+  });
+  listen(model, root, "index", show);
+  const sized = new ResizeObserver(() => show()); // once it is on the page it can be scrolled
+  sized.observe(box);
+  cleanups.get(model)?.push(() => sized.disconnect());
+  show();
+}
+
+export default widget(draw);

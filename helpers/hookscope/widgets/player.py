@@ -1,0 +1,310 @@
+"""Step through a recording, one hook at a time: what fires, inside which calls, and what it is given."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import traitlets
+
+from hookscope._event import GIVEN, PHASES, Event, in_words
+from hookscope._timeline import draw
+from hookscope._tree import _Branch, _grow, _grow_backward
+from hookscope.layers import LayerNotFoundError
+from hookscope.record import Recording
+from hookscope.widgets._base import HookWidget, assets
+
+__all__ = ["OrderPlayer", "choose", "drawn", "in_a_sentence"]
+
+_DRAWN = 300  # events in the picture; more would not be told apart
+_LISTED = 60  # events in the text
+
+
+class _Kind(NamedTuple):
+    """A kind of hook: in words, what it sits on, what its turns are called, and how torch is told."""
+
+    words: str
+    on: str
+    turn: str
+    way: str
+
+
+_KINDS = {
+    "forward_pre": _Kind(
+        "forward pre-hook", "layer", "call", "module.register_forward_pre_hook(hook) → hook(module, args)"
+    ),
+    "forward": _Kind(
+        "forward hook", "layer", "call", "module.register_forward_hook(hook) → hook(module, args, output)"
+    ),
+    "full_backward_pre": _Kind(
+        "full backward pre-hook",
+        "layer",
+        "call",
+        "module.register_full_backward_pre_hook(hook) → hook(module, grad_output)",
+    ),
+    "full_backward": _Kind(
+        "full backward hook",
+        "layer",
+        "call",
+        "module.register_full_backward_hook(hook) → hook(module, grad_input, grad_output)",
+    ),
+    "backward": _Kind(
+        "legacy backward hook",
+        "layer",
+        "call",
+        "module.register_backward_hook(hook) → hook(module, grad_input, grad_output); deprecated",
+    ),
+    "tensor": _Kind("tensor hook", "tensor", "time", "tensor.register_hook(hook) → hook(grad)"),
+    "post_accumulate_grad": _Kind(
+        "post-accumulate-grad hook", "tensor", "time", "tensor.register_post_accumulate_grad_hook(hook) → hook(param)"
+    ),
+    "retain_grad": _Kind("retain_grad", "tensor", "time", "tensor.retain_grad(): .grad is filled, torch calls no hook"),
+    "multi_grad": _Kind(
+        "multi-grad hook", "tensors", "time", "torch.autograd.graph.register_multi_grad_hook(tensors, hook)"
+    ),
+    "node_pre": _Kind("node pre-hook", "tensor", "time", "tensor.grad_fn.register_prehook(hook) → hook(grad_outputs)"),
+    "node_post": _Kind(
+        "node post-hook", "tensor", "time", "tensor.grad_fn.register_hook(hook) → hook(grad_inputs, grad_outputs)"
+    ),
+    "step_pre": _Kind(
+        "step pre-hook",
+        "optimizer",
+        "step",
+        "optimizer.register_step_pre_hook(hook) → hook(optimizer, args, kwargs)",
+    ),
+    "step_post": _Kind(
+        "step post-hook",
+        "optimizer",
+        "step",
+        "optimizer.register_step_post_hook(hook) → hook(optimizer, args, kwargs)",
+    ),
+}
+
+
+class OrderPlayer(HookWidget):
+    """Play a recording: the call tree on one side with the event that just fired lit, what it was given on the other.
+
+    Go on and back with the buttons, the slider, or the keys: arrows, Home, End, and space to play. Everything that is
+    needed is on the page at once, so it goes on while the kernel is busy.
+
+    Args:
+        recording: what `record(...)` gave, after its block.
+        kinds: only events of these kinds, for example `"forward"` or `["full_backward_pre", "full_backward"]`.
+        layers: only events of these layers or tensors: names, or globs such as `"block.*"`. The root is `"(root)"`.
+
+    Attributes:
+        index: the event that is lit, from 0; -1 before the first has fired.
+        events: the events that are played, in the order in which they fired.
+
+    Raises:
+        TypeError: `recording` is none.
+        ValueError: no such kind, or there are no events.
+        LayerNotFoundError: no event of such a layer.
+        IndexError: `index` is set to an event that there is not.
+
+    Example:
+        >>> import torch
+        >>> from hookscope.record import record
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 2))
+        >>> with record(model) as recording:
+        ...     loss = model(torch.ones(1, 4)).sum()
+        >>> player = OrderPlayer(recording)
+        >>> player.index = 1
+        >>> player.event.label
+        'forward_pre 0'
+        >>> player
+        OrderPlayer: event 2 of 4 (4 forward)
+          1  forward pre-hook of layer (root), call 1: args ((1, 4),)
+        > 2  forward pre-hook of layer '0', call 1: args ((1, 4),)
+          3  forward hook of layer '0', call 1: output (1, 2)
+          4  forward hook of layer (root), call 1: output (1, 2)
+
+    """
+
+    _esm = assets("player")["_esm"]
+    _css = assets("player")["_css"]
+
+    index = traitlets.Int(-1).tag(sync=True)
+    _events: Any = traitlets.List().tag(sync=True)  # one row of text per event, see _row
+    _lines: Any = traitlets.List().tag(sync=True)  # the tree: depth, text, event or -1, phase
+
+    def __init__(
+        self,
+        recording: Recording,
+        kinds: str | Iterable[str] | None = None,
+        layers: str | Iterable[str] | None = None,
+    ) -> None:
+        self.events: tuple[Event, ...] = choose(recording, kinds, layers)
+        png, alt = drawn(self.events)
+        super().__init__(
+            png=png,
+            alt=alt,
+            _events=[_row(event) for event in self.events],
+            _lines=_tree(recording, self.events),
+        )
+
+    @property
+    def event(self) -> Event | None:
+        """The event that is lit; None before the first."""
+        return self.events[self.index] if self.index >= 0 else None
+
+    @traitlets.validate("index")
+    def _check_index(self, proposal: Mapping[str, Any]) -> int:
+        index, size = int(proposal["value"]), len(self.events)
+        if not -1 <= index < size:
+            raise IndexError(f"no event {index}; index goes from -1, before the first, to {size - 1}, the last")
+        return index
+
+    def summary(self) -> str:
+        """List the events in words, and point at the one that is lit."""
+        size = len(self.events)
+        where = f"event {self.index + 1} of {size}" if self.index >= 0 else f"before the first of {size} events"
+        lines = [f"OrderPlayer: {where} ({_count(self.events)})"]
+        for place, event in enumerate(self.events[:_LISTED]):
+            lines.append(f"{'>' if place == self.index else ' '} {place + 1:>{len(str(size))}}  {in_a_sentence(event)}")
+        if size > _LISTED:
+            lines.append(f"  and {size - _LISTED} more")
+        return "\n".join(lines)
+
+
+def choose(
+    recording: Recording, kinds: str | Iterable[str] | None = None, layers: str | Iterable[str] | None = None
+) -> tuple[Event, ...]:
+    """Return the events of a recording that are of some kinds and layers.
+
+    Args:
+        recording: what `record(...)` gave.
+        kinds: kinds of events; None is all.
+        layers: names of layers or tensors, or globs; None is all.
+
+    Raises:
+        TypeError: `recording` is none.
+        ValueError: no such kind, or there are no events.
+        LayerNotFoundError: no event of such a layer.
+
+    """
+    if not isinstance(recording, Recording):
+        raise TypeError(
+            f"recording must be what hookscope.record(...) gives, not {type(recording).__name__}: "
+            "with hookscope.record(model) as recording: ..."
+        )
+    events = recording.events
+    if not events:
+        raise ValueError("the recording has no events: run the model inside its with-block")
+    if kinds is not None:
+        wanted = [kinds] if isinstance(kinds, str) else list(kinds)
+        for kind in wanted:
+            if kind not in GIVEN:
+                raise ValueError(f"no kind {kind!r}; kinds are {', '.join(GIVEN)}")
+        there = dict.fromkeys(event.kind for event in events)
+        events = tuple(event for event in events if event.kind in wanted)
+        if not events:
+            raise ValueError(f"no events of kind {', '.join(wanted)} were recorded; there are {', '.join(there)}")
+    if layers is not None:
+        names = dict.fromkeys(event.name or "(root)" for event in events)
+        found: set[str] = set()
+        for glob in [layers] if isinstance(layers, str) else layers:
+            if not (fits := [name for name in names if name == (glob or "(root)") or fnmatchcase(name, glob)]):
+                near = get_close_matches(str(glob), names, 3, cutoff=0.5)
+                hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(names)}"
+                raise LayerNotFoundError(f"no event of layer {glob!r}; {hint}", str(glob), near)
+            found.update(fits)
+        events = tuple(event for event in events if (event.name or "(root)") in found)
+        if not events:
+            raise ValueError("layers is empty: name a layer or more, or leave it out")
+    return events
+
+
+def in_a_sentence(event: Event) -> str:
+    """Say which hook fired, and what it was given.
+
+    Example:
+        >>> in_a_sentence(Event(2, "forward", "conv1", "Conv2d", 1, "forward", (1, 8, 28, 28)))
+        "forward hook of layer 'conv1', call 1: output (1, 8, 28, 28)"
+
+    """
+    kind = _KINDS[event.kind]
+    whose = f" {event.hook!r}" if event.hook else ""
+    name = repr(event.name) if event.name or kind.on != "layer" else "(root)"
+    on = "parameter" if event.type == "Parameter" and kind.on == "tensor" else kind.on
+    turn = "" if kind.turn == "time" and event.call == 1 else f", {kind.turn} {event.call}"
+    return f"{kind.words}{whose} of {on} {name}{turn}: {event.given}"
+
+
+def drawn(events: Sequence[Event]) -> tuple[bytes, str]:
+    """Draw the timeline of some events; return the PNG and what is on it in words, or no PNG without matplotlib."""
+    shown = [replace(event, index=place) for place, event in enumerate(events[:_DRAWN], 1)]
+    cut = f" The first {_DRAWN} of {len(events)} events." if len(events) > _DRAWN else ""
+    try:
+        picture = draw(shown, "", ())
+    except ModuleNotFoundError:
+        return b"", f"The order of {len(events)} events, {_count(events)}."
+    return picture.png, picture.alt + cut
+
+
+def _count(events: Sequence[Event]) -> str:
+    count = Counter(event.phase for event in events)
+    return ", ".join(f"{count[phase]} {phase}" for phase in PHASES if count[phase])
+
+
+def _row(event: Event) -> list[str]:
+    """What the page says about an event: the sentence, and what it is made of."""
+    kind = _KINDS[event.kind]
+    of = f"{event.name or '(root)'} ({event.type}), {kind.turn} {event.call}"
+    values = in_words(event.values) if event.values is not None else ""
+    given = [GIVEN[event.kind], event.given.partition(" ")[2]]
+    return [
+        event.phase,
+        in_a_sentence(event),
+        kind.words,
+        of,
+        event.hook or "hookscope's own",
+        *given,
+        values,
+        kind.way,
+    ]
+
+
+def _tree(recording: Recording, events: Sequence[Event]) -> list[tuple[int, str, int, str]]:
+    """Return the lines of the call tree with the chosen events, and only what they hang on."""
+    try:
+        recording.call_tree()
+    except ValueError:  # it is not known what nested
+        nested = False
+    else:
+        nested = True
+    returned = {(event.name, event.call) for event in recording.events if event.kind == "forward" and not event.hook}
+    places = {event.index: place for place, event in enumerate(events)}
+    lines: list[tuple[int, str, int, str]] = []
+    for phase, group in groupby(recording.events, key=lambda event: event.phase):
+        top = _Branch(phase)
+        if phase != "forward":
+            _grow_backward(top, list(group))
+        elif nested:
+            _grow(top, group, returned)
+        else:
+            top.below += [_Branch(f"[{event.index}] {event.label}  {event.given}") for event in group]
+        lines += [(depth, text.replace("\n", " "), place, phase) for depth, text, place in _flat(top, 0, places)]
+    return lines
+
+
+def _flat(branch: _Branch, depth: int, places: Mapping[int, int]) -> list[tuple[int, str, int]]:
+    """Return a branch and all below it that leads to a chosen event, as depth, text and place of the event or -1."""
+    lines, found = [(depth, branch.text, -1)], False
+    for twig in branch.below:
+        if twig.below:
+            more = _flat(twig, depth + 1, places)
+            found = found or bool(more)
+            lines += more
+        elif (event := re.fullmatch(r"\[(\d+)\] (.*)", twig.text, re.DOTALL)) is None:  # forward() of a leaf
+            lines.append((depth + 1, twig.text, -1))
+        elif (place := places.get(int(event[1]))) is not None:
+            lines.append((depth + 1, event[2], place))
+            found = True
+    return lines if found else []

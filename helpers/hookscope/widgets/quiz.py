@@ -1,0 +1,219 @@
+"""Guess in which order the hooks of a recording fired, then let torch tell, with the reason."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import traitlets
+
+from hookscope.picture import Table, from_figure
+from hookscope.record import Recording
+from hookscope.widgets._base import HookWidget, assets, shows_errors
+from hookscope.widgets._why import why
+from hookscope.widgets.player import choose, drawn
+
+__all__ = ["OrderQuiz"]
+
+_MOST = 40  # events; more are no fun to put in order
+
+
+class OrderQuiz(HookWidget):
+    """Put the hooks of a recording in the order in which you expect them, then reveal the order that torch took.
+
+    Click the names one after the other; take the last one back, or start over. Until you reveal it, the order is
+    nowhere on the page. Events of the same name count as equal.
+
+    Args:
+        recording: what `record(...)` gave, after its block.
+        seed: shuffles the names; the same seed, the same shuffle.
+        kinds: ask for events of these kinds only, for example `["full_backward_pre", "full_backward"]`.
+        layers: ask for events of these layers or tensors only: names, or globs. The root is `"(root)"`.
+
+    Attributes:
+        answer: the names in the order that was clicked, so far.
+        revealed: whether the recorded order is shown. Setting it does what `reveal` and `start_over` do.
+
+    Raises:
+        TypeError: `recording` is none, or `seed` no integer.
+        ValueError: no such kind, or too few or too many events; `answer` holds a name that is not to be placed.
+        LayerNotFoundError: no event of such a layer.
+
+    Example:
+        >>> import torch
+        >>> from hookscope.record import record
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 2))
+        >>> with record(model) as recording:
+        ...     y = model(torch.ones(1, 4))
+        >>> quiz = OrderQuiz(recording, kinds="forward")
+        >>> quiz.answer = ["forward (root)", "forward 0"]
+        >>> quiz.reveal()
+        0 of 2 right before the first difference. At place 1 you said forward (root), but torch fired forward 0.
+        forward 0 comes before forward (root): '0' runs inside the forward() of (root), and a forward hook fires when
+        forward() has returned.
+        #  you             torch
+        -  --------------  --------------  ----------------
+        1  forward (root)  forward 0       first difference
+        2  forward 0       forward (root)  differs
+        >>> quiz.score
+        0
+
+    """
+
+    _esm = assets("quiz")["_esm"]
+    _css = assets("quiz")["_css"]
+
+    answer: Any = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    revealed: Any = traitlets.Bool(False).tag(sync=True)
+    _cards: Any = traitlets.List(traitlets.Unicode()).tag(sync=True)  # the names, shuffled
+    _result: Any = traitlets.Dict().tag(sync=True)  # empty until revealed
+
+    def __init__(
+        self,
+        recording: Recording,
+        seed: int = 0,
+        kinds: str | Iterable[str] | None = None,
+        layers: str | Iterable[str] | None = None,
+    ) -> None:
+        events = choose(recording, kinds, layers)
+        if not isinstance(seed, int):
+            raise TypeError(f"seed must be an integer, not {type(seed).__name__}")
+        if len(events) > _MOST:
+            raise ValueError(f"{len(events)} events are more than {_MOST}, too many to order; choose kinds= or layers=")
+        self._recording, self._asked = recording, events
+        names = [event.label for event in events]
+        if len(set(names)) < 2:
+            raise ValueError(f"there is no order to guess: all events are {names[0]!r}; take more kinds or layers")
+        cards = names[:]
+        shuffle = random.Random(seed).shuffle
+        while cards == names:
+            shuffle(cards)
+        super().__init__(_cards=cards)
+        self._show_question()
+
+    @property
+    def order(self) -> list[str]:
+        """The names in the order in which torch fired the hooks; only once it is revealed."""
+        self._must_be_revealed("order")
+        return [event.label for event in self._asked]
+
+    @property
+    def score(self) -> int:
+        """How many names are right before the first difference; only once it is revealed."""
+        self._must_be_revealed("score")
+        return self._right()
+
+    @property
+    def explanation(self) -> str:
+        """Why torch's order differs from the answer where it first does; only once it is revealed."""
+        self._must_be_revealed("explanation")
+        return self._explain()
+
+    def reveal(self) -> Table:
+        """Show the recorded order, and return it beside the answer."""
+        self.revealed = True
+        return self._table()
+
+    def start_over(self) -> None:
+        """Hide the order again, and clear the answer."""
+        with self.hold_trait_notifications():
+            self.revealed = False
+            self.answer = []
+
+    @traitlets.validate("answer")
+    def _check_answer(self, proposal: Mapping[str, Any]) -> list[str]:
+        answer = list(proposal["value"])
+        if self.revealed and answer != self.answer:
+            raise ValueError("the order is revealed, so the answer stays; start_over() begins a new one")
+        left = Counter(self._cards)
+        for name in answer:
+            if left[name] == 0:
+                again = f"{name!r} is placed more often than it fired" if name in left else f"no event {name!r}"
+                raise ValueError(f"{again}; the names to place are {', '.join(map(repr, self._cards))}")
+            left[name] -= 1
+        return answer
+
+    @traitlets.observe("revealed")
+    @shows_errors
+    def _on_revealed(self, change: Mapping[str, Any]) -> None:
+        if not self.revealed:
+            self._result = {}
+            self._show_question()
+            return
+        rows = [[row["you"], row["torch"], row[""]] for row in self._rows()]
+        self._result = {"rows": rows, "verdict": self._verdict(), "why": self._explain()}
+        self.png, self.alt = drawn(self._asked)
+
+    def summary(self) -> str:
+        """Say what is to be ordered, and how far the answer is; the order only if it is revealed."""
+        if self.revealed:
+            return f"OrderQuiz: {self._table()!r}"
+        placed = "".join(f"\n{place}. {name}" for place, name in enumerate(self.answer, 1)) or " nothing yet"
+        return f"OrderQuiz: put {len(self._cards)} events in order: {', '.join(self._cards)}\nplaced:{placed}"
+
+    def _must_be_revealed(self, what: str) -> None:
+        if not self.revealed:
+            raise RuntimeError(f"the {what} is hidden until you have guessed; then call reveal(), or press Reveal")
+
+    def _right(self) -> int:
+        pairs = zip(self.answer, self._asked, strict=False)
+        return next((at for at, (name, event) in enumerate(pairs) if name != event.label), len(self.answer))
+
+    def _rows(self) -> list[dict[str, object]]:
+        right, rows = self._right(), []
+        for place, event in enumerate(self._asked):
+            name = self.answer[place] if place < len(self.answer) else ""
+            first = "first difference" if place == right else "differs"
+            mark = "missing" if not name else "same" if name == event.label else first
+            rows.append({"#": place + 1, "you": name, "torch": event.label, "": mark})
+        return rows
+
+    def _table(self) -> Table:
+        return Table(self._rows(), "\n".join(filter(None, [self._verdict(), self._explain()])))
+
+    def _verdict(self) -> str:
+        right, size = self._right(), len(self._asked)
+        if right == size:
+            return f"All {size} right: this is torch's own order."
+        torch_said = f"torch fired {self._asked[right].label}"
+        if not self.answer:
+            return f"You placed none of {size}. At place 1 {torch_said}."
+        if right == len(self.answer):
+            return f"{right} of {size} right, then you stopped. At place {right + 1} {torch_said}."
+        said = f"At place {right + 1} you said {self.answer[right]}, but {torch_said}."
+        return f"{right} of {size} right before the first difference. {said}"
+
+    def _explain(self) -> str:
+        right = self._right()
+        if right >= len(self.answer):
+            return ""
+        later = next(event for event in self._asked[right:] if event.label == self.answer[right])
+        return why(self._asked[right], later, self._recording.events, self._recording.notes)
+
+    def _show_question(self) -> None:
+        self.png, self.alt = _question(self._cards)
+
+
+def _question(cards: Sequence[str]) -> tuple[bytes, str]:
+    """Draw the names to be ordered; return the PNG and its words."""
+    alt = f"In which order do these {len(cards)} hooks fire? Shuffled: {', '.join(cards)}."
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        return b"", alt
+    columns = 1 if len(cards) < 4 else 2
+    deep = -(-len(cards) // columns)
+    figure = Figure(figsize=(7, 0.6 + 0.36 * deep))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    axes.set_xlim(0, columns)
+    axes.set_ylim(deep + 0.2, -1.2)
+    axes.text(0.03, -0.6, f"In which order do these {len(cards)} hooks fire?", fontsize=12, va="center")
+    for place, name in enumerate(cards):
+        text = name if len(name) <= 40 else f"{name[:39]}…"
+        box = {"boxstyle": "round", "facecolor": "0.95", "edgecolor": "0.4"}
+        axes.text(place // deep + 0.05, place % deep + 0.3, text, va="center", parse_math=False, bbox=box)
+    picture = from_figure(figure, alt, dpi=100)
+    return picture.png, picture.alt
