@@ -55,9 +55,15 @@ function put(model, values) {
   model.save_changes();
 }
 
-/** Call back when a trait of a control changes, for as long as the widget is on the page. */
+/** Call back when traits of a control change, once for all that change together, while the widget is on the page. */
 function listen(model, control, traits, callback) {
-  for (const trait of traits.split(" ")) hear(model, `change:${trait}`, callback);
+  let due = false;
+  const once = () => {
+    if (due) return;
+    due = true;
+    queueMicrotask(() => { due = false; callback(); });
+  };
+  for (const trait of traits.split(" ")) hear(model, `change:${trait}`, once);
 }
 function hear(model, event, callback) {
   model.on(event, callback);

@@ -125,6 +125,7 @@ class LayerPicker(HookWidget):
         self._names = {name: module for module, name in layer_names(model).items()}
         self._graded_for: int | None = None
         self._view: View | None = None
+        self._input_of = -1  # the sample whose picture is shown
         super().__init__()
         self.on_msg(lambda widget, content, buffers: self.run() if content.get("run") else None)
         self._fill()
@@ -295,10 +296,11 @@ class LayerPicker(HookWidget):
             self.large, self.large_alt = picture.png, f"{self._title()}, {picture.alt}"
 
     def _show_input(self) -> None:
+        if self.sample == self._input_of and self.input_png:
+            return
+        self._input_of = self.sample
         image = next((image for arg in self._pass.args if (image := image_of(arg, self.sample)) is not None), None)
-        png, alt = image or (b"", "")
-        if png != self.input_png:
-            self.input_png, self.input_alt = png, alt
+        self.input_png, self.input_alt = image or (b"", "")
 
     def _facts(self, shown: Tensor) -> list[list[str]]:
         module = self._names[self.layer]
