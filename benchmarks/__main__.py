@@ -82,31 +82,31 @@ def others(rounds: int) -> str:
 
 
 def main() -> None:
-    """Measure what was asked for and put it in its place between the markers of the README."""
+    """Measure what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("parts", nargs="*", help="correct, speed, other; all of them without any")
     parser.add_argument("--rounds", type=int, default=11, help="how often each pass is timed")
     options = parser.parse_args()
     wanted = options.parts or ["correct", "speed", "other"]
-    text = README.read_text(encoding="utf-8")
-    made: dict[str, str] = {
-        "made": f"Made by `make bench` (rounds: {options.rounds}) with "
+    write(
+        "made",
+        f"Made by `make bench` (rounds: {options.rounds}) with "
         + ", ".join(f"{name} {version(name)}" for name in PEERS)
-        + f", Python {platform.python_version()}, {torch.get_num_threads()} threads, {platform.system()}."
-    }
+        + f", Python {platform.python_version()}, {torch.get_num_threads()} threads, {platform.system()}.",
+    )
     if "correct" in wanted:
-        made["correct"] = markdown(correct.table())
+        write("correct", markdown(correct.table()))
     if "other" in wanted:
-        made["other"] = others(options.rounds)
+        write("other", others(options.rounds))
     if "speed" in wanted:
-        made["speed"] = speeds(options.rounds)
-    for name, block in made.items():
-        text = re.sub(
-            rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
-            lambda found, block=block: f"{found[1]}\n{block}\n\n{found[2]}",  # type: ignore[misc]
-            text,
-            flags=re.DOTALL,
-        )
+        write("speed", speeds(options.rounds))
+
+
+def write(name: str, block: str) -> None:
+    """Put a table in its place in the README."""
+    text = README.read_text(encoding="utf-8")
+    pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
+    text = re.sub(pattern, lambda found: f"{found[1]}\n{block}\n\n{found[2]}", text, flags=re.DOTALL)
     README.write_text(text, encoding="utf-8")
 
 

@@ -13,11 +13,11 @@ from hookscope._event import Event
 
 
 @dataclass
-class _Branch:
+class Branch:
     """A line of the tree and what hangs below it."""
 
     text: str
-    below: list[_Branch] = field(default_factory=list)
+    below: list[Branch] = field(default_factory=list)
 
     def lines(self, indent: str = "") -> list[str]:
         lines = []
@@ -40,11 +40,11 @@ class CallTree:
         returned = {(event.name, event.call) for event in events if event.kind == "forward" and not event.hook}
         lines: list[str] = []
         for phase, group in groupby(events, key=lambda event: event.phase):
-            top = _Branch(phase)
+            top = Branch(phase)
             if phase == "forward":
-                _grow(top, group, returned)
+                grow(top, group, returned)
             else:
-                _grow_backward(top, list(group))
+                grow_backward(top, list(group))
             lines += [top.text, *top.lines()]
         self._text = "\n".join(lines) or "(no events)"
 
@@ -55,27 +55,27 @@ class CallTree:
         return {"text/plain": self._text, "text/html": f"<pre>{escape(self._text)}</pre>"}
 
 
-def _grow(top: _Branch, events: Iterable[Event], returned: set[tuple[str, int]]) -> None:
+def grow(top: Branch, events: Iterable[Event], returned: set[tuple[str, int]]) -> None:
     """Hang the calls of one forward phase below `top`."""
-    calls: list[tuple[int, tuple[str, int], _Branch, _Branch]] = []  # open: depth, key, __call__, forward()
+    calls: list[tuple[int, tuple[str, int], Branch, Branch]] = []  # open: depth, key, __call__, forward()
     for event in events:
         key = (event.name, event.call)
         while calls and calls[-1][:2] != (event.depth, key) and calls[-1][0] >= event.depth:
             calls.pop()
         if not calls or calls[-1][:2] != (event.depth, key):
             again = f" #{event.call}" if event.call > 1 else ""
-            call = _Branch(f"{event.name or '(root)'}{again}: {event.type}.__call__()")
+            call = Branch(f"{event.name or '(root)'}{again}: {event.type}.__call__()")
             (calls[-1][3] if calls else top).below.append(call)
-            forward = _Branch("forward()" if key in returned else "forward() did not return")
+            forward = Branch("forward()" if key in returned else "forward() did not return")
             calls.append((event.depth, key, call, forward))
         _, _, call, forward = calls[-1]
         whose = f": {event.hook}" if event.hook else ""
-        call.below.append(_Branch(f"[{event.index}] {event.kind}{whose}  {event.given}"))
+        call.below.append(Branch(f"[{event.index}] {event.kind}{whose}  {event.given}"))
         if event.kind == "forward_pre" and not event.hook:  # hookscope's own is the last pre-hook
             call.below.append(forward)
 
 
-def _grow_backward(top: _Branch, events: Sequence[Event]) -> None:
+def grow_backward(top: Branch, events: Sequence[Event]) -> None:
     """Hang the hooks of one backward phase below `top`, each layer inside the one whose hooks enclose its own."""
     spans: dict[tuple[str, int, int], list[int]] = {}  # layer, call, pass -> places of its first and last hook
     passes: Counter[tuple[str, int]] = Counter()
@@ -94,16 +94,16 @@ def _grow_backward(top: _Branch, events: Sequence[Event]) -> None:
         spans.setdefault(key, [place, place])[1] = place
         keys.append(key)
     # Innermost last: the layer, the place of its last hook, its line of the tree.
-    around: list[tuple[object, int, _Branch]] = [(None, len(events), top)]
+    around: list[tuple[object, int, Branch]] = [(None, len(events), top)]
     for place, (event, of) in enumerate(zip(events, keys, strict=True)):
         while around[-1][1] < place:
             around.pop()
         if of is not None and spans[of][0] == place:
             again = f" #{event.call}" if event.call > 1 else ""
-            layer = _Branch(f"{event.name or '(root)'}{again}: {event.type}")
+            layer = Branch(f"{event.name or '(root)'}{again}: {event.type}")
             around[-1][2].below.append(layer)
             around.append((of, min(spans[of][1], around[-1][1]), layer))
         whose = f": {event.hook}" if event.hook else ""
         # Two branches of a model may interleave; then a hook says itself which layer it belongs to.
         what = f"{event.kind}{whose}" if of is not None and of == around[-1][0] else event.label
-        around[-1][2].below.append(_Branch(f"[{event.index}] {what}  {event.given}"))
+        around[-1][2].below.append(Branch(f"[{event.index}] {what}  {event.given}"))

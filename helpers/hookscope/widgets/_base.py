@@ -93,7 +93,8 @@ class HookWidget(anywidget.AnyWidget):
         data = {**data, "text/plain": repr(self)}
         if self.png:
             # JupyterLab reads no alternative text for image/png; in HTML it does.
-            data |= Picture(self.png, self.alt, self.summary())._repr_mimebundle_() | {"text/plain": repr(self)}
+            caption = self.summary().partition("\n")[0]
+            data |= Picture(self.png, self.alt, caption)._repr_mimebundle_() | {"text/plain": repr(self)}
         return data, metadata
 
     @contextmanager

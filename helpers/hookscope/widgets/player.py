@@ -15,7 +15,7 @@ import traitlets
 
 from hookscope._event import GIVEN, PHASES, Event, in_words
 from hookscope._timeline import draw
-from hookscope._tree import _Branch, _grow, _grow_backward
+from hookscope._tree import Branch, grow, grow_backward
 from hookscope.layers import LayerNotFoundError
 from hookscope.record import Recording
 from hookscope.widgets._base import HookWidget, assets
@@ -283,18 +283,18 @@ def _tree(recording: Recording, events: Sequence[Event]) -> list[tuple[int, str,
     places = {event.index: place for place, event in enumerate(events)}
     lines: list[tuple[int, str, int, str]] = []
     for phase, group in groupby(recording.events, key=lambda event: event.phase):
-        top = _Branch(phase)
+        top = Branch(phase)
         if phase != "forward":
-            _grow_backward(top, list(group))
+            grow_backward(top, list(group))
         elif nested:
-            _grow(top, group, returned)
+            grow(top, group, returned)
         else:
-            top.below += [_Branch(f"[{event.index}] {event.label}  {event.given}") for event in group]
+            top.below += [Branch(f"[{event.index}] {event.label}  {event.given}") for event in group]
         lines += [(depth, text.replace("\n", " "), place, phase) for depth, text, place in _flat(top, 0, places)]
     return lines
 
 
-def _flat(branch: _Branch, depth: int, places: Mapping[int, int]) -> list[tuple[int, str, int]]:
+def _flat(branch: Branch, depth: int, places: Mapping[int, int]) -> list[tuple[int, str, int]]:
     """Return a branch and all below it that leads to a chosen event, as depth, text and place of the event or -1."""
     lines, found = [(depth, branch.text, -1)], False
     for twig in branch.below:

@@ -53,7 +53,7 @@ class OrderQuiz(HookWidget):
         0 of 2 right before the first difference. At place 1 you said forward (root), but torch fired forward 0.
         forward 0 comes before forward (root): '0' runs inside the forward() of (root), and a forward hook fires when
         forward() has returned.
-        #  you             torch
+        #  you             torch           mark
         -  --------------  --------------  ----------------
         1  forward (root)  forward 0       first difference
         2  forward 0       forward (root)  differs
@@ -142,7 +142,7 @@ class OrderQuiz(HookWidget):
             self._result = {}
             self._show_question()
             return
-        rows = [[row["you"], row["torch"], row[""]] for row in self._rows()]
+        rows = [[row["you"], row["torch"], row["mark"]] for row in self._rows()]
         self._result = {"rows": rows, "verdict": self._verdict(), "why": self._explain()}
         self.png, self.alt = drawn(self._asked)
 
@@ -167,7 +167,7 @@ class OrderQuiz(HookWidget):
             name = self.answer[place] if place < len(self.answer) else ""
             first = "first difference" if place == right else "differs"
             mark = "missing" if not name else "same" if name == event.label else first
-            rows.append({"#": place + 1, "you": name, "torch": event.label, "": mark})
+            rows.append({"#": place + 1, "you": name, "torch": event.label, "mark": mark})
         return rows
 
     def _table(self) -> Table:
