@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import platform
 import re
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,38 +19,44 @@ PEERS = ("torch", "torchvision", "torchlens", "nnsight", "captum", "matplotlib")
 
 def markdown(rows: list[dict[str, object]]) -> str:
     """Write rows as a Markdown table."""
-    heads = list(rows[0])
+    heads = list(dict.fromkeys(head for row in rows for head in row))
     lines = [heads, ["---"] * len(heads), *[[str(row.get(head, "–")) for head in heads] for row in rows]]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def speeds(rounds: int) -> str:
-    """Measure and return the tables of time and memory."""
-    parts = []
+Columns = dict[str, dict[str, object]]
+
+
+def speeds(rounds: int) -> Iterator[str]:
+    """Measure, and give the tables of time and memory as far as they are."""
+    done: list[tuple[str, Columns, Columns]] = []
     for backward in (False, True):
-        times: dict[str, dict[str, object]] = {}
-        memory: dict[str, dict[str, object]] = {}
+        kind = "forward and backward" if backward else "forward without gradients"
+        done.append((kind, {}, {}))
         for name, (model, make) in speed.models().items():
-            if backward and "nothing" in name:
+            if backward and "no in-place" in name:
                 continue
             for size in (1, 8):
-                rows = speed.measure(model, make(size), backward, rounds)
                 column = f"{name}, batch {size}"
-                base = next(float(str(row["MB"])) for row in rows if row["tool"] == speed.PLAIN)
-                for row in rows:
-                    tool = str(row["tool"])
-                    where = times.setdefault(tool, {"tool": tool}), memory.setdefault(tool, {"tool": tool})
-                    where[0][column] = f"{row['ms']:.0f} ms" if tool == speed.PLAIN else f"{row['time']:.2f}"
-                    ratio = float(str(row["MB"])) / max(base, 1.0)
-                    where[1][column] = (
-                        f"{row['MB']:.0f} MB" if tool == speed.PLAIN else f"{row['MB']:.0f} ({ratio:.1f} ×)"
-                    )
-                print(column, "backward" if backward else "forward", flush=True)
-                print(markdown(rows), flush=True)
-        kind = "forward and backward" if backward else "forward without gradients"
-        parts.append(f"### Time, {kind}\n\n{markdown(list(times.values()))}")
-        parts.append(f"### Peak memory above an idle process, MB, {kind}\n\n{markdown(list(memory.values()))}")
-    return "\n\n".join(parts)
+                rows = speed.measure(model, make(size), backward, rounds)
+                print(f"{column}, {kind}\n{markdown(rows)}", flush=True)
+                enter(rows, column, *done[-1][1:])
+                yield "\n\n".join(
+                    f"### Time, {kind}\n\n{markdown(list(times.values()))}\n\n"
+                    f"### Peak memory above an idle process, MB, {kind}\n\n{markdown(list(memory.values()))}"
+                    for kind, times, memory in done
+                )
+
+
+def enter(rows: list[dict[str, object]], column: str, times: Columns, memory: Columns) -> None:
+    """Put what was measured into a column of the tables."""
+    base = next(float(str(row["MB"])) for row in rows if row["tool"] == speed.PLAIN)
+    for row in rows:
+        tool, megabytes = str(row["tool"]), float(str(row["MB"]))
+        plain = tool == speed.PLAIN
+        mine = times.setdefault(tool, {"tool": tool}), memory.setdefault(tool, {"tool": tool})
+        mine[0][column] = f"{row['ms']:.0f} ms" if plain else f"{row['time']:.2f}"
+        mine[1][column] = f"{megabytes:.0f} MB" if plain else f"{megabytes:.0f} ({megabytes / max(base, 1.0):.1f} ×)"
 
 
 def others(rounds: int) -> str:
@@ -99,7 +106,8 @@ def main() -> None:
     if "other" in wanted:
         write("other", others(options.rounds))
     if "speed" in wanted:
-        write("speed", speeds(options.rounds))
+        for tables in speeds(options.rounds):
+            write("speed", tables)
 
 
 def write(name: str, block: str) -> None:

@@ -53,7 +53,7 @@ def models() -> dict[str, tuple[nn.Module, Callable[[int], Tensor]]]:
     for module in calm.modules():
         if isinstance(module, nn.ReLU):
             module.inplace = False
-    found["resnet18, nothing in place"] = calm, images(224)
+    found["resnet18, no in-place ReLU"] = calm, images(224)
     found["LSTM"] = Recurrent(), lambda batch: torch.randn(batch, 100, 64)
     return found
 

@@ -21,6 +21,8 @@ from playwright.sync_api import Page, sync_playwright
 from lessons.build import KERNEL_ENV
 
 ROOT = Path(__file__).resolve().parent.parent
+SCREENSHOTS = Path(os.environ.get("HOOKSCOPE_SCREENSHOTS", ROOT / "build" / "screenshots"))
+"""Where browser tests keep pictures of what they saw, to be looked at."""
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 # What JupyterLab itself says on the console at every start; anything else is ours.
@@ -150,7 +152,15 @@ class Lab:
         return str(
             self.page.locator(selector).evaluate(
                 """async (image) => {
-                    await image.decode();
+                    for (let left = 20; ; left--) {
+                        try {
+                            await image.decode();
+                            break;
+                        } catch (error) { // it was changed just now
+                            if (!left) throw error;
+                            await new Promise((resolve) => setTimeout(resolve, 50));
+                        }
+                    }
                     const canvas = document.createElement("canvas");
                     [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
                     canvas.getContext("2d").drawImage(image, 0, 0);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from hookscope.widgets.gradients import GradientPlayground
-from tests.lab import Lab
+from tests.lab import SCREENSHOTS, Lab
 
 PLAY = "from hookscope.widgets.gradients import GradientPlayground\nplayground = GradientPlayground()\nplayground"
 EXPLORE = """
@@ -38,7 +37,7 @@ def nothing_goes_wrong_unseen(lab: Lab) -> Any:
 
 
 def shot(lab: Lab, tmp_path: Path, name: str, widget: Locator) -> None:
-    folder = Path(os.environ.get("HOOKSCOPE_SCREENSHOTS", tmp_path))
+    folder = SCREENSHOTS
     folder.mkdir(parents=True, exist_ok=True)
     lab.page.wait_for_timeout(100)
     widget.screenshot(path=folder / f"{name}.png")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.lab import Lab
+from tests.lab import SCREENSHOTS, Lab
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 MODEL = f"""
@@ -231,6 +230,6 @@ def look(lab: Lab, stage: Locator, folder: Path, name: str) -> None:
 
 
 def screenshot(stage: Locator, folder: Path, name: str) -> None:
-    folder = Path(os.environ.get("HOOKSCOPE_SCREENSHOTS", folder))
+    folder = SCREENSHOTS
     folder.mkdir(parents=True, exist_ok=True)
     stage.screenshot(path=folder / f"{name}.png")

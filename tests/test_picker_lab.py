@@ -2,14 +2,13 @@
 
 import base64
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.lab import Lab
+from tests.lab import SCREENSHOTS, Lab
 
 MAKE = """
 import torch
@@ -24,7 +23,7 @@ GRID = ".hs-grid > .hs-picture"
 
 def screenshot(lab: Lab, name: str, folder: Path) -> None:
     """Keep a picture of the page, to be looked at."""
-    target = Path(os.environ.get("HOOKSCOPE_SCREENSHOTS", folder))
+    target = SCREENSHOTS
     target.mkdir(parents=True, exist_ok=True)
     lab.page.screenshot(path=target / f"{name}.png")
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.lab import Lab
+from tests.lab import SCREENSHOTS, Lab
 
 CELL = """
 from hookscope import samples
@@ -33,7 +32,7 @@ def nothing_goes_wrong_unseen(lab: Lab):
 
 
 def shot(lab: Lab, tmp_path: Path, name: str) -> None:
-    folder = Path(os.environ.get("HOOKSCOPE_SCREENSHOTS", tmp_path))
+    folder = SCREENSHOTS
     folder.mkdir(parents=True, exist_ok=True)
     lab.page.wait_for_selector("#jupyterlab-splash", state="detached")
     lab.page.locator(".hookscope").first.scroll_into_view_if_needed()

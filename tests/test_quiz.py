@@ -111,7 +111,7 @@ def test_the_right_order_is_right():
     quiz.answer = recording.order()
     table = quiz.reveal()
     assert (quiz.score, quiz.order, quiz.explanation) == (20, recording.order(), "")
-    assert {row[""] for row in table.rows} == {"same"}
+    assert {row["mark"] for row in table.rows} == {"same"}
     assert table.caption == "All 20 right: this is torch's own order."
     assert quiz._result["verdict"] == table.caption
     assert quiz.png == recording.timeline().png
@@ -125,7 +125,7 @@ def test_the_score_counts_up_to_the_first_difference_only():
     quiz.answer = [*order[:3], order[4], order[3], *order[5:]]
     rows = quiz.reveal().rows
     assert quiz.score == 3
-    assert [row[""] for row in rows] == ["same"] * 3 + ["first difference", "differs"] + ["same"] * 5
+    assert [row["mark"] for row in rows] == ["same"] * 3 + ["first difference", "differs"] + ["same"] * 5
     assert [row["you"] for row in rows] == quiz.answer
     assert [row["torch"] for row in rows] == order
     assert quiz._result["verdict"] == (
@@ -139,7 +139,7 @@ def test_an_answer_can_stop_early_or_be_empty():
     quiz = OrderQuiz(recording)
     quiz.answer = recording.order()[:2]
     assert quiz.reveal().caption == "2 of 10 right, then you stopped. At place 3 torch fired forward_pre 0.0."
-    assert [row[""] for row in quiz.reveal().rows] == ["same"] * 2 + ["missing"] * 8
+    assert [row["mark"] for row in quiz.reveal().rows] == ["same"] * 2 + ["missing"] * 8
     quiz.start_over()
     assert quiz.reveal().caption == "You placed none of 10. At place 1 torch fired forward_pre (root)."
     assert (quiz.score, quiz.explanation) == (0, "")

@@ -45,13 +45,14 @@ class BackwardComparison:
         self.explanation = " ".join(filter(None, sentences))
 
     def __repr__(self) -> str:
-        return f"{self._table()!r}\n{textwrap.fill(self.explanation, 100)}"
+        return f"{self.table()!r}\n{textwrap.fill(self.explanation, 100)}"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         words = Table([], self.explanation).to_html()
-        return {"text/plain": repr(self), "text/html": f"{self._table().to_html()}\n{words}"}
+        return {"text/plain": repr(self), "text/html": f"{self.table().to_html()}\n{words}"}
 
-    def _table(self) -> Table:
+    def table(self) -> Table:
+        """Return what each hook got, side by side."""
         columns = {"legacy hook": self._cells(self.legacy), "full hook": self._cells(self.full)}
         names = list(dict.fromkeys(name for cells in columns.values() for name in cells))
         # Entries of the shorter tuple are missing in the middle of the merged names, so sort by kind.

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import traitlets
 
-from hookscope.picture import Picture
+from hookscope.picture import Picture, Rows
 
 try:
     import anywidget
@@ -52,7 +52,8 @@ class HookWidget(anywidget.AnyWidget):
     """A widget that can be read before it runs.
 
     A subclass sets ``_esm`` and ``_css`` (see `assets`), keeps `png` and `alt` up to date, and says in `summary` what
-    is to be seen. In a notebook that is not trusted or whose kernel has gone, the picture stands in its place.
+    is to be seen and in `numbers` with which numbers. In a notebook that is not trusted or whose kernel has gone, the
+    picture and the numbers stand in its place.
 
     A cell that is run again closes the widgets it made before, with their comms: ipywidgets itself keeps every widget
     for ever.
@@ -82,6 +83,10 @@ class HookWidget(anywidget.AnyWidget):
         """Say in a line or a few what the widget shows; without addresses, since notebooks are compared."""
         return self.alt
 
+    def numbers(self) -> Rows:
+        """List the numbers on the picture, for who cannot see it or has not run it yet."""
+        return ()
+
     def __repr__(self) -> str:
         return self.summary()
 
@@ -94,7 +99,8 @@ class HookWidget(anywidget.AnyWidget):
         if self.png:
             # JupyterLab reads no alternative text for image/png; in HTML it does.
             caption = self.summary().partition("\n")[0]
-            data |= Picture(self.png, self.alt, caption)._repr_mimebundle_() | {"text/plain": repr(self)}
+            picture = Picture(self.png, self.alt, caption, self.numbers())
+            data |= picture._repr_mimebundle_() | {"text/plain": repr(self)}
         return data, metadata
 
     @contextmanager

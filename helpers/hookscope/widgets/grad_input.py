@@ -16,6 +16,7 @@ from hookscope import _backward_run, _graph_view
 from hookscope._unchanged import same_random_numbers
 from hookscope.compare import BackwardComparison, _equal, compare_backward_hooks
 from hookscope.graph import Graph, _box, graph
+from hookscope.picture import Rows
 from hookscope.widgets._base import HookWidget
 from hookscope.widgets._boxes import Arrow, Block, box_assets, layout, to_png
 from hookscope.widgets._layers import LAYERS, Layer
@@ -109,6 +110,10 @@ class GradInputExplorer(HookWidget):
     def verdict(self) -> str:
         """The difference between both hooks here, in a sentence or two, from what they saw."""
         return self._look().verdict
+
+    def numbers(self) -> Rows:
+        """List what each hook got, side by side."""
+        return self.comparison.table().rows
 
     def summary(self) -> str:
         """Say what is compared, and what came out."""
@@ -349,7 +354,7 @@ def _numbered(indices: Sequence[int]) -> str:
 
 def _rows(comparison: BackwardComparison) -> list[dict[str, str]]:
     """Return the rows of the comparison for the page, with warnings and errors in full."""
-    rows = [{str(key): str(value) for key, value in row.items()} for row in comparison._table().rows]
+    rows = [{str(key): str(value) for key, value in row.items()} for row in comparison.table().rows]
     views = {"legacy hook": comparison.legacy, "full hook": comparison.full}
     for row in rows:
         for column, view in views.items():

@@ -8,7 +8,7 @@ from typing import Any
 
 import traitlets
 
-from hookscope.picture import Table, as_text
+from hookscope.picture import Rows, Table, as_text
 from hookscope.widgets._base import HookWidget
 from hookscope.widgets._boxes import Arrow, Block, box_assets, layout, to_png
 from hookscope.widgets._expression import KINDS, MOST_RUNS, Played, Step, code, leaves_of, parse, play
@@ -156,6 +156,10 @@ class GradientPlayground(HookWidget):
         """Say what `.grad` is everywhere, and what happened."""
         grads = [f"{name}.grad {_grad(value)}" for name, value in self.grads.items()]
         return "\n".join([f"GradientPlayground {self._text}, {_times(self.runs)}: {_join(grads)}.", *self.notes])
+
+    def numbers(self) -> Rows:
+        """List what is known of every tensor, as `table` does."""
+        return self._rows()
 
     @property
     def _text(self) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hookscope.capture import Call
 from hookscope.layers import LayerNotFoundError, layer_names
-from hookscope.picture import as_text
+from hookscope.picture import Rows, as_text
 from hookscope.widgets._base import HookWidget, assets, shows_errors
 from hookscope.widgets._pass import ModelPass, parts_of
 from hookscope.widgets._view import View, channel_picture, image_of, order_of, view
@@ -188,6 +188,10 @@ class LayerPicker(HookWidget):
             return f"LayerPicker {type(self._pass.model).__name__ if self._pass else 'closed'}"
         shape = tuple(self._view.shape)
         return f"LayerPicker {self._pass.seen.title}: {self._title()}, {self.show} {shape}, {self._view.which}"
+
+    def numbers(self) -> Rows:
+        """List min, max, mean and zeros of every channel on the page."""
+        return list(self.rows)
 
     # -- from a choice to a picture -----------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from hookscope._event import GIVEN, PHASES, Event, in_words
 from hookscope._timeline import draw
 from hookscope._tree import Branch, grow, grow_backward
 from hookscope.layers import LayerNotFoundError
+from hookscope.picture import Rows
 from hookscope.record import Recording
 from hookscope.widgets._base import HookWidget, assets
 
@@ -160,6 +161,10 @@ class OrderPlayer(HookWidget):
         if not -1 <= index < size:
             raise IndexError(f"no event {index}; index goes from -1, before the first, to {size - 1}, the last")
         return index
+
+    def numbers(self) -> Rows:
+        """List the events in words, in the order in which they fired."""
+        return [{"event": place, "hook": in_a_sentence(event)} for place, event in enumerate(self.events[:_LISTED], 1)]
 
     def summary(self) -> str:
         """List the events in words, and point at the one that is lit."""

@@ -11,7 +11,7 @@ import traitlets
 from torch import Tensor, nn
 
 from hookscope.layers import Which, find_layers
-from hookscope.picture import Table
+from hookscope.picture import Rows, Table
 from hookscope.widgets._base import HookWidget, assets, shows_errors
 from hookscope.widgets._pre_hook_run import Seen, Target, one_image
 from hookscope.widgets._pre_hook_view import Pixels, View, encoded, finite, percent, poster, round_up
@@ -178,8 +178,11 @@ class PreHookPlayground(HookWidget):
     def summary(self) -> str:
         """Say what is edited, and the probabilities without and with the hook."""
         edits = [line.partition("# ")[2] for line in self._edits()] or ["no edit"]
-        rows = [{"class": name, "original": percent(p), "edited": percent(q)} for name, p, q in self.bars]
-        return repr(Table(rows, "\n".join([self.title, *edits, self.answer])))
+        return repr(Table(self.numbers(), "\n".join([self.title, *edits, self.answer])))
+
+    def numbers(self) -> Rows:
+        """List the probability of every class that is shown, without and with the hook."""
+        return [{"class": name, "original": percent(p), "edited": percent(q)} for name, p, q in self.bars]
 
     # Made when it is asked for: on every step of a slider it would cost more than all the rest.
     @property

@@ -9,7 +9,7 @@ from typing import Any
 
 import traitlets
 
-from hookscope.picture import Table, from_figure
+from hookscope.picture import Rows, Table, from_figure
 from hookscope.record import Recording
 from hookscope.widgets._base import HookWidget, assets, shows_errors
 from hookscope.widgets._why import why
@@ -145,6 +145,10 @@ class OrderQuiz(HookWidget):
         rows = [[row["you"], row["torch"], row["mark"]] for row in self._rows()]
         self._result = {"rows": rows, "verdict": self._verdict(), "why": self._explain()}
         self.png, self.alt = drawn(self._asked)
+
+    def numbers(self) -> Rows:
+        """List the names to be placed; once it is revealed, the answer beside torch's order."""
+        return self._rows() if self.revealed else [{"event": name} for name in self._cards]
 
     def summary(self) -> str:
         """Say what is to be ordered, and how far the answer is; the order only if it is revealed."""
