@@ -99,7 +99,8 @@ def find_layers(model: nn.Module, *which: Which, leaves_only: bool = False) -> d
             named = by_name if _walk_to(model, item) is not None else by_glob
             named.update(found | named)  # the name asked for first stays
     names = by_glob | by_name
-    return {names.get(id(m), name): m for name, m in modules if id(m) in picked & keep}
+    chosen = picked & keep
+    return {names.get(id(m), name): m for name, m in modules if id(m) in chosen}
 
 
 def leaves(model: nn.Module) -> dict[str, nn.Module]:
