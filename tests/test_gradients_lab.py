@@ -211,6 +211,18 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     own.get_by_label("Layer", exact=True).select_option("Linear")
     expect(own.locator("caption")).to_have_text("What each hook on Linear gets")
 
+    # The kernel is restarted: the cells make both anew, and they work.
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    lab.run_all()
+    lab.show_all()
+    expect(page.locator(".hookscope")).to_have_count(2)
+    expect(widget.locator(".hs-problem")).to_be_hidden()
+    expect(first).to_have_text(["(5,): bias.grad", "(3, 4): input.grad"])
+    widget.scroll_into_view_if_needed()
+    widget.get_by_label("bias", exact=True).uncheck()
+    expect(first).to_have_text(["(3, 4): input.grad", "(3, 4): input.grad"])
+    lab.wait_for_kernel("print(explorer.bias)", "False")
+
 
 def test_the_picture_stands_in_before_anything_runs(lab: Lab) -> None:
     data, _ = GradientPlayground()._repr_mimebundle_()

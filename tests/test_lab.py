@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -79,6 +80,10 @@ def test_runs_from_top_to_bottom(lab: Lab, notebook: str) -> None:
     lab.show_all()
     assert lab.page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.stderr"]').count() == 0
     assert lab.page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]').count() == 0
+    saved = json.loads((lab.folder / notebook).read_text())
+    outputs = [output.get("data", {}) for cell in saved["cells"] for output in cell.get("outputs", [])]
+    widgets = sum("application/vnd.jupyter.widget-view+json" in data for data in outputs)
+    expect(lab.page.locator(".jp-OutputArea-output .hookscope")).to_have_count(widgets)
     left = lab.page.locator(".jp-Cell:has(.jp-OutputArea) .jp-OutputArea-output").last.inner_text()
     assert "0 hooks" in left
     screenshot(lab, f"{Path(notebook).stem}-run")
@@ -108,6 +113,35 @@ def test_a_learner_answers_wrong_then_right_and_every_step_is_said(lab: Lab) -> 
     last.locator(".cm-content").click()
     lab.page.keyboard.press("Control+Enter")
     expect(last.locator(".jp-OutputArea")).to_contain_text("0 hooks on Double, Speaking, Linear")
+
+
+def test_a_learner_orders_hooks_and_then_steps_through_them(lab: Lab) -> None:
+    lab.open("02_call_order.ipynb")
+    lab.run_all()
+    cell = cell_with(lab, "02_call_order.ipynb", "with hookscope.record(nest) as recording:\n    nest(x)")
+    cell.get_by_role("button", name="Start over").click()
+    for name in ("head", "block"):
+        cell.get_by_role("button", name=f"full_backward {name}", exact=True).click()
+    lab.wait_for_kernel("print(quiz.answer)", "['full_backward head', 'full_backward block']")
+    reveal = cell_with(lab, "02_call_order.ipynb", "quiz.reveal()")
+    reveal.locator(".cm-content").click()
+    lab.page.keyboard.press("Control+Enter")
+    expect(reveal.locator(".jp-OutputArea")).to_contain_text("1 of 5 right before the first difference.")
+    expect(reveal.locator(".jp-OutputArea")).to_contain_text("'block.relu' is inside.")
+    expect(cell.locator(".oq-why")).to_contain_text("'block.relu' is inside.")
+
+    player = cell_with(lab, "02_call_order.ipynb", "OrderPlayer(recording)")
+    # Every event that the chapter names is the one that it says it is.
+    named = {2: "forward pre-hook", 7: "forward hook", 14: "full backward pre-hook", 19: "full backward hook"}
+    for number, hook in named.items():
+        line = player.locator(".op-event", has_text=re.compile(f"^{number}\\D"))
+        if not line.count():
+            player.get_by_role("button", name="Last").click()
+        line.click()
+        expect(player.locator(".op-words")).to_have_text(re.compile(f"^{hook} of layer 'block', call 1"))
+    lab.page.keyboard.press("ArrowDown")
+    expect(player.locator(".op-words")).to_contain_text("full backward hook of layer (root)")
+    screenshot(lab, "chapter-02-player")
 
 
 def cell_with(lab: Lab, notebook: str, source: str) -> Locator:

@@ -171,8 +171,8 @@ def _check_input_gradient(input_gradient: Callable[[nn.Module, torch.Tensor], ob
 
 q3 = Exercise(
     "02.3",
-    question="""A colleague wants the gradient of the input, and gets `None`. Find the defect and mend it. Leave the
-caller's `x` as it is.
+    question="""A colleague wants the gradient of the input, and gets `None`. Find the defect and mend it.
+Leave the caller's `x` as it is.
 ```
 def input_gradient(model, x):
     seen = []

@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from lessons.checks.exercise import Card
 
-NEEDED = ("torch", "torchvision", "matplotlib", "ipywidgets", "jupyterlab", "nbval", "hookscope")
+NEEDED = ("torch", "torchvision", "matplotlib", "ipywidgets", "anywidget", "jupyterlab", "nbval", "hookscope")
 COURSE_TORCH = "2.15"  # what every sentence and every saved output of the course was run on
 
 

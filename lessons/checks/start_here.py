@@ -149,7 +149,8 @@ q2 = Exercise(
     check=_check_strongest,
     why="The largest value marks the place where the picture fits that channel's filter best.",
     hints=(
-        "Keep the output of `block1` with a hook, draw it with `hookscope.feature_grid`, and read the column max.",
+        "Keep the output of `block1` with a hook, draw it with `hookscope.feature_grid`, and read the column max. "
+        'Or let `hookscope.widgets.LayerPicker(net, samples.digit(3), layer="block1")` order the channels by max.',
         "In code: `maps[0].amax(dim=(1, 2))` is the largest value of every channel.",
     ),
     solution="""
