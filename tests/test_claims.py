@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import inspect
 import re
 import warnings
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 
@@ -12,8 +15,9 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
+from torch.utils.data import DataLoader, TensorDataset
 
-from hookscope import feature_grid, record, samples
+from hookscope import feature_grid, find_layers, record, samples
 from lessons import build
 
 CLAIMS = build.claims()["claims"]
@@ -115,10 +119,10 @@ def shows_both_ends_of_a_block() -> None:
 @shows("D4.1")
 def leaves_the_code_alone() -> None:
     net = samples.digit_cnn()
-    before, code = {name: value.clone() for name, value in net.state_dict().items()}, inspect.getsource(type(net))
+    before, forward = {name: value.clone() for name, value in net.state_dict().items()}, net.block1.forward
     with net.block1.register_forward_hook(lambda module, args, output: None):
         net(samples.digit(5))
-    assert inspect.getsource(type(net)) == code
+        assert net.block1.forward == forward  # of the same object, by the same function
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
 
 
@@ -288,3 +292,258 @@ def what_each_return_value_does() -> None:
     assert values(on("register_full_backward_pre_hook", lambda m, go: (10 * go[0],))) == (6, 20, 30)
     assert values(on("register_full_backward_hook", lambda m, gi, go: (10 * gi[0],))) == (6, 20, 3)
     assert values(tensor_hook) == (6, 20, 30)
+
+
+@shows("D0.6")
+@shows("D3.11")
+def what_a_forward_hook_returns_replaces_the_output() -> None:
+    """For the next hook and for the caller; None leaves it. (torch 1.0 and 1.1 raised; since 1.2, as recorded.)"""
+    double, seen = Double(), []
+    double.register_forward_hook(lambda module, args, output: seen.append(output))
+    assert double(THREE).item() == 6
+    double.register_forward_hook(lambda module, args, output: output + 1)
+    double.register_forward_hook(lambda module, args, output: 10 * output)
+    assert double(THREE).item() == 70
+    assert seen[-1].item() == 6, "a hook before it still sees the old output"
+    double.register_forward_hook(lambda module, args, output: "seventy")
+    assert double(THREE) == "seventy", "its type is not looked at"
+    doc = inspect.getdoc(nn.Module.register_forward_hook) or ""
+    assert "hook(module, args, output) -> None or modified output" in doc
+
+
+@shows("D4.4")
+def the_source_uses_the_result() -> None:
+    source = inspect.getsource(nn.Module._call_impl)
+    assert re.search(r"hook\(self, args, result\)\s+if hook_result is not None:\s+result = hook_result\n", source)
+
+    def wipe(module: nn.Module, args: tuple[torch.Tensor], output: torch.Tensor) -> None:
+        args[0].zero_()
+
+    double, mine = Double(), THREE.clone()
+    double.register_forward_hook(wipe)
+    assert double(mine).item() == 6, "forward has read the input already"
+    assert mine.item() == 0
+
+
+@shows("D1.4")
+def in_place_needs_three_parameters() -> None:
+    class Add(nn.Module):
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return a + b
+
+    def two(module: nn.Module, output: torch.Tensor) -> None:
+        output += 5
+
+    def three(module: nn.Module, args: object, output: torch.Tensor) -> None:
+        output += 5
+
+    add = Add()
+    with add.register_forward_hook(two), pytest.raises(TypeError, match="takes 2 positional arguments but 3 were"):
+        add(THREE, THREE)
+    with add.register_forward_hook(three):
+        assert add(THREE, THREE).item() == 11
+    # The price: a module may return its own input, and backward may need the output as it was.
+    mine, identity, relu = THREE.clone(), nn.Identity(), nn.ReLU()
+    identity.register_forward_hook(three)
+    identity(mine)
+    assert mine.item() == 8
+    relu.register_forward_hook(three)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        relu(THREE.clone().requires_grad_()).sum().backward()
+
+
+@shows("D2.2")
+def output_0_is_the_first_sample() -> None:
+    given = {}
+
+    def look(module: nn.Module, args: tuple[torch.Tensor], output: torch.Tensor) -> None:
+        given.update(input=args[0].shape, output=output[0].shape, whole=output.shape)
+
+    net = samples.digit_cnn()
+    with net.block2.register_forward_hook(look):
+        net(torch.cat([samples.digit(5), samples.digit(3)]))
+    assert len(given["input"]) == 4
+    assert given["input"][0] == 2
+    assert given["output"] == given["whole"][1:]
+
+
+@shows("D4.6")
+def a_loop_walks_along_the_first_axis() -> None:
+    turns = []
+    double = Double()
+    double.register_forward_hook(lambda module, args, output: turns.append(len(list(output))))
+    double(torch.ones(1))
+    double(torch.ones(4, 2))
+    assert turns == [1, 4], "one output each time"
+
+    class Around(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x - 1, x + 1
+
+    around = Around()
+    around.register_forward_hook(lambda module, args, output: turns.append(len(list(output))))
+    around(torch.ones(3))
+    assert turns[-1] == 2, "of a tuple it does take the outputs"
+
+
+@shows("D0.12")
+def a_bound_method_brings_its_object_along() -> None:
+    class Watcher:
+        def __init__(self) -> None:
+            self.seen: list[float] = []
+
+        def look(self, module: nn.Module, args: object, output: torch.Tensor) -> None:
+            self.seen.append(output.item())
+
+    watcher, double = Watcher(), Double()
+    handle = double.register_forward_hook(watcher.look)
+    twin = copy.deepcopy(double)
+    twin(THREE)
+    assert watcher.seen == [], "the twin's hook has a copy of the object"
+    (hook,) = twin._forward_hooks.values()
+    assert hook.__self__.seen == [6]
+
+    alive = weakref.ref(watcher)
+    del watcher
+    gc.collect()
+    assert alive() is not None, "the module holds the hook, and the hook holds its object"
+    handle.remove()
+    gc.collect()
+    assert alive() is None
+
+
+LAST: float | None = None
+
+
+@shows("D2.9")
+def a_global_has_room_for_one_call() -> None:
+    def keep(module: nn.Module, args: object, output: torch.Tensor) -> None:
+        global LAST
+        LAST = output.item()
+
+    double = Double()
+    double.register_forward_hook(keep)
+    double(THREE)
+    assert LAST == 6
+    double(double(THREE))
+    assert LAST == 12, "of two calls, one is left"
+
+
+@shows("D0.7")
+def pre_hook_replaces_the_input() -> None:
+    """None leaves the args; a tuple is the new args; anything else, a list too, is wrapped as one argument."""
+
+    def with_hook(hook: Callable[..., object]) -> tuple[object, tuple[object, ...]]:
+        got: list[tuple[object, ...]] = []
+        double = Double()
+        double.register_forward_pre_hook(hook)
+        double.register_forward_pre_hook(lambda module, args: got.append(args))
+        return double(THREE), got[0]
+
+    assert with_hook(lambda module, args: None)[0] == 6
+    assert with_hook(lambda module, args: args)[0] == 6
+    assert with_hook(lambda module, args: (10 * args[0],)) == (60, (30,))
+    assert with_hook(lambda module, args: 10 * args[0]) == (60, (30,))
+    assert with_hook(lambda module, args: [10 * args[0]]) == ([30, 30], ([30],))
+    # Arguments by keyword are neither in args nor replaced, unless the hook asks for them.
+    double = Double()
+    with double.register_forward_pre_hook(lambda module, args: None if args == () else (10 * args[0],)):
+        assert double(x=THREE) == 6
+    with double.register_forward_pre_hook(lambda module, args, kwargs: (args, {"x": 10 * THREE}), with_kwargs=True):
+        assert double(x=THREE) == 60
+
+
+@shows("D2.3")
+def enumerate_throws_the_random_numbers_away() -> None:
+    drawn = torch.randint(0, 32, (16,), generator=torch.Generator().manual_seed(0)).tolist()
+    shown = [place for place, _ in enumerate(drawn)]
+    assert shown == list(range(16)) != drawn
+    with pytest.raises(IndexError):
+        [samples.digit(5)[0][place] for place in shown]
+    # Done right: another seed, other channels; none twice; and no more than there are.
+    maps = torch.zeros(1, 32, 2, 2)
+    first, again, other = (feature_grid(maps, channels=16, seed=seed).channels for seed in (7, 7, 8))
+    assert first == again != other
+    assert len(set(first)) == 16
+    assert max(first) > 15
+    assert feature_grid(samples.digit(5), channels=16, seed=7).channels == [0]
+
+
+@shows("D2.4")
+def each_subplot_has_its_own_scale() -> None:
+    from matplotlib.figure import Figure
+
+    five = samples.digit(5)[0, 0]
+    axes = Figure().subplots(1, 2)
+    images = [ax.imshow(one.numpy()) for ax, one in zip(axes, (five, 100 * five), strict=True)]
+    assert [image.get_clim() for image in images] == [(0, 1), (0, 100)]
+    one, hundred = (image.to_rgba(image.get_array()) for image in images)
+    assert (one == hundred).all(), "nothing on the picture tells that one map is 100 times as strong"
+    pair = torch.stack([five, 100 * five])
+    assert feature_grid(pair).scale == "per channel"
+    assert feature_grid(pair, scale="shared").scale == (0, 100)
+
+
+@shows("D2.8")
+def a_dataset_is_indexable_and_its_loader_is_not() -> None:
+    images, labels = samples.digits()
+    dataset = TensorDataset(images, labels)
+    loader = DataLoader(dataset, batch_size=4)
+    with pytest.raises(TypeError, match="not subscriptable"):
+        loader[0]
+    x, _ = dataset[0]
+    assert x.shape == (1, 28, 28), "without a batch axis"
+    assert samples.digit_cnn()(x[None]).shape == (1, 10)
+    with pytest.raises(RuntimeError):
+        samples.digit_cnn()(x)
+    assert next(iter(loader))[0].shape == (4, 1, 28, 28)
+
+
+@shows("D2.10")
+def vgg_and_resnet_take_the_same_forward_hooks_only() -> None:
+    from torchvision import models
+
+    photo = torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    resnet, vgg = models.resnet18().eval(), models.vgg16().features.eval()
+
+    def raises(network: nn.Module, layer: nn.Module) -> bool:
+        with layer.register_full_backward_hook(lambda module, grad_input, grad_output: None):
+            try:
+                network(photo)
+            except RuntimeError as error:
+                return "is a view and is being modified inplace" in str(error)
+        return False
+
+    expected = [
+        (resnet, nn.Conv2d, 20, 0),
+        (resnet, nn.BatchNorm2d, 20, 17),  # not the three that a downsampling ends in
+        (resnet, nn.ReLU, 9, 9),
+        (vgg, nn.Conv2d, 13, 13),
+        (vgg, nn.ReLU, 13, 13),
+    ]
+    for network, kind, total, raising in expected:
+        layers = [*find_layers(network, kind).values()]
+        fired: set[nn.Module] = set()
+        handles = [layer.register_forward_hook(lambda module, *rest, to=fired: to.add(module)) for layer in layers]
+        network(photo)
+        for handle in handles:
+            handle.remove()
+        assert fired == set(layers)
+        assert [len(layers), sum(raises(network, layer) for layer in layers)] == [total, raising]
+
+    # What does work on both: a hook on the output tensor. And an output kept without a copy is spoiled in VGG.
+    for network, spoiled in ((resnet, 0), (vgg, 13)):
+        convs = [*find_layers(network, nn.Conv2d).values()]
+        kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+        grads: list[torch.Tensor] = []
+
+        def keep(module: nn.Module, args: object, output: torch.Tensor) -> None:
+            output.register_hook(grads.append)  # noqa: B023
+            kept.append((output.detach(), output.detach().clone()))  # noqa: B023
+
+        handles = [conv.register_forward_hook(keep) for conv in convs]
+        network(photo).sum().backward()
+        for handle in handles:
+            handle.remove()
+        assert len(grads) == len(convs)
+        assert sum(not torch.equal(output, copy) for output, copy in kept) == spoiled
