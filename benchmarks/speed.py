@@ -18,7 +18,13 @@ from torch import Tensor, nn
 from benchmarks.tools import TOOLS, Pass
 
 PLAIN = "plain forward"
-NO_GRAPH = ("torchlens trace", "captum LayerActivation", "torchvision extractor", "hooks that copy to warm buffers")
+NO_GRAPH = (
+    "torchlens trace",
+    "captum LayerActivation",
+    "torchvision extractor",
+    "hooks that copy to warm buffers",
+    "hooks that copy to warm buffers and see writes",
+)
 """Not timed with a backward pass: what does not give the model's output, or is a floor for passes without one."""
 PEERS = ("torchlens", "nnsight", "captum", "extractor")
 _SETTLE = 0.2  # seconds; shorter passes are preceded by a plain one, so that each finds the allocator alike

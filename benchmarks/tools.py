@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -58,66 +59,93 @@ def _numbered(held: list[tuple[str, Any]]) -> Kept:
     return kept
 
 
-def _hooks(keep: Callable[[Any], Any]) -> Tool:
-    def tool(model: nn.Module) -> Pass:
-        layers = hookscope.leaves(model)
+def _hooked(model: nn.Module, keep: Callable[[Any], Any], *args: Any, **kwargs: Any) -> Run:
+    """Run a model with a hook on each leaf that keeps what `keep` makes of its output."""
+    held: list[tuple[str, Any]] = []
+    handles = [
+        layer.register_forward_hook(lambda module, args, output, name=name: held.append((name, keep(output))))
+        for name, layer in hookscope.leaves(model).items()
+    ]
+    try:
+        output = model(*args, **kwargs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return Run(output, held, lambda: _numbered(held))
 
-        def run(*args: Any, **kwargs: Any) -> Run:
-            held: list[tuple[str, Any]] = []
-            handles = [
-                layer.register_forward_hook(lambda module, args, output, name=name: held.append((name, keep(output))))
-                for name, layer in layers.items()
-            ]
-            try:
-                output = model(*args, **kwargs)
-            finally:
-                for handle in handles:
-                    handle.remove()
 
-            return Run(output, held, lambda: _numbered(held))
+def bare_references(model: nn.Module) -> Pass:
+    """Hooks that keep what the layer returned."""
+    return partial(_hooked, model, lambda output: output)
 
-        return run
 
-    return tool
+def bare_clones(model: nn.Module) -> Pass:
+    """Hooks that clone it."""
+    return partial(_hooked, model, _clone)
 
 
 def _clone(value: Any) -> Any:
     return map_tensors(lambda tensor: tensor.detach().clone(), value)
 
 
-bare_references = _hooks(lambda output: output)
-bare_clones = _hooks(_clone)
-
-
 def warm_buffers(model: nn.Module) -> Pass:
     """The floor of repeated captures: a hook per leaf copies its output to where it was copied the last time."""
-    layers = hookscope.leaves(model)
-    buffers: list[Tensor] = []
+    copy_warm = _Warm()
 
     def run(*args: Any, **kwargs: Any) -> Run:
-        held: list[tuple[str, Any]] = []
-        free = iter(list(buffers))
+        copy_warm.start()
+        return _hooked(model, lambda output: map_tensors(copy_warm, output), *args, **kwargs)
 
-        def copy(tensor: Tensor) -> Tensor:
-            buffer = next(free, None)
-            if buffer is None or buffer.shape != tensor.shape or buffer.dtype != tensor.dtype:
-                buffers.append(buffer := torch.empty_like(tensor))
-            return buffer.copy_(tensor.detach())
+    return run
 
+
+def warm_buffers_watched(model: nn.Module) -> Pass:
+    """The same, and the least that `Capture.overwritten` and "raised" need: a pre-hook and a version counter."""
+    copy_warm = _Warm()
+    nothing = torch.empty(0)
+
+    def run(*args: Any, **kwargs: Any) -> Run:
+        counters: list[tuple[Tensor, int]] = []
+        began: list[tuple[nn.Module, int]] = []
+
+        def keep(tensor: Tensor) -> Tensor:
+            kept = copy_warm(tensor)
+            counter = tensor.detach()
+            counter.data = nothing
+            counters.append((counter, counter._version))
+            return kept
+
+        def before(module: nn.Module, args: Any, kwargs: Any) -> None:
+            began.append((module, sum(counter._version != version for counter, version in counters[-3:])))
+
+        copy_warm.start()
         handles = [
-            layer.register_forward_hook(
-                lambda module, args, output, name=name: held.append((name, map_tensors(copy, output)))
-            )
-            for name, layer in layers.items()
+            layer.register_forward_pre_hook(before, with_kwargs=True) for layer in hookscope.leaves(model).values()
         ]
         try:
-            output = model(*args, **kwargs)
+            return _hooked(model, lambda output: map_tensors(keep, output), *args, **kwargs)
         finally:
             for handle in handles:
                 handle.remove()
-        return Run(output, held, lambda: _numbered(held))
 
     return run
+
+
+class _Warm:
+    """Copies each tensor of a pass to where it was copied in the last one."""
+
+    def __init__(self) -> None:
+        self._buffers: list[Tensor] = []
+        self._free: Iterator[Tensor] = iter(())
+
+    def start(self) -> None:
+        self._free = iter(list(self._buffers))
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        buffer = next(self._free, None)
+        if buffer is None or buffer.shape != tensor.shape or buffer.dtype != tensor.dtype:
+            self._buffers.append(buffer := torch.empty_like(tensor))
+        return buffer.copy_(tensor.detach())
 
 
 def _calls(seen: Capture) -> Kept:
@@ -284,6 +312,7 @@ TOOLS: dict[str, Tool] = {
     "hooks that keep references": bare_references,
     "hooks that clone": bare_clones,
     "hooks that copy to warm buffers": warm_buffers,
+    "hooks that copy to warm buffers and see writes": warm_buffers_watched,
     "**hookscope**, first capture": capture(),
     "**hookscope**, same capture again": capture_again(),
     '**hookscope**, `keep="stats"`': capture_again(keep="stats"),

@@ -90,7 +90,7 @@ def test_another_batch_size_is_no_problem() -> None:
             with seen:
                 output = model(torch.ones(size, 4))
             assert torch.equal(seen["3"].output, output)
-            assert not seen._pool
+            assert not seen._pool._free
 
 
 def test_what_is_overwritten_is_found_on_every_pass() -> None:

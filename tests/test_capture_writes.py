@@ -95,6 +95,16 @@ def test_a_write_in_inference_mode_is_found() -> None:
     assert seen.overwritten == {"first": "layer between (ReLU)"}
 
 
+def test_a_write_after_the_last_layer_is_placed_there() -> None:
+    with capture(Net(relu_), "first") as seen:
+        seen._model(torch.ones(2, 4))
+    assert seen.overwritten == {"first": "an in-place operation (ReluBackward0) after first, the last layer captured"}
+    with capture(Net(relu_), "second") as seen:
+        result = seen._model(torch.ones(2, 4)).neg_()
+    assert seen.overwritten == {"second": "an in-place operation (NegBackward0) after second, the last layer captured"}
+    assert torch.equal(result, -seen["second"].output)
+
+
 def test_a_write_much_later_claims_no_place() -> None:
     layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(6)])
 

@@ -39,25 +39,22 @@ class Call:
     Attributes:
         layer: the layer's dotted name, `""` for the root.
         number: which call of this layer it is within the capture, from 1.
+        label: the layer's name, with `#number` from the second call on.
         type: class name of the module.
 
     """
 
-    __slots__ = ("_args", "_grads", "_needs_grad", "_output", "_returned", "_wanted", "layer", "number", "type")
+    __slots__ = ("_args", "_output", "_returned", "_wanted", "label", "layer", "number", "type")
 
     def __init__(self, layer: str, number: int, type_name: str, wanted: Wanted) -> None:
         self.layer, self.number, self.type = layer, number, type_name
+        name = layer or "(root)"
+        self.label = f"{name}#{number}" if number > 1 else name
         self._wanted = wanted
-        self._returned = self._needs_grad = False
+        self._returned = False
         # In these, every tensor of the output and of args and kwargs is replaced by a Slot.
         self._output: Any = None
         self._args: Any = ((), {})
-
-    @property
-    def label(self) -> str:
-        """The layer's name, with `#number` from the second call on."""
-        name = self.layer or "(root)"
-        return f"{name}#{self.number}" if self.number > 1 else name
 
     @property
     def stats_only(self) -> bool:
@@ -180,7 +177,7 @@ class Call:
         return _slots(self._output)
 
     def _shapes(self) -> str:
-        shapes = [slot.shape for slot in self.slots()]
+        shapes = [tuple(slot.shape) for slot in self.slots()]
         return ", ".join(map(str, shapes)) if self._returned else "raised"
 
     def __repr__(self) -> str:
@@ -195,13 +192,13 @@ class Slot:
 
     def __init__(self, tensor: Tensor, value: Tensor | Stats) -> None:
         self.value = value
-        self.shape = tuple(tensor.shape)
+        self.shape = tensor.shape
         self.needs_grad = tensor.requires_grad
         self.grads: list[Any] = []
 
     def add(self, grad: Tensor, form: Form | Callable[[Tensor], Stats]) -> None:
         """Take what a tensor hook got: add it up as `Tensor.grad` does, or keep the statistics of each pass."""
-        kept = form(grad)
+        kept = form(grad.detach())
         if self.grads and isinstance(kept, Tensor):
             self.grads[0] = self.grads[0] + kept
         else:

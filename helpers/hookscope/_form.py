@@ -167,10 +167,10 @@ class Form:
     def __call__(
         self, tensor: Tensor, not_lazily: Container[int] = (), pool: Pool | None = None, at_once: bool = False
     ) -> Tensor:
-        """Return a detached tensor in this form that nothing reaches that is done to `tensor` later.
+        """Return a tensor in this form that nothing reaches that is done to `tensor` later.
 
         Args:
-            tensor: any tensor.
+            tensor: any detached tensor.
             not_lazily: storages that are copied at once, see `hookscope._keep.keep`.
             pool: memory to copy into, if there is some of the right shape.
             at_once: copy at once this time, since the tensor will probably be written to.
@@ -182,14 +182,13 @@ class Form:
         if is_wrapped(tensor):
             with unwrapped(tensor) as inside:
                 return self(inside, not_lazily, pool, at_once)
-        part = tensor.detach()
+        part = tensor
         if self.sample is not None and part.dim():
             part = part[self.sample]
             if not len(part):
                 raise IndexError(f"sample={self._asked()} picks nothing of a tensor of shape {tuple(tensor.shape)}")
         dtype = self.dtype if self.dtype is not None and part.is_floating_point() else None
-        stays = part.is_cpu if self.device is None else self.device.type == "cpu"
-        if pool and stays and type(part) is Tensor and part.layout is torch.strided:
+        if pool is not None and (self.device is None or self.device.type == "cpu"):
             copy = pool.copy(part, dtype or part.dtype)
             if copy is not None:
                 return copy

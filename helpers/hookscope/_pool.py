@@ -26,13 +26,12 @@ class Pool:
             self._free.setdefault((copy.shape, copy.stride(), copy.dtype), []).append(copy)
 
     def copy(self, tensor: Tensor, dtype: torch.dtype) -> Tensor | None:
-        """Copy a detached CPU tensor into memory of the pool, as `dtype`; None if none of that shape is left."""
+        """Copy a detached tensor into memory of the pool, as `dtype`; None if there is none for it."""
+        if not self._free or not tensor.is_cpu or tensor.layout is not torch.strided or type(tensor) is not Tensor:
+            return None
         free = self._free.get((tensor.shape, tensor.stride(), dtype))
         return free.pop().copy_(tensor) if free else None
 
     def clear(self) -> None:
         """Let the memory go."""
         self._free.clear()
-
-    def __bool__(self) -> bool:
-        return bool(self._free)

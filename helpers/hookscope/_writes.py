@@ -39,7 +39,7 @@ class Watch:
         return None if node is None else str(node.name())
 
 
-def watch(tensor: Tensor, kept: object = None) -> Watch | None:
+def watch(tensor: Tensor, kept: object = None, alias: Tensor | None = None) -> Watch | None:
     """Keep an eye on a tensor that may be written to later.
 
     torch counts writes (`Tensor._version`) in a counter that a tensor shares with what `detach()` makes of it. Given
@@ -51,6 +51,7 @@ def watch(tensor: Tensor, kept: object = None) -> Watch | None:
     Args:
         tensor: any tensor; it is not kept alive, unless it is an inference tensor that shares its memory with `kept`.
         kept: what `hookscope._keep.keep` made of it.
+        alias: `tensor.detach()` that nobody needs any more, if there is one.
 
     Returns:
         None if nothing can be known: an inference tensor that was copied at once, or a tensor without memory.
@@ -69,7 +70,7 @@ def watch(tensor: Tensor, kept: object = None) -> Watch | None:
     if is_wrapped(tensor):
         return None
     if type(tensor) is Tensor and tensor.layout is torch.strided:
-        counter = tensor.detach()
+        counter = tensor.detach() if alias is None else alias
         counter.data = _nothing(tensor.device)
         return Watch(tensor, counter)
     return None if storage_of(tensor) is None else Watch(tensor, _Outlived(tensor))
@@ -117,13 +118,11 @@ class Overwrites:
     def __init__(self) -> None:
         self.found: dict[Call, str] = {}
         self._watched: list[tuple[Watch, Call]] = []
-        self._all: set[str] = set()  # labels of the calls that were watched
 
-    def add(self, tensor: Tensor, slot: Slot, call: Call) -> None:
-        """Keep an eye on an output of a call, of which `slot` keeps the values."""
-        if (eye := watch(tensor, slot.value)) is not None:
+    def add(self, tensor: Tensor, alias: Tensor, slot: Slot, call: Call) -> None:
+        """Keep an eye on an output of a call, of which `slot` keeps the values, and `alias` may be used up."""
+        if (eye := watch(tensor, slot.value, alias)) is not None:
             self._watched.append((eye, call))
-            self._all.add(call.label)
 
     def look(self, call: Call, last: Call | None, inside: bool) -> None:
         """Note which of the latest outputs have been written to since the last look.
@@ -136,7 +135,7 @@ class Overwrites:
         """
         for watched in self._watched[-_RECENT:]:
             eye, earlier = watched
-            if eye.written():
+            if eye._counter._version != eye._version:  # written(), without the call: this runs for every layer
                 between = f"{_named(eye)} between {last.label if last else 'it'} and {call.label}"
                 self.found.setdefault(earlier, f"layer {call.label} ({call.type})" if inside else between)
                 self._watched.remove(watched)
@@ -154,16 +153,23 @@ class Overwrites:
                     again = copy is not None and copy.shape == kept.shape and copy.stride() == kept.stride()
                     slot.value = copy = keep(copy) if copy is not None and again else kept.clone()
 
-    def close(self, model: nn.Module) -> None:
-        """Look at all outputs for the last time, and remember for the next pass of the model."""
+    def close(self, model: nn.Module, last: Call | None) -> None:
+        """Look at all outputs for the last time, and remember for the next pass of the model.
+
+        Args:
+            model: whose pass it was.
+            last: the call that returned last.
+
+        """
         for eye, call in self._watched:
             if eye.written():
-                self.found.setdefault(call, f"{_named(eye)} some calls later")
-        self._watched.clear()
-        if self._all:
+                when = f"after {call.label}, the last layer captured" if call is last else "some calls later"
+                self.found.setdefault(call, f"{_named(eye)} {when}")
+        if self._watched or self.found:
             known = _known.setdefault(model, set())
-            known -= self._all
+            known -= {call.label for _, call in self._watched}
             known |= {call.label for call in self.found}
+        self._watched.clear()
 
 
 def expected(model: nn.Module) -> set[str]:

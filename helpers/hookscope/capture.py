@@ -136,6 +136,7 @@ class Capture(Mapping[str, Layer]):
         self.title = type(model).__name__
         self._layers = layers
         self._wanted = wanted
+        self._stats_only = wanted.stats_only
         self._open = False
         self._fused = fused_around(model, layers)
         self._pool = Pool()
@@ -322,7 +323,7 @@ class Capture(Mapping[str, Layer]):
             handle.remove()
         self._handles.clear()
         self._running.clear()
-        self._writes.close(self._model)
+        self._writes.close(self._model, self._last)
         self._pool.clear()
         self._foreign = _Foreign(self._model)
 
@@ -338,7 +339,7 @@ class Capture(Mapping[str, Layer]):
         if "inplace" in module.__dict__ and module.inplace and args and not self._wanted.inputs:
             self._writes.copy_before(args[0])
         if self._wanted.inputs:
-            call._args = map_tensors(lambda tensor: self._take(tensor, call), (args, kwargs))
+            call._args = map_tensors(lambda tensor: self._take_input(tensor, call), (args, kwargs))
         if self._fused and (fused := self._fused.get(module)) and fused.would_run():
             self._notes[f"hooks switch off the fused path of layer {fused.name!r}"] = None
         calls.append(call)
@@ -367,10 +368,11 @@ class Capture(Mapping[str, Layer]):
         self._last = call
 
     def _take_output(self, tensor: Tensor, call: Call) -> Slot:
-        slot = self._take(tensor, call)
         wanted = self._wanted
-        if not wanted.stats_only:
-            self._writes.add(tensor, slot, call)
+        alias = tensor.detach()
+        slot = Slot(tensor, self._take(tensor, alias, call))
+        if not self._stats_only:
+            self._writes.add(tensor, alias, slot, call)
         if wanted.gradients and tensor.requires_grad:
             handle = tensor.register_hook(  # type: ignore[no-untyped-call]
                 lambda grad: slot.add(grad, wanted.form)
@@ -378,26 +380,33 @@ class Capture(Mapping[str, Layer]):
             self._handles.append(handle)
         return slot
 
-    def _take(self, tensor: Tensor, call: Call) -> Slot:
+    def _take_input(self, tensor: Tensor, call: Call) -> Slot:
+        return Slot(tensor, self._take(tensor, tensor.detach(), call))
+
+    def _take(self, tensor: Tensor, alias: Tensor, call: Call) -> Tensor | Stats:
         form = self._wanted.form
         if not isinstance(form, Form):
-            return Slot(tensor, form(tensor))
-        if (limit := self._wanted.max_bytes) is not None:
-            self._bytes += form.bytes_of(tensor)
-            if self._bytes > limit:
-                raise MemoryError(
-                    f"this capture would keep more than max_bytes={limit:,}; reached at call {call.label}. "
-                    "Choose fewer layers, or sample=0, dtype=torch.float16, keep='stats'"
-                )
+            return form(tensor)
+        if self._wanted.max_bytes is not None:
+            self._count_bytes(form.bytes_of(tensor), call)
         at_once = call.label in self._at_once
-        pool = self._pool if self._pool and (at_once or not tensor.requires_grad) else None
-        return Slot(tensor, form(tensor, self._foreign, pool, at_once))
+        pool = self._pool if at_once or not tensor.requires_grad else None
+        return form(alias, self._foreign, pool, at_once)
+
+    def _count_bytes(self, more: int, call: Call) -> None:
+        self._bytes += more
+        if self._bytes > (limit := self._wanted.max_bytes or 0):
+            raise MemoryError(
+                f"this capture would keep more than max_bytes={limit:,}; reached at call {call.label}. "
+                "Choose fewer layers, or sample=0, dtype=torch.float16, keep='stats'"
+            )
 
     def estimate(self, *args: Any, **kwargs: Any) -> int:
         """Forecast how many bytes one pass will keep at most, without computing anything.
 
         The model runs on fake tensors, which have shapes and no values: parameters, buffers, random numbers and the
-        inputs stay as they are. What copy-on-write saves is not known before and is counted in.
+        inputs stay as they are. What copy-on-write saves is not known before and is counted in. The first forecast of a
+        process takes some seconds, in which torch loads what it needs for them; later ones take milliseconds.
 
         Args:
             *args: the inputs of the pass, as the model is called with.
