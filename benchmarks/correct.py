@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.tools import TOOLS, Kept
+from benchmarks.tools import TOOLS, Kept, at_work
 from hookscope._keep import tensors_in
 from tests.awkward import MODELS, PEERS, RAISED, Case, cloning
 
@@ -56,6 +56,7 @@ def judge(label: str, name: str) -> str:
     model, args, kwargs = case(name)
     try:
         with (
+            at_work(label),
             torch.no_grad(),
             warnings.catch_warnings(),
             contextlib.redirect_stdout(io.StringIO()),

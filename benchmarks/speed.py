@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.tools import TOOLS, Pass
+from benchmarks.tools import TOOLS, Pass, at_work
 
 PLAIN = "plain forward"
 NO_GRAPH = (
@@ -100,7 +100,8 @@ def measure(model: nn.Module, batch: Tensor, backward: bool, rounds: int) -> lis
     with torch.set_grad_enabled(backward):
         for label, run in tools.items():
             try:
-                memory[label] = _peak(run, batch)
+                with at_work(label):
+                    memory[label] = _peak(run, batch)
             except Exception as error:
                 print(f"{label} fails: {type(error).__name__}", flush=True)
                 del times[label]
@@ -114,10 +115,11 @@ def measure(model: nn.Module, batch: Tensor, backward: bool, rounds: int) -> lis
             for label, run in tools.items():
                 if settle:
                     tools[PLAIN](batch)
-                start = time.perf_counter()
-                kept = run(batch)
-                times[label].append(time.perf_counter() - start)
-                del kept
+                with at_work(label):
+                    start = time.perf_counter()
+                    kept = run(batch)
+                    times[label].append(time.perf_counter() - start)
+                    del kept
     base = statistics.median(times[PLAIN])
     return [
         {

@@ -241,6 +241,37 @@ def torchlens(model: nn.Module) -> Pass:
     return run
 
 
+@contextmanager
+def at_work(label: str) -> Iterator[None]:
+    """Set up what a tool changes in torch itself, and take it back afterwards; around a pass, and not timed.
+
+    torchlens puts wrappers around torch's functions and leaves them there. They made `copy_` 40 times slower for
+    every other tool in the process.
+
+    Raises:
+        RuntimeError: torch is not as it was before.
+
+    """
+    before = _torch_functions()
+    if "torchlens" in label:
+        from torchlens.backends.torch.wrappers import unwrap_torch, wrap_torch
+
+        wrap_torch()
+        try:
+            yield
+        finally:
+            unwrap_torch()
+    else:
+        yield
+    if changed := [name for name, function in _torch_functions().items() if before.get(name, function) is not function]:
+        raise RuntimeError(f"{label} has left other functions in torch: {', '.join(changed[:5])}")
+
+
+def _torch_functions() -> dict[str, object]:
+    places = {"Tensor": torch.Tensor, "TensorBase": torch._C.TensorBase, "torch": torch, "F": nn.functional}
+    return {f"{name}.{key}": value for name, place in places.items() for key, value in vars(place).items()}
+
+
 def nnsight(model: nn.Module) -> Pass:
     """`tracer.cache()` of nnsight."""
     from nnsight import NNsight
