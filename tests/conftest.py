@@ -19,3 +19,13 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lab_module.Lab]:
         pytest.skip("no chromium; on Debian: apt-get install chromium")
     with lab_module.running_lab(tmp_path_factory.mktemp("lab")) as lab:
         yield lab
+
+
+@pytest.fixture
+def nothing_goes_wrong_unseen(lab: lab_module.Lab) -> Iterator[None]:
+    """Let no test end with an error on the console or a request that left the machine, or on a page of another size."""
+    lab.console_errors.clear()
+    yield
+    lab.page.set_viewport_size(lab_module.SIZE)
+    assert lab.outside == []
+    assert lab.console_errors == []

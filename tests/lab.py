@@ -16,13 +16,14 @@ from urllib.parse import urlsplit
 
 import nbformat
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Locator, Page, ViewportSize, sync_playwright
 
 from lessons.build import KERNEL_ENV
 
 ROOT = Path(__file__).resolve().parent.parent
 SCREENSHOTS = Path(os.environ.get("HOOKSCOPE_SCREENSHOTS", ROOT / "build" / "screenshots"))
 """Where browser tests keep pictures of what they saw, to be looked at."""
+SIZE = ViewportSize(width=1280, height=900)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 # What JupyterLab itself says on the console at every start; anything else is ours.
@@ -139,6 +140,29 @@ class Lab:
         self.command("apputils:change-theme", {"theme": "JupyterLab Dark" if dark else "JupyterLab Light"})
         self.page.wait_for_selector(f"body[data-jp-theme-light='{str(not dark).lower()}']", state="attached")
 
+    def screenshot(self, name: str, of: Locator | None = None) -> None:
+        """Keep a picture of a widget, or of the page, as an artefact of the run (build/ is not committed)."""
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        self.page.wait_for_selector("#jupyterlab-splash", state="detached")
+        (of or self.page).screenshot(path=SCREENSHOTS / f"{name}.png")
+
+    def look(self, widget: Locator, name: str) -> None:
+        """Look at a widget in both themes and on narrow pages: axe finds nothing, and nothing sticks out."""
+        for dark in (True, False):
+            self.theme(dark)
+            widget.scroll_into_view_if_needed()
+            assert self.axe(".hookscope") == []
+            self.screenshot(f"{name}-{'dark' if dark else 'light'}", widget)
+        for width in (1024, 1024 * 100 // 125):
+            self.page.set_viewport_size({"width": width, "height": 768})
+            self.page.wait_for_timeout(200)
+            output = widget.locator("xpath=ancestor::*[contains(@class, 'jp-OutputArea-output')]").first
+            for part in (widget, output, self.page.locator(".jp-WindowedPanel-outer").first):
+                wide, seen = part.evaluate("part => [part.scrollWidth, part.clientWidth]")
+                assert wide <= seen + 1, (name, width)
+            self.screenshot(f"{name}-{width}", widget)
+        self.page.set_viewport_size(SIZE)
+
     def axe(self, selector: str) -> list[str]:
         """Let axe-core look at what the selector finds; return its violations (WCAG A and AA), one sentence each."""
         rules = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
@@ -194,7 +218,7 @@ def running_lab(tmp: Path) -> Iterator[Lab]:
             url, token = wait_for_server(server, runtime, log)
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
             try:
-                page = browser.new_page(viewport={"width": 1280, "height": 900})
+                page = browser.new_page(viewport=SIZE)
                 page.set_default_timeout(30_000)
                 yield Lab(url, token, folder, page)
             finally:

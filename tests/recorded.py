@@ -9,6 +9,8 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.optim import optimizer
 
+from hookscope.record import record
+
 HOOK_DICTS = [
     "_forward_pre_hooks",
     "_forward_pre_hooks_with_kwargs",
@@ -56,6 +58,14 @@ def ones(*shape, grad=True):
 
 def nested():
     return nn.Sequential(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), nn.Linear(3, 2))
+
+
+def recorded(model=None, *, grad=True, **options):
+    """The recording of one pass forward and backward."""
+    model = nested() if model is None else model
+    with record(model, **options) as recording:
+        model(ones(1, 4, grad=grad)).sum().backward()
+    return recording
 
 
 class Twice(nn.Module):

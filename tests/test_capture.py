@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections import OrderedDict, deque, namedtuple
 from dataclasses import dataclass
+from typing import Literal
 
 import pytest
 import torch
@@ -669,3 +670,13 @@ def test_copies_at_once_where_copy_on_write_cannot_know():
         net(torch.ones(1, 1))
     assert any("keep='copies'" in note for note in caught.value.__notes__)
     assert len(census(net)) == 0
+
+
+@pytest.mark.parametrize("keep", ["tensors", "copies", "stats"])
+def test_a_lazy_layer_may_get_its_parameters_inside_the_block(keep: Literal["tensors", "copies", "stats"]) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.LazyLinear(3), nn.ReLU(inplace=True))
+    with capture(model, keep=keep) as seen:
+        result = model(torch.ones(2, 4))
+    assert seen.order == ["0", "1", "2"]
+    if keep != "stats":
+        assert torch.equal(seen["1"].output.relu(), result)

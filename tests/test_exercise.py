@@ -255,6 +255,39 @@ def test_feedback_as_html_is_escaped_and_not_told_by_colour_alone():
     assert len({sign for sign, _ in signs.values()}) == len({border for _, border in signs.values()}) == 3
 
 
+def test_wrapped_lines_are_one_sentence_and_code_items_and_paragraphs_stay_apart():
+    question = """
+Write a hook
+that returns `2 *
+output`. It may
+    be called twice.
+```
+def hook(module, args, output):
+    x = 1
+    # A: no item
+```
+Order
+these.
+
+Then say
+A: why
+it is so
+- or not
+1. or when
+"""
+    q9 = exercise(question=question, why="torch calls\nit.", hints=["Look\nat it.", "A:\n```\nx\ny\n```"])
+    page = q9._repr_mimebundle_()["text/html"]
+    assert "Write a hook that returns <code>2 * output</code>. It may be called twice.<pre><code>def" in page
+    assert (
+        "output):\n    x = 1\n    # A: no item</code></pre>Order these.<br><br>Then say<br>A: why it is so<br>" in page
+    )
+    assert "<br>- or not<br>1. or when<br><code>q9.check(" in page
+    assert "returns `2 * output`. It may be called twice.\n```\ndef hook" in repr(q9)
+    assert q9.check(1).message == "torch calls it."
+    assert "Look at it." in q9.hint()._repr_mimebundle_()["text/html"]
+    assert "<pre><code>x\ny</code></pre>" in q9.hint()._repr_mimebundle_()["text/html"]
+
+
 @pytest.mark.parametrize(
     ("code", "message"),
     [

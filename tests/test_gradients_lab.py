@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, expect
 
 from hookscope.widgets.gradients import GradientPlayground
-from tests.lab import SCREENSHOTS, Lab
+from tests.lab import Lab
+
+pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 
 PLAY = "from hookscope.widgets.gradients import GradientPlayground\nplayground = GradientPlayground()\nplayground"
 EXPLORE = """
@@ -25,39 +26,6 @@ import torch
 Hostile = type({HOSTILE!r}, (nn.Linear,), {{}})
 GradInputExplorer(Hostile(2, 2), torch.ones(1, 2))
 """.strip()
-
-
-@pytest.fixture(autouse=True)
-def nothing_goes_wrong_unseen(lab: Lab) -> Any:
-    lab.console_errors.clear()
-    yield
-    lab.page.set_viewport_size({"width": 1280, "height": 900})
-    assert lab.outside == []
-    assert lab.console_errors == []
-
-
-def shot(lab: Lab, tmp_path: Path, name: str, widget: Locator) -> None:
-    folder = SCREENSHOTS
-    folder.mkdir(parents=True, exist_ok=True)
-    lab.page.wait_for_timeout(100)
-    widget.screenshot(path=folder / f"{name}.png")
-
-
-def looks(lab: Lab, tmp_path: Path, name: str, widget: Locator, selector: str) -> None:
-    """Look at it in both themes and on narrow pages: a picture of each, no violation, no page that scrolls sideways."""
-    for dark in (False, True):
-        lab.theme(dark)
-        shot(lab, tmp_path, f"{name}-{'dark' if dark else 'light'}", widget)
-        assert lab.axe(selector) == []
-    lab.theme(dark=False)
-    for width in (1024, 819):  # 819: a page of 1024 at 125 %
-        lab.page.set_viewport_size({"width": width, "height": 768})
-        lab.page.wait_for_timeout(200)
-        shot(lab, tmp_path, f"{name}-{width}", widget)
-        for part in (widget, lab.page.locator(".jp-WindowedPanel-outer").first):
-            wide, seen = part.evaluate("e => [e.scrollWidth, e.clientWidth]")
-            assert wide <= seen + 1, width
-    lab.page.set_viewport_size({"width": 1280, "height": 900})
 
 
 def cell(widget: Locator, tensor: str, column: str) -> Locator:
@@ -123,7 +91,7 @@ def test_a_learner_plays_with_gradients(lab: Lab, tmp_path: Path) -> None:
     expect(cell(widget, "c", after)).to_have_text("12")
     expect(graph).to_contain_text(".grad: 6 → 12")
     expect(notes).to_contain_text("without zeroing. A leaf's .grad adds up")
-    shot(lab, tmp_path, "gradients-twice", widget)
+    lab.screenshot("gradients-twice", widget)
     zero = widget.get_by_label("set .grad of the leaves to None before each pass")
     zero.focus()
     page.keyboard.press("Space")
@@ -134,17 +102,17 @@ def test_a_learner_plays_with_gradients(lab: Lab, tmp_path: Path) -> None:
     widget.get_by_role("button", name="Start again").click()
     expect(cell(widget, "c", after)).to_have_text("None")
     expect(notes).to_contain_text("Guess every .grad first")
-    shot(lab, tmp_path, "gradients-before", widget)
+    lab.screenshot("gradients-before", widget)
     run.click()
 
-    looks(lab, tmp_path, "gradients", widget, ".hookscope")
+    lab.look(widget, "gradients")
 
     # Another expression: other rows, what torch refuses cannot be chosen.
     widget.get_by_label("Expression", exact=True).select_option("detached")
     expect(widget.get_by_label("what is put on e", exact=True)).to_be_disabled()
     expect(graph).to_contain_text("no gradient")
     expect(kind).to_have_value("nothing")
-    shot(lab, tmp_path, "gradients-detached", widget)
+    lab.screenshot("gradients-detached", widget)
     # From Python.
     lab.kernel("playground.expression = 'y = x ** 2' if playground.values.update(x=3.0) else 'd = a * a'")
     expect(graph).to_contain_text("2 + 2")
@@ -170,7 +138,7 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     expect(first).to_have_text(["(5,): bias.grad", "(3, 4): input.grad"])
     graph = widget.locator("svg.hs-boxes")
     expect(graph).to_contain_text("the legacy hook sits here")
-    looks(lab, tmp_path, "grad-input", widget, ".hookscope")
+    lab.look(widget, "grad-input")
 
     # By mouse and by keyboard.
     widget.get_by_label("bias", exact=True).uncheck()
@@ -190,16 +158,16 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     widget.get_by_label("inplace", exact=True).check()
     expect(verdict).to_contain_text("With the full hook the module stops with an error")
     expect(table).to_contain_text("is being modified inplace")
-    shot(lab, tmp_path, "grad-input-inplace", widget)
+    lab.screenshot("grad-input-inplace", widget)
     layer.select_option("Embedding")
     expect(first).to_have_text(["(7, 3): weight.grad", "None"])
     expect(widget.get_by_label("input requires grad")).not_to_be_checked()
     layer.select_option("LSTM")
     expect(graph).to_contain_text("TransposeBackward0")
-    shot(lab, tmp_path, "grad-input-lstm", widget)
+    lab.screenshot("grad-input-lstm", widget)
     layer.select_option("MultiheadAttention")
     expect(graph).to_contain_text("more nodes")
-    shot(lab, tmp_path, "grad-input-attention", widget)
+    lab.screenshot("grad-input-attention", widget)
     lab.kernel("explorer.layer = 'Conv2d'; explorer.bias = False; explorer.input_shape = (5, 3, 6, 6)")
     expect(shape).to_have_value("5,3,6,6")
     expect(verdict).to_contain_text("(5, 3, 6, 6)")

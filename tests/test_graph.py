@@ -353,7 +353,7 @@ def test_boxes_do_not_overlap_and_arrows_go_down():
     model = nn.Sequential(Block(), Block())
     g = graph(model(torch.ones(1, 2, 4, 4, requires_grad=True)).sum(), model=model)
     boxes, arrows, _ = g._view()
-    places, routes = _graph_view._places(boxes, arrows)
+    places, routes = _graph_view.place_boxes(boxes, arrows)
     taken = [*places.values(), *(stop for way in routes.values() for stop in way)]
     by_layer = {}
     for column, layer in taken:

@@ -100,6 +100,64 @@ def test_wrong_choices_are_refused_in_words_and_change_nothing() -> None:
         LayerPicker(samples.digit_cnn(), samples.digit(5), layer="block1.cnov")
 
 
+@pytest.mark.parametrize("named", [{}, {"layer": ""}])
+def test_choices_are_taken_when_the_first_layer_is_the_model_itself(named: dict[str, str]) -> None:
+    lstm, x = nn.LSTM(4, 5, num_layers=2, batch_first=True), torch.randn(3, 7, 4)
+    picker = LayerPicker(lstm, x, **named, sample=1, part="[1][0]")
+    assert (picker.layer, picker.part, picker.sample, picker.activation.shape) == ("", "[1][0]", 1, (2, 3, 5))
+    assert not picker.problem
+    conv = LayerPicker(nn.Conv2d(1, 3, 3), torch.randn(4, 1, 8, 8), **named, sample=3, channel=2)
+    assert (conv.sample, conv.channel) == (3, 2)
+    assert conv.large
+    with pytest.raises(ValueError, match="sample=4: give 0 to 3"):
+        LayerPicker(nn.Conv2d(1, 3, 3), torch.randn(4, 1, 8, 8), **named, sample=4)
+
+
+def test_choices_are_taken_in_any_order() -> None:
+    model = convs(40)
+    model(images())
+    picker = LayerPicker(
+        model, images(), channel=33, page=2, per_page=16, target=3, sample=1, show="gradient", layer="2"
+    )
+    assert (picker.layer, picker.channel, picker.page, picker.channels) == ("2", 33, 2, list(range(32, 40)))
+
+
+def test_of_several_samples_the_one_that_is_shown_is_named() -> None:
+    picker = LayerPicker(convs()[:1], images(), layer="0", sample=2)
+    assert repr(picker) == (
+        "LayerPicker Sequential: 0 (Conv2d), activation (4, 8, 8, 8), sample 2 of 0 to 3, channels 0 to 7, "
+        "all there are"
+    )
+    assert "sample 2" in picker.caption
+    assert "sample" not in repr(digits())
+
+
+def test_a_pass_that_would_keep_too_much_is_refused_with_the_way_out() -> None:
+    model, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), images()
+    words = "outputs of all layers take more than max_bytes=9,000: give fewer or smaller inputs, .* a larger max_bytes"
+    with pytest.raises(MemoryError, match=words):
+        LayerPicker(model, x, max_bytes=9_000)
+    assert len(hookscope.census(model)) == 0
+    assert LayerPicker(model, x[:1], max_bytes=9_000).activation.shape == (1, 8, 8, 8)
+    assert not LayerPicker(model, x, max_bytes=None).problem
+    # A pass with gradients, and one that has grown since: the picker says so, and stays as it was.
+    picker = LayerPicker(model, x[:1], max_bytes=9_000)
+    before = picker.activation
+    model.append(nn.Conv2d(8, 60, 3))
+    picker.run()
+    assert "MemoryError: the outputs of all layers take more" in picker.problem
+    assert len(hookscope.census(model)) == 0
+    assert torch.equal(picker.activation, before)
+
+
+def test_a_memory_error_of_the_model_s_own_is_not_explained_away() -> None:
+    def full(x: Tensor) -> Tensor:
+        raise MemoryError("the disk is full")
+
+    with pytest.raises(MemoryError, match="the disk is full"):
+        LayerPicker(Do(full), torch.zeros(1))
+
+
 def test_the_model_stays_as_it_was() -> None:
     model = convs()
     model(images())  # makes the lazy layer

@@ -15,19 +15,9 @@ from hookscope.layers import LayerNotFoundError
 from hookscope.record import record
 from hookscope.widgets import player as player_module
 from hookscope.widgets.player import OrderPlayer, choose, in_a_sentence
+from tests.recorded import nested, recorded
 
 HOSTILE = "<img src=x onerror=alert(1)>"
-
-
-def nested():
-    return nn.Sequential(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), nn.Linear(3, 2))
-
-
-def recorded(model=None, **options):
-    model = nested() if model is None else model
-    with record(model, **options) as recording:
-        model(torch.ones(1, 4, requires_grad=True)).sum().backward()
-    return recording
 
 
 def everything():
@@ -198,9 +188,16 @@ def test_values_are_shown_if_they_were_recorded():
     nn.init.constant_(model.weight, 2.0)
     with record(model, values=True) as recording:
         model(torch.tensor([[3.0]])).sum().backward()
-    rows = OrderPlayer(recording)._events
-    assert [row[7] for row in rows][:2] == ["([[3]],)", "[[6]]"]
-    assert {row[7] for row in OrderPlayer(recorded())._events} == {""}
+    player = OrderPlayer(recording)
+    assert [row[7] for row in player._events][:2] == ["([[3]],)", "[[6]]"]
+    # Before it is run, too: in its text and in the table that stands in for it.
+    assert repr(player).splitlines()[2] == "  2  forward hook of layer (root), call 1: output (1, 1) = [[6]]"
+    assert [row["values"] for row in player.numbers()][:2] == ["([[3]],)", "[[6]]"]
+    assert "<td>[[6]]</td>" in re.sub(r"<td[^>]*>", "<td>", player._repr_mimebundle_()[0]["text/html"])
+    without = OrderPlayer(recorded())
+    assert {row[7] for row in without._events} == {""}
+    assert " = " not in repr(without)
+    assert "values" not in without.numbers()[0]
 
 
 def test_names_are_text_on_one_line():

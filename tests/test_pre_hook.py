@@ -14,7 +14,8 @@ from torch import nn
 
 import hookscope
 from hookscope import samples
-from hookscope.palette import COOLWARM, LEVELS, VIRIDIS, palette
+from hookscope.palette import COOLWARM, LEVELS, PAPER, VIRIDIS, palette
+from hookscope.widgets._pre_hook_view import poster
 from hookscope.widgets.pre_hook import PreHookPlayground
 
 SETTINGS = {
@@ -350,6 +351,16 @@ def test_text_and_picture_before_anything_runs(digit) -> None:
 def raises(kind, match, *args, **options):
     with pytest.raises(kind, match=match):
         PreHookPlayground(*args, **options)
+
+
+def test_the_poster_leaves_the_numbers_of_its_bars_to_the_table():
+    blank = np.zeros((28, 28, 3), dtype=np.uint8)
+    drawn = poster({"original": blank, "edited": blank}, [("five", 0.0, 0.0), ("six", 1.0, None)])
+    paper = palette(VIRIDIS)[PAPER]
+    five, six = drawn[-35:-23], drawn[-19:-13]
+    assert (five[:, 140:] == paper).all(), "no text stands beside a bar"
+    assert (six[:, 140:-11] != paper).any(axis=(0, 2)).all(), "a full bar takes the room there is"
+    assert (six[:, -11:] == paper).all()
 
 
 def test_what_cannot_be_shown_is_said_at_once() -> None:

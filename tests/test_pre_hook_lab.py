@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from playwright.sync_api import expect
 
-from tests.lab import SCREENSHOTS, Lab
+from tests.lab import SIZE, Lab
+
+pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 
 CELL = """
 from hookscope import samples
@@ -22,23 +22,6 @@ playground
 EDITED, DIFFERENCE = (f".ph-figure:nth-child({place}) img" for place in (2, 3))
 
 
-@pytest.fixture(autouse=True)
-def nothing_goes_wrong_unseen(lab: Lab):
-    lab.console_errors.clear()
-    yield
-    lab.page.set_viewport_size({"width": 1280, "height": 900})
-    assert lab.outside == []
-    assert lab.console_errors == []
-
-
-def shot(lab: Lab, tmp_path: Path, name: str) -> None:
-    folder = SCREENSHOTS
-    folder.mkdir(parents=True, exist_ok=True)
-    lab.page.wait_for_selector("#jupyterlab-splash", state="detached")
-    lab.page.locator(".hookscope").first.scroll_into_view_if_needed()
-    lab.page.screenshot(path=folder / f"pre_hook_{name}.png")
-
-
 def changed(lab: Lab, selector: str, before: str) -> str:
     """Wait until the pixels are others, and return them."""
     for _ in range(100):
@@ -48,7 +31,7 @@ def changed(lab: Lab, selector: str, before: str) -> str:
     raise AssertionError(f"{selector} has not changed")
 
 
-def test_a_learner_plays(lab: Lab, tmp_path: Path) -> None:
+def test_a_learner_plays(lab: Lab) -> None:
     lab.scratch("pre_hook", CELL)
     page = lab.page
     widget = page.locator(".hookscope")
@@ -123,27 +106,17 @@ def test_a_learner_plays(lab: Lab, tmp_path: Path) -> None:
     ran = int(lab.kernel("handle.remove(); print(len(runs))"))
     assert 4 <= ran < 200, f"{ran} runs for 201 events, two for each change"
 
-    shot(lab, tmp_path, "light")
-    assert lab.axe(".hookscope") == []
-    lab.theme(dark=True)
-    shot(lab, tmp_path, "dark")
-    assert lab.axe(".hookscope") == []
-    lab.theme(dark=False)
-    for width in (1024, 819):  # 819: a page of 1024 at 125 %
-        page.set_viewport_size({"width": width, "height": 768})
-        page.wait_for_timeout(200)
-        shot(lab, tmp_path, f"{width}")
-        for selector in (".hookscope", ".jp-WindowedPanel-outer"):
-            wide, seen = page.locator(selector).first.evaluate("e => [e.scrollWidth, e.clientWidth]")
-            assert wide <= seen + 1, (selector, width)
-        if width == 1024:  # pictures in one row, bars beside the sliders
-            tops = {f["y"] for place in range(3) if (f := widget.locator(".ph-figure").nth(place).bounding_box())}
-            assert len(tops) == 1
-            chart, controls = (widget.locator(name).bounding_box() for name in (".ph-chart", ".ph-controls"))
-            assert chart is not None
-            assert controls is not None
-            assert chart["y"] < controls["y"] + controls["height"] / 2
-    page.set_viewport_size({"width": 1280, "height": 900})
+    lab.look(widget, "pre_hook")
+    page.set_viewport_size({"width": 1024, "height": 768})
+    page.wait_for_timeout(200)
+    # Pictures in one row, bars beside the sliders.
+    tops = {f["y"] for place in range(3) if (f := widget.locator(".ph-figure").nth(place).bounding_box())}
+    assert len(tops) == 1
+    chart, controls = (widget.locator(name).bounding_box() for name in (".ph-chart", ".ph-controls"))
+    assert chart is not None
+    assert controls is not None
+    assert chart["y"] < controls["y"] + controls["height"] / 2
+    page.set_viewport_size(SIZE)
 
     widget.get_by_role("button", name="Copy").click()
     expect(widget.locator(".ph-listing [role=status]")).to_have_text("Copied. Paste it into a cell.")
@@ -158,7 +131,7 @@ def test_a_learner_plays(lab: Lab, tmp_path: Path) -> None:
     slider["brightness"].press("ArrowRight")
     expect(widget.locator(".hs-problem")).to_contain_text("ZeroDivisionError: division by zero")
     expect(page.locator(EDITED)).to_be_hidden()
-    shot(lab, tmp_path, "problem")
+    lab.screenshot("pre_hook-problem", widget)
     lab.kernel("broken.remove()")
     slider["brightness"].press("ArrowRight")
     expect(page.locator(EDITED)).to_be_visible()

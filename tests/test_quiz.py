@@ -12,6 +12,7 @@ from torch import nn
 from hookscope.record import record
 from hookscope.widgets._why import why
 from hookscope.widgets.quiz import OrderQuiz
+from tests.recorded import nested, recorded
 
 BACKWARD = ["full_backward_pre", "full_backward"]
 
@@ -24,17 +25,6 @@ class Twice(nn.Module):
 
     def forward(self, x):
         return self.head(self.fc(self.fc(x)))
-
-
-def nested():
-    return nn.Sequential(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), nn.Linear(3, 2))
-
-
-def recorded(model=None, *, grad=True, **options):
-    model = nested() if model is None else model
-    with record(model, **options) as recording:
-        model(torch.ones(1, 4, requires_grad=grad)).sum().backward()
-    return recording
 
 
 def reasons(recording):
@@ -221,6 +211,12 @@ def test_it_can_be_read_before_it_runs():
     quiz = OrderQuiz(recorded(kinds="forward"))
     assert quiz.png.startswith(b"\x89PNG")
     assert quiz.alt == f"In which order do these 5 hooks fire? Shuffled: {', '.join(quiz._cards)}."
+    page = quiz._repr_mimebundle_()[0]["text/html"]
+    assert all(page.count(name) == 2 for name in quiz._cards if name.count(" ") == 1 and "root" in name), "alt, caption"
+    assert "<table" not in page
+    quiz.reveal()
+    assert "missing</td>" in quiz._repr_mimebundle_()[0]["text/html"]
+    quiz.start_over()
     quiz.answer = quiz._cards[:1]
     assert repr(quiz).endswith(f"placed:\n1. {quiz._cards[0]}")
     assert " at 0x" not in repr(quiz)

@@ -20,10 +20,15 @@ def recording() -> object:
     return log
 
 
+def revealed(quiz: widgets.OrderQuiz) -> widgets.OrderQuiz:
+    quiz.reveal()
+    return quiz
+
+
 WIDGETS: dict[str, Callable[[], _base.HookWidget]] = {
     "LayerPicker": lambda: widgets.LayerPicker(samples.digit_cnn(), samples.digit(5)),
     "OrderPlayer": lambda: widgets.OrderPlayer(recording()),
-    "OrderQuiz": lambda: widgets.OrderQuiz(recording()),
+    "OrderQuiz": lambda: revealed(widgets.OrderQuiz(recording())),
     "PreHookPlayground": lambda: widgets.PreHookPlayground(samples.digit_cnn(), samples.digit(5)),
     "GradientPlayground": lambda: widgets.GradientPlayground(),
     "GradInputExplorer": lambda: widgets.GradInputExplorer(),

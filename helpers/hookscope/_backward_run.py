@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from hookscope.census import census
 
+__all__ = ["Gradients", "HookView", "Run", "alike", "argument_names", "copies", "first_tensor", "named_tensors"]
+
 Gradients = tuple[Tensor | None, ...]
 
 
@@ -212,6 +214,16 @@ def first_tensor(output: object, name: str) -> Tensor | None:
         except (LookupError, TypeError):
             return None
     return output
+
+
+def alike(one: Tensor, other: Tensor) -> bool:
+    """Compare values, whatever the precision; a gradient computed twice differs in its last digits."""
+    if one.shape != other.shape:
+        return False
+    precision = max(torch.finfo(one.dtype).eps, torch.finfo(other.dtype).eps)
+    wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
+    a, b = ((value if value.layout == torch.strided else value.to_dense()).cpu().to(wide) for value in (one, other))
+    return torch.allclose(a, b, rtol=10 * precision, atol=precision / 10, equal_nan=True)
 
 
 def _node_name(node: Any) -> str:

@@ -12,6 +12,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from hookscope.graph import Node
+
+__all__ = [
+    "READABLE",
+    "Arrows",
+    "Box",
+    "box_of",
+    "draw",
+    "fits_a_page",
+    "fold",
+    "fold_leaves",
+    "mermaid_text",
+    "place_boxes",
+    "plain",
+    "shortened",
+    "tree",
+]
+
 READABLE = 200  # more boxes than that are folded
 _SMALL, _SIDE_BY_SIDE = 16, 4  # boxes, and boxes in one layer, that a page shows as Mermaid at a size to read
 _DEEP = 20  # levels of indentation that can be read
@@ -40,6 +58,15 @@ class Box:
     labels: tuple[str, ...] = ()
 
 
+def box_of(node: Node) -> Box:
+    """Say what stands in the box of a node."""
+    shapes = " ".join("?" if shape is None else str(shape) for shape in node.shapes)
+    first = " ".join(filter(None, [node.label, shapes]))
+    labels = (node.label,) if node.label else ()
+    fixed = bool(node.hooks) or bool(node.label and not node.leaf) or node.id == 0
+    return Box(node.id, node.name, (*filter(None, [first]), *node.hooks), node.leaf, fixed=fixed, labels=labels)
+
+
 def fold(boxes: dict[int, Box], arrows: Arrows, inputs: dict[int, int]) -> tuple[list[Box], Arrows, str]:
     """Fold until at most `READABLE` boxes are left, and say in words what was folded.
 
@@ -51,7 +78,7 @@ def fold(boxes: dict[int, Box], arrows: Arrows, inputs: dict[int, int]) -> tuple
     """
     said = []
     if len(boxes) > READABLE:
-        boxes, arrows = _fold_leaves(boxes, arrows, inputs)
+        boxes, arrows = fold_leaves(boxes, arrows, inputs)
         said.append("leaves are folded into the only node that uses them")
     if len(boxes) > READABLE:
         boxes, arrows = _fold_chains(boxes, arrows)
@@ -64,7 +91,7 @@ def fold(boxes: dict[int, Box], arrows: Arrows, inputs: dict[int, int]) -> tuple
     return list(boxes.values()), arrows, folded
 
 
-def _fold_leaves(boxes: dict[int, Box], arrows: Arrows, inputs: dict[int, int]) -> tuple[dict[int, Box], Arrows]:
+def fold_leaves(boxes: dict[int, Box], arrows: Arrows, inputs: dict[int, int]) -> tuple[dict[int, Box], Arrows]:
     """Fold a leaf, and what only reshapes it, into the node that uses it, if that is one node."""
     users: dict[int, list[int]] = {}
     for source, target in arrows:
@@ -218,11 +245,11 @@ def fits_a_page(boxes: Sequence[Box], arrows: Arrows) -> bool:
     """Say whether a page of usual width shows the Mermaid drawing at a size that can be read."""
     if len(boxes) > _SMALL:
         return False
-    layers = Counter(layer for _, layer in _places(boxes, arrows)[0].values())
+    layers = Counter(layer for _, layer in place_boxes(boxes, arrows)[0].values())
     return max(layers.values()) <= _SIDE_BY_SIDE
 
 
-def _places(
+def place_boxes(
     boxes: Sequence[Box], arrows: Arrows
 ) -> tuple[dict[int, tuple[float, int]], dict[tuple[int, int], list[tuple[float, int]]]]:
     """Place every box in a layer below all that have an arrow to it, and route long arrows between the boxes.
@@ -286,8 +313,8 @@ def draw(boxes: Sequence[Box], arrows: Arrows) -> Figure:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError("drawing a graph needs matplotlib: pip install 'hookscope[all]'") from error
-    places, routes = _places(boxes, arrows)
-    text = {box.id: [_short(plain(line)) for line in (f"{box.id} {box.title}", *box.details)] for box in boxes}
+    places, routes = place_boxes(boxes, arrows)
+    text = {box.id: [shortened(plain(line)) for line in (f"{box.id} {box.title}", *box.details)] for box in boxes}
     # All in inches: in 8 point monospace a character is 0.067 wide, a line 0.14 high.
     wide = max(len(line) for lines in text.values() for line in lines) * 0.067 + 0.45
     high = max(map(len, text.values())) * 0.14 + 0.5
@@ -322,5 +349,6 @@ def draw(boxes: Sequence[Box], arrows: Arrows) -> Figure:
     return figure
 
 
-def _short(text: str) -> str:
+def shortened(text: str) -> str:
+    """Leave out the middle of a line that is too long for a box."""
     return text if len(text) <= 34 else f"{text[:16]}…{text[-17:]}"

@@ -150,7 +150,7 @@ def storage_of(tensor: Tensor) -> int | None:
     """Identify the memory behind a tensor, for as long as it lives; None where there is no such thing."""
     try:
         return int(tensor.untyped_storage()._cdata)
-    except (RuntimeError, NotImplementedError):
+    except (RuntimeError, NotImplementedError, ValueError):  # ValueError: an uninitialized parameter
         return None
 
 

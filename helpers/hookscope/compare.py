@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope._backward_run import Gradients, HookView, Run
+from hookscope._backward_run import Gradients, HookView, Run, alike
 from hookscope._unchanged import same_random_numbers
 from hookscope.picture import Table
 
@@ -146,16 +146,16 @@ def _meaning(entry: Tensor | None, grad_output: Gradients, gradients: Mapping[st
     if entry is None:
         return ""
     known = {name: gradient for name, gradient in gradients.items() if gradient is not None}
-    same = [name for name, gradient in known.items() if _equal(entry, gradient)]
-    same = same or [f"{name}.T" for name, gradient in known.items() if gradient.ndim == 2 and _equal(entry, gradient.T)]
+    same = [name for name, gradient in known.items() if alike(entry, gradient)]
+    same = same or [f"{name}.T" for name, gradient in known.items() if gradient.ndim == 2 and alike(entry, gradient.T)]
     if same:
         return " = ".join(same[:3]) + (" = …" if len(same) > 3 else "")
     if not entry.to_dense().any() if entry.layout != torch.strided else not entry.any():
         return "all zeros"
     for index, gradient in enumerate(grad_output):
-        if gradient is not None and _equal(entry, gradient):
+        if gradient is not None and alike(entry, gradient):
             return f"grad_output[{index}]"
-        if gradient is not None and _equal(entry.flatten(), gradient.flatten()):
+        if gradient is not None and alike(entry.flatten(), gradient.flatten()):
             return f"grad_output[{index}] in another shape"
     return ""
 
@@ -232,13 +232,3 @@ def _in_words(view: HookView, meanings: list[str], otherwise: str, whose: Sequen
 
 def _join(words: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]])) if words else ""
-
-
-def _equal(one: Tensor, other: Tensor) -> bool:
-    """Compare values, whatever the precision; a gradient computed twice differs in its last digits."""
-    if one.shape != other.shape:
-        return False
-    precision = max(torch.finfo(one.dtype).eps, torch.finfo(other.dtype).eps)
-    wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
-    a, b = ((value if value.layout == torch.strided else value.to_dense()).cpu().to(wide) for value in (one, other))
-    return torch.allclose(a, b, rtol=10 * precision, atol=precision / 10, equal_nan=True)

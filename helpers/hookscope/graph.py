@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from hookscope._entry import hooks_of
-from hookscope._graph_view import Arrows, Box, draw, fits_a_page, fold, mermaid_text, tree
+from hookscope._graph_view import Arrows, Box, box_of, draw, fits_a_page, fold, mermaid_text, tree
 from hookscope.picture import Picture, Table, from_figure
 
 __all__ = ["Edge", "Graph", "Node", "graph"]
@@ -219,7 +219,7 @@ class Graph:
 
     def _view(self) -> tuple[list[Box], Arrows, str]:
         """Return what is shown: boxes, arrows, and in words what was folded."""
-        boxes = {node.id: _box(node) for node in self.nodes}
+        boxes = {node.id: box_of(node) for node in self.nodes}
         arrows: Arrows = {}
         for edge in self.edges:
             arrows[edge.source, edge.target] = (*arrows.get((edge.source, edge.target), ()), edge.index)
@@ -381,11 +381,3 @@ def _number(things: Sequence[object], one: str, many: str = "") -> str:
 
 def _label(lines: Iterable[str]) -> str:
     return f'"{"<br/>".join(map(mermaid_text, lines))}"'
-
-
-def _box(node: Node) -> Box:
-    shapes = " ".join("?" if shape is None else str(shape) for shape in node.shapes)
-    first = " ".join(filter(None, [node.label, shapes]))
-    labels = (node.label,) if node.label else ()
-    fixed = bool(node.hooks) or bool(node.label and not node.leaf) or node.id == 0
-    return Box(node.id, node.name, (*filter(None, [first]), *node.hooks), node.leaf, fixed=fixed, labels=labels)

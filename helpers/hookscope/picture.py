@@ -179,14 +179,14 @@ def from_figure(figure: Figure, alt: str, caption: str = "", rows: Rows = (), *,
 
 
 def as_text(value: object) -> str:
-    """Write one value of a table: floats with four significant digits, ``None`` as nothing.
+    """Write one value of a table: floats with four significant digits, ``None`` as nothing, but as None in a tuple.
 
     Four digits keep a table narrow and hide most of the noise by which two processors differ. ``-0.0`` is
     ``0``, and a scalar tensor or array counts as its number.
 
     Example:
-        >>> [as_text(v) for v in (3.14159, -0.0, 1e-7, float("nan"), 12345, True, None, (1, 2.5))]
-        ['3.142', '0', '1e-07', 'nan', '12345', 'True', '', '(1, 2.5)']
+        >>> [as_text(v) for v in (3.14159, -0.0, 1e-7, float("nan"), 12345, True, None, (None, 2.5))]
+        ['3.142', '0', '1e-07', 'nan', '12345', 'True', '', '(None, 2.5)']
 
     """
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
@@ -202,10 +202,11 @@ def as_text(value: object) -> str:
         return "0" if text == "-0" else text
     if isinstance(value, numbers.Complex):
         return f"{as_text(value.real)}{complex(value).imag:+.4g}j"
-    if isinstance(value, tuple):
-        return "(" + ", ".join(map(as_text, value)) + ("," if len(value) == 1 else "") + ")"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(as_text, value)) + "]"
+    if isinstance(value, tuple | list):
+        inside = ", ".join("None" if item is None else as_text(item) for item in value)
+        if isinstance(value, list):
+            return f"[{inside}]"
+        return f"({inside},)" if len(value) == 1 else f"({inside})"
     return str(value)
 
 

@@ -30,7 +30,7 @@ class FullBackwardHookError(RuntimeError):
 def record(
     model: nn.Module,
     *which: Which,
-    kinds: Iterable[str] | None = None,
+    kinds: str | Iterable[str] | None = None,
     tensors: Mapping[str, torch.Tensor] | None = None,
     parameters: bool = False,
     optimizers: Optimizer | Iterable[Optimizer] = (),

@@ -116,14 +116,15 @@ class Exercise:
     Args:
         number: chapter and place, as in "01.1".
         question: what to do, in a sentence or two. `code` in backticks is set as code, and so are lines between
-            two lines of three backticks.
+            two lines of three backticks. Lines of prose are one paragraph however they are wrapped; a blank line
+            begins a new one, and "A: …", "1. …" or "- …" an item on a line of its own.
         difficulty: "easy", "medium" or "hard".
         minutes: how long it takes.
         check: called with what the learner passes to `.check`; returns None when that is right, and raises or
             returns `Wrong` when it is not. Whatever else is raised becomes feedback. It runs with gradients
             on, torch's CPU generator seeded to 0, warnings kept back; hooks it leaves are removed.
         why: one sentence that says why a right answer is right.
-        hints: from a nudge to nearly the answer.
+        hints: from a nudge to nearly the answer; wrapped as you like, and so is `why`.
         solution: the code of a cell that solves it and ends in `<name>.check(…)`.
         wrong: code of cells that make a likely mistake -> part of the message each must get; two or more.
         setup: code that defines what these cells find in the notebook.
@@ -147,9 +148,9 @@ class Exercise:
         wrong: Mapping[str, str],
         setup: str = "",
     ) -> None:
-        self.number, self.question, self.difficulty, self.minutes = number, question, difficulty, minutes
-        self.why, self.wrong, self.setup = why, dict(wrong), setup
-        self.hints = (hints,) if isinstance(hints, str) else tuple(hints)
+        self.number, self.question, self.difficulty, self.minutes = number, _unwrapped(question), difficulty, minutes
+        self.why, self.wrong, self.setup = _unwrapped(why), dict(wrong), setup
+        self.hints = tuple(map(_unwrapped, (hints,) if isinstance(hints, str) else hints))
         self._check, self._solution, self._hints_given = check, Solution(solution), 0
         self.name, self._call = _closing_call(solution, f"the solution of exercise {number}")
         self._refuse_gaps()
@@ -289,8 +290,20 @@ def _explain(error: BaseException, home: Mapping[str, object]) -> str:
     return f"checking your answer {raised}"
 
 
+_CODE_BLOCK = r"\n?```\n(.*?)\n```\n?"
+
+
+def _unwrapped(text: str) -> str:
+    """Join the lines of each paragraph; code blocks, items and paragraphs stay apart."""
+    parts = re.split(_CODE_BLOCK, text.strip("\n"), flags=re.DOTALL)
+    for at, part in enumerate(parts):
+        joined = re.sub(r"(?<!\n)\n(?!\n|[ \t]*(?:[-*•]|[A-Z][:)]|\d+[.)])[ \t])[ \t]*", " ", part)
+        parts[at] = f"\n```\n{part}\n```\n" if at % 2 else joined
+    return "".join(parts).strip("\n")
+
+
 def _markup(text: str) -> str:
-    words_and_blocks = re.split(r"\n?```\n(.*?)\n```\n?", html.escape(text), flags=re.DOTALL)
+    words_and_blocks = re.split(_CODE_BLOCK, html.escape(text), flags=re.DOTALL)
     for at, part in enumerate(words_and_blocks):
         if at % 2:
             words_and_blocks[at] = f"<pre><code>{part}</code></pre>"

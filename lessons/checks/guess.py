@@ -25,7 +25,7 @@ class Guess:
         >>> Guess(3).compare(4)
         You guessed 3. It is 4.
         >>> Guess(["forward", "pre-hook"]).compare(["pre-hook", "forward"])
-        Your order differs from place 1 on: you guessed forward, it was pre-hook.
+        Place 1 differs: you guessed forward, it was pre-hook.
 
     """
 
@@ -65,7 +65,7 @@ def _first_difference(guess: Sequence[object], actual: Sequence[object]) -> Card
         if ours != theirs:
             left = "nothing more" if ours is nothing else _say(ours)
             right = "over" if theirs is nothing else _say(theirs)
-            return Card(f"Your order differs from place {place} on:", f"you guessed {left}, it was {right}.")
+            return Card(f"Place {place} differs:", f"you guessed {left}, it was {right}.")
     return Card("As you guessed:", _say(list(actual)), "right")
 
 

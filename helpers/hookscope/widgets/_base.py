@@ -52,8 +52,12 @@ class HookWidget(anywidget.AnyWidget):
     """A widget that can be read before it runs.
 
     A subclass sets ``_esm`` and ``_css`` (see `assets`), keeps `png` and `alt` up to date, and says in `summary` what
-    is to be seen and in `numbers` with which numbers. In a notebook that is not trusted or whose kernel has gone, the
-    picture and the numbers stand in its place.
+    is to be seen and in `numbers` with which numbers. In a notebook that is not trusted, the picture and the numbers
+    stand in its place.
+
+    In a trusted notebook that is opened with a new kernel, JupyterLab draws the widget as it was, if its setting "Save
+    Jupyter widget state in notebooks" is on, which lessons/jupyter/ does; the widget says that it must be run first.
+    With the setting off, JupyterLab shows "Error displaying widget: model not found" until the cell is run.
 
     A cell that is run again closes the widgets it made before, with their comms: ipywidgets itself keeps every widget
     for ever.

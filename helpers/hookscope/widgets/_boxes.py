@@ -64,7 +64,7 @@ def layout(blocks: Mapping[int, Block], arrows: Mapping[tuple[int, int], Arrow],
     for key in order:
         order += [target for source, target in arrows if source == key and target not in order]
     plain = [_graph_view.Box(key, "", ()) for key in order]
-    places, routes = _graph_view._places(plain, dict.fromkeys(arrows, ()))
+    places, routes = _graph_view.place_boxes(plain, dict.fromkeys(arrows, ()))
     wide = max(len(text) for block in blocks.values() for text, _ in block.lines) * _CHARACTER + 2 * _PAD
     high = {key: len(block.lines) * _LINE + 2 * _PAD for key, block in blocks.items()}
     stops = [*places.values(), *(stop for way in routes.values() for stop in way)]

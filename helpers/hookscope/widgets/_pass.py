@@ -26,6 +26,7 @@ class ModelPass:
         model: the model.
         args: its positional arguments.
         kwargs: its keyword arguments.
+        max_bytes: how much one pass may keep; None for no limit.
 
     Attributes:
         seen: the capture of the last pass.
@@ -33,12 +34,15 @@ class ModelPass:
 
     """
 
-    def __init__(self, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def __init__(
+        self, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], max_bytes: int | None = None
+    ) -> None:
         self.model = model
         self.args, self.kwargs = tuple(args), dict(kwargs)
+        self.max_bytes = max_bytes
         self.output: Any = None
-        self._plain = capture(model, _can_be_hooked)
-        self._graded = capture(model, _can_be_hooked, gradients=True)
+        self._plain = capture(model, _can_be_hooked, max_bytes=max_bytes)
+        self._graded = capture(model, _can_be_hooked, gradients=True, max_bytes=max_bytes)
         self.seen: Capture = self._plain
 
     def run(self) -> None:
@@ -83,7 +87,11 @@ class ModelPass:
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
-        with model_unchanged(self.model), same_random_numbers(self.model, self.args, self.kwargs):
+        with (
+            model_unchanged(self.model),
+            same_random_numbers(self.model, self.args, self.kwargs),
+            _with_the_way_out(self.max_bytes),
+        ):
             self.model.eval()
             yield
 
@@ -123,6 +131,20 @@ def parts_of(value: Any) -> dict[str, Tensor]:
 
     walk(value, "", 0)
     return found
+
+
+@contextmanager
+def _with_the_way_out(max_bytes: int | None) -> Iterator[None]:
+    """Say of a pass that keeps too much what a picker can do about it; capture names options that it has not."""
+    try:
+        yield
+    except MemoryError as error:
+        if max_bytes is None or "max_bytes" not in str(error):
+            raise
+        raise MemoryError(
+            f"the outputs of all layers take more than max_bytes={max_bytes:,}: give fewer or smaller inputs, "
+            "a part of the model, or a larger max_bytes (None for no limit)"
+        ) from error
 
 
 def _can_be_hooked(name: str, module: nn.Module) -> bool:

@@ -122,7 +122,10 @@ def encoded(pixels: Pixels) -> bytes:
 
 
 def poster(pictures: Mapping[str, Pixels], bars: Bars) -> Pixels:
-    """Put pictures of one size side by side under their names, and bars of two probabilities each below."""
+    """Put pictures of one size side by side under their names, and bars of two probabilities each below.
+
+    The probabilities stand in the table that goes with the poster.
+    """
     ((height, width, _),) = {pixels.shape for pixels in pictures.values()}
     zoom = max(1, 168 // max(height, width))
     high, wide = zoom * height, zoom * width
@@ -134,7 +137,7 @@ def poster(pictures: Mapping[str, Pixels], bars: Bars) -> Pixels:
         _write(canvas, 4, left, name)
         canvas[20 : 20 + high, left : left + wide] = pixels.repeat(zoom, axis=0).repeat(zoom, axis=1)
     _write(canvas, high + 26, 12, "softmax of the output: outlined = original, filled = edited")
-    start, room = 130, canvas.shape[1] - 130 - 160
+    start, room = 130, canvas.shape[1] - 130 - 12
     for line, (name, before, after) in enumerate(bars):
         top = high + 43 + 16 * line
         _write(canvas, top, 12, name[:18])
@@ -142,7 +145,6 @@ def poster(pictures: Mapping[str, Pixels], bars: Bars) -> Pixels:
         canvas[top : top + 6, start : start + 1 + long] = table[INK]
         canvas[top + 1 : top + 5, start + 1 : start + long] = table[PAPER]
         canvas[top + 6 : top + 12, start : start + 1 + filled] = _BLUE
-        _write(canvas, top, start + room + 10, f"{percent(before)} to {percent(after)}")
     return canvas
 
 

@@ -91,19 +91,35 @@ function picture(model, bytes = "png", alt = "alt", attributes = {}) {
   return image;
 }
 
-/** Put a widget on the page: its name, what it shows, what went wrong, and a word when the kernel has gone. */
+const CONTROLS = "button, select, input, [role=option], [role=listbox], [role=button], .ph-pad";
+/**
+ * Put a widget on the page: its name, what it shows, what went wrong, and a word when there is no kernel.
+ * Its controls are held then; one that needs no kernel adds the class hs-alone to what this returns.
+ */
 function stage(model, el, label, ...children) {
   const problem = h("p", { class: "hs-problem", role: "alert" });
+  const saved = h("p", { class: "hs-saved" }, "As it was when the notebook was saved. Run the cells from the top to go on.");
+  // A widget that is drawn from a saved notebook has no kernel behind it, nor has its layout, which says so.
+  saved.hidden = model.get("layout")?.comm_live !== false;
   let gone = false;
   const show = () => {
+    root.classList.toggle("hs-still", gone || !saved.hidden);
     problem.textContent = gone ? "The kernel has gone. Restart it, and run this cell again." : model.get("problem");
     problem.hidden = !problem.textContent;
   };
+  const root = h("section", { class: "hs-stage", "aria-label": label }, saved, problem, ...children);
   show();
   listen(model, problem, "problem", show);
   hear(model, "comm_live_update", () => { gone = true; show(); });
+  // Nobody would answer: rather nothing moves than that a choice and a picture part.
+  const hold = (event) => {
+    if (!root.matches(".hs-still:not(.hs-alone)") || !event.target.closest(CONTROLS)) return;
+    if (event.type === "keydown" && (event.key === "Tab" || event.key === "Shift" || event.ctrlKey || event.metaKey)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  for (const type of ["click", "mousedown", "pointerdown", "keydown"]) root.addEventListener(type, hold, true);
   el.classList.add("hookscope");
-  const root = h("section", { class: "hs-stage", "aria-label": label }, problem, ...children);
   el.append(root);
   return root;
 }

@@ -14,8 +14,8 @@ from torch import nn
 
 from hookscope import _backward_run, _graph_view
 from hookscope._unchanged import same_random_numbers
-from hookscope.compare import BackwardComparison, _equal, compare_backward_hooks
-from hookscope.graph import Graph, _box, graph
+from hookscope.compare import BackwardComparison, compare_backward_hooks
+from hookscope.graph import Graph, graph
 from hookscope.picture import Rows
 from hookscope.widgets._base import HookWidget
 from hookscope.widgets._boxes import Arrow, Block, box_assets, layout, to_png
@@ -279,7 +279,7 @@ def _verdict(comparison: BackwardComparison, behind: Graph | None, arguments: Se
     nodes = [node for node in behind.nodes if not node.leaf and node.label not in arguments] if behind else []
     one, other = legacy.grad_input or (), full.grad_input or ()
     if len(one) == len(other) and all(
-        a is b if a is None or b is None else _equal(a, b) for a, b in zip(one, other, strict=True)
+        a is b if a is None or b is None else _backward_run.alike(a, b) for a, b in zip(one, other, strict=True)
     ):
         if len(nodes) == 1:
             what = "and this node's inputs are the arguments of the module"
@@ -302,7 +302,7 @@ def _draw(graph: Graph | None, arguments: Sequence[str], comparison: BackwardCom
     if graph is None:
         text = "the output begins with no tensor that requires a gradient"
         return layout({0: Block(((text, "quiet"),))}, {}, 0), ""
-    boxes = {node.id: _box(node) for node in graph.nodes}
+    boxes = {node.id: _graph_view.box_of(node) for node in graph.nodes}
     arrows: _graph_view.Arrows = {}
     for edge in graph.edges:
         arrows[edge.source, edge.target] = (*arrows.get((edge.source, edge.target), ()), edge.index)
@@ -311,7 +311,7 @@ def _draw(graph: Graph | None, arguments: Sequence[str], comparison: BackwardCom
     for place in at.values():
         boxes[place] = replace(boxes[place], fixed=True)
     if len(boxes) > _FOLDED:
-        boxes, arrows = _graph_view._fold_leaves(boxes, arrows, {node.id: node.inputs for node in graph.nodes})
+        boxes, arrows = _graph_view.fold_leaves(boxes, arrows, {node.id: node.inputs for node in graph.nodes})
     near = [0]
     for place in near:
         near += [target for source, target in arrows if source == place and target not in near]
@@ -322,7 +322,7 @@ def _draw(graph: Graph | None, arguments: Sequence[str], comparison: BackwardCom
     blocks = {}
     for place in kept:
         box = boxes[place]
-        lines = [(_graph_view._short(_graph_view.plain(box.title)), "title")]
+        lines = [(_graph_view.shortened(_graph_view.plain(box.title)), "title")]
         for text in box.details:
             lines += [(part, "quiet") for part in textwrap.wrap(_graph_view.plain(text), _LETTERS, max_lines=3)]
         on = place == 0 and bool(legacy.node)

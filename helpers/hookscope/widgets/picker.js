@@ -1,4 +1,4 @@
-const ROW = 26; // pixels, see picker.css
+const ROW = 36; // pixels, see picker.css
 const SHOWS = [["activation", "activation"], ["gradient", "gradient of a class"], ["activation × gradient", "activation × gradient"]];
 const ORDERS = [["index", "index"], ["mean", "mean, largest first"], ["max", "max, largest first"], ["zeros", "share of zeros"]];
 
@@ -27,7 +27,9 @@ function layerList(model) {
     const all = model.get("tree").length;
     count.textContent = rows.length === all ? `${all} modules` : `${rows.length} of ${all} modules`;
     room.style.height = `${rows.length * ROW}px`;
-    draw();
+    box.scrollTop = 0;
+    if (at >= 0) go(at);
+    else draw();
   };
   const describe = (row) => row.why
     ? `${row.name || "(the model)"}, ${row.type}: ${row.why}`
@@ -48,13 +50,14 @@ function layerList(model) {
         id: `${box.id}-${index}`, role: "option", title: describe(row), "aria-label": describe(row),
         "aria-selected": String(chosen), "aria-disabled": row.why ? "true" : null,
         "aria-setsize": String(rows.length), "aria-posinset": String(index + 1),
-        style: `top:${index * ROW}px`,
+        style: `top:${index * ROW}px;padding-left:${8 + (searching ? 0 : 10 * Math.min(row.depth, 8))}px`,
         onclick: () => { go(index); pick(); },
       },
-      h("span", { class: "hs-name", style: `padding-left:${searching ? 0 : 12 * Math.min(row.depth, 8)}px` }, searching ? row.name || short : short),
-      h("span", { class: "hs-type" }, row.type),
-      h("span", { class: "hs-shape" }, row.why ? "not called" : row.shape),
-      h("span", { class: "hs-params" }, row.parameters ? row.parameters.toLocaleString("en") : ""));
+      h("span", { class: "hs-name" }, h("span", { class: "hs-path" }, searching ? row.name.slice(0, -short.length) : ""),
+        h("span", { class: "hs-own" }, short)),
+      h("span", { class: "hs-what" }, h("span", { class: "hs-type" }, row.type),
+        h("span", {}, row.why ? "not called" : row.shape),
+        row.parameters ? h("span", { class: "hs-params" }, `${row.parameters.toLocaleString("en")} parameters`) : null));
     }));
     if (at >= 0) box.setAttribute("aria-activedescendant", `${box.id}-${at}`);
     else box.removeAttribute("aria-activedescendant");

@@ -24,7 +24,11 @@ __all__ = ["LayerPicker"]
 ACTIVATION, GRADIENT, PRODUCT = SHOWS = ("activation", "gradient", "activation × gradient")
 ORDERS = ("index", "mean", "max", "zeros")
 SCALES = ("channel", "shared")
-_CHOSEN = ("layer", "call", "part", "sample", "show", "target", "order", "page", "per_page", "scale", "channels_last")
+# In the order in which one follows from the other: each may set back what stands behind it.
+_CHOSEN = (
+    "layer", "call", "part", "channels_last", "show", "target", "sample", "order", "scale", "per_page", "page",
+)  # fmt: skip
+_MOST_BYTES = 4 << 30
 
 
 class LayerPicker(HookWidget):
@@ -41,6 +45,7 @@ class LayerPicker(HookWidget):
         *inputs: what it is called with.
         classes: names of the classes in the output, for the chooser of the gradient.
         kwargs: keyword arguments it is called with.
+        max_bytes: refuse a pass that would keep more than this, 4 GiB by default; None for no limit.
         **chosen: traits to begin with, for example ``layer="layer1.0.conv1"``.
 
     Attributes:
@@ -61,6 +66,7 @@ class LayerPicker(HookWidget):
     Raises:
         TypeError, ValueError: as `hookscope.capture`; and what the model raises.
         LayerNotFoundError: there is no such layer; or it was not called, and why that may be.
+        MemoryError: the pass would keep more than `max_bytes`; says the way out.
 
     Example:
         >>> from hookscope import samples
@@ -114,12 +120,13 @@ class LayerPicker(HookWidget):
         *inputs: Any,
         classes: Sequence[str] | None = None,
         kwargs: Mapping[str, Any] | None = None,
+        max_bytes: int | None = _MOST_BYTES,
         **chosen: Any,
     ) -> None:
         if unknown := [name for name in chosen if name not in _CHOSEN and name != "channel"]:
             raise TypeError(f"LayerPicker has no property {unknown[0]!r}; there are {', '.join(_CHOSEN)} and channel")
         self._settling = True
-        self._pass = ModelPass(model, inputs, kwargs or {})
+        self._pass = ModelPass(model, inputs, kwargs or {}, max_bytes)
         self._pass.run()
         self._classes = list(classes) if classes is not None else None
         self._names = {name: module for module, name in layer_names(model).items()}
@@ -131,11 +138,12 @@ class LayerPicker(HookWidget):
         self._fill()
         self._settling = False
         with self.hold_sync():
-            self.layer = chosen.pop("layer", self._first_choice())
-            for name, value in chosen.items():
-                setattr(self, name, value)
-            if self._view is None:
+            self.layer = chosen.get("layer", self._first_choice())
+            if self._view is None and not self.problem:  # "" is what the trait held before: nobody was told
                 self._update()
+            for name in (*_CHOSEN[1:], "channel"):
+                if name in chosen:
+                    setattr(self, name, chosen[name])
 
     # -- what was chosen ----------------------------------------------------------------------------------------
 
@@ -187,7 +195,8 @@ class LayerPicker(HookWidget):
         if self._view is None:
             return f"LayerPicker {type(self._pass.model).__name__ if self._pass else 'closed'}"
         shape = tuple(self._view.shape)
-        return f"LayerPicker {self._pass.seen.title}: {self._title()}, {self.show} {shape}, {self._view.which}"
+        of = f", sample {self.sample} of 0 to {self.samples - 1}" if self.samples > 1 else ""
+        return f"LayerPicker {self._pass.seen.title}: {self._title()}, {self.show} {shape}{of}, {self._view.which}"
 
     def numbers(self) -> Rows:
         """List min, max, mean and zeros of every channel on the page."""

@@ -115,7 +115,8 @@ function draw(model, el) {
   };
   box.addEventListener("scroll", fill);
 
-  const inside = (line) => {
+  /** The calls around an event, without the one that its own hook is of. */
+  const inside = (line, of) => {
     const around = [];
     for (let at = line, depth = lines[line][0]; at >= 0 && depth > 1; at--) {
       if (lines[at][0] < depth) {
@@ -123,6 +124,7 @@ function draw(model, el) {
         if (lines[at][1] !== "forward()") around.unshift(lines[at][1].replace(/: \S+$/, ""));
       }
     }
+    if (of.startsWith(`${around.at(-1)} (`)) around.pop();
     return around.join(" › ");
   };
 
@@ -133,7 +135,7 @@ function draw(model, el) {
     badge.className = `op-badge op-${phase || "start"}`;
     words.textContent = sentence ?? `Nothing has fired yet. ${last + 1} hooks will.`;
     const pairs = phase ? [
-      ["hook", kind], ["of", of], ["inside", inside(lineOf[index])], ["whose", whose],
+      ["hook", kind], ["of", of], ["inside", inside(lineOf[index], of)], ["whose", whose],
       [given, shapes], ["values", values],
     ] : [];
     facts.replaceChildren(...pairs.filter(([, fact]) => fact)
@@ -155,6 +157,7 @@ function draw(model, el) {
     h("div", { class: "hs-row op-slider" }, track, bar.value),
     h("div", { class: "hs-columns" }, box, h("div", { class: "op-panel" }, badge, words, facts, torch)),
     h("p", { class: "op-keys" }, "Keys: arrows step, Home and End jump, space plays and pauses. A click on a line goes there."));
+  root.classList.add("hs-alone"); // everything is on the page
   root.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target === speed) return;
     const onSlider = event.target === bar.control;

@@ -163,8 +163,14 @@ class OrderPlayer(HookWidget):
         return index
 
     def numbers(self) -> Rows:
-        """List the events in words, in the order in which they fired."""
-        return [{"event": place, "hook": in_a_sentence(event)} for place, event in enumerate(self.events[:_LISTED], 1)]
+        """List the events in words, in the order in which they fired; with values, if they were recorded."""
+        rows: list[dict[str, object]] = [
+            {"event": place, "hook": in_a_sentence(event)} for place, event in enumerate(self.events[:_LISTED], 1)
+        ]
+        if any(event.values is not None for event in self.events):
+            for row, event in zip(rows, self.events, strict=False):
+                row["values"] = _values(event)
+        return rows
 
     def summary(self) -> str:
         """List the events in words, and point at the one that is lit."""
@@ -172,7 +178,9 @@ class OrderPlayer(HookWidget):
         where = f"event {self.index + 1} of {size}" if self.index >= 0 else f"before the first of {size} events"
         lines = [f"OrderPlayer: {where} ({_count(self.events)})"]
         for place, event in enumerate(self.events[:_LISTED]):
-            lines.append(f"{'>' if place == self.index else ' '} {place + 1:>{len(str(size))}}  {in_a_sentence(event)}")
+            numbers = f" = {values}" if (values := _values(event)) else ""
+            lit = ">" if place == self.index else " "
+            lines.append(f"{lit} {place + 1:>{len(str(size))}}  {in_a_sentence(event)}{numbers}")
         if size > _LISTED:
             lines.append(f"  and {size - _LISTED} more")
         return "\n".join(lines)
@@ -258,11 +266,14 @@ def _count(events: Sequence[Event]) -> str:
     return ", ".join(f"{count[phase]} {phase}" for phase in PHASES if count[phase])
 
 
+def _values(event: Event) -> str:
+    return "" if event.values is None else in_words(event.values).replace("\n", " ")
+
+
 def _row(event: Event) -> list[str]:
     """What the page says about an event: the sentence, and what it is made of."""
     kind = _KINDS[event.kind]
     of = f"{event.name or '(root)'} ({event.type}), {kind.turn} {event.call}"
-    values = in_words(event.values) if event.values is not None else ""
     given = [GIVEN[event.kind], event.given.partition(" ")[2]]
     return [
         event.phase,
@@ -271,7 +282,7 @@ def _row(event: Event) -> list[str]:
         of,
         event.hook or "hookscope's own",
         *given,
-        values,
+        _values(event),
         kind.way,
     ]
 

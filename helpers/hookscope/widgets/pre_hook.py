@@ -187,7 +187,7 @@ class PreHookPlayground(HookWidget):
     # Made when it is asked for: on every step of a slider it would cost more than all the rest.
     @property
     def png(self) -> bytes:  # type: ignore[override]
-        """All that the widget shows, as one PNG; empty if the run failed."""
+        """What the widget shows, as one PNG; empty if the run failed. The numbers of its bars are in `numbers`."""
         return encoded(poster(self._pictures, self.bars)) if self._pictures else b""
 
     # --- the hook, and the runs ------------------------------------------------------------------------------

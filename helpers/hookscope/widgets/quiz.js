@@ -6,6 +6,8 @@ function draw(model, el) {
   const said = h("p", { class: "oq-said" });
   const why = h("p", { class: "oq-why" });
   const status = h("div", { role: "status" }, said, why); // read out when it changes
+  const question = h("p", { class: "oq-question" },
+    `In which order do these ${cards.length} hooks fire? Click the first one, then the next…`);
   const list = h("ol", { class: "oq-list" });
   const result = h("div", { class: "oq-result" });
 
@@ -59,7 +61,7 @@ function draw(model, el) {
     open.classList.toggle("hs-lit", answer.length === cards.length && !revealed);
     list.replaceChildren(...cards.map((_, at) =>
       h("li", { class: at < answer.length ? `oq-placed oq-${phase(answer[at])}` : "oq-open" }, answer[at] ?? "…")));
-    list.hidden = group.hidden = revealed;
+    list.hidden = group.hidden = question.hidden = revealed;
     list.setAttribute("aria-label", `Your order, ${answer.length} of ${cards.length}`);
   };
 
@@ -75,8 +77,7 @@ function draw(model, el) {
     result.replaceChildren(h("table", {}, h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...rows.map(line))));
   };
 
-  stage(model, el, "Order quiz",
-    h("p", { class: "oq-question" }, `In which order do these ${cards.length} hooks fire? Click the first one, then the next…`),
+  stage(model, el, "Order quiz", question,
     h("div", { class: "hs-columns" },
       group, h("div", { class: "oq-answer" }, h("div", { class: "hs-row" }, back, over, open), list, status, result)));
   listen(model, list, "answer revealed", show);

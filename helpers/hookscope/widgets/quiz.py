@@ -147,8 +147,8 @@ class OrderQuiz(HookWidget):
         self.png, self.alt = drawn(self._asked)
 
     def numbers(self) -> Rows:
-        """List the names to be placed; once it is revealed, the answer beside torch's order."""
-        return self._rows() if self.revealed else [{"event": name} for name in self._cards]
+        """List the answer beside torch's order, once it is revealed; before, there is no more than `alt` says."""
+        return self._rows() if self.revealed else ()
 
     def summary(self) -> str:
         """Say what is to be ordered, and how far the answer is; the order only if it is revealed."""
