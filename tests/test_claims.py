@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.data import DataLoader, TensorDataset
 
-from hookscope import feature_grid, find_layers, record, samples
+from hookscope import census, compare_backward_hooks, feature_grid, find_layers, graph, record, samples
 from lessons import build
 
 CLAIMS = build.claims()["claims"]
@@ -547,3 +547,442 @@ def vgg_and_resnet_take_the_same_forward_hooks_only() -> None:
             handle.remove()
         assert len(grads) == len(convs)
         assert sum(not torch.equal(output, copy) for output, copy in kept) == spoiled
+
+
+def five_ones(*hooks: Callable[[torch.Tensor], object]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return `a` (five ones) and `b = 2 * a`, with these hooks on `b`, after the mean of `b` has gone backward."""
+    a = torch.ones(5, requires_grad=True)
+    b = 2 * a
+    b.retain_grad()
+    for hook in hooks:
+        b.register_hook(hook)
+    b.mean().backward()
+    return a, b
+
+
+FIVE = torch.ones(5)
+
+
+@shows("D3.9")
+def means_by_hand() -> None:
+    seen: list[torch.Tensor] = []
+    a, b = five_ones(seen.append)
+    torch.testing.assert_close(a.grad, 0.4 * FIVE)
+    torch.testing.assert_close(b.grad, 0.2 * FIVE)
+    assert torch.equal(seen[0], b.grad)
+
+
+@shows("D4.2")
+@shows("D3.8")
+def an_intermediate_gradient_is_not_kept() -> None:
+    a = torch.ones(5, requires_grad=True)
+    b, k = 2 * a, torch.ones(5)
+    seen: list[torch.Tensor] = []
+    b.register_hook(seen.append)
+    b.mean().backward()
+    with pytest.warns(UserWarning, match="a Tensor that is not a leaf Tensor is being accessed"):
+        assert b.grad is None
+    assert len(seen) == 1
+    flags = [(tensor.is_leaf, tensor.requires_grad, tensor.retains_grad) for tensor in (a, b, k, 2 * k)]
+    assert flags == [(True, True, False), (False, True, False), (True, False, False), (True, False, False)]
+    a, b = five_ones()
+    assert b.retains_grad
+    assert b.grad is not None
+
+
+@shows("D3.7")
+def a_returned_tensor_flows_on() -> None:
+    for hook, factor in ((lambda grad: None, 1), (lambda grad: 2 * grad, 2)):
+        a, b = five_ones(hook)
+        torch.testing.assert_close(a.grad, factor * 0.4 * FIVE)
+        torch.testing.assert_close(b.grad, factor * 0.2 * FIVE)
+    # What takes its place has the same shape and dtype, and is a new tensor.
+    for wrong, message in (
+        (lambda grad: grad[:1], "changed the size"),
+        (lambda grad: grad.double(), "changed the type"),
+        (lambda grad: 2.0, "expected Variable, but hook returned 'float'"),
+    ):
+        with pytest.raises((RuntimeError, TypeError), match=message):
+            five_ones(wrong)
+    a, b = five_ones(lambda grad: grad.mul_(2))
+    torch.testing.assert_close(a.grad, 0.8 * FIVE)
+    b = 2 * a
+    b.register_hook(lambda grad: grad.mul_(2))
+    with pytest.raises(RuntimeError, match="single memory location"):
+        b.sum().backward()
+
+
+@shows("D3.10")
+def too_late_after_backward() -> None:
+    a, b = five_ones()
+    b.grad *= 2
+    torch.testing.assert_close(b.grad, 0.4 * FIVE)
+    torch.testing.assert_close(a.grad, 0.4 * FIVE)
+
+
+@shows("D0.9")
+def a_hook_gets_the_gradient_at_its_place_in_the_line() -> None:
+    for place, expected in enumerate((5, 50, 51)):
+        x = torch.tensor(3.0, requires_grad=True)
+        y, seen = 2 * x, []
+        line = [lambda grad: 10 * grad, lambda grad: grad + 1]
+        line.insert(place, lambda grad, to=seen: to.append(grad.item()))
+        for number, hook in enumerate(line):
+            if number == place:
+                y.retain_grad()
+            y.register_hook(hook)
+        (5 * y).backward()
+        assert [seen, y.grad, x.grad] == [[expected], 51, 102], "wherever retain_grad() stands"
+    # In place: the hook stays with the old grad_fn, retain_grad goes along, and a hook on a view is not called.
+    for on, when, expected in (("y", "before", [50]), ("y", "after", [5]), ("v", "before", []), ("v", "after", [5])):
+        x = torch.tensor([3.0], requires_grad=True)
+        y, seen = 2 * x, []
+        y.retain_grad()
+        v = y[:1]
+        for moment in ("before", "edit", "after"):
+            if moment == "edit":
+                y.mul_(10)
+            elif moment == when:
+                {"y": y, "v": v}[on].register_hook(lambda grad, to=seen: to.append(grad.item()))
+        (5 * v).sum().backward()
+        assert [seen, y.grad, x.grad] == [expected, 5, 100]
+
+
+@shows("D3.2")
+def only_what_is_recorded_has_a_grad_fn() -> None:
+    a = torch.ones(5, requires_grad=True)
+    assert (a + a).grad_fn.name() == "AddBackward0"
+    assert (FIVE + FIVE).grad_fn is None
+    with torch.no_grad():
+        assert (a + a).grad_fn is None
+
+
+@shows("D3.6")
+def the_hooks_of_a_tensor_come_going_back() -> None:
+    registers = [name for name in dir(torch.Tensor) if name.startswith("register")]
+    assert registers == ["register_hook", "register_post_accumulate_grad_hook"]
+    seen: list[str] = []
+    x = torch.tensor(3.0, requires_grad=True)
+    x.register_hook(lambda grad: seen.append("hook"))
+    x.register_post_accumulate_grad_hook(lambda x: seen.append("post-accumulate"))
+    y = 2 * x
+    assert seen == []
+    y.backward()
+    assert seen == ["hook", "post-accumulate"]
+    with pytest.raises(RuntimeError, match="cannot be registered on non-leaf tensors"):
+        y.register_post_accumulate_grad_hook(print)
+    with pytest.raises(RuntimeError, match="doesn't require gradient"):
+        FIVE.register_hook(print)
+
+
+@shows("D1.3")
+def collects_what_is_in_grad() -> None:
+    for values in ([5.0], [[5.0, 5.0]]):
+        weight = nn.Parameter(torch.tensor(values))
+        answer: list[torch.Tensor] = []
+        weight.register_hook(answer.extend)
+        (2.0 * 3.0 * weight).sum().backward()
+        assert torch.equal(torch.stack(answer), weight.grad)
+        if weight.numel() == 1:
+            assert answer == [*weight.grad]
+        else:
+            with pytest.raises(RuntimeError, match="Boolean value of Tensor with more than one value is ambiguous"):
+                assert answer == [*weight.grad]
+    # In a second pass a tensor hook gets that pass, .grad holds the total.
+    layer, passes, totals = doubling(), [], []
+    layer.weight.register_hook(lambda grad: passes.append(grad.item()))
+    layer.weight.register_post_accumulate_grad_hook(lambda weight: totals.append(weight.grad.item()))
+    for _ in range(2):
+        layer(torch.tensor([[2.0]])).sum().backward()
+    assert [passes, totals] == [[2, 2], [2, 4]]
+
+
+class Product(nn.Module):
+    """Returns x1 * x2 * W, with W = 5."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.W = nn.Parameter(torch.tensor([5.0]))
+
+    def forward(self, x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
+        return x1 * x2 * self.W
+
+
+@shows("D0.8")
+def only_grad_input_can_be_changed() -> None:
+    def run(method: str, hook: Callable[..., object]) -> list[float]:
+        product, x1, x2 = Product(), torch.tensor([2.0], requires_grad=True), torch.tensor([3.0], requires_grad=True)
+        getattr(product, method)(hook)
+        product(x1, x2).backward()
+        return [tensor.grad.item() for tensor in (x1, x2, product.W)]
+
+    def spoil_grad_output(module: nn.Module, gi: tuple[torch.Tensor, ...], go: tuple[torch.Tensor, ...]) -> None:
+        go[0].zero_()
+
+    assert run("register_full_backward_hook", lambda module, gi, go: None) == [15, 10, 6]
+    assert run("register_full_backward_hook", lambda module, gi, go: (10 * gi[0], gi[1])) == [150, 10, 6]
+    assert run("register_full_backward_hook", spoil_grad_output) == [15, 10, 6], "it comes too late for that"
+    assert run("register_full_backward_pre_hook", lambda module, go: (10 * go[0],)) == [150, 100, 60]
+
+    linear, x = nn.Linear(2, 1), torch.ones(3, 2, requires_grad=True)
+    for size, complaint in {3: "invalid number of grad_input, got 3, but expected 1", 1: "changed the size"}.items():
+        with linear.register_full_backward_hook(lambda module, gi, go: gi[0]), pytest.raises(RuntimeError) as caught:
+            linear(x[:size]).sum().backward()
+        assert complaint in str(caught.value), "a tensor is taken for a tuple of its rows"
+
+    def note(module: nn.Module, gi: object, go: object) -> tuple[torch.Tensor]:
+        assert gi == (None,)
+        assert linear.weight.grad is None, "it does not wait"
+        return (torch.zeros(3, 2),)
+
+    linear.zero_grad()
+    with (
+        linear.register_full_backward_hook(note),
+        pytest.raises(RuntimeError, match="where no input requires gradient should always return None"),
+        pytest.warns(UserWarning, match="no inputs require gradients"),
+    ):
+        linear(x.detach()).sum().backward()
+
+
+@shows("D1.5")
+def grad_input_and_grad_output_are_the_grads() -> None:
+    answer: list[torch.Tensor] = []
+    product, x1, x2 = Product(), torch.tensor([2.0], requires_grad=True), torch.tensor([3.0], requires_grad=True)
+    product.register_full_backward_hook(lambda module, gi, go: answer.extend(gi + go))
+    output = product(x1, x2)
+    output.retain_grad()
+    output.backward()
+    assert [grad.item() for grad in answer] == [15, 10, 1]
+    assert all(map(torch.equal, answer, (x1.grad, x2.grad, output.grad)))
+    assert product.W.grad.item() == 6, "the parameter is not among them"
+
+
+@shows("D2.6")
+def gradient_maps_are_tuple_sample_channel() -> None:
+    net, five = samples.digit_cnn(), samples.digit(5)
+    got: dict[str, tuple[torch.Tensor, ...]] = {}
+    net.block3.register_full_backward_hook(lambda module, gi, go: got.update(gi=gi, go=go))
+    ends: list[torch.Tensor] = []
+    net.block3.register_forward_hook(lambda module, args, output: ends.extend((args[0], output)))
+    scores = net(five)
+    for tensor in ends:
+        tensor.retain_grad()
+    nn.functional.cross_entropy(scores, torch.tensor([5])).backward()
+    for end, shape, tensor in zip(("gi", "go"), ((14, 14), (7, 7)), ends, strict=True):
+        assert isinstance(got[end], tuple)
+        assert torch.equal(got[end][0], tensor.grad)
+        assert {got[end][0][0][i].shape for i in range(16)} == {shape}
+        assert feature_grid(got[end][0], center=0).channels == list(range(16))
+    assert [got["gi"][0].shape[1], got["go"][0].shape[1]] == [24, 32]
+
+
+@shows("D2.7")
+def kl_div_loss_on_scores_asks_nothing_of_the_picture() -> None:
+    gradients = []
+    for label in (5, 1, 3):
+        scores = samples.digit_cnn()(samples.digit(label))
+        scores.retain_grad()
+        with pytest.warns(UserWarning, match="reduction: 'mean' divides the total loss"):
+            loss = nn.KLDivLoss()(scores, torch.eye(10)[3])
+        loss.backward()
+        assert loss.item() == pytest.approx(-scores[0, 3].item() / 10), "below zero if score 3 is above, without an end"
+        gradients.append(scores.grad)
+    expected = torch.zeros(1, 10)
+    expected[0, 3] = -0.1
+    assert all(torch.equal(gradient, expected) for gradient in gradients), "the same for every picture"
+
+    for label, most in ((5, 1e-4), (1, 1.0)):
+        scores = samples.digit_cnn()(samples.digit(label))
+        scores.retain_grad()
+        nn.functional.cross_entropy(scores, torch.tensor([label])).backward()
+        chances = scores.softmax(1).detach() - torch.eye(10)[label]
+        assert torch.allclose(scores.grad, chances, atol=1e-6), "cross-entropy sends back what was wrong"
+        assert 0 < scores.grad.abs().max() < most
+    assert scores.grad.abs().max() > 0.1, "the 1 is misread"
+
+
+class Sum(nn.Module):
+    """Three arguments, two additions."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return x + y + z
+
+
+class LinearUpToTwo(nn.Linear):
+    """A Linear layer in the steps that torch 1.0 to 2.0 took for 1-D input (recorded there)."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x.unsqueeze(0) @ self.weight.T).squeeze(0) + self.bias
+
+
+def own_nodes(output: torch.Tensor) -> list[str]:
+    return [node.name for node in graph(output).nodes if not node.leaf]
+
+
+def grad_inputs(kind: str, module: nn.Module, *inputs: torch.Tensor) -> list[object]:
+    """The grad_input that a backward hook gets: "legacy" or "full"."""
+    seen: list[tuple[torch.Tensor | None, ...]] = []
+    register = module.register_backward_hook if kind == "legacy" else module.register_full_backward_hook
+    with register(lambda module, grad_input, grad_output: seen.append(grad_input)), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module(*inputs).sum().backward()
+    return [None if grad is None else (*grad.shape,) for grad in seen[0]]
+
+
+def needing(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, requires_grad=True)
+
+
+@shows("D2.5")
+def a_legacy_hook_on_a_block_shows_its_last_step() -> None:
+    five = samples.digit(5)
+    ends: list[tuple[int, ...]] = []
+    net = samples.digit_cnn()
+    with net.block3.register_forward_pre_hook(lambda module, args: ends.append((*args[0].shape,))):
+        net(five)
+    seen: dict[str, torch.Tensor] = {}
+    with (
+        net.block3.register_backward_hook(lambda module, gi, go: seen.update(legacy=gi[0])),
+        pytest.warns(FutureWarning, match="non-full backward hook"),
+    ):
+        net(five)[0, 5].backward()
+    # Off, and yet the module refuses the other kind; so does a copy. A new module does not.
+    assert len(census(net)) == 0
+    for latched in (net, copy.deepcopy(net)):
+        with pytest.raises(RuntimeError, match="Cannot use both regular backward hooks and full backward hooks"):
+            latched.block3.register_full_backward_hook(lambda *_: None)
+    net = samples.digit_cnn()
+    with net.block3.register_full_backward_hook(lambda module, gi, go: seen.update(full=gi[0])):
+        net(five)[0, 5].backward()
+    assert ends == [seen["full"].shape] == [(1, 24, 14, 14)]
+    assert seen["legacy"].shape == (1, 32, 14, 14), "the input of the pooling"
+    # One bright point in each square of four: the pooling lets the highest of them through.
+    squares = nn.functional.unfold(seen["legacy"].ne(0).float().transpose(0, 1), 2, stride=2).sum(1)
+    assert squares.max() == 1
+
+
+@shows("D3.1")
+def a_forward_hook_fires_without_any_autograd_node() -> None:
+    fired: list[object] = []
+    for module, args in ((Sum(), (THREE, THREE, THREE)), (nn.Linear(1, 1), (THREE,))):
+        with torch.no_grad(), module.register_forward_hook(lambda module, args, output: fired.append(output.grad_fn)):
+            module(*args)
+    assert fired == [None, None], "once per call, however many operations"
+
+
+@shows("D3.3")
+def a_linear_layer_is_one_addmm() -> None:
+    layer = nn.Linear(160, 5)
+    assert own_nodes(layer(torch.ones(7, 160))) == ["AddmmBackward0", "TBackward0"]
+    assert own_nodes(layer(torch.ones(160))) == ["UnsafeViewBackward0", "AddmmBackward0", "TBackward0"]
+    needs = own_nodes(layer(needing(160)))
+    assert needs == ["UnsafeViewBackward0", "AddmmBackward0", "ViewBackward0", "TBackward0"]
+
+
+@shows("D3.4")
+def only_a_legacy_hook_catches_a_step() -> None:
+    blocks = nn.Sequential(nn.Linear(4, 5), nn.ReLU())
+    assert grad_inputs("legacy", blocks, needing(3, 4)) == [(3, 5)]
+    assert grad_inputs("full", nn.Sequential(nn.Linear(4, 5), nn.ReLU()), needing(3, 4)) == [(3, 4)]
+    # The hook is on the node of the output: a hook put there by hand gets the very same tensors.
+    layer, seen = nn.Linear(160, 5), []
+    layer.register_backward_hook(lambda module, grad_input, grad_output: seen.append(grad_input))
+    with pytest.warns(FutureWarning, match="This hook will be missing some grad_input"):
+        output = layer(torch.ones(160))
+    output.grad_fn.register_hook(lambda grad_inputs, grad_outputs: seen.append(grad_inputs))
+    output.sum().backward()
+    assert [grad.data_ptr() for (grad,) in seen] == [seen[0][0].data_ptr()] * 2
+
+
+@shows("D3.5")
+def args_are_the_positional_arguments() -> None:
+    lengths = []
+    for module, args in ((Sum(), (THREE, THREE, THREE)), (nn.Linear(1, 1), (THREE,)), (nn.Identity(), (THREE,))):
+        with module.register_forward_hook(lambda module, args, output: lengths.append((type(args), len(args)))):
+            module(*args)
+    assert lengths == [(tuple, 3), (tuple, 1), (tuple, 1)]
+
+
+@shows("D3.12")
+def none_is_an_input_that_requires_no_gradient() -> None:
+    parameters = [(10, 3, 2, 2), (10,)]
+    assert grad_inputs("legacy", nn.Conv2d(3, 10, 2, stride=2), torch.randn(1, 3, 8, 8)) == [None, *parameters]
+    assert grad_inputs("legacy", nn.Conv2d(3, 10, 2, stride=2), needing(1, 3, 8, 8)) == [(1, 3, 8, 8), *parameters]
+    # And it is None also behind another layer, if nothing there requires a gradient.
+    conv = nn.Conv2d(3, 10, 2, stride=2)
+    assert grad_inputs("legacy", conv, nn.ReLU()(torch.randn(1, 3, 8, 8))) == [None, *parameters]
+
+
+@shows("D3.13")
+def print_and_explanation_are_of_two_versions() -> None:
+    assert grad_inputs("legacy", nn.Linear(160, 5), needing(160)) == [(1, 5)]
+    assert grad_inputs("legacy", LinearUpToTwo(160, 5), needing(160)) == [(5,), (5,)]
+    for kind in (nn.Linear, LinearUpToTwo):
+        assert grad_inputs("full", kind(160, 5), needing(160)) == [(160,)]
+    names = [node and node.name() for node, _ in LinearUpToTwo(160, 5)(needing(160)).grad_fn.next_functions]
+    assert [name.rstrip("0123456789").split("::")[-1] for name in names] == ["SqueezeBackward", "AccumulateGrad"]
+
+
+@shows("D3.14")
+def the_weight_is_outputs_by_inputs() -> None:
+    layer = nn.Linear(160, 5)
+    assert layer.weight.shape == (5, 160)
+    both = compare_backward_hooks(layer, needing(7, 160))
+    assert both.legacy.shapes["grad_input"] == ((5,), (7, 160), (160, 5))
+    assert "grad_input[2] is weight.grad.T" in both.explanation
+
+
+@shows("D3.15")
+def a_convolution_is_one_node() -> None:
+    assert own_nodes(nn.Conv2d(3, 10, 2, stride=2)(needing(1, 3, 8, 8))) == ["ConvolutionBackward0"]
+
+
+@shows("D3.16")
+def a_full_hook_has_one_entry_per_argument() -> None:
+    cases: list[tuple[Callable[[], nn.Module], tuple[torch.Tensor, ...], int]] = [
+        (lambda: nn.Linear(4, 5), (needing(4),), 1),
+        (lambda: nn.Linear(4, 5), (needing(3, 4),), 3),
+        (lambda: nn.Linear(4, 5), (needing(2, 3, 4),), 1),
+        (lambda: nn.Linear(4, 5, bias=False), (needing(4),), 1),
+        (lambda: nn.Linear(4, 5, bias=False), (needing(3, 4),), 2),
+        (lambda: nn.Linear(4, 5, bias=False), (needing(2, 3, 4),), 1),
+        (lambda: nn.BatchNorm2d(3), (needing(2, 3, 4, 4),), 3),
+        (Sum, (needing(2), needing(2), needing(2)), 2),
+    ]
+    for make, inputs, legacy in cases:
+        assert grad_inputs("full", make(), *inputs) == [(*value.shape,) for value in inputs]
+        assert len(grad_inputs("legacy", make(), *inputs)) == legacy
+    assert grad_inputs("full", nn.Embedding(7, 3), torch.tensor([1, 2])) == [None]
+    assert grad_inputs("legacy", nn.Embedding(7, 3), torch.tensor([1, 2])) == [(7, 3)]
+
+
+@shows("D3.17")
+def a_lambda_is_no_module() -> None:
+    class WithLambda(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.flatten = lambda x: x.view(-1)
+
+    module = WithLambda()
+    one, two = torch.ones(1, 10, 4, 4), torch.ones(2, 10, 4, 4)
+    assert torch.equal(module.flatten(one), nn.Flatten()(one)[0])
+    assert not [*module.children()]
+    assert not hasattr(module.flatten, "register_forward_hook")
+    assert module.flatten(two).shape == (320,)
+    assert nn.Flatten()(two).shape == (2, 160)
+
+
+@shows("D4.8")
+def what_a_legacy_hook_returns_replaces_what_the_node_passes_on() -> None:
+    def ten_times(module: nn.Module, grad_input: object, grad_output: object) -> tuple[torch.Tensor, ...]:
+        assert isinstance(grad_input, tuple)
+        return tuple(10 * grad for grad in grad_input)
+
+    results = []
+    for method in ("register_backward_hook", "register_full_backward_hook"):
+        layer, x = doubling(), THREE.clone().requires_grad_()
+        with getattr(layer, method)(ten_times), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            layer(x).sum().backward()
+        results.append((x.grad.item(), layer.weight.grad.item()))
+    assert results == [(20, 30), (20, 3)]
