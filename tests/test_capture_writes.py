@@ -97,7 +97,8 @@ def test_a_write_in_inference_mode_is_found() -> None:
 
 def test_a_write_after_the_last_layer_is_placed_there() -> None:
     with capture(Net(relu_), "first") as seen:
-        seen._model(torch.ones(2, 4))
+        result = seen._model(torch.ones(2, 4))
+    assert result.grad_fn is not None, "while the graph lives, the node has a name"
     assert seen.overwritten == {"first": "an in-place operation (ReluBackward0) after first, the last layer captured"}
     with capture(Net(relu_), "second") as seen:
         result = seen._model(torch.ones(2, 4)).neg_()
