@@ -119,9 +119,7 @@ def test_a_learner_orders_hooks_and_then_steps_through_them(lab: Lab) -> None:
     lab.open("02_call_order.ipynb")
     lab.run_all()
     cell = cell_with(lab, "02_call_order.ipynb", "with hookscope.record(nest) as recording:\n    nest(x)")
-    expect(
-        cell.locator(".oq-result table")
-    ).to_be_visible()  # "reveal" has arrived: it must not come after "Start over"
+    expect(cell.locator(".oq-result table")).to_be_visible()  # else it comes after "Start over"
     cell.get_by_role("button", name="Start over").click()
     for name in ("head", "block"):
         cell.get_by_role("button", name=f"full_backward {name}", exact=True).click()
