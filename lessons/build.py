@@ -297,8 +297,13 @@ def finish(notebook: NotebookNode) -> None:
 
 
 def fingerprint(chapter: Chapter) -> str:
-    """A hash of everything a chapter's outputs follow from: its text, its checks, the package."""
+    """A hash of everything a chapter's outputs follow from: its text, its checks, what it `reads`, the package."""
     digest = hashlib.sha256()
+    for name in chapter.header.get("reads", []):
+        try:
+            digest.update((LESSONS / name).read_bytes())
+        except OSError:
+            raise LessonError(f"{where(chapter.source, 1)}: the header reads '{name}': no such file") from None
     for cell in chapter.notebook.cells:
         digest.update(json.dumps([cell.cell_type, cell.source, cell.metadata], sort_keys=True).encode())
     digest.update(package_fingerprint())

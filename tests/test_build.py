@@ -140,6 +140,18 @@ def test_a_changed_checks_module_builds_its_chapter_again(course: Path, capsys) 
     assert run("--check") == 1
 
 
+def test_a_chapter_is_built_again_when_a_file_that_it_reads_changes(course: Path, capsys) -> None:
+    read = course / "lessons" / "records.json"
+    lesson(course, HEADER.replace("---\n", "---\nreads: [records.json]\n", 1) + "```{code-cell}\nprint(1)\n```\n")
+    assert run() == 1
+    assert "lessons/00_small.md:1: the header reads 'records.json': no such file" in "".join(capsys.readouterr())
+    read.write_text("{}")
+    assert run() == 0
+    assert run("--check") == 0
+    read.write_text('{"2.16": 1}')
+    assert run("--check") == 1
+
+
 def test_claims_and_the_head_of_the_page_come_from_their_one_source(course: Path) -> None:
     lesson(course, HEADER + "Words.\n\n{{claim D0.2}}\n\n+++\n\n{{verdict D0.2}} Because.\n")
     lesson(course, HEADER.replace("builds_on: []", "builds_on: [0]"), "01_other.md")
