@@ -66,7 +66,7 @@ def test_pictures_show_before_anything_is_run(lab: Lab, notebook: str) -> None:
         "image/png" in output.get("data", {}) for cell in saved["cells"] for output in cell.get("outputs", [])
     )
     images = lab.page.locator(".jp-OutputArea-output img")
-    assert images.count() == figures
+    expect(images).to_have_count(figures)
     for index in range(figures):
         assert images.nth(index).get_attribute("alt"), f"figure {index} has no alt text"
         assert images.nth(index).evaluate("image => image.complete && image.naturalWidth") > 20
