@@ -93,8 +93,8 @@ class Lab:
         self.command("notebook:run-all-cells")
         self.page.wait_for_function(
             """() => {
-                const place = document.querySelector(".jp-Notebook .jp-Cell.jp-mod-active").getBoundingClientRect();
-                return place.bottom > 0 && place.top < window.innerHeight;
+                const place = document.querySelector(".jp-Notebook .jp-Cell.jp-mod-active")?.getBoundingClientRect();
+                return place && place.bottom > 0 && place.top < window.innerHeight;
             }"""
         )
 
