@@ -51,7 +51,7 @@ class _Reader(nn.Module):
         self.lstm = nn.LSTM(1, 2, batch_first=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        output, (h_n, c_n) = self.lstm(x)
+        h_n: Tensor = self.lstm(x)[1][0]
         return 10 * h_n
 
 
@@ -77,8 +77,8 @@ q1 = Exercise(
     difficulty="hard",
     minutes=5,
     check=_check_hidden,
-    why="A full backward hook finds tensors in an output or in a tuple, not in a tuple in a tuple; a hook on the tensor "
-    "itself needs to find nothing.",
+    why="A full backward hook finds the tensors of a tuple, not those of a tuple in it; a hook on the tensor need not "
+    "find anything.",
     hints=(
         "Chapter 08: what does an LSTM return, and where in it does torch look for tensors? "
         "`hookscope.record` says whether a kind of hook fired.",
@@ -202,12 +202,12 @@ def _check_average(with_average: Callable[[nn.Module], Any]) -> Wrong | None:
 q2 = Exercise(
     "11.2",
     question="`with_average` makes a copy of a net, on which the weights will be averaged. It notes what the net "
-    "returns, and apart from it what the average returns. The symptom: the net is called once and returns 2; the average "
-    "is called once and returns 20. The list of the net then has both. Mend it.",
+    "returns, and apart from it what the average returns. The symptom: the net is called once and returns 2; then the "
+    "average is called once and returns 20. The list of the net has both. Mend it.",
     difficulty="hard",
     minutes=4,
     check=_check_average,
-    why="`deepcopy` copies the hooks along, but a function is not copied: the hook of the copy writes where the hook of "
+    why="`deepcopy` copies the hooks along, but it does not copy functions: the hook of the copy writes where that of "
     "the original writes.",
     hints=(
         "Ask `hookscope.census(average)` right after the copy.",
@@ -306,7 +306,7 @@ def _check_first_row(without_first: Callable[[Tensor], Any]) -> Wrong | None:
         x = torch.ones(3, 2, requires_grad=True)
         y = 2 * x
         without_first(y)
-        total(y).backward()
+        torch.autograd.backward(total(y))
         assert x.grad is not None
         if numbers(x.grad) != "[0, 0, 2, 2, 2, 2]":
             return Wrong(f"y = 2 · x has three rows, and the loss is {name}. x.grad is {numbers(x.grad)}")
@@ -327,7 +327,7 @@ q3 = Exercise(
     difficulty="hard",
     minutes=4,
     check=_check_first_row,
-    why="A gradient may be *expanded*: all rows stand at one place in memory. Return a new tensor, and write into that.",
+    why="A gradient may be expanded: all rows stand at one place in memory. Write into a clone, and return it.",
     hints=(
         "Print `grad.stride()` in the hook. A stride of 0 means: the next row is at the same place.",
         "Never write into `grad`. Write into a clone of it, and return the clone.",
@@ -407,9 +407,7 @@ def _check_outputs(outputs_of: Callable[[nn.Module, list[Tensor]], Any]) -> Wron
         history = outputs_of(net, [torch.full((2, 1), float(batch)) for batch in (1, 2, 3)])
     kept = sum(saved() is not None for saved in alive)
     if kept:
-        return Wrong(
-            f"what you returned keeps {kept} tensors alive that autograd saved: each entry still has its graph"
-        )
+        return Wrong(f"what you returned keeps {kept} tensors alive that autograd saved: the entries have their graphs")
     if numbers(history) != "[[2, 2], [4, 4], [6, 6]]":
         return Wrong(f"the first layer returned [2, 2], [4, 4] and [6, 6]; you returned {numbers(history)}")
     return left_on(net)
@@ -433,7 +431,7 @@ q4 = Exercise(
     why="A tensor with a `grad_fn` holds its whole graph, and all that autograd saved in it; `detach()` cuts it off.",
     hints=(
         "Print an entry: does it have a `grad_fn`? `hookscope.graph(entry)` shows what is behind it.",
-        "In the hook, `no_grad()` keeps torch from recording *new* steps. `output` was recorded before. What cuts it off?",
+        "In the hook, `no_grad()` stops the recording of *new* steps. `output` was recorded before. What cuts it off?",
     ),
     solution="""
 def outputs_of(net, batches):

@@ -98,16 +98,16 @@ def _check_steps(net_class: Callable[[], nn.Module], watch: Callable[[nn.Module,
 
 q6 = Exercise(
     "11.6",
-    question="The symptom: this net does Linear, ReLU, Linear, ReLU, and the hook is told of nothing. It should be told "
-    "of all four. Mend the net and `watch`.",
+    question="The symptom: this net does Linear, ReLU, Linear, ReLU, and the hook is told of nothing. It should be "
+    "told of all four. Mend the net and `watch`.",
     difficulty="medium",
     minutes=4,
     check=_check_steps,
-    why="Only a module that is *called* runs hooks: not a function of `F`, not a weight that you use, not the list around "
+    why="Only a module that is called runs hooks: not a function of `F`, not a weight that you use, not the list around "
     "the modules.",
     hints=(
-        "`hookscope.capture(net, 'steps', 'steps.*', 'relu').uncalled` after a pass says which were not called, and why.",
-        "In `forward`, call `step(x)` and `self.relu(…)`. In `watch`, a `ModuleList` is no place for a hook; what is in it is.",
+        "Run the net in `with hookscope.capture(net, '*') as seen:`. Which are `seen.uncalled`, and why?",
+        "In `forward`, call `step(x)` and `self.relu(…)`. In `watch`, take what is in the `ModuleList`.",
     ),
     solution="""
 class Net(nn.Module):
@@ -380,7 +380,7 @@ q9 = Exercise(
     difficulty="easy",
     minutes=3,
     check=_check_names,
-    why="A function looks up `name` when it is *called*, and by then the loop is over. `partial` hands over the name of now.",
+    why="A function looks up `name` when it is called; by then the loop is over. `partial` hands over the name of now.",
     hints=(
         "When does the hook read `name`: where it is written, or where it is called?",
         "Give it the name as an argument: `functools.partial(keep, name)` is a hook that starts with it.",

@@ -28,12 +28,12 @@ def _check_first_kept(keep_first: Callable[[nn.Module, dict[str, Tensor]], Any])
 
 q10 = Exercise(
     "11.10",
-    question="`keep_first` keeps the first output of a layer. The symptom: for the inputs 1 and 2 the net returns 6 and "
-    "12, but with the hook 6 and 6. Mend it.",
+    question="`keep_first` keeps the first output of a layer. The symptom: for the inputs 1 and 2 the net returns 6 "
+    "and 12, but with the hook 6 and 6. Mend it.",
     difficulty="medium",
     minutes=3,
     check=_check_first_kept,
-    why="A lambda returns its value, and what a forward hook returns becomes the output. `def` without `return` watches.",
+    why="A lambda returns its value, and what a forward hook returns becomes the output. A `def` returns None.",
     hints=("What does `setdefault` return, the second time?", "Write the hook with `def`, and without `return`."),
     solution="""
 def keep_first(net, kept):
@@ -67,7 +67,7 @@ q10.check(keep_first)
 )
 
 
-def _check_clip(clip: Callable[[nn.Parameter], Any]) -> Wrong | None:
+def _check_clip(clip: Callable[[Tensor], Any]) -> Wrong | None:
     layer = linear(2.0)
     clip(layer.weight)
     totals = []
@@ -135,7 +135,7 @@ def _check_before_relu(before_relu: Callable[[nn.Module, Tensor], Any]) -> Wrong
 
 q12 = Exercise(
     "11.12",
-    question="`before_relu` returns what the first layer returned. The symptom: there is nothing below zero in it, though "
+    question="`before_relu` returns what the first layer returned. The symptom: there is nothing below zero in it, but "
     "the layer returned -2 and 2. Mend it.",
     difficulty="easy",
     minutes=2,
@@ -196,8 +196,8 @@ def _check_row(row_gradient: Callable[[Tensor], Any]) -> Wrong | None:
 
 q13 = Exercise(
     "11.13",
-    question="`row_gradient` returns the gradients that arrive at a row of `y`, a view. The symptom: the list is empty, "
-    "and there is no error. `x.grad` is right. Mend it, and leave the computation as it is.",
+    question="`row_gradient` returns the gradients that arrive at a row of `y`, a view. The symptom: the list is "
+    "empty, and there is no error. `x.grad` is right. Mend it, and leave the computation as it is.",
     difficulty="medium",
     minutes=4,
     check=_check_row,
@@ -279,7 +279,7 @@ def _check_output_gradient(output_gradient: Callable[[nn.Module, Tensor], Any]) 
 
 q14 = Exercise(
     "11.14",
-    question="`output_gradient` returns the gradient of what layer 0 returns. A tool has had a legacy hook on this net, "
+    question="`output_gradient` returns the gradient of what layer 0 returns. A tool had a legacy hook on this net, "
     "and has taken it off: `hookscope.census(net)` counts 0. The symptom: the full hook is refused. Mend it.",
     difficulty="medium",
     minutes=4,
