@@ -1,4 +1,4 @@
-"""Each bug of chapter 11 is still one: a torch that repairs a pitfall turns its test red, and the lesson must say so."""
+"""Each bug of chapter 11 is still one: where a new torch repairs it, the lesson must say so."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ def test_the_bug_is_in_the_chapter_and_still_a_bug(name: str) -> None:
         f"on torch {torch.__version__} bug {bug.number} is none any more: {bug.question!r} Chapter 11 must say so."
     )
     assert symptom in feedback.message, (
-        f"on torch {torch.__version__} bug {bug.number} has another symptom than chapter 11 says: {feedback.message!r}, "
+        f"on torch {torch.__version__} bug {bug.number} of chapter 11 has another symptom: {feedback.message!r}, "
         f"not {symptom!r}"
     )

@@ -103,8 +103,8 @@ q6 = Exercise(
     difficulty="medium",
     minutes=4,
     check=_check_steps,
-    why="Only a module that is called runs hooks: not a function of `F`, not a weight that you use, not the list around "
-    "the modules.",
+    why="Only a module that is called runs hooks: not a function of `F`, not a weight that you use, not the list "
+    "around the modules.",
     hints=(
         "Run the net in `with hookscope.capture(net, '*') as seen:`. Which are `seen.uncalled`, and why?",
         "In `forward`, call `step(x)` and `self.relu(…)`. In `watch`, take what is in the `ModuleList`.",
