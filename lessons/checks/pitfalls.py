@@ -329,7 +329,8 @@ q3 = Exercise(
     check=_check_first_row,
     why="A gradient may be expanded: all rows stand at one place in memory. Write into a clone, and return it.",
     hints=(
-        "Print `grad.stride()` in the hook. A stride of 0 means: the next row is at the same place.",
+        "`hookscope.record(nn.Identity(), tensors={'y': y}, values=True)` shows what is left after your hook. And print "
+        "`grad.stride()` in it: a stride of 0 means that the next row is at the same place.",
         "Never write into `grad`. Write into a clone of it, and return the clone.",
     ),
     solution="""

@@ -202,7 +202,10 @@ q13 = Exercise(
     minutes=4,
     check=_check_row,
     why="After `y.mul_` the view is made anew from the new `y`, and the hook stays with what it was made of before.",
-    hints=("Chapter 07, section 5: what does an edit in place do to the views?", "Which line must come first?"),
+    hints=(
+        "With `recording.watch(row, 'row')`, `hookscope.record` logs nothing: nothing flows through this row.",
+        "Chapter 07, section 5: what does an edit in place do to the views? So which line must come first?",
+    ),
     solution="""
 def row_gradient(x):
     seen = []
