@@ -329,7 +329,7 @@ q3 = Exercise(
     check=_check_first_row,
     why="A gradient may be expanded: all rows stand at one place in memory. Write into a clone, and return it.",
     hints=(
-        "`hookscope.record(nn.Identity(), tensors={'y': y}, values=True)` shows what is left after your hook. And print "
+        "`hookscope.record(nn.Identity(), tensors={'y': y}, values=True)` shows what is left after your hook. Print "
         "`grad.stride()` in it: a stride of 0 means that the next row is at the same place.",
         "Never write into `grad`. Write into a clone of it, and return the clone.",
     ),
