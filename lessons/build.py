@@ -307,11 +307,16 @@ def fingerprint(chapter: Chapter) -> str:
     for cell in chapter.notebook.cells:
         digest.update(json.dumps([cell.cell_type, cell.source, cell.metadata], sort_keys=True).encode())
     digest.update(package_fingerprint())
-    others = {header_of(path).get("checks") for path in lesson_files()} - {chapter.header.get("checks")}
+    others = set[str]().union(*(own_files(header_of(path)) for path in lesson_files())) - own_files(chapter.header)
     for file in sorted(CHECKS.glob("*.py")):
-        if file.stem not in others:
+        if f"checks/{file.name}" not in others:
             digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def own_files(header: dict[str, Any]) -> set[str]:
+    """Files in lessons/ that belong to this chapter: its checks, and what it `reads`."""
+    return {f"checks/{header.get('checks')}.py", *header.get("reads", [])}
 
 
 @cache

@@ -152,6 +152,21 @@ def test_a_chapter_is_built_again_when_a_file_that_it_reads_changes(course: Path
     assert run("--check") == 1
 
 
+def test_checks_that_one_chapter_reads_are_no_business_of_another(course: Path, capsys) -> None:
+    checks = course / "lessons" / "checks" / "small_lab.py"
+    checks.write_text("")
+    reads = "---\nreads: [checks/small_lab.py]\n"
+    lesson(course, HEADER.replace("---\n", reads, 1) + "```{code-cell}\nprint(1)\n```\n")
+    lesson(course, HEADER + "```{code-cell}\nprint(2)\n```\n", "01_other.md")
+    assert run() == 0
+    checks.write_text("# a new rule\n")
+    capsys.readouterr()
+    assert run("--check") == 1
+    said = capsys.readouterr().out
+    assert "00_small" in said
+    assert "01_other" not in said
+
+
 def test_claims_and_the_head_of_the_page_come_from_their_one_source(course: Path) -> None:
     lesson(course, HEADER + "Words.\n\n{{claim D0.2}}\n\n+++\n\n{{verdict D0.2}} Because.\n")
     lesson(course, HEADER.replace("builds_on: []", "builds_on: [0]"), "01_other.md")
