@@ -18,10 +18,11 @@ from hookscope._call import Call, Layer, NotCapturedError, Slot, Wanted, why_unc
 from hookscope._forecast import forecast
 from hookscope._form import Form, Stats, stats_of
 from hookscope._fused import fused_around
+from hookscope._hookable import refuse_unhookable
 from hookscope._keep import map_tensors, storage_of, tensors_in
 from hookscope._pool import Pool
 from hookscope._writes import Overwrites, expected
-from hookscope.layers import LayerNotFoundError, Which, find_layers, layer_names
+from hookscope.layers import LayerNotFoundError, Which, find_layers
 from hookscope.picture import Table
 
 __all__ = ["Call", "Capture", "Layer", "NotCapturedError", "Stats", "capture"]
@@ -97,13 +98,7 @@ def capture(
 
     """
     layers = {module: name for name, module in find_layers(model, *which).items()}
-    for module, name in layer_names(model).items():
-        if "_orig_mod" in module._modules or module._compiled_call_impl is not None:
-            raise ValueError(f"{_what(name)} is compiled and would not notice new hooks; capture it uncompiled")
-        if isinstance(module, torch.jit.ScriptModule) and module in layers:
-            raise ValueError(
-                f"{_what(name)} is TorchScript, which takes no hooks; capture the original, or leave it out"
-            )
+    refuse_unhookable(model, layers, "capture")
     if keep not in ("tensors", "copies", "stats"):
         raise ValueError(f"keep={keep!r}: give 'tensors', 'copies' or 'stats'")
     if isinstance(sample, int):
@@ -114,10 +109,6 @@ def capture(
     if keep == "stats" and form != Form():
         raise ValueError("keep='stats' keeps no tensors: leave out sample, dtype and device")
     return Capture(model, layers, Wanted(gradients, inputs, stats_of if keep == "stats" else form, max_bytes))
-
-
-def _what(name: str) -> str:
-    return f"layer {name!r}" if name else "the model"
 
 
 class Capture(Mapping[str, Layer]):
@@ -226,9 +217,7 @@ class Capture(Mapping[str, Layer]):
             {
                 "call": call.label,
                 "type": call.type,
-                "output": ", ".join(str(tuple(t.shape)) for t in tensors_in(call._output))
-                if call._returned
-                else "raised",
+                "output": call._shapes(),
                 "overwritten later by": self._writes.found.get(call, ""),
             }
             for call in self._order

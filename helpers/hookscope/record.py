@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hookscope._event import GIVEN, Event
+from hookscope._hookable import refuse_unhookable
 from hookscope._log import EventLog
 from hookscope._recorder import KINDS, Recorder
 from hookscope._watch import PARAMETER_KINDS
@@ -122,12 +123,7 @@ def record(
         layers = {module: name for name, module in find_layers(model, *which).items()}
     else:  # what has no forward, such as nn.ModuleList, is never called
         layers = {module: name for module, name in names.items() if _has_forward(module)}
-    for module, name in names.items():
-        what = f"layer {name!r}" if name else "the model"
-        if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
-            raise ValueError(f"{what} is compiled and would not notice new hooks; record it uncompiled")
-        if module in layers and isinstance(module, torch.jit.ScriptModule):
-            raise ValueError(f"{what} is TorchScript, which takes no hooks; record the original, or leave it out")
+    refuse_unhookable(model, layers, "record")
     for name, tensor in (tensors or {}).items():
         _check_tensor(tensor, name)
     if max_events < 1:
