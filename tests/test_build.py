@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lessons import build
+from lessons import build, making, reading
 
 HEADER = """---
 title: A small chapter
@@ -58,17 +58,17 @@ def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (lessons / "checks").mkdir(parents=True)
     for name in ("__init__.py", "exercise.py"):
         (lessons / "checks" / name).write_text("")
-    monkeypatch.setattr(build, "ROOT", tmp_path)
-    monkeypatch.setattr(build, "LESSONS", lessons)
-    monkeypatch.setattr(build, "CHECKS", lessons / "checks")
-    monkeypatch.setattr(build, "NOTEBOOKS", tmp_path / "notebooks")
-    build.claims.cache_clear()
+    monkeypatch.setattr(reading, "ROOT", tmp_path)
+    monkeypatch.setattr(reading, "LESSONS", lessons)
+    monkeypatch.setattr(reading, "CHECKS", lessons / "checks")
+    monkeypatch.setattr(reading, "NOTEBOOKS", tmp_path / "notebooks")
+    reading.claims.cache_clear()
     (lessons / "claims.toml").write_text(
         '[[document]]\nid = "D0"\ntitle = "a page"\n\n'
         '[[claim]]\nid = "D0.2"\ndocument = "D0"\ntext = "Hooks need a call."\nverdict = "outdated"\nsince = "1.2"\n'
     )
     yield tmp_path
-    build.claims.cache_clear()
+    reading.claims.cache_clear()
 
 
 def lesson(course: Path, text: str, name: str = "00_small.md") -> Path:
@@ -123,7 +123,7 @@ def test_only_what_changed_is_built_again(course: Path, capsys, monkeypatch) -> 
     assert run() == 0
     assert "1 built, 1 already up to date" in capsys.readouterr().out
 
-    monkeypatch.setattr(build, "package_fingerprint", lambda: b"the package changed")
+    monkeypatch.setattr(making, "package_fingerprint", lambda: b"the package changed")
     assert run("--check") == 1
     assert "the package or its checks have changed" in capsys.readouterr().out
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lessons import build
+from lessons import filling, reading
 from tests.claims import DEMONSTRATIONS, d0, d1, d2, d3, d4  # noqa: F401, each adds its demonstrations
 
-CLAIMS = build.claims()["claims"]
-LESSONS = {path.stem[:2]: path.read_text(encoding="utf-8") for path in build.lesson_files()}
+CLAIMS = reading.claims()["claims"]
+LESSONS = {path.stem[:2]: path.read_text(encoding="utf-8") for path in reading.lesson_files()}
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
@@ -24,8 +24,8 @@ def test_no_demonstration_without_a_claim() -> None:
 def test_claim_is_complete_and_met_in_its_chapter(row: dict[str, object]) -> None:
     name = str(row["id"])
     assert row["document"] == name.split(".")[0]
-    assert row["document"] in build.claims()["documents"]
-    assert row["verdict"] in build.VERDICTS
+    assert row["document"] in reading.claims()["documents"]
+    assert row["verdict"] in filling.VERDICTS
     assert row["test"] == f"tests/test_claims.py::test_claim[{name}]"
     assert ("since" in row) == (row["verdict"] == "outdated"), "an outdated claim says since when, another does not"
     for number, text in LESSONS.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lessons import build
+from lessons import build, reading
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -24,7 +24,7 @@ def tracked_files() -> list[Path]:
 
 
 TEXTS = [path for path in tracked_files() if path.suffix not in {".safetensors", ".png"}]
-MARKDOWN = [path for path in TEXTS if path.suffix == ".md" and path.parent != build.LESSONS]
+MARKDOWN = [path for path in TEXTS if path.suffix == ".md" and path.parent != reading.LESSONS]
 
 # Written in pieces, so that this file does not find itself.
 REGISTRY_HOSTS = [
@@ -87,7 +87,7 @@ def test_links_in_pages_resolve(path: Path) -> None:
         assert_resolves(target, path.parent, text)
 
 
-@pytest.mark.parametrize("path", sorted(build.NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(reading.NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.name)
 def test_links_in_notebooks_resolve(path: Path) -> None:
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     text = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
@@ -100,7 +100,7 @@ def test_readme_lists_every_chapter_with_its_title_and_minutes() -> None:
     rows = re.findall(
         r"^\| \[(\d\d)\]\(notebooks/(\w+)\.ipynb\) \| ([^|]+?) \| [^|]+ \| (\d+) \|", readme, re.MULTILINE
     )
-    chapters = [build.parse(path) for path in build.lesson_files()]
+    chapters = [build.parse(path) for path in reading.lesson_files()]
     expected = [(c.number, c.source.stem, c.header["title"], str(c.header["minutes"])) for c in chapters]
     assert rows == expected
     numbers = {chapter.number for chapter in chapters}
