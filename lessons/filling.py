@@ -120,7 +120,7 @@ def wants(_: str) -> str:
     lines = [
         (
             f"[{row['want']}](#{anchor(row['want'])})",
-            ", ".join(f"`{hook.rpartition('.')[2]}`" for hook in row["hooks"]) + row.get("with", ""),
+            ", ".join(f"`{hook.rpartition('.')[2]}`" for hook in row["hooks"]),
             row["since"],
         )
         for row in rows

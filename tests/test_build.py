@@ -167,6 +167,25 @@ def test_claims_and_the_head_of_the_page_come_from_their_one_source(course: Path
     assert "D0 (a page)" in second
 
 
+def test_a_reference_page_is_no_chapter(course: Path) -> None:
+    """It has no number and no neighbours; a chapter goes on to a chapter; its tables come from their data files."""
+    lesson(course, HEADER + "\n## 1 · Where it `hooks(x)`\n\n```{code-cell}\nprint(1)\n```\n")
+    row = 'want = "See it"\nhooks = ["torch.Tensor.register_hook"]\nsince = "1.0"\nchapter = 0\nsection = 1\n'
+    (course / "lessons" / "chooser.toml").write_text(f"[[want]]\n{row}snippet = \"print('seen')\"\nprints = 'seen'\n")
+    page = "---\ntitle: Wants\npromise: You find it.\nkind: reference\n---\n"
+    lesson(course, page + "{{wants}}\n\n+++\n\n{{chooser}}\n\n+++\n\nDone.\n", "91_chooser.md")
+    lesson(course, page.replace("Wants", "Words"), "92_glossary.md")
+    assert run() == 0
+    assert "91" not in "".join(saved(course)["cells"][0]["source"])
+    head, table, text, code, last = ("".join(cell["source"]) for cell in saved(course, "91_chooser.ipynb")["cells"])
+    ways = "Reference · [A small chapter](00_small.ipynb) · [Words](92_glossary.ipynb)"
+    assert head == f"# Wants\n\nYou find it.\n\n{ways}"
+    assert "| [See it](#See-it) | `register_hook` | 1.0 |" in table
+    where = "00_small.ipynb#1-·-Where-it-hooks%28x%29"
+    assert text == f"## See it\n\n`torch.Tensor.register_hook` · since torch 1.0 · taught in [chapter 00]({where})"
+    assert (code, last) == ("print('seen')", "Done.")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -184,6 +203,8 @@ def test_claims_and_the_head_of_the_page_come_from_their_one_source(course: Path
             HEADER + "\nWords.\n\n{{claim D0.77}}\n",
             "lessons/00_small.md:11: claims.toml has no claim 'D0.77'",
         ),
+        (HEADER + "\nWords.\n\n{{verse D0.2}}\n", "lessons/00_small.md:11: there is no placeholder 'verse'"),
+        (HEADER.replace("minutes", "kind: page\nminutes"), "'kind' in the header must be chapter or reference"),
         (HEADER + "\n```{code-cell}\n# solution: q1\n```\n", "no exercise 'q1' with a solution"),
     ],
 )
