@@ -11,7 +11,7 @@ from lessons.reading import claims
 
 VERDICTS = {"holds": "Holds", "partly": "Partly true", "outdated": "Outdated", "wrong": "Wrong"}
 # A sign and a word: told apart without colour, and by a screen reader.
-SIGNS = {"holds": "✓ holds", "partly": "◐ partly true", "outdated": "↺ outdated", "wrong": "✗ wrong"}
+SIGNS = {"holds": "✓ holds", "partly": "◐ partly", "outdated": "↺ outdated", "wrong": "✗ wrong"}
 
 
 def fill(what: str, name: str) -> str:
@@ -33,8 +33,8 @@ def anchor(heading: str) -> str:
     return heading
 
 
-def link(chapter: int, section: int | str, text: str) -> str:
-    """A link to a chapter's section: its number, or its heading.
+def link(chapter: int, section: int | str) -> str:
+    """A link to a chapter's section, given by its number or its heading.
 
     Raises:
         LookupError: there is no such chapter, or no such section in it.
@@ -44,7 +44,8 @@ def link(chapter: int, section: int | str, text: str) -> str:
         if path.stem.startswith(f"{chapter:02}_"):
             for heading in reading.headings(path):
                 if heading == section or heading.startswith(f"{section} · "):
-                    return f"[{text}]({path.stem}.ipynb#{anchor(heading)})"
+                    place = f", section {section}" if isinstance(section, int) else ""
+                    return f"[{chapter:02}{place}]({path.stem}.ipynb#{anchor(heading)})"
             raise LookupError(f"chapter {chapter:02} has no section '{section}'")
     raise LookupError(f"there is no chapter {chapter:02}")
 
@@ -81,7 +82,7 @@ def verdict(name: str) -> str:
 def tally(rows: list[dict[str, Any]]) -> str:
     """How many claims have which verdict."""
     count = Counter(row["verdict"] for row in rows)
-    return ", ".join(f"{count[name]} {sign}" for name, sign in SIGNS.items() if count[name])
+    return ", ".join(f"{sign} {count[name]}" for name, sign in SIGNS.items() if count[name])
 
 
 def document(name: str) -> str:
@@ -97,12 +98,12 @@ def document(name: str) -> str:
             row["text"],
             SIGNS[row["verdict"]],
             row.get("since", ""),
-            link(row["chapter"], "What the documents say", f"{row['chapter']:02}"),
+            link(row["chapter"], "What the documents say"),
         )
         for row in rows
     ]
     head = f"## {name}: {of['title']}\n\nWritten in {of['language']}. {len(rows)} claims: {tally(rows)}."
-    return f"{head}\n\n{table(('', 'The document says', 'Verdict', 'Since torch', 'Run in'), lines)}"
+    return f"{head}\n\n{table(('Claim', 'The document says', 'Verdict', 'Since torch', 'Run in'), lines)}"
 
 
 def claims_count(_: str) -> str:
@@ -120,7 +121,7 @@ def wants(_: str) -> str:
     lines = [
         (
             f"[{row['want']}](#{anchor(row['want'])})",
-            ", ".join(f"`{hook.rpartition('.')[2]}`" for hook in row["hooks"]),
+            ", ".join(f"`{hook.rpartition('.')[2]}`" for hook in row["hooks"]) + option(row),
             row["since"],
         )
         for row in rows
@@ -128,13 +129,18 @@ def wants(_: str) -> str:
     return table(("I want to …", "Use", "Since torch"), lines)
 
 
+def option(row: dict[str, Any]) -> str:
+    """The option that a row's hook needs, if it needs one."""
+    return f" with `{row['option']}=True`" if "option" in row else ""
+
+
 def chooser() -> list[tuple[str, str]]:
     """The sections of the chooser: text and snippet of each row."""
     sections = []
     for row in reading.rows_of("chooser.toml", "want"):
-        facts = [" and ".join(f"`{hook}`" for hook in row["hooks"]), f"since torch {row['since']}"]
+        facts = [" and ".join(f"`{hook}`" for hook in row["hooks"]) + option(row), f"since torch {row['since']}"]
         if "chapter" in row:
-            facts.append("taught in " + link(row["chapter"], row["section"], f"chapter {row['chapter']:02}"))
+            facts.append("taught in chapter " + link(row["chapter"], row["section"]))
         sections.append((f"## {row['want']}\n\n{' · '.join(facts)}", row["snippet"].strip()))
     return sections
 
@@ -151,7 +157,7 @@ def glossary(_: str) -> str:
             row.get("korean", ""),
             row.get("chinese", ""),
             row["meaning"],
-            link(row["chapter"], row["section"], f"{row['chapter']:02}"),
+            link(row["chapter"], row["section"]),
         )
         for row in rows
     ]

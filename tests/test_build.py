@@ -182,7 +182,10 @@ def test_a_reference_page_is_no_chapter(course: Path) -> None:
     assert head == f"# Wants\n\nYou find it.\n\n{ways}"
     assert "| [See it](#See-it) | `register_hook` | 1.0 |" in table
     where = "00_small.ipynb#1-·-Where-it-hooks%28x%29"
-    assert text == f"## See it\n\n`torch.Tensor.register_hook` · since torch 1.0 · taught in [chapter 00]({where})"
+    assert (
+        text
+        == f"## See it\n\n`torch.Tensor.register_hook` · since torch 1.0 · taught in chapter [00, section 1]({where})"
+    )
     assert (code, last) == ("print('seen')", "Done.")
 
 

@@ -94,6 +94,12 @@ def test_a_snippet_prints_what_its_row_says_and_leaves_no_hook(row: dict) -> Non
     assert len(census(*things)) == 0
 
 
+def test_the_page_names_the_option_of_a_hook() -> None:
+    assert [(row["want"], option) for row, _, option in options()] == [
+        (row["want"], row["option"]) for row in ROWS if "option" in row
+    ]
+
+
 @each_row
 def test_without_its_hook_a_snippet_prints_something_else(row: dict) -> None:
     def register_nothing(call: ast.Call) -> None:
