@@ -64,6 +64,7 @@ def others(rounds: int) -> str:
     torch_ms, hookscope_ms = other.importing(5)
     subplots, grid = other.grids(rounds)
     references, captured = other.per_layer(rounds)
+    floors = {batch: other.nothing_overwritten(batch, rounds) for batch in (1, 8)}
     picked, dropped = picker.waits(rounds)
     rows: list[dict[str, object]] = [
         {
@@ -75,6 +76,13 @@ def others(rounds: int) -> str:
         {
             "what": "a pass through 1,000 empty layers: hooks that keep references, a new capture",
             "measured": f"{references:.1f} ms, {captured:.1f} ms",
+        },
+        {
+            "what": "resnet18 without in-place ReLU, without gradients, against hooks that keep references: the same "
+            "hooks when they see writes too (the floor), and a first capture",
+            "measured": "; ".join(
+                f"batch {batch}: {watched:.2f} ×, {captured:.2f} ×" for batch, (watched, captured) in floors.items()
+            ),
         },
         {
             "what": "`import hookscope` against `import torch`",

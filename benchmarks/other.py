@@ -8,11 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 import hookscope
+from benchmarks.speed import models
+from benchmarks.tools import bare_references, capture, references_watched
 
 
 def _median(function: Callable[[], object], rounds: int) -> float:
@@ -52,6 +55,25 @@ def per_layer(rounds: int) -> tuple[float, float]:
 
     with torch.no_grad():
         return _median(references, rounds), _median(captured, rounds)
+
+
+def nothing_overwritten(batch: int, rounds: int) -> tuple[float, float]:
+    """Return what seeing writes costs at least, and what a first capture costs, as ratios to keeping references.
+
+    The model is resnet18 with ReLUs that do not work in place, so that references are right.
+    """
+    model, images = models()["resnet18, no in-place ReLU"]
+    model.eval()
+    x = images(batch)
+    tools = [tool(model) for tool in (bare_references, references_watched, capture())]
+    times: list[list[float]] = [[] for _ in tools]
+    with torch.no_grad():
+        for _ in range(rounds + 2):
+            for run, taken in zip(tools, times, strict=True):  # taking turns
+                model(x)  # each finds the allocator alike
+                taken.append(_median(partial(run, x), 1))
+    references, watched, captured = (statistics.median(taken[2:]) for taken in times)
+    return watched / references, captured / references
 
 
 def importing(rounds: int) -> tuple[float, float]:

@@ -99,36 +99,44 @@ def warm_buffers(model: nn.Module) -> Pass:
     return run
 
 
+def references_watched(model: nn.Module) -> Pass:
+    """References, and the least that `Capture.overwritten` and "raised" need: a pre-hook and a version counter."""
+    return partial(_watched, model, lambda tensor: tensor)
+
+
 def warm_buffers_watched(model: nn.Module) -> Pass:
-    """The same, and the least that `Capture.overwritten` and "raised" need: a pre-hook and a version counter."""
+    """Copies to warm buffers, and the same."""
     copy_warm = _Warm()
-    nothing = torch.empty(0)
 
     def run(*args: Any, **kwargs: Any) -> Run:
-        counters: list[tuple[Tensor, int]] = []
-        began: list[tuple[nn.Module, int]] = []
-
-        def keep(tensor: Tensor) -> Tensor:
-            kept = copy_warm(tensor)
-            counter = tensor.detach()
-            counter.data = nothing
-            counters.append((counter, counter._version))
-            return kept
-
-        def before(module: nn.Module, args: Any, kwargs: Any) -> None:
-            began.append((module, sum(counter._version != version for counter, version in counters[-3:])))
-
         copy_warm.start()
-        handles = [
-            layer.register_forward_pre_hook(before, with_kwargs=True) for layer in hookscope.leaves(model).values()
-        ]
-        try:
-            return _hooked(model, lambda output: map_tensors(keep, output), *args, **kwargs)
-        finally:
-            for handle in handles:
-                handle.remove()
+        return _watched(model, copy_warm, *args, **kwargs)
 
     return run
+
+
+def _watched(model: nn.Module, keep: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> Run:
+    """Run a model with hooks that keep what `keep` makes of each tensor, and notice what is written to later."""
+    nothing = torch.empty(0)
+    counters: list[tuple[Tensor, int]] = []
+    began: list[tuple[nn.Module, int]] = []
+
+    def keep_and_count(tensor: Tensor) -> Tensor:
+        kept = keep(tensor)
+        counter = tensor.detach()
+        counter.data = nothing
+        counters.append((counter, counter._version))
+        return kept
+
+    def before(module: nn.Module, args: Any, kwargs: Any) -> None:
+        began.append((module, sum(counter._version != version for counter, version in counters[-3:])))
+
+    handles = [layer.register_forward_pre_hook(before, with_kwargs=True) for layer in hookscope.leaves(model).values()]
+    try:
+        return _hooked(model, lambda output: map_tensors(keep_and_count, output), *args, **kwargs)
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 class _Warm:

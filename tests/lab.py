@@ -16,13 +16,14 @@ from urllib.parse import urlsplit
 
 import nbformat
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Locator, Page, ViewportSize, sync_playwright
+from playwright.sync_api import Locator, Page, ViewportSize, expect, sync_playwright
 
 from lessons.build import KERNEL_ENV
 
 ROOT = Path(__file__).resolve().parent.parent
 SCREENSHOTS = Path(os.environ.get("HOOKSCOPE_SCREENSHOTS", ROOT / "build" / "screenshots"))
 """Where browser tests keep pictures of what they saw, to be looked at."""
+PATIENCE = 30_000  # milliseconds; a busy machine may be slow, and a test that passes does not wait
 SIZE = ViewportSize(width=1280, height=900)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
@@ -84,8 +85,18 @@ class Lab:
         )
 
     def run_all(self) -> None:
-        """Run every cell; returns when the last one is done."""
+        """Run every cell; returns when the last one is done and on the screen.
+
+        JupyterLab scrolls there some time after the run has ended. A mouse button pressed before that is released
+        over another cell, and the click is lost.
+        """
         self.command("notebook:run-all-cells")
+        self.page.wait_for_function(
+            """() => {
+                const place = document.querySelector(".jp-Notebook .jp-Cell.jp-mod-active")?.getBoundingClientRect();
+                return place && place.bottom > 0 && place.top < window.innerHeight;
+            }"""
+        )
 
     def scratch(self, name: str, *cells: str, outputs: list[dict[str, Any]] | None = None, run: bool = True) -> None:
         """Write a notebook of code cells, open it and run all cells.
@@ -219,7 +230,8 @@ def running_lab(tmp: Path) -> Iterator[Lab]:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
             try:
                 page = browser.new_page(viewport=SIZE)
-                page.set_default_timeout(30_000)
+                page.set_default_timeout(PATIENCE)
+                expect.set_options(timeout=PATIENCE)
                 yield Lab(url, token, folder, page)
             finally:
                 browser.close()

@@ -66,7 +66,7 @@ def test_pictures_show_before_anything_is_run(lab: Lab, notebook: str) -> None:
         "image/png" in output.get("data", {}) for cell in saved["cells"] for output in cell.get("outputs", [])
     )
     images = lab.page.locator(".jp-OutputArea-output img")
-    assert images.count() == figures
+    expect(images).to_have_count(figures)
     for index in range(figures):
         assert images.nth(index).get_attribute("alt"), f"figure {index} has no alt text"
         assert images.nth(index).evaluate("image => image.complete && image.naturalWidth") > 20
@@ -115,8 +115,6 @@ def test_a_learner_answers_wrong_then_right_and_every_step_is_said(lab: Lab) -> 
     expect(last.locator(".jp-OutputArea")).to_contain_text("0 hooks on Double, Speaking, Linear")
 
 
-# Alone it passes, under load too; after all the other browser tests "Start over" was lost twice, and why is not known.
-@pytest.mark.slow
 def test_a_learner_orders_hooks_and_then_steps_through_them(lab: Lab) -> None:
     lab.open("02_call_order.ipynb")
     lab.run_all()

@@ -260,8 +260,9 @@ def letters(text: str) -> NDArray[np.bool_]:
 def encode(mosaic: Mosaic, colours: NDArray[np.uint8]) -> bytes:
     """Return palette indices, uint8 (height, width), as the bytes of a PNG in `palette` of ``colours``.
 
-    It is written here because Pillow stores indexed rows as they are. Stored as differences to the row above,
-    real feature maps take a third less room, and are faster to compress.
+    It is written here because Pillow stores indexed rows as they are, and looks for repeated stretches anywhere.
+    Differences to the row above are mostly small, or runs of zeros where a map is enlarged: to look for runs alone
+    (``Z_RLE``) takes two thirds of the time on real feature maps, and mostly less room.
 
     Example:
         >>> from hookscope.palette import VIRIDIS
@@ -288,10 +289,11 @@ def _png(rows: NDArray[np.uint8], kind: int, more: dict[bytes, bytes]) -> bytes:
     lines = np.full((height, width + 1), 2, dtype=np.uint8)  # every line begins with its filter: 2 is "up"
     lines[0, 1:] = rows[0]
     np.subtract(rows[1:], rows[:-1], out=lines[1:, 1:])
+    squeeze = zlib.compressobj(1, strategy=zlib.Z_RLE)
     chunks = {
         b"IHDR": struct.pack(">IIBBBBB", width // 3 if kind == 2 else width, height, 8, kind, 0, 0, 0),
         **more,
-        b"IDAT": zlib.compress(lines.data, level=1),
+        b"IDAT": squeeze.compress(lines.data) + squeeze.flush(),
         b"IEND": b"",
     }
     png = b"\x89PNG\r\n\x1a\n"
