@@ -6,26 +6,24 @@
     python lessons/build.py --check      say what is out of step, run nothing
 
 A lesson is written in `lessons/NN_name.md`; its notebook is `notebooks/NN_name.ipynb` and is never edited by hand.
+`reading` reads lessons, `filling` knows what stands for a placeholder, `making` makes the notebook, and this file runs
+it, compares it with the one that was saved, and is the command.
+
 The builder adds what a chapter should not have to repeat: the head of the page (from the lesson's header), the text
-and the verdict of a claim (`{{claim D0.2}}` and `{{verdict D0.2}}`, from claims.toml), and the collapsed solution of
-an exercise (a code cell that is just `# solution: q1`, from the chapter's module in lessons/checks).
+and the verdict of a claim (`{{claim D0.2}}` and `{{verdict D0.2}}`, from claims.toml), the tables of the reference
+pages, and the collapsed solution of an exercise (a code cell that is just `# solution: q1`, from the chapter's module
+in lessons/checks).
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import asyncio
 import copy
-import hashlib
 import json
 import os
-import re
 import sys
-import tomllib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,300 +31,17 @@ from typing import Any
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 import nbformat
-import yaml
-from jupytext.myst import MystMetadataParsingError, myst_to_notebook
 from nbformat import NotebookNode
 
-LESSONS = Path(__file__).resolve().parent
-ROOT = LESSONS.parent
-NOTEBOOKS = ROOT / "notebooks"
-CHECKS = LESSONS / "checks"
-PACKAGE = ROOT / "helpers" / "hookscope"
+from lessons import reading
+from lessons.making import Chapter, finish, parse
+from lessons.reading import LessonError, lesson_files
 
 CELL_TIMEOUT = 120  # seconds; the same limit the tests give a cell
 AT_ONCE = 2
 # ipykernel names a cell after a temporary file with the process id in it, and that name reaches the saved output
 # (warnings, file:line). One fixed name keeps two builds equal. The tests run the kernels with the same settings.
 KERNEL_ENV = {"IPYKERNEL_CELL_NAME": "<cell>", "PYTHONHASHSEED": "0"}
-
-HEADER = {"title": str, "promise": str, "minutes": int, "builds_on": list, "documents": list}
-VERDICTS = {"holds": "Holds", "partly": "Partly true", "outdated": "Outdated", "wrong": "Wrong"}
-
-
-class LessonError(Exception):
-    """A lesson that cannot be built; the message starts with file:line."""
-
-
-@dataclass(frozen=True)
-class Chapter:
-    """One lesson, parsed: its header and the notebook it becomes (not yet executed)."""
-
-    source: Path
-    header: dict[str, Any]
-    notebook: NotebookNode
-
-    @property
-    def number(self) -> str:
-        """The two digits the file name starts with, e.g. "01"."""
-        return self.source.stem[:2]
-
-    @property
-    def target(self) -> Path:
-        """The notebook's path."""
-        return NOTEBOOKS / f"{self.source.stem}.ipynb"
-
-
-# -- reading ------------------------------------------------------------------------------------------------------
-
-
-def lesson_files() -> list[Path]:
-    """Every lesson, in chapter order."""
-    return sorted(LESSONS.glob("[0-9][0-9]_*.md"))
-
-
-@cache
-def claims() -> dict[str, Any]:
-    """claims.toml as `{"documents": {id: row}, "claims": {id: row}}`."""
-    data = tomllib.loads((LESSONS / "claims.toml").read_text(encoding="utf-8"))
-    return {
-        "documents": {row["id"]: row for row in data["document"]},
-        "claims": {row["id"]: row for row in data["claim"]},
-    }
-
-
-def parse(path: Path) -> Chapter:
-    """Read one lesson.
-
-    Raises:
-        LessonError: the text does not parse, or its header lacks a field; names file and line.
-
-    """
-    text = path.read_text(encoding="utf-8")
-    lines = text.splitlines()
-    header = read_header(path, lines)
-    refuse_open_fence(path, lines)
-    try:
-        notebook = myst_to_notebook(text, add_source_map=True)
-    except MystMetadataParsingError as error:
-        at = re.search(r"at line (\d+)", str(error))
-        raise LessonError(f"{where(path, at[1] if at else 1)}: {error}") from error
-    starts = notebook.metadata["source_map"]
-    solutions = read_solutions(path, header)
-    cells = [head_cell(path, header)]
-    for cell, start in zip(notebook.cells, starts, strict=True):
-        if cell.cell_type == "markdown":
-            blank = next(i for i, line in enumerate(lines[start:]) if line.strip())
-            # A claim starts a cell of its own: one idea per cell.
-            filled = fill_claims(path, start + blank + 1, cell.source)
-            parts = re.split(r"\n+(?=\*\*D\d\.\d+\*\* · )", filled)
-            cells += [nbformat.v4.new_markdown_cell(part, metadata=cell.metadata) for part in parts]
-        else:
-            fill_solution(path, start + 1, cell, solutions)
-            refuse_bad_python(path, lines, start, cell.source)
-            cells.append(cell)
-    notebook.cells = cells
-    finish(notebook)
-    chapter = Chapter(path, header, notebook)
-    notebook.metadata["hookscope"] = {"lesson": path.name, "fingerprint": fingerprint(chapter)}
-    return chapter
-
-
-def where(path: Path, line: int | str) -> str:
-    """`lessons/01_calling.md:12`, as editors and terminals link it."""
-    return f"{path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name}:{line}"
-
-
-def read_header(path: Path, lines: list[str]) -> dict[str, Any]:
-    """The YAML header between the first two `---` lines, every field of `HEADER` present and of its type."""
-    if not lines or lines[0].strip() != "---":
-        raise LessonError(f"{where(path, 1)}: no header; a lesson starts with '---' and {', '.join(HEADER)}")
-    try:
-        end = next(i for i, line in enumerate(lines[1:], start=1) if line.strip() == "---")
-    except StopIteration:
-        raise LessonError(f"{where(path, 1)}: the header's closing '---' is missing") from None
-    try:
-        header = yaml.safe_load("\n".join(lines[1:end])) or {}
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 2 if mark else 1
-        raise LessonError(f"{where(path, line)}: the header is not YAML: {error}") from error
-    for name, kind in HEADER.items():
-        if name not in header:
-            raise LessonError(f"{where(path, end + 1)}: the header lacks '{name}'")
-        if not isinstance(header[name], kind):
-            raise LessonError(f"{where(path, 1)}: '{name}' in the header must be {kind.__name__}")
-    for document in header["documents"]:
-        if document not in claims()["documents"]:
-            raise LessonError(f"{where(path, 1)}: claims.toml has no document '{document}'")
-    return dict(header)
-
-
-def header_of(path: Path) -> dict[str, Any]:
-    """A lesson's header, or nothing when that lesson has an error of its own."""
-    try:
-        return read_header(path, path.read_text(encoding="utf-8").splitlines())
-    except LessonError:
-        return {}
-
-
-def refuse_open_fence(path: Path, lines: list[str]) -> None:
-    """MyST reads an unclosed fence as code to the end of the file; here it is an error at its first line."""
-    opened: tuple[int, str] | None = None
-    for number, line in enumerate(lines, start=1):
-        fence = re.match(r"^(`{3,}|~{3,})(.*)$", line)
-        if not fence:
-            continue
-        if opened is None:
-            opened = (number, fence[1])
-        elif fence[1].startswith(opened[1]) and not fence[2].strip():
-            opened = None
-    if opened:
-        raise LessonError(f"{where(path, opened[0])}: this fence ({opened[1]}) is never closed")
-
-
-def refuse_bad_python(path: Path, lines: list[str], start: int, source: str) -> None:
-    """A code cell must compile (top-level await allowed, as in IPython); magics and shell lines are not used here."""
-    try:
-        compile(source, str(path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    except SyntaxError as error:
-        first = source.splitlines()[0] if source else ""
-        offset = next((i for i, line in enumerate(lines[start:]) if line == first), 0)
-        raise LessonError(f"{where(path, start + offset + (error.lineno or 1))}: {error.msg}") from error
-
-
-# -- what the builder adds ----------------------------------------------------------------------------------------
-
-
-def head_cell(path: Path, header: dict[str, Any]) -> NotebookNode:
-    """The first cell: title, promise, minutes, what the chapter builds on, the documents, and the way onward."""
-    names = {file.stem[:2]: file for file in lesson_files()}
-    number = path.stem[:2]
-
-    def link(other: str, text: str) -> str:
-        return f"[{text}]({names[other].stem}.ipynb)"
-
-    builds_on = [f"{n:02}" for n in header["builds_on"]]
-    for other in builds_on:
-        if other not in names:
-            raise LessonError(f"{where(path, 1)}: builds_on names chapter {other}, which does not exist")
-    facts = [
-        f"**{header['minutes']} minutes**",
-        "builds on " + ", ".join(link(n, n) for n in builds_on) if builds_on else "builds on nothing",
-    ]
-    if header["documents"]:
-        rows = (claims()["documents"][d] for d in header["documents"])
-        facts.append("follows " + ", ".join(f"{row['id']} ({row['title']})" for row in rows))
-    order = sorted(names)
-    place = order.index(number) if number in order else 0
-    ways = []
-    if place > 0:
-        ways.append("← " + link(order[place - 1], order[place - 1]))
-    if place + 1 < len(order):
-        ways.append(link(order[place + 1], order[place + 1]) + " →")
-    source = f"# {number} · {header['title']}\n\n{header['promise']}\n\n{' · '.join(facts)}"
-    if ways:
-        source += "\n\n" + " · ".join(ways)
-    cell: NotebookNode = nbformat.v4.new_markdown_cell(source)
-    return cell
-
-
-def fill_claims(path: Path, line: int, source: str) -> str:
-    """Replace `{{claim ID}}` by the claim in our words and `{{verdict ID}}` by its verdict."""
-
-    def fill(match: re.Match[str]) -> str:
-        what, name = match[1], match[2]
-        row = claims()["claims"].get(name)
-        if row is None:
-            at = line + source[: match.start()].count("\n")
-            raise LessonError(f"{where(path, at)}: claims.toml has no claim '{name}'")
-        if what == "claim":
-            return f"**{name}** · *The document says:* {row['text']}"
-        verdict = VERDICTS[row["verdict"]]
-        since = f" since torch {row['since']}" if row.get("since") else ""
-        return f"**Verdict on {name}: {verdict.lower()}{since}.**"
-
-    return re.sub(r"\{\{(claim|verdict) (D\d\.\d+)\}\}", fill, source)
-
-
-def read_solutions(path: Path, header: dict[str, Any]) -> dict[str, str]:
-    """The `solution=` text of every exercise in the chapter's checks module, read without importing it (no torch)."""
-    if not header.get("checks"):
-        return {}
-    module = CHECKS / f"{header['checks']}.py"
-    if not module.exists():
-        raise LessonError(
-            f"{where(path, 1)}: the header names checks '{header['checks']}', but there is no {module.name}"
-        )
-    found = {}
-    for node in ast.parse(module.read_text(encoding="utf-8")).body:
-        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
-            continue
-        for keyword in node.value.keywords:
-            if keyword.arg == "solution" and isinstance(node.targets[0], ast.Name):
-                found[node.targets[0].id] = str(ast.literal_eval(keyword.value)).strip("\n")
-    return found
-
-
-def fill_solution(path: Path, line: int, cell: NotebookNode, solutions: dict[str, str]) -> None:
-    """Turn the placeholder cell `# solution: q1` into the exercise's solution, code and result folded away."""
-    placeholder = re.fullmatch(r"# solution: (\w+)\s*", cell.source)
-    if not placeholder:
-        return
-    name = placeholder[1]
-    if name not in solutions:
-        raise LessonError(f"{where(path, line)}: no exercise '{name}' with a solution in the chapter's checks")
-    cell.source = f"# solution\n{solutions[name]}"
-    cell.metadata["jupyter"] = {"source_hidden": True, "outputs_hidden": True}
-
-
-def finish(notebook: NotebookNode) -> None:
-    """Give a notebook fixed metadata and cell ids that follow from the content alone."""
-    notebook.nbformat, notebook.nbformat_minor = 4, 5
-    notebook.metadata = nbformat.from_dict(
-        {
-            "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
-            "language_info": {"name": "python", "pygments_lexer": "ipython3"},
-        }
-    )
-    seen: dict[str, int] = {}
-    for cell in notebook.cells:
-        key = f"{cell.cell_type}\n{cell.source}"
-        seen[key] = seen.get(key, 0) + 1
-        cell.id = hashlib.sha256(f"{key}\n{seen[key]}".encode()).hexdigest()[:12]
-        cell.metadata.pop("execution", None)
-
-
-def fingerprint(chapter: Chapter) -> str:
-    """A hash of everything a chapter's outputs follow from: its text, its checks, what it `reads`, the package."""
-    digest = hashlib.sha256()
-    for name in chapter.header.get("reads", []):
-        try:
-            digest.update((LESSONS / name).read_bytes())
-        except OSError:
-            raise LessonError(f"{where(chapter.source, 1)}: the header reads '{name}': no such file") from None
-    for cell in chapter.notebook.cells:
-        digest.update(json.dumps([cell.cell_type, cell.source, cell.metadata], sort_keys=True).encode())
-    digest.update(package_fingerprint())
-    others = set[str]().union(*(own_files(header_of(path)) for path in lesson_files())) - own_files(chapter.header)
-    for file in sorted(CHECKS.glob("*.py")):
-        if f"checks/{file.name}" not in others:
-            digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def own_files(header: dict[str, Any]) -> set[str]:
-    """Files in lessons/ that belong to this chapter: its checks, and what it `reads`."""
-    return {f"checks/{header.get('checks')}.py", *header.get("reads", [])}
-
-
-@cache
-def package_fingerprint() -> bytes:
-    """A hash of the package's files."""
-    digest = hashlib.sha256()
-    for file in sorted(PACKAGE.rglob("*")):
-        if file.is_file() and "__pycache__" not in file.parts:
-            digest.update(file.relative_to(PACKAGE).as_posix().encode() + b"\0" + file.read_bytes())
-    return digest.digest()
 
 
 # -- comparing ----------------------------------------------------------------------------------------------------
@@ -351,7 +66,7 @@ def out_of_step(chapter: Chapter) -> str:
 
 def strangers(chapters: Iterable[Chapter]) -> list[Path]:
     """Notebooks that no lesson makes."""
-    return sorted(set(NOTEBOOKS.glob("*.ipynb")) - {chapter.target for chapter in chapters})
+    return sorted(set(reading.NOTEBOOKS.glob("*.ipynb")) - {chapter.target for chapter in chapters})
 
 
 # -- executing ----------------------------------------------------------------------------------------------------
@@ -380,7 +95,7 @@ async def execute(chapter: Chapter, progress: Any) -> str:
         notebook,
         timeout=CELL_TIMEOUT,
         kernel_name="python3",
-        resources={"metadata": {"path": str(NOTEBOOKS)}},
+        resources={"metadata": {"path": str(reading.NOTEBOOKS)}},
         extra_arguments=["--Application.log_level=40"],  # no word about the transport on loopback
         record_timing=False,
         coalesce_streams=True,
@@ -409,7 +124,7 @@ def spoiled(cell: NotebookNode) -> str:
         if output.get("name") == "stderr":
             return f"wrote to stderr (no warning unless it is caught and printed on purpose):\n{output.text}"
     text = json.dumps(outputs)
-    for place in (str(ROOT.parent), str(Path.home()), sys.prefix):
+    for place in (str(reading.ROOT.parent), str(Path.home()), sys.prefix):
         if place not in ("/", "") and place + os.sep in text:
             return "its output holds a path of this machine"
     return ""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lessons import build
+from lessons import build, making, reading
 
 HEADER = """---
 title: A small chapter
@@ -58,17 +58,17 @@ def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (lessons / "checks").mkdir(parents=True)
     for name in ("__init__.py", "exercise.py"):
         (lessons / "checks" / name).write_text("")
-    monkeypatch.setattr(build, "ROOT", tmp_path)
-    monkeypatch.setattr(build, "LESSONS", lessons)
-    monkeypatch.setattr(build, "CHECKS", lessons / "checks")
-    monkeypatch.setattr(build, "NOTEBOOKS", tmp_path / "notebooks")
-    build.claims.cache_clear()
+    monkeypatch.setattr(reading, "ROOT", tmp_path)
+    monkeypatch.setattr(reading, "LESSONS", lessons)
+    monkeypatch.setattr(reading, "CHECKS", lessons / "checks")
+    monkeypatch.setattr(reading, "NOTEBOOKS", tmp_path / "notebooks")
+    reading.claims.cache_clear()
     (lessons / "claims.toml").write_text(
         '[[document]]\nid = "D0"\ntitle = "a page"\n\n'
         '[[claim]]\nid = "D0.2"\ndocument = "D0"\ntext = "Hooks need a call."\nverdict = "outdated"\nsince = "1.2"\n'
     )
     yield tmp_path
-    build.claims.cache_clear()
+    reading.claims.cache_clear()
 
 
 def lesson(course: Path, text: str, name: str = "00_small.md") -> Path:
@@ -123,7 +123,7 @@ def test_only_what_changed_is_built_again(course: Path, capsys, monkeypatch) -> 
     assert run() == 0
     assert "1 built, 1 already up to date" in capsys.readouterr().out
 
-    monkeypatch.setattr(build, "package_fingerprint", lambda: b"the package changed")
+    monkeypatch.setattr(making, "package_fingerprint", lambda: b"the package changed")
     assert run("--check") == 1
     assert "the package or its checks have changed" in capsys.readouterr().out
 
@@ -182,6 +182,28 @@ def test_claims_and_the_head_of_the_page_come_from_their_one_source(course: Path
     assert "D0 (a page)" in second
 
 
+def test_a_reference_page_is_no_chapter(course: Path) -> None:
+    """It has no number and no neighbours; a chapter goes on to a chapter; its tables come from their data files."""
+    lesson(course, HEADER + "\n## 1 · Where it `hooks(x)`\n\n```{code-cell}\nprint(1)\n```\n")
+    row = 'want = "See it"\nhooks = ["torch.Tensor.register_hook"]\nsince = "1.0"\nchapter = 0\nsection = 1\n'
+    (course / "lessons" / "chooser.toml").write_text(f"[[want]]\n{row}snippet = \"print('seen')\"\nprints = 'seen'\n")
+    page = "---\ntitle: Wants\npromise: You find it.\nkind: reference\n---\n"
+    lesson(course, page + "{{wants}}\n\n+++\n\n{{chooser}}\n\n+++\n\nDone.\n", "91_chooser.md")
+    lesson(course, page.replace("Wants", "Words"), "92_glossary.md")
+    assert run() == 0
+    assert "91" not in "".join(saved(course)["cells"][0]["source"])
+    head, table, text, code, last = ("".join(cell["source"]) for cell in saved(course, "91_chooser.ipynb")["cells"])
+    ways = "Reference · [A small chapter](00_small.ipynb) · [Words](92_glossary.ipynb)"
+    assert head == f"# Wants\n\nYou find it.\n\n{ways}"
+    assert "| [See it](#See-it) | `register_hook` | 1.0 |" in table
+    where = "00_small.ipynb#1-·-Where-it-hooks%28x%29"
+    assert (
+        text
+        == f"## See it\n\n`torch.Tensor.register_hook` · since torch 1.0 · taught in chapter [00, section 1]({where})"
+    )
+    assert (code, last) == ("print('seen')", "Done.")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -199,6 +221,8 @@ def test_claims_and_the_head_of_the_page_come_from_their_one_source(course: Path
             HEADER + "\nWords.\n\n{{claim D0.77}}\n",
             "lessons/00_small.md:11: claims.toml has no claim 'D0.77'",
         ),
+        (HEADER + "\nWords.\n\n{{verse D0.2}}\n", "lessons/00_small.md:11: there is no placeholder 'verse'"),
+        (HEADER.replace("minutes", "kind: page\nminutes"), "'kind' in the header must be chapter or reference"),
         (HEADER + "\n```{code-cell}\n# solution: q1\n```\n", "no exercise 'q1' with a solution"),
     ],
 )

@@ -13,11 +13,11 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import Locator, expect
 
-from lessons import build
+from lessons import reading
 from tests.lab import Lab
 
-NOTEBOOKS = sorted(path.name for path in build.NOTEBOOKS.glob("*.ipynb"))
-ARTEFACTS = build.ROOT / "build" / "screenshots"
+NOTEBOOKS = sorted(path.name for path in reading.NOTEBOOKS.glob("*.ipynb"))
+ARTEFACTS = reading.ROOT / "build" / "screenshots"
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def test_server_is_on_loopback_with_a_token(lab: Lab) -> None:
 def test_make_lab_serves_the_notebooks_on_loopback_and_opens_the_first() -> None:
     if shutil.which("make") is None:
         pytest.skip("no make on this machine")
-    said = subprocess.run(["make", "-n", "lab"], cwd=build.ROOT, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(["make", "-n", "lab"], cwd=reading.ROOT, capture_output=True, text=True, check=True).stdout
     assert "--ServerApp.ip=127.0.0.1" in said
     assert "--ServerApp.root_dir=notebooks" in said
     assert f"--LabApp.default_url=/lab/tree/{NOTEBOOKS[0]}" in said

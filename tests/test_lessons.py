@@ -7,9 +7,9 @@ import re
 import nbformat
 import pytest
 
-from lessons import build
+from lessons import build, reading
 
-CHAPTERS = [build.parse(path) for path in build.lesson_files()]
+CHAPTERS = [build.parse(path) for path in reading.chapter_files()]
 
 
 @pytest.fixture(params=CHAPTERS, ids=lambda chapter: chapter.source.stem)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from lessons import build
+from lessons import build, filling, reading
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -24,7 +25,7 @@ def tracked_files() -> list[Path]:
 
 
 TEXTS = [path for path in tracked_files() if path.suffix not in {".safetensors", ".png"}]
-MARKDOWN = [path for path in TEXTS if path.suffix == ".md" and path.parent != build.LESSONS]
+MARKDOWN = [path for path in TEXTS if path.suffix == ".md" and path.parent != reading.LESSONS]
 
 # Written in pieces, so that this file does not find itself.
 REGISTRY_HOSTS = [
@@ -62,37 +63,39 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
+def text_of(path: Path) -> str:
+    """The Markdown of a page or a notebook."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".ipynb":
+        return text
+    return "\n\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown")
+
+
+@cache
+def anchors(path: Path) -> set[str]:
+    """What a link may have after the #: a notebook's headings as JupyterLab names them, a page's as a forge does."""
+    name = filling.anchor if path.suffix == ".ipynb" else slug
+    return {name(heading) for heading in re.findall(r"^#+ (.+)$", text_of(path), re.MULTILINE)}
+
+
 def links(text: str) -> list[str]:
     """Targets of Markdown links and images outside code."""
     text = re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)
     return re.findall(r"\]\(([^)\s]+)\)", text)
 
 
-def assert_resolves(target: str, base: Path, own_text: str) -> None:
-    if re.match(r"[a-z]+:", target):
-        return  # the outside world is not checked here: tests run offline
-    name, _, anchor = target.partition("#")
-    path = (base / name).resolve() if name else None
-    assert path is None or path.exists(), f"link to {target}: no such file"
-    if anchor:
-        text = own_text if path is None else path.read_text(encoding="utf-8")
-        headings = [slug(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
-        assert anchor in headings, f"link to {target}: no such heading"
+PAGES = [*MARKDOWN, *sorted(reading.NOTEBOOKS.glob("*.ipynb"))]
 
 
-@pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_in_pages_resolve(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    for target in links(text):
-        assert_resolves(target, path.parent, text)
-
-
-@pytest.mark.parametrize("path", sorted(build.NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.name)
-def test_links_in_notebooks_resolve(path: Path) -> None:
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    text = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-    for target in links(text):
-        assert_resolves(target, path.parent, text)
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_resolve(page: Path) -> None:
+    """To a file that is there, and to a heading in it. The outside world is not checked: tests run offline."""
+    for target in links(text_of(page)):
+        if not re.match(r"[a-z]+:", target):
+            name, _, anchor = target.partition("#")
+            path = (page.parent / name).resolve() if name else page
+            assert path.exists(), f"link to {target}: no such file"
+            assert not anchor or anchor in anchors(path), f"link to {target}: no such heading"
 
 
 def test_readme_lists_every_chapter_with_its_title_and_minutes() -> None:
@@ -100,12 +103,18 @@ def test_readme_lists_every_chapter_with_its_title_and_minutes() -> None:
     rows = re.findall(
         r"^\| \[(\d\d)\]\(notebooks/(\w+)\.ipynb\) \| ([^|]+?) \| [^|]+ \| (\d+) \|", readme, re.MULTILINE
     )
-    chapters = [build.parse(path) for path in build.lesson_files()]
+    chapters = [build.parse(path) for path in reading.chapter_files()]
     expected = [(c.number, c.source.stem, c.header["title"], str(c.header["minutes"])) for c in chapters]
     assert rows == expected
     numbers = {chapter.number for chapter in chapters}
     mentioned = set(re.findall(r"\b[Cc]hapter (\d\d)\b", readme))
     assert mentioned <= numbers, f"README speaks of chapters that do not exist: {mentioned - numbers}"
+
+
+def test_readme_lists_every_reference_page_with_its_title() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^- \[([^\]]+)\]\(notebooks/(\w+)\.ipynb\)", readme, re.MULTILINE)
+    assert listed == [(reading.header_of(path)["title"], path.stem) for path in reading.reference_files()]
 
 
 def test_lessons_and_notebooks_are_in_step(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,174 @@
+"""What stands for a placeholder in a lesson: claims and verdicts, and the tables of the reference pages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from lessons import reading
+from lessons.reading import claims
+
+VERDICTS = {"holds": "Holds", "partly": "Partly true", "outdated": "Outdated", "wrong": "Wrong"}
+# A sign and a word: told apart without colour, and by a screen reader.
+SIGNS = {"holds": "✓ holds", "partly": "◐ partly", "outdated": "↺ outdated", "wrong": "✗ wrong"}
+
+
+def fill(what: str, name: str) -> str:
+    """Return what stands for the placeholder `{{what name}}`.
+
+    Raises:
+        LookupError: there is no such placeholder, claim, document or row; says which.
+
+    """
+    if what not in PLACEHOLDERS:
+        raise LookupError(f"there is no placeholder '{what}'; there are: {', '.join(PLACEHOLDERS)}")
+    return PLACEHOLDERS[what](name)
+
+
+def anchor(heading: str) -> str:
+    """The fragment by which JupyterLab, and a forge that shows the notebook, find a heading."""
+    for character, instead in {"`": "", " ": "-", "(": "%28", ")": "%29"}.items():
+        heading = heading.replace(character, instead)
+    return heading
+
+
+def link(chapter: int, section: int | str) -> str:
+    """A link to a chapter's section, given by its number or its heading.
+
+    Raises:
+        LookupError: there is no such chapter, or no such section in it.
+
+    """
+    for path in reading.chapter_files():
+        if path.stem.startswith(f"{chapter:02}_"):
+            for heading in reading.headings(path):
+                if heading == section or heading.startswith(f"{section} · "):
+                    place = f", section {section}" if isinstance(section, int) else ""
+                    return f"[{chapter:02}{place}]({path.stem}.ipynb#{anchor(heading)})"
+            raise LookupError(f"chapter {chapter:02} has no section '{section}'")
+    raise LookupError(f"there is no chapter {chapter:02}")
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    lines = [list(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+# -- claims -------------------------------------------------------------------------------------------------------
+
+
+def claim_named(name: str) -> dict[str, Any]:
+    """A row of claims.toml."""
+    if name not in claims()["claims"]:
+        raise LookupError(f"claims.toml has no claim '{name}'")
+    return dict(claims()["claims"][name])
+
+
+def claim(name: str) -> str:
+    """A claim, in our words."""
+    return f"**{name}** · *The document says:* {claim_named(name)['text']}"
+
+
+def verdict(name: str) -> str:
+    """What is true of a claim."""
+    row = claim_named(name)
+    since = f" since torch {row['since']}" if row.get("since") else ""
+    return f"**Verdict on {name}: {VERDICTS[row['verdict']].lower()}{since}.**"
+
+
+def tally(rows: list[dict[str, Any]]) -> str:
+    """How many claims have which verdict."""
+    count = Counter(row["verdict"] for row in rows)
+    return ", ".join(f"{sign} {count[name]}" for name, sign in SIGNS.items() if count[name])
+
+
+def document(name: str) -> str:
+    """A section about one document: its claims, their verdicts, and where they are run."""
+    if name not in claims()["documents"]:
+        raise LookupError(f"claims.toml has no document '{name}'")
+    of = claims()["documents"][name]
+    rows = [row for row in claims()["claims"].values() if row["document"] == name]
+    rows.sort(key=lambda row: int(row["id"].split(".")[1]))
+    lines = [
+        (
+            row["id"],
+            row["text"],
+            SIGNS[row["verdict"]],
+            row.get("since", ""),
+            link(row["chapter"], "What the documents say"),
+        )
+        for row in rows
+    ]
+    head = f"## {name}: {of['title']}\n\nWritten in {of['language']}. {len(rows)} claims: {tally(rows)}."
+    return f"{head}\n\n{table(('Claim', 'The document says', 'Verdict', 'Since torch', 'Run in'), lines)}"
+
+
+def claims_count(_: str) -> str:
+    """How many claims there are, and how many have which verdict."""
+    rows = list(claims()["claims"].values())
+    return f"{len(rows)} claims of {len(claims()['documents'])} documents: {tally(rows)}"
+
+
+# -- chooser ------------------------------------------------------------------------------------------------------
+
+
+def wants(_: str) -> str:
+    """The table of the chooser, each row with a link to its section."""
+    rows = reading.rows_of("chooser.toml", "want")
+    lines = [
+        (
+            f"[{row['want']}](#{anchor(row['want'])})",
+            ", ".join(f"`{hook.rpartition('.')[2]}`" for hook in row["hooks"]) + option(row),
+            row["since"],
+        )
+        for row in rows
+    ]
+    return table(("I want to …", "Use", "Since torch"), lines)
+
+
+def option(row: dict[str, Any]) -> str:
+    """The option that a row's hook needs, if it needs one."""
+    return f" with `{row['option']}=True`" if "option" in row else ""
+
+
+def chooser() -> list[tuple[str, str]]:
+    """The sections of the chooser: text and snippet of each row."""
+    sections = []
+    for row in reading.rows_of("chooser.toml", "want"):
+        facts = [" and ".join(f"`{hook}`" for hook in row["hooks"]) + option(row), f"since torch {row['since']}"]
+        if "chapter" in row:
+            facts.append("taught in chapter " + link(row["chapter"], row["section"]))
+        sections.append((f"## {row['want']}\n\n{' · '.join(facts)}", row["snippet"].strip()))
+    return sections
+
+
+# -- glossary -----------------------------------------------------------------------------------------------------
+
+
+def glossary(_: str) -> str:
+    """The table of the glossary."""
+    rows = reading.rows_of("glossary.toml", "term")
+    lines = [
+        (
+            f"**{row['english']}**",
+            row.get("korean", ""),
+            row.get("chinese", ""),
+            row["meaning"],
+            link(row["chapter"], row["section"]),
+        )
+        for row in rows
+    ]
+    return table(("English", "Korean", "Chinese", "What it means", "Taught in"), lines)
+
+
+PLACEHOLDERS: dict[str, Callable[[str], str]] = {
+    "claim": claim,
+    "verdict": verdict,
+    "document": document,
+    "claims_count": claims_count,
+    "wants": wants,
+    "glossary": glossary,
+}

@@ -1,0 +1,149 @@
+"""Read what lessons are made from: their files, their headers, claims.toml, the exercises' solutions."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+LESSONS = Path(__file__).resolve().parent
+ROOT = LESSONS.parent
+NOTEBOOKS = ROOT / "notebooks"
+CHECKS = LESSONS / "checks"
+
+PAGE = {"title": str, "promise": str}
+HEADER = PAGE | {"minutes": int, "builds_on": list, "documents": list}
+
+
+class LessonError(Exception):
+    """A lesson that cannot be built; the message starts with file:line."""
+
+
+def lesson_files() -> list[Path]:
+    """Every lesson: the chapters in their order, then the reference pages."""
+    return sorted(LESSONS.glob("[0-9][0-9]_*.md"))
+
+
+def is_reference(path: Path) -> bool:
+    """Whether a lesson is a page to look things up in (`kind: reference` in its header), and no chapter."""
+    return header_of(path).get("kind") == "reference"
+
+
+def chapter_files() -> list[Path]:
+    """Every chapter, in order."""
+    return [path for path in lesson_files() if not is_reference(path)]
+
+
+def reference_files() -> list[Path]:
+    """Every reference page, in order."""
+    return [path for path in lesson_files() if is_reference(path)]
+
+
+def rows_of(name: str, kind: str) -> list[dict[str, Any]]:
+    """The rows `[[kind]]` of a data file beside the lessons, e.g. chooser.toml."""
+    return list(tomllib.loads((LESSONS / name).read_text(encoding="utf-8"))[kind])
+
+
+def headings(path: Path) -> list[str]:
+    """The headings of a lesson's sections, as they are written, code aside."""
+    text = re.sub(r"^(`{3,}).*?^\1$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return re.findall(r"^## (.+)$", text, re.MULTILINE)
+
+
+@cache
+def claims() -> dict[str, Any]:
+    """claims.toml as `{"documents": {id: row}, "claims": {id: row}}`."""
+    data = tomllib.loads((LESSONS / "claims.toml").read_text(encoding="utf-8"))
+    return {
+        "documents": {row["id"]: row for row in data["document"]},
+        "claims": {row["id"]: row for row in data["claim"]},
+    }
+
+
+def where(path: Path, line: int | str) -> str:
+    """`lessons/01_calling.md:12`, as editors and terminals link it."""
+    return f"{path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name}:{line}"
+
+
+def read_header(path: Path, lines: list[str]) -> dict[str, Any]:
+    """The YAML header between the first two `---` lines, every field of `HEADER` present and of its type."""
+    if not lines or lines[0].strip() != "---":
+        raise LessonError(f"{where(path, 1)}: no header; a lesson starts with '---' and {', '.join(HEADER)}")
+    try:
+        end = next(i for i, line in enumerate(lines[1:], start=1) if line.strip() == "---")
+    except StopIteration:
+        raise LessonError(f"{where(path, 1)}: the header's closing '---' is missing") from None
+    try:
+        header = yaml.safe_load("\n".join(lines[1:end])) or {}
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 2 if mark else 1
+        raise LessonError(f"{where(path, line)}: the header is not YAML: {error}") from error
+    if header.get("kind", "chapter") not in ("chapter", "reference"):
+        raise LessonError(f"{where(path, 1)}: 'kind' in the header must be chapter or reference")
+    for name, kind in (PAGE if header.get("kind") == "reference" else HEADER).items():
+        if name not in header:
+            raise LessonError(f"{where(path, end + 1)}: the header lacks '{name}'")
+        if not isinstance(header[name], kind):
+            raise LessonError(f"{where(path, 1)}: '{name}' in the header must be {kind.__name__}")
+    for document in header.get("documents", []):
+        if document not in claims()["documents"]:
+            raise LessonError(f"{where(path, 1)}: claims.toml has no document '{document}'")
+    return dict(header)
+
+
+def header_of(path: Path) -> dict[str, Any]:
+    """A lesson's header, or nothing when that lesson has an error of its own."""
+    try:
+        return read_header(path, path.read_text(encoding="utf-8").splitlines())
+    except LessonError:
+        return {}
+
+
+def refuse_open_fence(path: Path, lines: list[str]) -> None:
+    """MyST reads an unclosed fence as code to the end of the file; here it is an error at its first line."""
+    opened: tuple[int, str] | None = None
+    for number, line in enumerate(lines, start=1):
+        fence = re.match(r"^(`{3,}|~{3,})(.*)$", line)
+        if not fence:
+            continue
+        if opened is None:
+            opened = (number, fence[1])
+        elif fence[1].startswith(opened[1]) and not fence[2].strip():
+            opened = None
+    if opened:
+        raise LessonError(f"{where(path, opened[0])}: this fence ({opened[1]}) is never closed")
+
+
+def refuse_bad_python(path: Path, lines: list[str], start: int, source: str) -> None:
+    """A code cell must compile (top-level await allowed, as in IPython); magics and shell lines are not used here."""
+    try:
+        compile(source, str(path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    except SyntaxError as error:
+        first = source.splitlines()[0] if source else ""
+        offset = next((i for i, line in enumerate(lines[start:]) if line == first), 0)
+        raise LessonError(f"{where(path, start + offset + (error.lineno or 1))}: {error.msg}") from error
+
+
+def read_solutions(path: Path, header: dict[str, Any]) -> dict[str, str]:
+    """The `solution=` text of every exercise in the chapter's checks module, read without importing it (no torch)."""
+    if not header.get("checks"):
+        return {}
+    module = CHECKS / f"{header['checks']}.py"
+    if not module.exists():
+        raise LessonError(
+            f"{where(path, 1)}: the header names checks '{header['checks']}', but there is no {module.name}"
+        )
+    found = {}
+    for node in ast.parse(module.read_text(encoding="utf-8")).body:
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
+            continue
+        for keyword in node.value.keywords:
+            if keyword.arg == "solution" and isinstance(node.targets[0], ast.Name):
+                found[node.targets[0].id] = str(ast.literal_eval(keyword.value)).strip("\n")
+    return found

@@ -1,0 +1,138 @@
+"""Each row of the chooser does what it says, and does it because of its hook."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import pkgutil
+import warnings
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import distributed, nn
+from torch.optim import Optimizer
+
+from hookscope import census
+from lessons import reading
+
+ROWS = reading.rows_of("chooser.toml", "want")
+
+
+each_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row["want"])
+
+
+class Nothing:
+    """What a registering call returns that registers nothing: a handle, or a with-block."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        pass
+
+    def remove(self) -> None:
+        pass
+
+    def __enter__(self) -> Nothing:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+class Change(ast.NodeTransformer):
+    """Change the one call that registers a hook."""
+
+    def __init__(self, hook: str, change: Callable[[ast.Call], object]) -> None:
+        self.name, self.change, self.calls = hook.rpartition(".")[2], change, 0
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called == self.name:
+            self.calls += 1
+            self.change(node)
+        return node
+
+
+def run(tree: ast.AST) -> tuple[str, dict[str, object]]:
+    """Run a snippet in a namespace of its own; return what it printed, with the error it ended in, and its names."""
+    names: dict[str, object] = {"Nothing": Nothing}
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
+            exec(compile(ast.fix_missing_locations(tree), "<snippet>", "exec"), names)
+    except Exception as error:  # a snippet that misses its hook may fail in any way
+        print(f"{type(error).__name__}: {error}", file=said)
+    finally:
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+    return said.getvalue().strip(), names
+
+
+def changed(row: dict, hook: str, change: Callable[[ast.Call], object]) -> str:
+    """What the snippet prints when the call that registers this hook is changed."""
+    tree = ast.parse(row["snippet"])
+    changer = Change(hook, change)
+    changer.visit(tree)
+    assert changer.calls == 1, f"the snippet calls {changer.name} {changer.calls} times"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return run(tree)[0]
+
+
+def test_there_are_twenty_different_wants() -> None:
+    assert len({row["want"] for row in ROWS}) == len(ROWS) == 20
+
+
+@each_row
+def test_a_snippet_prints_what_its_row_says_and_leaves_no_hook(row: dict) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        said, names = run(ast.parse(row["snippet"]))
+    assert said == row["prints"]
+    things = [value for value in names.values() if isinstance(value, nn.Module | Optimizer | torch.Tensor)]
+    assert len(census(*things)) == 0
+
+
+def test_the_page_names_the_option_of_a_hook() -> None:
+    assert [(row["want"], option) for row, _, option in options()] == [
+        (row["want"], row["option"]) for row in ROWS if "option" in row
+    ]
+
+
+@each_row
+def test_without_its_hook_a_snippet_prints_something_else(row: dict) -> None:
+    def register_nothing(call: ast.Call) -> None:
+        call.func = ast.Name("Nothing", ast.Load())
+
+    for hook in row["hooks"]:
+        assert pkgutil.resolve_name(hook), "torch has it under this name"
+        assert changed(row, hook, register_nothing) != row["prints"], f"it needs no {hook}"
+
+
+def options() -> Iterator[tuple[dict, str, str]]:
+    """Every option that a snippet gives to a registering call: row, hook, keyword."""
+    for row in ROWS:
+        for hook in row["hooks"]:
+            given: list[str] = []
+            Change(hook, lambda call, given=given: given.extend(str(word.arg) for word in call.keywords)).visit(
+                ast.parse(row["snippet"])
+            )
+            yield from ((row, hook, option) for option in given)
+
+
+@pytest.mark.parametrize(("row", "hook", "option"), [*options()], ids=lambda value: value if type(value) is str else "")
+def test_without_an_option_of_its_hook_a_snippet_prints_something_else(row: dict, hook: str, option: str) -> None:
+    def drop(call: ast.Call) -> None:
+        call.keywords = [word for word in call.keywords if word.arg != option]
+
+    assert changed(row, hook, drop) != row["prints"]
+
+
+@each_row
+def test_a_snippet_is_short_and_stands_alone(row: dict) -> None:
+    lines = [line for line in row["snippet"].splitlines() if line]
+    assert len(lines) <= 12
+    assert max(map(len, lines)) <= 90
+    assert lines[0] == "import torch"
+    assert "hookscope" not in row["snippet"]

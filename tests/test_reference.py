@@ -1,0 +1,145 @@
+"""The reference pages: complete, in order, and each entry with a link to where it is taught."""
+
+from __future__ import annotations
+
+import re
+
+import nbformat
+import pytest
+
+from lessons import build, filling, reading
+
+PAGES = {path.stem[3:]: build.parse(path) for path in reading.reference_files()}
+TERMS = reading.rows_of("glossary.toml", "term")
+
+# A link into a chapter: a reader must be able to get from each row to where it is run.
+CHAPTER = r"\[\d\d(?:, section \d)?\]\(\d\d_\w+\.ipynb#[^)]+\)"
+
+
+def text(name: str) -> str:
+    return "\n\n".join(cell.source for cell in PAGES[name].notebook.cells if cell.cell_type == "markdown")
+
+
+def rows(name: str) -> list[list[str]]:
+    """The cells of every table row on a page, without the heads."""
+    lines = re.findall(r"^\| (.+) \|$", text(name), re.MULTILINE)
+    return [line.split(" | ") for line in lines if not line.startswith(("Claim", "---", "I want", "English"))]
+
+
+def test_there_are_three() -> None:
+    assert list(PAGES) == ["claims", "chooser", "glossary"]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_says_what_it_is_for_and_leads_to_the_start_and_the_others(name: str) -> None:
+    head = PAGES[name].notebook.cells[0].source
+    title, promise, ways = head.split("\n\n")
+    assert title == f"# {PAGES[name].header['title']}"
+    assert promise.endswith(".")
+    others = [page.source.stem for other, page in PAGES.items() if other != name]
+    assert re.findall(r"\((\w+)\.ipynb\)", ways) == ["00_start_here", *others]
+
+
+@pytest.mark.parametrize("path", reading.chapter_files(), ids=lambda path: path.stem)
+def test_a_chapter_never_goes_on_to_a_reference_page(path) -> None:
+    head = build.parse(path).notebook.cells[0].source
+    assert not [page for page in PAGES.values() if page.source.stem in head]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_code_fits_a_small_screen(name: str) -> None:
+    for cell in PAGES[name].notebook.cells:
+        if cell.cell_type == "code":
+            lines = cell.source.splitlines()
+            assert len(lines) <= 30
+            assert max(map(len, lines)) <= 90
+
+
+@pytest.mark.parametrize("name", ["claims", "chooser"])
+def test_last_cell_shows_that_no_hook_is_left(name: str) -> None:
+    last = nbformat.read(PAGES[name].target, as_version=4).cells[-1]
+    assert last.source.splitlines()[-1].startswith("hookscope.census(")
+    assert last.outputs[0].data["text/plain"].startswith("0 ")
+
+
+def test_figures_have_alt_text_and_numbers() -> None:
+    pictures = 0
+    for cell in nbformat.read(PAGES["claims"].target, as_version=4).cells:
+        for output in cell.get("outputs", []):
+            if "image/png" in output.get("data", {}):
+                pictures += 1
+                assert re.search(r'<img alt="[^"]{20,}"', output.data["text/html"])
+                assert "<table>" in output.data["text/html"]
+    assert pictures == 1
+
+
+def test_the_ledger_has_every_claim_once_with_its_verdict_in_a_word_and_its_chapter() -> None:
+    claims = reading.claims()["claims"]
+    assert sorted(row[0] for row in rows("claims")) == sorted(claims)
+    for name, said, verdict, since, where in rows("claims"):
+        claim = claims[name]
+        assert said == claim["text"]
+        assert verdict == filling.SIGNS[claim["verdict"]]
+        assert claim["verdict"] in verdict, "in a word, not only a sign"
+        assert since == claim.get("since", "")
+        assert re.fullmatch(CHAPTER, where)
+        assert f"({claim['chapter']:02}_" in where
+        assert where.endswith("#What-the-documents-say)")
+
+
+def test_the_ledger_counts_its_verdicts() -> None:
+    intro = text("claims").split("## D0")[0]
+    verdicts = [claim["verdict"] for claim in reading.claims()["claims"].values()]
+    assert f"{len(verdicts)} claims of 5 documents" in intro
+    assert len(verdicts) == 53
+    said = {word: int(count) for word, count in re.findall(r"[✓◐↺✗] (\w+) (\d+)", intro)}
+    assert said == {verdict: verdicts.count(verdict) for verdict in ("holds", "partly", "outdated", "wrong")}
+
+
+def test_the_chooser_leads_from_each_want_to_its_snippet() -> None:
+    wants = reading.rows_of("chooser.toml", "want")
+    assert [row[0] for row in rows("chooser")] == [
+        f"[{want['want']}](#{want['want'].replace(' ', '-')})" for want in wants
+    ]
+    cells = PAGES["chooser"].notebook.cells
+    for want in wants:
+        place = next(i for i, cell in enumerate(cells) if cell.source.startswith(f"## {want['want']}\n"))
+        assert cells[place + 1].source == want["snippet"].strip()
+        saved = nbformat.read(PAGES["chooser"].target, as_version=4).cells[place + 1]
+        assert saved.outputs[0].text.strip() == want["prints"]
+
+
+def test_the_glossary_is_sorted_without_doubles() -> None:
+    english = [term["english"] for term in TERMS]
+    assert english == sorted(set(english), key=str.lower)
+    assert 35 <= len(english) <= 50
+    assert len(rows("glossary")) == len(english)
+
+
+@pytest.mark.parametrize("term", TERMS, ids=lambda term: term["english"])
+def test_a_term_has_a_sentence_a_place_and_words_in_their_own_script(term: dict) -> None:
+    assert re.fullmatch(r"\S.*\.", term["meaning"])
+    assert re.fullmatch(CHAPTER, filling.link(term["chapter"], term["section"]))
+    assert re.search(r"[\uac00-\ud7a3]", term.get("korean", "가"))
+    assert re.fullmatch(r"[\u4e00-\u9fff]+", term.get("chinese", "钩"))
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "message"),
+    [
+        ("verse", "", "there is no placeholder 'verse'; there are: claim, verdict"),
+        ("document", "D7", "claims.toml has no document 'D7'"),
+        ("verdict", "D0.77", "claims.toml has no claim 'D0.77'"),
+    ],
+)
+def test_a_placeholder_that_stands_for_nothing_is_named(what: str, name: str, message: str) -> None:
+    with pytest.raises(LookupError, match=re.escape(message)):
+        filling.fill(what, name)
+
+
+@pytest.mark.parametrize(
+    ("chapter", "section", "message"), [(77, 1, "no chapter 77"), (3, 9, "chapter 03 has no section '9'")]
+)
+def test_a_link_to_no_chapter_or_section_is_named(chapter: int, section: int, message: str) -> None:
+    with pytest.raises(LookupError, match=message):
+        filling.link(chapter, section)
