@@ -36,7 +36,7 @@ def _check_weight(answer: object) -> Wrong | None:
             torch.autograd.backward(weight**2)
     if abs(answer - weight.item()) < 1e-9:
         return None
-    reasons = {
+    reasons: dict[float, str] = {
         0: "that is the usual loop: both gradients were taken at 4 and added before one step",
         2: "that is the weight after the first `backward()`; there are two",
         4: "nothing has changed the weight then, but the hook steps inside `backward()`",
@@ -379,3 +379,143 @@ def _check_ledger(ledger: Ledger) -> Wrong | None:
         points += problem is None
         lines.append(f"{number}. {'✓' if problem is None else '✗'} {asked}{f': {problem}' if problem else ''}")
     return None if points == len(_RUBRIC) else Wrong("\n".join([f"{points} of {len(_RUBRIC)} points.", *lines]))
+
+
+q3 = Exercise(
+    "12.3",
+    question="""The capstone: a tool of your own. Write `ledger(model)`, to be used as
+```
+with ledger(model) as rows:
+    model(x)
+```
+`rows` is a list. Each call of each leaf adds `{"layer": its dotted name, "bytes": of all tensors in the output, \
+"lowest": the lowest number in them}`. The check runs it on networks that you do not see. One point for each line:
+
+1. A row for each call, in order, with name and bytes.
+2. A shared layer has a row for each call.
+3. All tensors in a tuple, list or dict count.
+4. `lowest` is right before an in-place layer.
+5. After an exception: it passes on, the rows so far are there, the hooks are off.
+6. No trace: same output, no tensor kept, no hook left, and hooks of others stay.""",
+    difficulty="hard",
+    minutes=12,
+    check=_check_ledger,
+    why="""6 of 6 points. It names every call, shared layers and all, opens what a layer returns, reads numbers while
+they are there, lets errors pass, and leaves nothing behind. It works on your own models, too.""",
+    hints=(
+        "Begin with `@contextmanager` and `def ledger(model):`. Register, `try: yield rows`, `finally:` remove.",
+        "A hook that writes numbers at once, with `.item()`, is right for in-place layers and keeps no tensor.",
+        "For point 3, write a function that returns the tensors in anything: of a tensor, itself in a list; of a tuple "
+        "or list, those of each entry; of a dict, those of its values.",
+    ),
+    setup="from contextlib import contextmanager\nimport hookscope\n",
+    solution="""
+def tensors_in(value):
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        return [tensor for entry in value for tensor in tensors_in(entry)]
+    return []
+
+@contextmanager
+def ledger(model):
+    rows, handles = [], []
+    for name, module in hookscope.leaves(model).items():
+        def hook(module, args, output, name=name):
+            found = tensors_in(output)
+            size = sum(tensor.numel() * tensor.element_size() for tensor in found)
+            lowest = min(tensor.min().item() for tensor in found)
+            rows.append({"layer": name, "bytes": size, "lowest": lowest})
+        handles.append(module.register_forward_hook(hook))
+    try:
+        yield rows
+    finally:
+        for handle in handles:
+            handle.remove()
+
+q3.check(ledger)
+""",
+    wrong={
+        """
+@contextmanager
+def ledger(model):
+    rows, handles = [], []
+    for name, module in hookscope.leaves(model).items():
+        def hook(module, args, output, name=name):
+            size = output.numel() * output.element_size()
+            rows.append({"layer": name, "bytes": size, "lowest": output.min().item()})
+        handles.append(module.register_forward_hook(hook))
+    yield rows
+    for handle in handles:
+        handle.remove()
+
+q3.check(ledger)
+""": "4 of 6 points.\n1. ✓",
+        """
+@contextmanager
+def ledger(model):
+    rows, handles, kept = [], [], []
+    for name, module in hookscope.leaves(model).items():
+        def hook(module, args, output, name=name):
+            kept.append((name, output))
+        handles.append(module.register_forward_hook(hook))
+    yield rows
+    for name, output in kept:
+        size = output.numel() * output.element_size()
+        rows.append({"layer": name, "bytes": size, "lowest": output.min().item()})
+    for module in model.modules():
+        module._forward_hooks.clear()
+
+q3.check(ledger)
+""": "a Linear returns [3, -3], then an in-place ReLU; your lowest are [0.0, 0.0]",
+        """
+@contextmanager
+def ledger(model):
+    rows = []
+    for name, module in hookscope.leaves(model).items():
+        def hook(module, args, output, name=name):
+            rows.append({"layer": name, "bytes": output.nbytes, "lowest": output.min()})
+        module.register_forward_hook(hook)
+    try:
+        yield rows
+    finally:
+        for module in model.modules():
+            module._forward_hooks.clear()
+
+q3.check(ledger)
+""": "your rows keep tensors alive",
+        """
+@contextmanager
+def ledger(model):
+    rows, seen = [], {}
+    for name, module in hookscope.leaves(model).items():
+        def hook(module, args, output, name=name):
+            seen[name] = {"layer": name, "bytes": output.nbytes, "lowest": output.min().item()}
+        module.register_forward_hook(hook)
+    try:
+        yield rows
+    except ValueError:
+        pass
+    rows.extend(seen.values())
+    for module in model.modules():
+        module._forward_hooks.clear()
+
+q3.check(ledger)
+""": "a ReLU is called twice, and your layers are ['first', 'act', 'second']",
+        """
+@contextmanager
+def ledger(model):
+    rows = []
+    for name, module in model.named_modules():
+        def hook(module, args, output):
+            rows.append({"layer": name, "bytes": output.numel(), "lowest": 0})
+            return output.relu()
+        module.register_forward_hook(hook)
+    yield rows
+
+q3.check(ledger)
+""": "0 of 6 points.",
+    },
+)
