@@ -131,10 +131,11 @@ def _load() -> tuple[Tensor, Tensor]:
 
     raw = _need("sklearn.datasets", "scikit-learn").load_digits()
     order = np.random.RandomState(0).permutation(len(raw.target))  # the one generator whose numbers never change
-    scans = torch.from_numpy(raw.images[order]).float().unsqueeze(1) / 16
+    scans = torch.from_numpy(raw.images[order]).double().unsqueeze(1) / 16
     # A margin first: a stroke that touches the edge of the scan must fade out, not end in a straight cut.
     enlarged = F.interpolate(F.pad(scans, (1, 1, 1, 1)), size=(24, 24), mode="bicubic", align_corners=False)
-    levels = F.pad(enlarged, (2, 2, 2, 2)).clamp(0, 1).mul(255).round()  # 8 bits, as in MNIST: same on every machine
+    # 8 bits, as in MNIST. In double no value lies so near to the middle of two levels that machines could disagree.
+    levels = F.pad(enlarged, (2, 2, 2, 2)).clamp(0, 1).mul(255).round().float()
     return levels / 255, torch.from_numpy(raw.target[order]).long()
 
 
