@@ -150,8 +150,8 @@ def _call(task: bytes) -> Any:
     number, timeout, worker, args = pickle.loads(task)
     # Every run has names of its own in torchrun's store: the ranks must not find each other's old addresses.
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = distributed.TCPStore(*address, is_master=False)  # type: ignore[attr-defined]
-    store = distributed.PrefixStore(f"run {number}", store)  # type: ignore[attr-defined]
+    everybodys = distributed.TCPStore(*address, is_master=False)  # type: ignore[attr-defined]
+    store = distributed.PrefixStore(f"run {number}", everybodys)  # type: ignore[attr-defined]
     rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     distributed.init_process_group(
         "gloo",
