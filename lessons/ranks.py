@@ -269,17 +269,20 @@ def _why_not_started(said: str, port: int) -> str:
 
 
 def _explain(answers: dict[int, Answer], still_at: dict[int, str], timeout: float) -> str:
-    """Put into words what each rank did that should not be."""
-    lines = []
+    """Put into words what each rank did that should not be; causes first, and what several did only once."""
+    causes: dict[str, list[int]] = {}
+    effects: dict[str, list[int]] = {}
     for rank, answer in sorted(answers.items()):
-        said = f"{answer.kind}: {answer.value}"
         if answer.kind == "raised" and "by peer" in answer.value:  # gloo's words, with addresses in them
-            said = "then lost its connection to another rank"
-        if answer.kind != "returned":
-            lines.append(f"rank {rank} {said}{_place(answer.frames)}")
-    lines.sort(key=lambda line: " then " in line.split(":")[0])  # causes first
-    silent = "was still waiting, and was ended" if lines else f"had not returned after {timeout:g} s, and was ended"
-    return "\n".join(lines + [f"rank {rank} {silent}{place}" for rank, place in still_at.items()])
+            effects.setdefault(f"then lost the connection{_place(answer.frames)}", []).append(rank)
+        elif answer.kind != "returned":
+            causes.setdefault(f"{answer.kind}: {answer.value}{_place(answer.frames)}", []).append(rank)
+    for rank, place in still_at.items():
+        silent = "did not return" if causes else f"did not return within {timeout:g} s"
+        effects.setdefault(f"{silent}, and was ended{place}", []).append(rank)
+    who = {1: "rank {}", 2: "ranks {} and {}"}
+    said = [*causes.items(), *effects.items()]
+    return "\n".join(f"{who.get(len(told), 'ranks {}, {}, …').format(*told)} {what}" for what, told in said)
 
 
 def _place(frames: Iterable[tuple[str, int, str]]) -> str:
