@@ -52,7 +52,7 @@ def bytes_received() -> int:
     tcp_info, offset = 11, 128  # struct tcp_info in linux/tcp.h: u64 tcpi_bytes_received
     others = {int(os.environ["MASTER_PORT"]), int(os.environ["RANKS_PORT"])}
     total = 0
-    for path in [*Path("/proc/self/fd").iterdir()]:
+    for path in [path for path in Path("/proc/self/fd").iterdir() if path.is_socket()]:
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(path.name))) as connection:
             if connection.getpeername()[1] not in others:
                 info = connection.getsockopt(socket.IPPROTO_TCP, tcp_info, 256)
