@@ -40,7 +40,7 @@ from lessons.rank_process import FINISH, HOST, WHERE, Answer, bytes_received
 __all__ = ["Group", "RankError", "bytes_received", "start"]
 
 GONE = "its process was ended from outside"
-START = 120.0  # seconds for torchrun to come up: a busy machine needs 20, an idle one 8
+START = 110.0  # seconds for torchrun to come up, less than a cell may take; a busy machine needs 50, an idle one 12
 GRACE = 1.0  # seconds the other ranks get to report, once one has failed
 PATIENCE = 10.0  # seconds for a waiting process to answer, and for torchrun to end; both take less than one
 
