@@ -161,7 +161,7 @@ def _check_channel_means(function: Callable[[nn.Module, Tensor], Any]) -> Wrong 
 q2 = Exercise(
     "13.2",
     question="Each rank calls `channel_means` with the same model and with pictures of its own, not equally many. "
-    "Return on every rank the mean of each channel of `block3`'s output over the pictures of *all* ranks: 32 numbers.",
+    "Return on every rank the mean of each channel of `block3`'s output over the pictures of all ranks: 32 numbers.",
     difficulty="medium",
     minutes=8,
     check=_check_channel_means,
