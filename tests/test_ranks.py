@@ -188,7 +188,8 @@ def test_a_torchrun_that_fails_says_why(monkeypatch):
 
 def test_a_waiting_process_that_is_killed_is_named_and_nothing_stays_behind(group):
     folder = group.folder
-    with pytest.raises(ranks.RankError, match="rank 1 died: its process was ended from outside"):
+    # torchrun, which sees it too, may have ended rank 0 by then.
+    with pytest.raises(ranks.RankError, match=r"ranks? (0 and )?1 died: its process was ended"):
         group.run(kills_the_waiting, timeout=100)
     assert gone(lambda: processes_of(folder))
     assert not folder.exists()
