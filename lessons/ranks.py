@@ -1,0 +1,294 @@
+"""Run a function of the notebook in several processes that torchrun starts, and bring back what each returned.
+
+    group = ranks.start(2)            # torchrun starts two processes; they keep torch imported and wait
+    group.run(worker, images)         # a list: what worker(images) returned on rank 0, what on rank 1
+    group.stop()
+
+In `worker`, torch's process group is up: `torch.distributed.get_rank()` tells which of the two it is. What it prints
+comes back with the rank in front. For each `run`, each of the waiting processes forks a child that does the work. So
+every run starts afresh, and a child that raises, dies or hangs takes nothing else along. No run outlives its time.
+
+This needs `fork`, so it works on Linux, and not on Windows (there: in WSL). It has not been tried on macOS.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hmac
+import linecache
+import os
+import pickle
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from lessons.rank_process import FINISH, HOST, WHERE, Answer, bytes_received
+
+__all__ = ["Group", "RankError", "bytes_received", "start"]
+
+GONE = "its process was ended from outside"
+START = 110.0  # seconds for torchrun to come up, less than a cell may take; a busy machine needs 50, an idle one 12
+GRACE = 1.0  # seconds the other ranks get to report, once one has failed
+PATIENCE = 10.0  # seconds for a waiting process to answer, and for torchrun to end; both take less than one
+
+
+class RankError(RuntimeError):
+    """A run did not end well on some rank, or the processes did not start; the message says which, where and why."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Show in a notebook the message, without the way through this module."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+class Group:
+    """Some waiting processes that torchrun has started; made by `start`."""
+
+    def __init__(self, count: int, port: int | None) -> None:
+        if not hasattr(os, "fork"):
+            raise RankError("`ranks` forks processes, and this system cannot; on Windows, use WSL")
+        self.count, self.runs = count, 0
+        self.port = _free(port)
+        self.folder = Path(tempfile.mkdtemp(prefix="ranks"))
+        self.token = secrets.token_hex()
+        self.server = socket.create_server((HOST, 0))
+        self.connections: list[Connection[bytes, bytes]] = []
+        self.pids: list[int] = []
+        self.command = f"torchrun --nproc-per-node={count} -m lessons.rank_process"
+        options = [f"--master-addr={HOST}", f"--master-port={self.port}", f"--local-addr={HOST}"]
+        options += [f"--log-dir={self.folder}", *self.command.split()[1:]]
+        loopback = next(name for _, name in socket.if_nameindex() if name in ("lo", "lo0"))
+        settings = {
+            "RANKS_PORT": str(self.server.getsockname()[1]),
+            "RANKS_TOKEN": self.token,
+            "RANKS_FOLDER": str(self.folder),
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "GLOO_SOCKET_IFNAME": loopback,
+        }
+        with (self.folder / "log").open("wb") as log:
+            self.torchrun = subprocess.Popen(
+                [sys.executable, "-m", "torch.distributed.run", *options],
+                env={**os.environ, **settings},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # an interrupt of the notebook is ours to handle, not torchrun's
+            )
+        atexit.register(self.stop)
+
+    def __repr__(self) -> str:
+        return f"{self.count} processes on this machine, started by `{self.command}`"
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the processes can take a run, or are about to."""
+        return self.torchrun.poll() is None and self.folder.exists()
+
+    def run(self, worker: Callable[..., Any], *args: Any, timeout: float = 120) -> list[Any]:
+        """Call `worker(*args)` on every rank, in a fresh process each, and wait until all have returned.
+
+        Args:
+            worker: a function, from a cell or a module; with it go the functions, classes and values that it uses.
+            args: what it is called with, the same on each rank: numbers, tensors, anything that pickles.
+            timeout: seconds until those that have not returned are killed.
+
+        Returns:
+            What each rank returned, rank 0 first. What they printed is printed, with the rank in front.
+
+        Raises:
+            RankError: a rank raised, died, or did not return in time; or torchrun did not start.
+
+        Example:
+            >>> group.run(torch.distributed.get_rank)  # doctest: +SKIP
+            [0, 1]
+
+        """
+        self._wait_until_up()
+        self.runs += 1
+        task = cloudpickle.dumps((self.runs, timeout, worker, args))
+        answers: dict[int, Answer] = {}
+        try:
+            for connection in self.connections:
+                connection.send_bytes(task)
+            self._gather(answers, time.monotonic() + timeout)
+        except ConnectionError:
+            pass  # a waiting process is gone; _finish says which
+        finally:
+            still_at = self._finish(answers)
+        for rank, answer in sorted(answers.items()):
+            for line in answer.printed.splitlines():
+                print(f"rank {rank}: {line}")
+        if still_at or any(answer.kind != "returned" for answer in answers.values()):
+            raise RankError(_explain(answers, still_at, timeout))
+        return [answers[rank].value for rank in range(self.count)]
+
+    def stop(self) -> None:
+        """End all processes; a stopped group can be stopped again."""
+        atexit.unregister(self.stop)
+        self.server.close()
+        for connection in self.connections:
+            connection.close()  # at the end of its connection, each waiting process ends itself and its child
+        self.connections = []
+        self.torchrun.terminate()
+        try:
+            self.torchrun.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.torchrun.kill()
+            self.torchrun.wait()
+        for pid in self.pids:
+            with contextlib.suppress(ProcessLookupError):  # mostly there is nobody any more
+                os.killpg(pid, signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _wait_until_up(self) -> None:
+        """Accept one connection from each process that torchrun starts."""
+        if not self.folder.exists():
+            raise RankError("these processes were stopped; ranks.start() starts new ones")
+        deadline = time.monotonic() + START
+        arrived: dict[int, tuple[Connection[bytes, bytes], int]] = {}
+        self.server.settimeout(0.2)
+        while not self.connections:
+            try:
+                accepted, _ = self.server.accept()
+            except TimeoutError:
+                if self.torchrun.poll() is not None or time.monotonic() > deadline:
+                    said = (self.folder / "log").read_text(encoding="utf-8", errors="replace")
+                    self.stop()
+                    raise RankError(_why_not_started(said, self.port)) from None
+                continue
+            accepted.setblocking(True)
+            connection: Connection[bytes, bytes] = Connection(accepted.detach())
+            token, rank, pid = connection.recv_bytes().decode().split() if connection.poll(5) else ("", "", "")
+            if hmac.compare_digest(token, self.token):
+                arrived[int(rank)] = connection, int(pid)
+            if len(arrived) == self.count:
+                self.connections = [arrived[rank][0] for rank in range(self.count)]
+                self.pids = [arrived[rank][1] for rank in range(self.count)]
+
+    def _gather(self, answers: dict[int, Answer], deadline: float) -> None:
+        """Collect answers until all are there, or the deadline, or a moment after the first that failed."""
+        waiting = {connection: rank for rank, connection in enumerate(self.connections)}
+        while waiting and (left := deadline - time.monotonic()) > 0:
+            for connection in wait([*waiting], left):
+                rank = waiting.pop(connection)  # type: ignore[call-overload]
+                try:
+                    answers[rank] = Answer(*pickle.loads(connection.recv_bytes()))  # type: ignore[union-attr]
+                except (EOFError, ConnectionError):
+                    answers[rank] = Answer("died", GONE)
+                if answers[rank].kind != "returned":
+                    deadline = min(deadline, time.monotonic() + GRACE)
+
+    def _finish(self, answers: dict[int, Answer]) -> dict[int, str]:
+        """End the children, and say where those that have not answered were; end everything if that fails."""
+        silent = [rank for rank in range(self.count) if rank not in answers]
+        try:
+            # First ask all, then end all: when one child ends, the others no longer are where they were.
+            places = {rank: _place(frames) for rank, frames in self._ask(silent, WHERE).items()}
+            self._ask(range(self.count), FINISH)
+        except (EOFError, ConnectionError):
+            for rank in silent:
+                answers[rank] = Answer("died", GONE)
+            self.stop()
+            return {}
+        return places
+
+    def _ask(self, ranks: Iterable[int], order: bytes) -> dict[int, Any]:
+        """Give an order to the waiting processes of some ranks, and collect what they say to it."""
+        for rank in ranks:
+            self.connections[rank].send_bytes(order)
+        said = {}
+        for rank in ranks:
+            while rank not in said:
+                if not self.connections[rank].poll(PATIENCE):
+                    raise EOFError
+                kind, value, *_ = pickle.loads(self.connections[rank].recv_bytes())
+                if kind == order:  # before it, there may be an answer that has come too late
+                    said[rank] = value
+        return said
+
+
+_group: Group | None = None
+
+
+def start(count: int = 2, *, port: int | None = None) -> Group:
+    """Have torchrun start processes, and return at once; they are up some ten seconds later, and `run` waits for that.
+
+    Args:
+        count: how many processes.
+        port: where they meet, on this machine; a free one if you leave it out.
+
+    Returns:
+        A Group. One that is already there with as many processes, and with this port, is returned again.
+
+    Raises:
+        RankError: the port is in use, or the system cannot fork.
+
+    """
+    global _group
+    if _group and _group.alive and _group.count == count and port in (None, _group.port):
+        return _group
+    if _group:
+        _group.stop()
+    _group = Group(count, port)
+    return _group
+
+
+def _free(port: int | None) -> int:
+    try:
+        with socket.create_server((HOST, port or 0)) as server:
+            return int(server.getsockname()[1])
+    except OSError as error:
+        way = "leave `port` out, and a free one is taken"
+        raise RankError(f"port {port} on this machine cannot be used ({error.strerror}); {way}") from None
+
+
+def _why_not_started(said: str, port: int) -> str:
+    if "EADDRINUSE" in said:
+        return f"port {port} was taken by another program just now; run this cell again"
+    told = [line for line in said.splitlines() if re.match(r"\w*(Error|Exception)\b", line)]
+    return "torchrun did not start the processes: " + (told[-1] if told else said[-500:] or "it said nothing")
+
+
+def _explain(answers: dict[int, Answer], still_at: dict[int, str], timeout: float) -> str:
+    """Put into words what each rank did that should not be; causes first, and what several did only once."""
+    causes: dict[str, list[int]] = {}
+    effects: dict[str, list[int]] = {}
+    for rank, answer in sorted(answers.items()):
+        if answer.kind == "raised" and "by peer" in answer.value:  # gloo's words, with addresses in them
+            effects.setdefault(f"then lost the connection{_place(answer.frames)}", []).append(rank)
+        elif answer.kind != "returned":
+            causes.setdefault(f"{answer.kind}: {answer.value}{_place(answer.frames)}", []).append(rank)
+    for rank, place in still_at.items():
+        silent = "did not return" if causes else f"did not return within {timeout:g} s"
+        effects.setdefault(f"{silent}, and was ended{place}", []).append(rank)
+    who = {1: "rank {}", 2: "ranks {} and {}"}
+    said = [*causes.items(), *effects.items()]
+    return "\n".join(f"{who.get(len(told), 'ranks {}, {}, …').format(*told)} {what}" for what, told in said)
+
+
+def _place(frames: Iterable[tuple[str, int, str]]) -> str:
+    """Name the learner's own lines, outermost first."""
+    lines = []
+    for filename, number, function in frames:
+        code = linecache.getline(filename, number).strip()
+        lines.append(f"\n  in {function}, line {number}" + (f": {code}" if code else ""))
+    return "".join(lines)

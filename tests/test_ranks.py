@@ -1,0 +1,213 @@
+"""The runner of chapter 13: what comes back from the ranks, what went wrong on them, and that nothing stays behind."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import cloudpickle
+import pytest
+import torch
+from torch import distributed
+
+from lessons import ranks
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="`ranks` forks")
+# As from a notebook: the ranks get the functions themselves, and need not import pytest.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.fixture(scope="module")
+def group():
+    with ranks.start(2) as group:
+        yield group
+
+
+def processes_of(folder):
+    """Every process that has this group's folder in its environment: torchrun, those that wait, their children."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if str(folder).encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
+def gone(find, within=20):
+    deadline = time.monotonic() + within
+    while find() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return not find()
+
+
+def summed(tensor):
+    print("I am", distributed.get_rank())
+    tensor = tensor + distributed.get_rank()
+    distributed.all_reduce(tensor)
+    return tensor
+
+
+def received(numbers):
+    tensor = torch.ones(numbers)
+    distributed.all_reduce(tensor)
+    before = ranks.bytes_received()
+    distributed.all_reduce(tensor)
+    return ranks.bytes_received() - before
+
+
+def raises():
+    if distributed.get_rank() == 1:
+        raise KeyError("bucket")
+    distributed.barrier()
+
+
+def leaves():
+    sys.exit(3)
+
+
+def dies():
+    if distributed.get_rank() == 1:
+        os._exit(3)
+    distributed.barrier()
+
+
+def is_killed():
+    if distributed.get_rank() == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hangs():
+    if distributed.get_rank() == 0:
+        distributed.barrier()
+
+
+def unsendable():
+    return threading.Lock()
+
+
+def kills_the_waiting():
+    if distributed.get_rank() == 1:
+        os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+def test_each_rank_returns_its_result_and_what_it_printed(group, capfd):
+    results = group.run(summed, torch.tensor([1.0, 2.0]))
+    assert [result.tolist() for result in results] == [[3.0, 5.0]] * 2
+    assert capfd.readouterr() == ("rank 0: I am 0\nrank 1: I am 1\n", "")
+
+
+def test_functions_classes_and_values_of_a_cell_go_along(group):
+    cell = "factor = 10\nclass Box:\n    size = 2\ndef helper(x):\n    return factor * x + Box.size\ndef worker(x):\n"
+    names = {"__name__": "__main__"}
+    exec(cell + "    return helper(x)", names)
+    assert group.run(names["worker"], 4) == [42, 42]
+
+
+def test_bytes_on_the_wire_are_those_of_the_tensor_and_little_more(group):
+    for count in group.run(received, 25_000):
+        assert 100_000 <= count < 102_000
+
+
+@pytest.mark.parametrize(
+    ("worker", "timeout", "told"),
+    [
+        (
+            raises,
+            120,
+            [
+                "rank 1 raised: KeyError: 'bucket'\n  in raises, line",
+                "rank 0 did not return, and was ended\n  in raises",
+            ],
+        ),
+        (leaves, 120, ["ranks 0 and 1 raised: SystemExit: 3"]),
+        (dies, 120, ["rank 1 died: exit code 3", "rank 0 "]),
+        (is_killed, 120, ["rank 0 died: killed by signal SIGKILL"]),
+        (hangs, 1, ["rank 0 did not return within 1 s, and was ended\n  in hangs, line", ": distributed.barrier()"]),
+        (unsendable, 120, ["ranks 0 and 1 raised: TypeError: cannot pickle"]),
+    ],
+)
+def test_a_bad_end_names_rank_and_place_and_the_next_run_works(group, worker, timeout, told, monkeypatch):
+    monkeypatch.setattr("lessons.ranks.GRACE", 0.5)
+    began = time.monotonic()
+    with pytest.raises(ranks.RankError) as caught:
+        group.run(worker, timeout=timeout)
+    assert time.monotonic() - began < 20
+    for part in told:
+        assert part in str(caught.value)
+    assert str(caught.value) == caught.value._render_traceback_()[0].removeprefix("RankError: ")
+    assert len(processes_of(group.folder)) == 3, "torchrun and the two that wait"
+    assert group.run(distributed.get_rank) == [0, 1]
+
+
+def test_an_interrupt_ends_the_run_and_not_the_group(group):
+    previous = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.setitimer(signal.ITIMER_REAL, 1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            group.run(time.sleep, 100)
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+    assert group.run(distributed.get_rank) == [0, 1]
+
+
+def test_start_returns_the_group_that_is_there(group):
+    assert ranks.start(2) is group
+    command = "torchrun --nproc-per-node=2 -m lessons.rank_process"
+    assert repr(group) == f"2 processes on this machine, started by `{command}`"
+
+
+def test_a_port_in_use_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(ranks.RankError, match=f"port {port} .*in use.*leave `port` out"):
+            ranks.Group(2, port)
+    assert "was taken by another program" in ranks._why_not_started("… EADDRINUSE …", 29500)
+
+
+def test_a_group_can_be_stopped_before_it_is_up():
+    with ranks.Group(2, None) as group:
+        assert group.alive
+    assert not group.alive
+    assert gone(lambda: processes_of(group.folder))
+
+
+def test_a_torchrun_that_fails_says_why(monkeypatch):
+    monkeypatch.setattr("lessons.ranks.sys.executable", "/bin/false")
+    with ranks.Group(2, None) as group, pytest.raises(ranks.RankError, match="did not start the processes"):
+        group.run(distributed.get_rank)
+
+
+# The last ones end the group.
+
+
+def test_a_waiting_process_that_is_killed_is_named_and_nothing_stays_behind(group):
+    folder = group.folder
+    # torchrun, which sees it too, may have ended rank 0 by then.
+    with pytest.raises(ranks.RankError, match=r"ranks? (0 and )?1 died: its process was ended"):
+        group.run(kills_the_waiting, timeout=100)
+    assert gone(lambda: processes_of(folder))
+    assert not folder.exists()
+    with pytest.raises(ranks.RankError, match="were stopped"):
+        group.run(distributed.get_rank)
+
+
+def test_nothing_stays_behind_when_the_notebook_is_killed(tmp_path):
+    code = (
+        "from lessons import ranks\nimport time\n"
+        "group = ranks.start(1)\nprint(group.folder, flush=True)\ngroup.run(time.sleep, 1000)"
+    )
+    settings = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=settings) as notebook:
+        folder = notebook.stdout.readline().strip()
+        deadline = time.monotonic() + 120
+        while len(processes_of(folder)) < 3 and time.monotonic() < deadline:  # with the child
+            time.sleep(0.2)
+        assert len(processes_of(folder)) >= 3
+        notebook.kill()
+    assert gone(lambda: processes_of(folder))
