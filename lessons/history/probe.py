@@ -499,6 +499,13 @@ def legacy_conv_requiring() -> str:
     return legacy_grad_input(nn.Conv2d(3, 10, 2, stride=2), torch.ones(1, 3, 8, 8, requires_grad=True))
 
 
+@probe("legacy hook, block of two layers", 9)
+def legacy_block() -> str:
+    """Which shapes does a legacy hook on Conv2d(3, 10, 1) and ReLU in a row get for input [1, 3, 8, 8]?"""
+    block = nn.Sequential(nn.Conv2d(3, 10, 1), nn.ReLU())
+    return legacy_grad_input(block, torch.ones(1, 3, 8, 8, requires_grad=True))
+
+
 @probe("legacy hook returns 10 ×", 9)
 def legacy_hook_returns() -> str:
     """y = 2 · 3, and a legacy hook returns 10 × grad_input: what are x.grad and weight.grad, else 2 and 3?"""
