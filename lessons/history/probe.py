@@ -11,12 +11,13 @@ import inspect
 import json
 import re
 import warnings
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple, Union
+from collections.abc import Callable
+from typing import Any, NamedTuple, Union
 
 import torch
 from torch import nn
 
-Answer = Union[str, List[str]]
+Answer = Union[str, list[str]]
 MISSING = "missing"
 
 
@@ -25,7 +26,7 @@ class Probe(NamedTuple):
 
     ask: Callable[[], Answer]
     label: str
-    chapters: Tuple[int, ...]
+    chapters: tuple[int, ...]
 
     @property
     def question(self) -> str:
@@ -33,7 +34,7 @@ class Probe(NamedTuple):
         return " ".join((self.ask.__doc__ or "").split())
 
 
-PROBES: Dict[str, Probe] = {}
+PROBES: dict[str, Probe] = {}
 
 
 def probe(label: str, *chapters: int) -> Callable[[Callable[[], Answer]], Callable[[], Answer]]:
@@ -50,9 +51,9 @@ class NotThere(Exception):
     """This torch has no such function or argument."""
 
 
-def run() -> Dict[str, Answer]:
+def run() -> dict[str, Answer]:
     """Answer every probe: `{name: answer}`."""
-    answers: Dict[str, Answer] = {}
+    answers: dict[str, Answer] = {}
     for name, one in PROBES.items():
         torch.manual_seed(0)
         with warnings.catch_warnings(record=True):
@@ -99,7 +100,7 @@ def need(owner: Any, name: str, argument: str = "") -> Any:
 
 def number(value: Any) -> str:
     """Return a one-element tensor as text: "10"."""
-    return "{:g}".format(value.item())
+    return f"{value.item():g}"
 
 
 def shapes(grads: Any) -> str:
@@ -109,7 +110,7 @@ def shapes(grads: Any) -> str:
 
 def legacy_grad_input(layer: nn.Module, x: Any) -> str:
     """Return the shapes that a legacy backward hook gets as grad_input."""
-    got: List[str] = []
+    got: list[str] = []
     layer.register_backward_hook(lambda module, grad_input, grad_output: got.append(shapes(grad_input)))
     layer(x).sum().backward()
     return " and again ".join(got) or "does not fire"
@@ -122,7 +123,7 @@ def last_step(output: Any) -> str:
     return type(node).__name__ + " < " + ", ".join(before)
 
 
-def hook_names(owner: Any) -> List[str]:
+def hook_names(owner: Any) -> list[str]:
     """Return the public functions of `owner` that have to do with hooks or callbacks."""
     return sorted(name for name in dir(owner) if re.match(r"(?!_).*(hook|callback)", name))
 
@@ -161,7 +162,7 @@ def pre_hook_returns() -> str:
 @probe("pre-hook returns a list", 4)
 def pre_hook_returns_list() -> str:
     """A forward pre-hook returns a list of two tensors: how many arguments does forward get?"""
-    got: List[int] = []
+    got: list[int] = []
 
     class Count(nn.Module):
         def forward(self, *args: Any) -> Any:
@@ -178,7 +179,7 @@ def pre_hook_returns_list() -> str:
 def forward_called_directly() -> str:
     """How often does a forward hook fire when you call module.forward(x) in place of module(x)?"""
     layer = double()
-    fired: List[int] = []
+    fired: list[int] = []
     layer.register_forward_hook(lambda module, args, output: fired.append(1))
     layer.forward(torch.tensor([3.0]))
     return str(len(fired))
@@ -200,7 +201,7 @@ def hook_without_parameters() -> str:
 def forward_hook_order() -> str:
     """Three forward hooks are registered, 1, 2, 3: in which order do they run?"""
     layer = double()
-    order: List[str] = []
+    order: list[str] = []
     for name in "123":
         layer.register_forward_hook(lambda module, args, output, name=name: order.append(name))
     layer(torch.tensor([3.0]))
@@ -212,7 +213,7 @@ def forward_hook_prepend() -> str:
     """Forward hook 1 is registered, then hook 2 with prepend=True: in which order do they run?"""
     need(nn.Module, "register_forward_hook", "prepend")
     layer = double()
-    order: List[str] = []
+    order: list[str] = []
     layer.register_forward_hook(lambda module, args, output: order.append("1"))
     layer.register_forward_hook(lambda module, args, output: order.append("2"), prepend=True)
     layer(torch.tensor([3.0]))
@@ -234,8 +235,8 @@ def forward_hook_with_kwargs() -> str:
     """What does a forward hook see of module(x, factor=2) with with_kwargs=True?"""
     need(nn.Module, "register_forward_hook", "with_kwargs")
     module = Scale()
-    got: List[str] = []
-    hook = lambda module, args, kwargs, output: got.append("{} args, {}".format(len(args), kwargs))  # noqa: E731
+    got: list[str] = []
+    hook = lambda module, args, kwargs, output: got.append(f"{len(args)} args, {kwargs}")  # noqa: E731
     module.register_forward_hook(hook, with_kwargs=True)
     module(torch.tensor([3.0]), factor=2)
     return got[0]
@@ -243,11 +244,11 @@ def forward_hook_with_kwargs() -> str:
 
 @probe("always_call=True", 3)
 def forward_hook_always_call() -> str:
-    """forward raises: does a forward hook with always_call=True still fire?"""
+    """Forward raises: does a forward hook with always_call=True still fire?"""
     need(nn.Module, "register_forward_hook", "always_call")
     module = Scale()
-    got: List[str] = []
-    hook = lambda module, args, output: got.append("fires, output is {}".format(output))  # noqa: E731
+    got: list[str] = []
+    hook = lambda module, args, output: got.append(f"fires, output is {output}")  # noqa: E731
     module.register_forward_hook(hook, always_call=True)
     try:
         module(torch.tensor([3.0]), 0)
@@ -271,7 +272,7 @@ def retain_grad_then_hook() -> str:
 
 @probe("a hook × 10, then retain_grad", 7)
 def hook_then_retain_grad() -> str:
-    """b gets a hook that returns 10 × its gradient 1, then b.retain_grad(): what is b.grad?"""
+    """B gets a hook that returns 10 × its gradient 1, then b.retain_grad(): what is b.grad?"""
     b = 2 * leaf(1.0)
     b.register_hook(lambda grad: grad * 10)
     b.retain_grad()
@@ -282,7 +283,7 @@ def hook_then_retain_grad() -> str:
 @probe("an observing tensor hook", 7)
 def tensor_hook_observes() -> str:
     """A tensor hook that only looks, on b with retain_grad: does it get what b.grad then holds?"""
-    got: List[Any] = []
+    got: list[Any] = []
     b = 2 * leaf(1.0)
     b.retain_grad()
     b.register_hook(got.append)
@@ -312,7 +313,7 @@ def tensor_hook_autograd_grad() -> str:
 def post_accumulate_hook() -> str:
     """What does a hook of register_post_accumulate_grad_hook find in .grad, when the gradient is 1?"""
     a = leaf(1.0)
-    got: List[str] = []
+    got: list[str] = []
     need(a, "register_post_accumulate_grad_hook")(lambda tensor: got.append(number(tensor.grad)))
     a.sum().backward()
     return got[0]
@@ -322,11 +323,13 @@ def post_accumulate_hook() -> str:
 def accumulate_grad_node_hook() -> str:
     """A hook sits on the AccumulateGrad node of a leaf: what does it find in .grad, and what does it get?"""
     a = leaf(1.0)
-    got: List[str] = []
+    got: list[str] = []
     node = a.expand_as(a).grad_fn.next_functions[0][0]
-    node.register_hook(lambda grad_inputs, grad_outputs: got.append(
-        "{}; {} in, {} out".format(a.grad if a.grad is None else number(a.grad), len(grad_inputs), len(grad_outputs))
-    ))
+    node.register_hook(
+        lambda grad_inputs, grad_outputs: got.append(
+            f"{a.grad if a.grad is None else number(a.grad)}; {len(grad_inputs)} in, {len(grad_outputs)} out"
+        )
+    )
     a.sum().backward()
     return got[0] if got else "does not fire"
 
@@ -334,9 +337,9 @@ def accumulate_grad_node_hook() -> str:
 # -- modules, backward --------------------------------------------------------------------------------------------
 
 
-@probe("full backward hook: grad_input", 8)
+@probe("full hook: grad_input", 8)
 def full_hook_grad_input() -> str:
-    """y = x1 · x2 · W with 2, 3, 5: what does a full backward hook get as grad_input?"""
+    """Y = x1 · x2 · W with 2, 3, 5: what does a full backward hook get as grad_input?"""
 
     class Product(nn.Module):
         def __init__(self) -> None:
@@ -347,25 +350,25 @@ def full_hook_grad_input() -> str:
             return x1 * x2 * self.W
 
     module = Product()
-    got: List[str] = []
+    got: list[str] = []
     hook = lambda module, grad_input, grad_output: got.append(", ".join(map(number, grad_input)))  # noqa: E731
     need(module, "register_full_backward_hook")(hook)
     module(leaf(2.0), leaf(3.0)).backward()
     return got[0]
 
 
-@probe("full backward hook, plain input", 2, 8)
+@probe("full hook, plain input", 2, 8)
 def full_hook_plain_input() -> str:
     """No input requires grad: what does a full backward hook get as grad_input?"""
     layer = nn.Linear(4, 2)
-    got: List[str] = []
+    got: list[str] = []
     hook = lambda module, grad_input, grad_output: got.append(str(grad_input))  # noqa: E731
     need(layer, "register_full_backward_hook")(hook)
     layer(torch.ones(1, 4)).sum().backward()
     return got[0] if got else "does not fire"
 
 
-@probe("... and its warning", 2, 8)
+@probe("full hook, plain input: warning", 2, 8)
 def full_hook_plain_input_warning() -> str:
     """No input requires grad, and there is a full backward hook: which warning comes?"""
     layer = nn.Linear(4, 2)
@@ -384,13 +387,13 @@ def returned_by_full_hook(replace: Callable[[Any], Any]) -> str:
     return number(x.grad[0])
 
 
-@probe("full backward hook returns a tuple", 8)
+@probe("full hook returns a tuple", 8)
 def full_hook_returns_tuple() -> str:
     """x.grad would be 2; a full backward hook returns a tuple with 10 × as much: what is x.grad?"""
     return returned_by_full_hook(lambda grad_input: (10 * grad_input[0],))
 
 
-@probe("full backward hook returns a tensor", 8)
+@probe("full hook returns a bare tensor", 8)
 def full_hook_returns_tensor() -> str:
     """A full backward hook returns a bare tensor, not a tuple: what happens?"""
     return returned_by_full_hook(lambda grad_input: 10 * grad_input[0])
@@ -418,7 +421,7 @@ def full_hook_in_place_relu() -> str:
 def full_hook_removed_late() -> str:
     """A full backward hook is removed between forward and backward: does it still fire?"""
     layer = double()
-    fired: List[int] = []
+    fired: list[int] = []
     hook = lambda module, grad_input, grad_output: fired.append(1)  # noqa: E731
     handle = need(layer, "register_full_backward_hook")(hook)
     output = layer(leaf(3.0))
@@ -441,7 +444,7 @@ def full_hook_after_legacy() -> str:
 def order_around_linear() -> str:
     """In which order do pre-hook, forward hook, hook on the output and full backward hook fire?"""
     layer = nn.Linear(4, 2)
-    order: List[str] = []
+    order: list[str] = []
 
     def forward_hook(module: Any, args: Any, output: Any) -> None:
         order.append("forward")
@@ -508,11 +511,11 @@ def legacy_block() -> str:
 
 @probe("legacy hook returns 10 ×", 9)
 def legacy_hook_returns() -> str:
-    """y = 2 · 3, and a legacy hook returns 10 × grad_input: what are x.grad and weight.grad, else 2 and 3?"""
+    """Y = 2 · 3, and a legacy hook returns 10 × grad_input: what are x.grad and weight.grad, else 2 and 3?"""
     layer, x = double(), torch.full((1, 1), 3.0, requires_grad=True)
     layer.register_backward_hook(lambda module, grad_input, grad_output: tuple(10 * grad for grad in grad_input))
     layer(x).sum().backward()
-    return "{}, {}".format(number(x.grad), number(layer.weight.grad))
+    return f"{number(x.grad)}, {number(layer.weight.grad)}"
 
 
 @probe("last step of Linear, 1-D input", 9)
@@ -543,31 +546,31 @@ def node_conv() -> str:
 
 
 @probe("functions of a module", 1)
-def hooks_of_module() -> List[str]:
+def hooks_of_module() -> list[str]:
     """Which public hook functions has nn.Module?"""
     return hook_names(nn.Module)
 
 
 @probe("functions for all modules", 2)
-def hooks_of_all_modules() -> List[str]:
+def hooks_of_all_modules() -> list[str]:
     """Which public functions set a hook for all modules?"""
     return [name for name in hook_names(nn.modules.module) if name.startswith("register")]
 
 
 @probe("functions of a tensor", 7)
-def hooks_of_tensor() -> List[str]:
+def hooks_of_tensor() -> list[str]:
     """Which public hook functions has a tensor?"""
     return [name for name in hook_names(torch.Tensor) if name.startswith("register")]
 
 
 @probe("functions of a graph node", 7)
-def hooks_of_node() -> List[str]:
+def hooks_of_node() -> list[str]:
     """Which public hook functions has an autograd node?"""
     return [name for name in hook_names((2 * leaf(1.0)).grad_fn) if name.startswith("register")]
 
 
 @probe("functions of autograd.graph", 7)
-def hooks_of_graph() -> List[str]:
+def hooks_of_graph() -> list[str]:
     """Which public tools for hooks has torch.autograd.graph?"""
     return hook_names(need(torch.autograd, "graph"))
 
@@ -577,7 +580,7 @@ def multi_grad_hook_any() -> str:
     """How often does a multi-grad hook on two tensors fire, with mode="any"?"""
     multi = need(need(torch.autograd, "graph"), "register_multi_grad_hook", "mode")
     a, b = leaf(1.0), leaf(1.0)
-    fired: List[int] = []
+    fired: list[int] = []
     multi((a, b), lambda grad: fired.append(1), mode="any")
     (a * b).sum().backward()
     return str(len(fired))
@@ -591,7 +594,7 @@ def ddp_comm_hook() -> str:
 
 
 @probe("functions of an optimizer", 1)
-def hooks_of_optimizer() -> List[str]:
+def hooks_of_optimizer() -> list[str]:
     """Which public hook functions has an optimizer?"""
     return [name for name in hook_names(torch.optim.Optimizer) if name.startswith("register")]
 

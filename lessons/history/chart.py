@@ -1,0 +1,119 @@
+"""Draw answers over releases: one row per behaviour, one letter and colour per answer, a bar where it changed."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+
+from PIL import Image, ImageDraw, ImageFont
+
+from hookscope.palette import VIRIDIS
+from hookscope.picture import Picture
+from lessons.history.records import MISSING, PROBES, history, releases
+
+__all__ = ["changing", "chart"]
+
+_WIDE, _HIGH, _LABEL, _HEAD = 37, 24, 270, 26  # pixels: a cell, the labels, the line of releases
+_SIZE = 13  # of the letters
+_SHADES = (40, 135, 185, 220, 250)  # of viridis, for A, B, C …: far apart in lightness
+
+
+def changing() -> list[str]:
+    """Return the probes that some releases answer otherwise than others, by the release of their first change."""
+    at = {name: _first_change(name) for name in PROBES}
+    return sorted((name for name in at if at[name]), key=lambda name: at[name])
+
+
+def chart(names: Sequence[str], title: str, marked: str = "") -> Picture:
+    """Draw what every release answers to some probes.
+
+    A cell holds a letter: A for the first answer of its row, B for the second … and "-" where torch has no such thing.
+    A black bar stands before a cell whose answer differs from the one to its left.
+
+    Args:
+        names: of the probes, one row each.
+        title: a sentence for the picture.
+        marked: a release whose column is framed.
+
+    """
+    rows = {name: _letters(history(name).values()) for name in names}
+    size = (_LABEL + _WIDE * len(releases()) + 4, _HEAD + _HIGH * len(names) + 4)
+    image = Image.new("RGB", size, "white")
+    pen, font = ImageDraw.Draw(image), ImageFont.load_default(size=_SIZE)
+    small = ImageFont.load_default(size=_SIZE - 2)
+    for column, release in enumerate(releases()):
+        x = _LABEL + _WIDE * column + _WIDE / 2
+        pen.text((x, _HEAD / 2), _short(release), fill="black", font=small, anchor="mm")
+    for row, (name, letters) in enumerate(rows.items()):
+        y = _HEAD + _HIGH * row
+        pen.text((6, y + _HIGH / 2), _plain(PROBES[name].label), fill="black", font=font, anchor="lm")
+        for column, letter in enumerate(letters):
+            x = _LABEL + _WIDE * column
+            ground, ink = _colours(letter)
+            pen.rectangle((x, y, x + _WIDE - 1, y + _HIGH - 2), fill=ground)
+            pen.text((x + _WIDE / 2, y + _HIGH / 2), letter, fill=ink, font=font, anchor="mm")
+            if column and letter != letters[column - 1]:
+                pen.rectangle((x - 3, y - 1, x + 1, y + _HIGH - 1), fill="black", outline="white")
+    if marked:
+        x = _LABEL + _WIDE * releases().index(marked)
+        pen.rectangle((x - 1, 0, x + _WIDE, size[1] - 2), outline="black", width=3)
+    file = io.BytesIO()
+    image.convert("P", palette=Image.Palette.ADAPTIVE, colors=32).save(file, "PNG")
+    return Picture(file.getvalue(), _alt(rows, marked), title, _legend(names))
+
+
+def _first_change(name: str) -> int:
+    answers = [*history(name).values()]
+    return next((at for at, answer in enumerate(answers) if answer != answers[0]), 0)
+
+
+def _letters(answers: Iterable[str]) -> list[str]:
+    """Return a letter for each answer: the first A, the next that is new B, and "-" for what is missing."""
+    known: dict[str, str] = {MISSING: "-"}
+    for answer in answers:
+        known.setdefault(answer, chr(ord("A") + len(known) - 1))
+    return [known[answer] for answer in answers]
+
+
+def _colours(letter: str) -> tuple[tuple[int, ...], str]:
+    if letter == "-":
+        return (235, 235, 235), "black"
+    step = min(ord(letter) - ord("A"), len(_SHADES) - 1)
+    return tuple(VIRIDIS[_SHADES[step]].tolist()), "black" if step else "white"
+
+
+def _legend(names: Sequence[str]) -> list[dict[str, object]]:
+    """Return one line per behaviour and answer: its letter, since when, and what it says."""
+    lines: list[dict[str, object]] = []
+    for name in names:
+        answers = history(name)
+        for letter, (release, answer) in zip(_letters(answers.values()), answers.items(), strict=True):
+            label = PROBES[name].label
+            if not lines or lines[-1]["behaviour"] != label or lines[-1][""] != letter:
+                shown = answer if len(answer) <= 60 else f"{answer[:59]}…"
+                lines.append({"behaviour": label, "since torch": release, "": letter, "answer": shown})
+    return lines
+
+
+def _alt(rows: dict[str, list[str]], marked: str) -> str:
+    first, last = releases()[0], releases()[-1]
+    turns = [
+        f"{PROBES[name].label}: {' '.join(dict.fromkeys(letters))}, new at "
+        + (
+            ", ".join(r for r, a, b in zip(releases()[1:], letters[1:], letters, strict=False) if a != b)
+            or "no release"
+        )
+        for name, letters in rows.items()
+    ]
+    frame = f" The column of {marked} is framed." if marked else ""
+    return f"{len(rows)} behaviours over {len(releases())} releases, {first} to {last}. {'; '.join(turns)}.{frame}"
+
+
+def _short(release: str) -> str:
+    """Leave a last .0 away: 2.0.0 is 2.0."""
+    return release.removesuffix(".0")
+
+
+def _plain(text: str) -> str:
+    """Replace what Pillow's own font lacks."""
+    return text.replace("×", "x")
