@@ -1,4 +1,4 @@
-"""What the author of each document would have seen: the claims that hung on the release of torch, and how they stood."""
+"""What each document's author would have seen: the claims that hang on the release of torch, and how they stand."""
 
 from __future__ import annotations
 

@@ -97,14 +97,12 @@ def _legend(names: Sequence[str]) -> list[dict[str, object]]:
 
 def _alt(rows: dict[str, list[str]], marked: str) -> str:
     first, last = releases()[0], releases()[-1]
-    turns = [
-        f"{PROBES[name].label}: {' '.join(dict.fromkeys(letters))}, new at "
-        + (
-            ", ".join(r for r, a, b in zip(releases()[1:], letters[1:], letters, strict=False) if a != b)
-            or "no release"
+    turns = []
+    for name, letters in rows.items():
+        at = [release for release, a, b in zip(releases()[1:], letters[1:], letters, strict=False) if a != b]
+        turns.append(
+            f"{PROBES[name].label}: {' '.join(dict.fromkeys(letters))}, new at {', '.join(at) or 'no release'}"
         )
-        for name, letters in rows.items()
-    ]
     frame = f" The column of {marked} is framed." if marked else ""
     return f"{len(rows)} behaviours over {len(releases())} releases, {first} to {last}. {'; '.join(turns)}.{frame}"
 

@@ -7,17 +7,17 @@ function: its docstring is the question, what it returns is the answer, short en
 answers with its error, and the others go on. Answers hold nothing that differs between two runs.
 """
 
+import contextlib
 import inspect
 import json
 import re
 import warnings
-from collections.abc import Callable
-from typing import Any, NamedTuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple, Union
 
 import torch
 from torch import nn
 
-Answer = Union[str, list[str]]
+Answer = Union[str, List[str]]
 MISSING = "missing"
 
 
@@ -26,7 +26,7 @@ class Probe(NamedTuple):
 
     ask: Callable[[], Answer]
     label: str
-    chapters: tuple[int, ...]
+    chapters: Tuple[int, ...]
 
     @property
     def question(self) -> str:
@@ -34,7 +34,7 @@ class Probe(NamedTuple):
         return " ".join((self.ask.__doc__ or "").split())
 
 
-PROBES: dict[str, Probe] = {}
+PROBES: Dict[str, Probe] = {}
 
 
 def probe(label: str, *chapters: int) -> Callable[[Callable[[], Answer]], Callable[[], Answer]]:
@@ -47,20 +47,20 @@ def probe(label: str, *chapters: int) -> Callable[[Callable[[], Answer]], Callab
     return add
 
 
-class NotThere(Exception):
-    """This torch has no such function or argument."""
+class NotThereError(Exception):
+    """The torch that runs has no such function or argument."""
 
 
-def run() -> dict[str, Answer]:
+def run() -> Dict[str, Answer]:
     """Answer every probe: `{name: answer}`."""
-    answers: dict[str, Answer] = {}
+    answers: Dict[str, Answer] = {}
     for name, one in PROBES.items():
         torch.manual_seed(0)
         with warnings.catch_warnings(record=True):
             warnings.simplefilter("always")
             try:
                 answers[name] = one.ask()
-            except NotThere:
+            except NotThereError:
                 answers[name] = MISSING
             except Exception as error:  # the answer of this torch, or news: either way it belongs in the record
                 answers[name] = said(error)
@@ -89,18 +89,18 @@ def double() -> nn.Linear:
 
 
 def need(owner: Any, name: str, argument: str = "") -> Any:
-    """Return `owner.name`, or raise NotThere when it, or its argument, does not exist."""
+    """Return `owner.name`, or raise NotThereError when it, or its argument, does not exist."""
     if not hasattr(owner, name):
-        raise NotThere
+        raise NotThereError
     found = getattr(owner, name)
     if argument and argument not in inspect.signature(found).parameters:
-        raise NotThere
+        raise NotThereError
     return found
 
 
 def number(value: Any) -> str:
     """Return a one-element tensor as text: "10"."""
-    return f"{value.item():g}"
+    return "{:g}".format(value.item())
 
 
 def shapes(grads: Any) -> str:
@@ -110,7 +110,7 @@ def shapes(grads: Any) -> str:
 
 def legacy_grad_input(layer: nn.Module, x: Any) -> str:
     """Return the shapes that a legacy backward hook gets as grad_input."""
-    got: list[str] = []
+    got: List[str] = []
     layer.register_backward_hook(lambda module, grad_input, grad_output: got.append(shapes(grad_input)))
     layer(x).sum().backward()
     return " and again ".join(got) or "does not fire"
@@ -123,7 +123,7 @@ def last_step(output: Any) -> str:
     return type(node).__name__ + " < " + ", ".join(before)
 
 
-def hook_names(owner: Any) -> list[str]:
+def hook_names(owner: Any) -> List[str]:
     """Return the public functions of `owner` that have to do with hooks or callbacks."""
     return sorted(name for name in dir(owner) if re.match(r"(?!_).*(hook|callback)", name))
 
@@ -162,7 +162,7 @@ def pre_hook_returns() -> str:
 @probe("pre-hook returns a list", 4)
 def pre_hook_returns_list() -> str:
     """A forward pre-hook returns a list of two tensors: how many arguments does forward get?"""
-    got: list[int] = []
+    got: List[int] = []
 
     class Count(nn.Module):
         def forward(self, *args: Any) -> Any:
@@ -179,7 +179,7 @@ def pre_hook_returns_list() -> str:
 def forward_called_directly() -> str:
     """How often does a forward hook fire when you call module.forward(x) in place of module(x)?"""
     layer = double()
-    fired: list[int] = []
+    fired: List[int] = []
     layer.register_forward_hook(lambda module, args, output: fired.append(1))
     layer.forward(torch.tensor([3.0]))
     return str(len(fired))
@@ -189,7 +189,8 @@ def forward_called_directly() -> str:
 def hook_without_parameters() -> str:
     """A forward hook has no parameters: when does that fail?"""
     layer = double()
-    layer.register_forward_hook(lambda: None)
+    hook: Any = lambda: None  # noqa: E731
+    layer.register_forward_hook(hook)
     try:
         layer(torch.tensor([3.0]))
     except TypeError:
@@ -201,7 +202,7 @@ def hook_without_parameters() -> str:
 def forward_hook_order() -> str:
     """Three forward hooks are registered, 1, 2, 3: in which order do they run?"""
     layer = double()
-    order: list[str] = []
+    order: List[str] = []
     for name in "123":
         layer.register_forward_hook(lambda module, args, output, name=name: order.append(name))
     layer(torch.tensor([3.0]))
@@ -213,7 +214,7 @@ def forward_hook_prepend() -> str:
     """Forward hook 1 is registered, then hook 2 with prepend=True: in which order do they run?"""
     need(nn.Module, "register_forward_hook", "prepend")
     layer = double()
-    order: list[str] = []
+    order: List[str] = []
     layer.register_forward_hook(lambda module, args, output: order.append("1"))
     layer.register_forward_hook(lambda module, args, output: order.append("2"), prepend=True)
     layer(torch.tensor([3.0]))
@@ -235,8 +236,8 @@ def forward_hook_with_kwargs() -> str:
     """What does a forward hook see of module(x, factor=2) with with_kwargs=True?"""
     need(nn.Module, "register_forward_hook", "with_kwargs")
     module = Scale()
-    got: list[str] = []
-    hook = lambda module, args, kwargs, output: got.append(f"{len(args)} args, {kwargs}")  # noqa: E731
+    got: List[str] = []
+    hook = lambda module, args, kwargs, output: got.append("{} args, {}".format(len(args), kwargs))  # noqa: E731
     module.register_forward_hook(hook, with_kwargs=True)
     module(torch.tensor([3.0]), factor=2)
     return got[0]
@@ -244,16 +245,14 @@ def forward_hook_with_kwargs() -> str:
 
 @probe("always_call=True", 3)
 def forward_hook_always_call() -> str:
-    """Forward raises: does a forward hook with always_call=True still fire?"""
+    """forward raises: does a forward hook with always_call=True still fire?"""
     need(nn.Module, "register_forward_hook", "always_call")
     module = Scale()
-    got: list[str] = []
-    hook = lambda module, args, output: got.append(f"fires, output is {output}")  # noqa: E731
+    got: List[str] = []
+    hook = lambda module, args, output: got.append("fires, output is {}".format(output))  # noqa: E731
     module.register_forward_hook(hook, always_call=True)
-    try:
+    with contextlib.suppress(ValueError):
         module(torch.tensor([3.0]), 0)
-    except ValueError:
-        pass
     return got[0] if got else "does not fire"
 
 
@@ -272,7 +271,7 @@ def retain_grad_then_hook() -> str:
 
 @probe("a hook × 10, then retain_grad", 7)
 def hook_then_retain_grad() -> str:
-    """B gets a hook that returns 10 × its gradient 1, then b.retain_grad(): what is b.grad?"""
+    """b gets a hook that returns 10 × its gradient 1, then b.retain_grad(): what is b.grad?"""
     b = 2 * leaf(1.0)
     b.register_hook(lambda grad: grad * 10)
     b.retain_grad()
@@ -283,7 +282,7 @@ def hook_then_retain_grad() -> str:
 @probe("an observing tensor hook", 7)
 def tensor_hook_observes() -> str:
     """A tensor hook that only looks, on b with retain_grad: does it get what b.grad then holds?"""
-    got: list[Any] = []
+    got: List[Any] = []
     b = 2 * leaf(1.0)
     b.retain_grad()
     b.register_hook(got.append)
@@ -313,7 +312,7 @@ def tensor_hook_autograd_grad() -> str:
 def post_accumulate_hook() -> str:
     """What does a hook of register_post_accumulate_grad_hook find in .grad, when the gradient is 1?"""
     a = leaf(1.0)
-    got: list[str] = []
+    got: List[str] = []
     need(a, "register_post_accumulate_grad_hook")(lambda tensor: got.append(number(tensor.grad)))
     a.sum().backward()
     return got[0]
@@ -323,11 +322,13 @@ def post_accumulate_hook() -> str:
 def accumulate_grad_node_hook() -> str:
     """A hook sits on the AccumulateGrad node of a leaf: what does it find in .grad, and what does it get?"""
     a = leaf(1.0)
-    got: list[str] = []
+    got: List[str] = []
     node = a.expand_as(a).grad_fn.next_functions[0][0]
     node.register_hook(
         lambda grad_inputs, grad_outputs: got.append(
-            f"{a.grad if a.grad is None else number(a.grad)}; {len(grad_inputs)} in, {len(grad_outputs)} out"
+            "{}; {} in, {} out".format(
+                a.grad if a.grad is None else number(a.grad), len(grad_inputs), len(grad_outputs)
+            )
         )
     )
     a.sum().backward()
@@ -339,7 +340,7 @@ def accumulate_grad_node_hook() -> str:
 
 @probe("full hook: grad_input", 8)
 def full_hook_grad_input() -> str:
-    """Y = x1 · x2 · W with 2, 3, 5: what does a full backward hook get as grad_input?"""
+    """y = x1 · x2 · W with 2, 3, 5: what does a full backward hook get as grad_input?"""
 
     class Product(nn.Module):
         def __init__(self) -> None:
@@ -350,7 +351,7 @@ def full_hook_grad_input() -> str:
             return x1 * x2 * self.W
 
     module = Product()
-    got: list[str] = []
+    got: List[str] = []
     hook = lambda module, grad_input, grad_output: got.append(", ".join(map(number, grad_input)))  # noqa: E731
     need(module, "register_full_backward_hook")(hook)
     module(leaf(2.0), leaf(3.0)).backward()
@@ -361,7 +362,7 @@ def full_hook_grad_input() -> str:
 def full_hook_plain_input() -> str:
     """No input requires grad: what does a full backward hook get as grad_input?"""
     layer = nn.Linear(4, 2)
-    got: list[str] = []
+    got: List[str] = []
     hook = lambda module, grad_input, grad_output: got.append(str(grad_input))  # noqa: E731
     need(layer, "register_full_backward_hook")(hook)
     layer(torch.ones(1, 4)).sum().backward()
@@ -384,7 +385,8 @@ def returned_by_full_hook(replace: Callable[[Any], Any]) -> str:
     layer, x = double(), torch.full((2, 1), 3.0, requires_grad=True)
     need(layer, "register_full_backward_hook")(lambda module, grad_input, grad_output: replace(grad_input))
     layer(x).sum().backward()
-    return number(x.grad[0])
+    grad: Any = x.grad
+    return number(grad[0])
 
 
 @probe("full hook returns a tuple", 8)
@@ -421,7 +423,7 @@ def full_hook_in_place_relu() -> str:
 def full_hook_removed_late() -> str:
     """A full backward hook is removed between forward and backward: does it still fire?"""
     layer = double()
-    fired: list[int] = []
+    fired: List[int] = []
     hook = lambda module, grad_input, grad_output: fired.append(1)  # noqa: E731
     handle = need(layer, "register_full_backward_hook")(hook)
     output = layer(leaf(3.0))
@@ -444,7 +446,7 @@ def full_hook_after_legacy() -> str:
 def order_around_linear() -> str:
     """In which order do pre-hook, forward hook, hook on the output and full backward hook fire?"""
     layer = nn.Linear(4, 2)
-    order: list[str] = []
+    order: List[str] = []
 
     def forward_hook(module: Any, args: Any, output: Any) -> None:
         order.append("forward")
@@ -511,11 +513,12 @@ def legacy_block() -> str:
 
 @probe("legacy hook returns 10 ×", 9)
 def legacy_hook_returns() -> str:
-    """Y = 2 · 3, and a legacy hook returns 10 × grad_input: what are x.grad and weight.grad, else 2 and 3?"""
+    """y = 2 · 3, and a legacy hook returns 10 × grad_input: what are x.grad and weight.grad, else 2 and 3?"""
     layer, x = double(), torch.full((1, 1), 3.0, requires_grad=True)
-    layer.register_backward_hook(lambda module, grad_input, grad_output: tuple(10 * grad for grad in grad_input))
+    hook: Any = lambda module, grad_input, grad_output: tuple(10 * grad for grad in grad_input)  # noqa: E731
+    layer.register_backward_hook(hook)
     layer(x).sum().backward()
-    return f"{number(x.grad)}, {number(layer.weight.grad)}"
+    return "{}, {}".format(number(x.grad), number(layer.weight.grad))
 
 
 @probe("last step of Linear, 1-D input", 9)
@@ -546,31 +549,31 @@ def node_conv() -> str:
 
 
 @probe("functions of a module", 1)
-def hooks_of_module() -> list[str]:
+def hooks_of_module() -> List[str]:
     """Which public hook functions has nn.Module?"""
     return hook_names(nn.Module)
 
 
 @probe("functions for all modules", 2)
-def hooks_of_all_modules() -> list[str]:
+def hooks_of_all_modules() -> List[str]:
     """Which public functions set a hook for all modules?"""
     return [name for name in hook_names(nn.modules.module) if name.startswith("register")]
 
 
 @probe("functions of a tensor", 7)
-def hooks_of_tensor() -> list[str]:
+def hooks_of_tensor() -> List[str]:
     """Which public hook functions has a tensor?"""
     return [name for name in hook_names(torch.Tensor) if name.startswith("register")]
 
 
 @probe("functions of a graph node", 7)
-def hooks_of_node() -> list[str]:
+def hooks_of_node() -> List[str]:
     """Which public hook functions has an autograd node?"""
     return [name for name in hook_names((2 * leaf(1.0)).grad_fn) if name.startswith("register")]
 
 
 @probe("functions of autograd.graph", 7)
-def hooks_of_graph() -> list[str]:
+def hooks_of_graph() -> List[str]:
     """Which public tools for hooks has torch.autograd.graph?"""
     return hook_names(need(torch.autograd, "graph"))
 
@@ -580,7 +583,7 @@ def multi_grad_hook_any() -> str:
     """How often does a multi-grad hook on two tensors fire, with mode="any"?"""
     multi = need(need(torch.autograd, "graph"), "register_multi_grad_hook", "mode")
     a, b = leaf(1.0), leaf(1.0)
-    fired: list[int] = []
+    fired: List[int] = []
     multi((a, b), lambda grad: fired.append(1), mode="any")
     (a * b).sum().backward()
     return str(len(fired))
@@ -594,7 +597,7 @@ def ddp_comm_hook() -> str:
 
 
 @probe("functions of an optimizer", 1)
-def hooks_of_optimizer() -> list[str]:
+def hooks_of_optimizer() -> List[str]:
     """Which public hook functions has an optimizer?"""
     return [name for name in hook_names(torch.optim.Optimizer) if name.startswith("register")]
 

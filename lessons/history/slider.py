@@ -18,7 +18,7 @@ __all__ = ["AuthorSlider"]
 
 
 class AuthorSlider(HookWidget):
-    """What would the author of a document have seen, with this release of torch, and with yours?
+    """See what the author of a document would have seen with a release of torch, beside what yours shows.
 
     Only claims that hang on the release are listed. What the release answers comes from the records; what your torch
     answers is asked when the widget is made.
