@@ -86,7 +86,7 @@ def since(answers):
     return list(answers)[0]
 
 q1.check(since)
-""": "you returned 1.0.0, which answers 'RuntimeError",
+""": "you returned 1.0.0, which answers",
         """
 def since(answers):
     return list(answers.values())[-1]

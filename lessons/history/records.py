@@ -90,7 +90,7 @@ def alarm(version: str, now: Answers, records: Mapping[str, Answers] | None = No
 
     """
     records = _records() if records is None else records
-    release = version.partition("+")[0]
+    release = version.partition("+")[0]  # "+cpu" and "+cu130" are the same release
     compared = release if release in records else max(records, key=make.order)
     lines = []
     for name, before in records[compared].items():
@@ -98,11 +98,11 @@ def alarm(version: str, now: Answers, records: Mapping[str, Answers] | None = No
             one = PROBES[name]
             chapters = ", ".join(f"{chapter:02}" for chapter in one.chapters)
             lines += [f"- {one.question} ({name})", f"  torch {compared} answered: {text(before)}"]
-            lines += [f"  torch {version} answers: {text(now.get(name, MISSING))}", f"  taught in chapter {chapters}"]
+            lines += [f"  torch {release} answers: {text(now.get(name, MISSING))}", f"  taught in chapter {chapters}"]
     if not lines:
         return ""
-    head = f"torch {version} does {len(lines) // 4} things otherwise than recorded for torch {compared}:"
-    way_out = f"Read those chapters again, correct them, then record it: {make.COMMAND} RELEASES={release}"
+    head = f"What torch {release} answers differs from the record of torch {compared}:"
+    way_out = f"Correct those chapters, then renew the record: {make.COMMAND} RELEASES={release}"
     return "\n".join([head, *lines, way_out])
 
 
