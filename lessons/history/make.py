@@ -90,8 +90,9 @@ def probe_release(uv: str, release: str, python: str) -> dict[str, Any]:
         call([uv, "venv", "--python", python, str(home)], settings, way_out)
         scripts = home / ("Scripts" if os.name == "nt" else "bin")
         interpreter = str(scripts / "python")
-        # No torch before 2.3 imports with numpy 2 without complaints.
-        call([uv, "pip", "install", "--python", interpreter, f"torch=={release}", "numpy<2"], settings)
+        # No torch before 2.3 imports with numpy 2 without complaints; torch 1.10 imports pkg_resources unasked.
+        packages = [f"torch=={release}", "numpy<2", "setuptools<81"]
+        call([uv, "pip", "install", "--python", interpreter, *packages], settings)
         answers: dict[str, Any] = json.loads(call([interpreter, str(PROBE)], settings))
         return answers
 
@@ -100,7 +101,7 @@ def call(command: list[str], settings: dict[str, str], way_out: str = "") -> str
     """Run a command and return what it prints; its error becomes one line."""
     done = subprocess.run(command, env=settings, capture_output=True, text=True)
     if done.returncode:
-        what = " ".join([Path(command[0]).name, *command[1:3]])
+        what = " ".join(Path(word).name for word in command[:3])
         raise NotInstalledError(f"`{what}` failed: {one_line(done.stderr)}{way_out}")
     return done.stdout
 

@@ -19,14 +19,14 @@ function draw(model, el) {
     body.replaceChildren(...rows.map(([id, says, answer, standing, answerHere, standingHere]) =>
       h("tr", { class: standing === standingHere ? "" : "hi-differ" },
         h("th", { scope: "row" }, id), h("td", {}, says),
-        h("td", {}, standing), h("td", { class: "hi-answer" }, answer),
-        h("td", {}, standingHere, standing === standingHere ? null : " (differs)"), h("td", { class: "hi-answer" }, answerHere))));
+        h("td", { class: "hi-standing" }, standing), h("td", { class: "hi-answer" }, answer),
+        h("td", { class: "hi-standing" }, standingHere, standing === standingHere ? null : " (differs)"), h("td", { class: "hi-answer" }, answerHere))));
   };
   show();
   listen(model, el, "shown", show);
 
   stage(model, el, "What the author would have seen",
-    h("div", { class: "hs-row" }, field("Document", documentChoice), field("Release", release.control), release.value),
+    h("div", { class: "hs-row hi-choose" }, field("Document", documentChoice), field("Release", release.control), release.value),
     verdict,
     h("div", { class: "hi-wide", tabindex: "0", role: "region", "aria-label": "claims", ...ownKeys }, table),
     h("div", { class: "hi-wide", tabindex: "0", role: "region", "aria-label": "chart", ...ownKeys },
