@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,7 @@ APPEARED = [
 ]
 
 
+@cache
 def run_probe() -> dict[str, object]:
     command = [sys.executable, str(make.PROBE)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

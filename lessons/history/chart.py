@@ -13,7 +13,7 @@ from lessons.history.records import MISSING, PROBES, history, releases
 
 __all__ = ["changing", "chart"]
 
-_WIDE, _HIGH, _LABEL, _HEAD = 37, 24, 270, 26  # pixels: a cell, the labels, the line of releases
+_WIDE, _HIGH, _LABEL, _HEAD = 31, 24, 235, 26  # pixels: a cell, the labels, the line of releases
 _SIZE = 13  # of the letters
 _SHADES = (40, 135, 185, 220, 250)  # of viridis, for A, B, C …: far apart in lightness
 
@@ -40,7 +40,7 @@ def chart(names: Sequence[str], title: str, marked: str = "") -> Picture:
     size = (_LABEL + _WIDE * len(releases()) + 4, _HEAD + _HIGH * len(names) + 4)
     image = Image.new("RGB", size, "white")
     pen, font = ImageDraw.Draw(image), ImageFont.load_default(size=_SIZE)
-    small = ImageFont.load_default(size=_SIZE - 2)
+    small = ImageFont.load_default(size=_SIZE - 3)
     for column, release in enumerate(releases()):
         x = _LABEL + _WIDE * column + _WIDE / 2
         pen.text((x, _HEAD / 2), _short(release), fill="black", font=small, anchor="mm")

@@ -111,7 +111,8 @@ def one_line(errors: str) -> str:
     text = re.sub(r"\S*/\S+", lambda path: Path(path[0]).name, errors.strip())  # no path of this machine
     starts = re.search(r"(?:error: |× )(.*)", text, re.DOTALL)
     words = (starts[1] if starts else text.splitlines()[-1] if text else "it said nothing").split()
-    return " ".join(word for word in words if not set(word) <= set("╰─▶├│"))[:300]
+    line = " ".join(word for word in words if not set(word) <= set("╰─▶├│"))
+    return line.replace(" cause:", ":").partition(" hint:")[0][:300]
 
 
 def store(release: str, *, record: dict[str, Any] | None = None, reason: str = "") -> None:
