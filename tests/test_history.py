@@ -213,7 +213,7 @@ def test_the_chart_says_in_letters_words_and_numbers_what_it_shows() -> None:
     picture = chart.chart(["pre_hook_returns", "full_hook_plain_input"], "Two", marked="1.2.0")
     assert "pre-hook returns a value: A B, new at 1.2.0" in picture.alt
     assert "full hook, plain input: - A B, new at 1.8.0, 1.9.0" in picture.alt
-    assert picture.alt.endswith("The column of 1.2.0 is framed.")
+    assert picture.alt.endswith("The column with 1.2.0 is framed.")
     assert [(row["since torch"], row[""], row["answer"]) for row in picture.rows] == [
         ("1.0.0", "A", "6"),
         ("1.2.0", "B", "60"),

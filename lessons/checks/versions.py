@@ -43,7 +43,7 @@ def _since_of(
 q1 = Exercise(
     "10.1",
     question="`records.history(name)` is a dict: release to answer, the oldest release first. Write `since(answers)`, "
-    "which returns the release from which on the newest answer has held *without a break*.",
+    "which returns the release from which on the newest answer has held without a break.",
     difficulty="medium",
     minutes=5,
     check=_check_since,
@@ -130,7 +130,7 @@ def _check_five_more(five_more: Callable[..., Any]) -> Wrong | None:
 q2 = Exercise(
     "10.2",
     question="Write a forward hook `five_more(module, args, output)` that makes the output 5 larger for the caller: "
-    "on the torch that runs here *and* on torch 1.0. (The check calls your hook in both ways.)",
+    "on the torch that runs here and on torch 1.0. (The check calls your hook in both ways.)",
     difficulty="easy",
     minutes=4,
     check=_check_five_more,

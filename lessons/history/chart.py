@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from PIL import Image, ImageDraw, ImageFont
 
 from hookscope.palette import VIRIDIS
 from hookscope.picture import Picture
-from lessons.history.records import MISSING, PROBES, history, releases
+from lessons.history.records import MISSING, PROBES, history, releases, short
 
 __all__ = ["changing", "chart"]
 
-_WIDE, _HIGH, _LABEL, _HEAD = 31, 24, 235, 26  # pixels: a cell, the labels, the line of releases
+_WIDE, _HIGH, _LABEL, _HEAD = 42, 24, 235, 34  # pixels: a cell, the labels, the line of releases
 _SIZE = 13  # of the letters
 _SHADES = (40, 135, 185, 220, 250)  # of viridis, for A, B, C …: far apart in lightness
 
@@ -28,7 +28,8 @@ def chart(names: Sequence[str], title: str, marked: str = "") -> Picture:
     """Draw what every release answers to some probes.
 
     A cell holds a letter: A for the first answer of its row, B for the second … and "-" where torch has no such thing.
-    A black bar stands before a cell whose answer differs from the one to its left.
+    A black bar stands before a cell whose answer differs from the one to its left. Releases side by side that answer
+    all alike share a column.
 
     Args:
         names: of the probes, one row each.
@@ -37,29 +38,42 @@ def chart(names: Sequence[str], title: str, marked: str = "") -> Picture:
 
     """
     rows = {name: _letters(history(name).values()) for name in names}
-    size = (_LABEL + _WIDE * len(releases()) + 4, _HEAD + _HIGH * len(names) + 4)
-    image = Image.new("RGB", size, "white")
+    groups = _alike(rows)
+    image = Image.new("RGB", (_LABEL + _WIDE * len(groups) + 4, _HEAD + _HIGH * len(names) + 4), "white")
     pen, font = ImageDraw.Draw(image), ImageFont.load_default(size=_SIZE)
-    small = ImageFont.load_default(size=_SIZE - 3)
-    for column, release in enumerate(releases()):
-        x = _LABEL + _WIDE * column + _WIDE / 2
-        pen.text((x, _HEAD / 2), _short(release), fill="black", font=small, anchor="mm")
+    for column, group in enumerate(groups):
+        first, last = (releases()[at].removesuffix(".0") for at in (group[0], group[-1]))
+        words = first if len(group) == 1 else f"{first}\nto {last}"
+        small, middle = ImageFont.load_default(size=_SIZE - 2), _LABEL + _WIDE * (column + 0.5)
+        pen.multiline_text((middle, _HEAD / 2), words, fill="black", font=small, anchor="mm", align="center", spacing=1)
     for row, (name, letters) in enumerate(rows.items()):
         y = _HEAD + _HIGH * row
-        pen.text((6, y + _HIGH / 2), _plain(PROBES[name].label), fill="black", font=font, anchor="lm")
-        for column, letter in enumerate(letters):
-            x = _LABEL + _WIDE * column
+        label = PROBES[name].label.replace("×", "x")  # Pillow's own font lacks the sign
+        pen.text((6, y + _HIGH / 2), label, fill="black", font=font, anchor="lm")
+        for column, group in enumerate(groups):
+            x, letter = _LABEL + _WIDE * column, letters[group[0]]
             ground, ink = _colours(letter)
             pen.rectangle((x, y, x + _WIDE - 1, y + _HIGH - 2), fill=ground)
             pen.text((x + _WIDE / 2, y + _HIGH / 2), letter, fill=ink, font=font, anchor="mm")
-            if column and letter != letters[column - 1]:
+            if column and letter != letters[group[0] - 1]:
                 pen.rectangle((x - 3, y - 1, x + 1, y + _HIGH - 1), fill="black", outline="white")
     if marked:
-        x = _LABEL + _WIDE * releases().index(marked)
-        pen.rectangle((x - 1, 0, x + _WIDE, size[1] - 2), outline="black", width=3)
+        (x,) = (_LABEL + _WIDE * at for at, group in enumerate(groups) if releases().index(marked) in group)
+        pen.rectangle((x - 1, 0, x + _WIDE, image.height - 2), outline="black", width=3)
     file = io.BytesIO()
     image.convert("P", palette=Image.Palette.ADAPTIVE, colors=32).save(file, "PNG")
     return Picture(file.getvalue(), _alt(rows, marked), title, _legend(names))
+
+
+def _alike(rows: Mapping[str, Sequence[str]]) -> list[list[int]]:
+    """Group the releases, by their places, so that all of a group answer alike."""
+    groups: list[list[int]] = []
+    for at, column in enumerate(zip(*rows.values(), strict=True)):
+        if groups and column == tuple(letters[at - 1] for letters in rows.values()):
+            groups[-1].append(at)
+        else:
+            groups.append([at])
+    return groups
 
 
 def _first_change(name: str) -> int:
@@ -90,8 +104,7 @@ def _legend(names: Sequence[str]) -> list[dict[str, object]]:
         for letter, (release, answer) in zip(_letters(answers.values()), answers.items(), strict=True):
             label = PROBES[name].label
             if not lines or lines[-1]["behaviour"] != label or lines[-1][""] != letter:
-                shown = answer if len(answer) <= 60 else f"{answer[:59]}…"
-                lines.append({"behaviour": label, "since torch": release, "": letter, "answer": shown})
+                lines.append({"behaviour": label, "since torch": release, "": letter, "answer": short(answer)})
     return lines
 
 
@@ -103,15 +116,5 @@ def _alt(rows: dict[str, list[str]], marked: str) -> str:
         turns.append(
             f"{PROBES[name].label}: {' '.join(dict.fromkeys(letters))}, new at {', '.join(at) or 'no release'}"
         )
-    frame = f" The column of {marked} is framed." if marked else ""
+    frame = f" The column with {marked} is framed." if marked else ""
     return f"{len(rows)} behaviours over {len(releases())} releases, {first} to {last}. {'; '.join(turns)}.{frame}"
-
-
-def _short(release: str) -> str:
-    """Leave a last .0 away: 2.0.0 is 2.0."""
-    return release.removesuffix(".0")
-
-
-def _plain(text: str) -> str:
-    """Replace what Pillow's own font lacks."""
-    return text.replace("×", "x")

@@ -11,7 +11,21 @@ from hookscope.picture import Table
 from lessons.history import make, probe
 from lessons.history.probe import PROBES, Answer
 
-__all__ = ["MISSING", "PROBES", "alarm", "changes", "history", "live", "newest", "question", "releases", "text"]
+__all__ = [
+    "MISSING",
+    "PROBES",
+    "alarm",
+    "change_table",
+    "changes",
+    "history",
+    "installed",
+    "live",
+    "newest",
+    "releases",
+    "short",
+    "spans",
+    "text",
+]
 
 MISSING = probe.MISSING
 
@@ -29,6 +43,29 @@ def text(answer: Answer) -> str:
     if isinstance(answer, str):
         return answer
     return f"{len(answer)}: {', '.join(answer)}" if answer else "0"
+
+
+def short(answer: str) -> str:
+    """Cut an answer that is long."""
+    return answer if len(answer) <= 60 else f"{answer[:59]}…"
+
+
+def spans(chosen: Sequence[str]) -> str:
+    """Write some of the recorded releases as spans without a gap.
+
+    Example:
+        >>> spans(["1.0.0", "1.0.1", "1.2.0"])
+        '1.0.0 to 1.0.1, 1.2.0'
+
+    """
+    runs: list[list[str]] = []
+    for before, release in zip(["", *releases()], releases(), strict=False):
+        if release in chosen:
+            if before in chosen:
+                runs[-1].append(release)
+            else:
+                runs.append([release])
+    return ", ".join(run[0] if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs) or "none"
 
 
 def history(name: str) -> dict[str, str]:
@@ -66,12 +103,6 @@ def releases() -> list[str]:
 def newest() -> str:
     """Return the newest recorded release."""
     return releases()[-1]
-
-
-def question(name: str) -> str:
-    """Return what a probe asks, in words."""
-    _known(name)
-    return PROBES[name].question
 
 
 @cache
@@ -114,7 +145,7 @@ def installed() -> str:
 def change_table(names: Sequence[str], caption: str = "") -> Table:
     """Return what changed, one line per release and probe."""
     rows = [
-        {"behaviour": PROBES[name].label, "since torch": release, "answer": answer}
+        {"behaviour": PROBES[name].label, "since torch": release, "answer": short(answer)}
         for name in names
         for release, answer in changes(name).items()
     ]

@@ -32,7 +32,7 @@ function draw(model, el) {
     h("div", { class: "hi-wide", tabindex: "0", role: "region", "aria-label": "chart", ...ownKeys },
       picture(model, "png", "alt", { class: "hi-chart" })),
     h("p", { class: "hi-key" }, "One letter per answer, - for what is missing, a black bar where the answer changed. ",
-      "The release you chose is framed."));
+      "Releases that answer alike share a column. The one with the release you chose is framed."));
 }
 
 export default widget(draw);

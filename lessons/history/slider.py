@@ -12,7 +12,7 @@ from hookscope.picture import Rows
 from hookscope.widgets._base import HookWidget, assets, shows_errors
 from lessons.history.authors import SIGNS, claims_of, documents
 from lessons.history.chart import chart
-from lessons.history.records import history, installed, live, newest, releases
+from lessons.history.records import history, installed, live, newest, releases, short
 
 __all__ = ["AuthorSlider"]
 
@@ -81,9 +81,9 @@ class AuthorSlider(HookWidget):
             {
                 "claim": claim.id,
                 "it says": claim.says,
-                f"torch {self.release} answers": history(claim.probe)[self.release],
+                f"torch {self.release} answers": short(history(claim.probe)[self.release]),
                 f"torch {self.release}": _standing(claim.judge(history(claim.probe)[self.release])),
-                f"torch {installed()}, run here, answers": live()[claim.probe],
+                f"torch {installed()}, run here, answers": short(live()[claim.probe]),
                 f"torch {installed()}, run here": _standing(claim.judge(live()[claim.probe])),
             }
             for claim in claims_of(self.document)
