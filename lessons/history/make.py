@@ -34,7 +34,7 @@ COMMAND = "make history"
 RELEASES = {
     **dict.fromkeys(("1.0.0", "1.0.1", "1.1.0", "1.2.0", "1.3.1", "1.4.0", "1.5.1", "1.6.0", "1.7.1"), "3.7"),
     **dict.fromkeys(("1.8.0", "1.9.0", "1.10.0", "1.11.0", "1.12.0", "1.13.1"), "3.9"),
-    **dict.fromkeys([f"2.{minor}.0" for minor in range(16)], "3.11"),
+    **dict.fromkeys(["2.0.0", "2.0.1", *(f"2.{minor}.0" for minor in range(1, 16))], "3.11"),
 }
 NEWEST_PYTHON = [*RELEASES.values()][-1]
 
