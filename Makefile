@@ -10,6 +10,7 @@ help:
 	@echo "make test   prove everything (make test-all: with every model family of torchvision)"
 	@echo "make build  turn changed lessons into notebooks"
 	@echo "make bench  measure against other tools (half an hour; writes benchmarks/README.md)"
+	@echo "make history  ask every release of torch how its hooks behave (an hour; RELEASES='2.0.0 2.16.0' asks these)"
 	@echo "make lint   ruff and mypy"
 	@echo "make lock   renew requirements.lock"
 	@echo "make .venv  set up only"
@@ -36,6 +37,10 @@ bench: .venv-bench/ready
 	.venv/bin/uv pip install --quiet --python .venv-bench/bin/python -r requirements.lock -e . --group bench
 	@touch $@
 
+# Writes lessons/history/records.json. Old releases need Python 3.7 and 3.9: uv finds them, or fetches them if it may.
+history: .venv/ready
+	$(PY) -m lessons.history.make $(RELEASES)
+
 lint: .venv/ready
 	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
 
@@ -53,4 +58,4 @@ lock: .venv/ready
 	mkdir -p .venv/etc/jupyter && cp -R lessons/jupyter/. .venv/etc/jupyter/
 	@touch $@
 
-.PHONY: help lab test test-all build bench lint lock .venv
+.PHONY: help lab test test-all build bench history lint lock .venv

@@ -1,0 +1,68 @@
+"""What each document's author would have seen: the claims that hang on the release of torch, and how they stand."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal, get_args
+
+__all__ = ["SIGNS", "DatedClaim", "Standing", "claims_of", "dated_claims", "documents"]
+
+Standing = Literal["true", "partly true", "not true", "not possible yet"]
+
+SIGNS: dict[Standing, str] = dict(zip(get_args(Standing), "✓~✗–", strict=True))
+"""A sign for each standing, so that it needs no colour."""
+
+
+@dataclass(frozen=True)
+class DatedClaim:
+    """A claim, or one half of it, and the probe that decides it; from claims.toml beside this file."""
+
+    id: str
+    says: str
+    probe: str
+    standing: dict[str, Standing]
+
+    @property
+    def document(self) -> str:
+        """The document, such as "D0"."""
+        return self.id.partition(".")[0]
+
+    def judge(self, answer: str) -> Standing:
+        """Say how the claim stands where the probe answers `answer`.
+
+        Raises:
+            ValueError: claims.toml does not say what such an answer means.
+
+        Example:
+            >>> DatedClaim("D9.9", "it works", "a_probe", {"yes": "true", "Error…": "not true"}).judge("Error: no")
+            'not true'
+
+        """
+        for expected, standing in self.standing.items():
+            start, more, _ = expected.partition("…")
+            if answer == start or (more and answer.startswith(start)):
+                return standing
+        raise ValueError(
+            f"claim {self.id}: {self.probe} answers {answer!r}; say in lessons/history/claims.toml what that means"
+        )
+
+
+@cache
+def dated_claims() -> tuple[DatedClaim, ...]:
+    """Return all of them, in the order of the documents."""
+    rows = tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))["claim"]
+    return tuple(DatedClaim(**row) for row in rows)
+
+
+def documents() -> dict[str, str]:
+    """Return the documents that have such claims: `{"D0": its title, …}`."""
+    rows = tomllib.loads((Path(__file__).parents[1] / "claims.toml").read_text(encoding="utf-8"))["document"]
+    return {row["id"]: row["title"] for row in rows}
+
+
+def claims_of(document: str) -> list[DatedClaim]:
+    """Return the claims of one document."""
+    return [claim for claim in dated_claims() if claim.document == document]

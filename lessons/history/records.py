@@ -1,0 +1,162 @@
+"""Read what `make history` recorded, and hold the torch that runs here against it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+import torch
+
+from hookscope.picture import Table
+from lessons.history import make, probe
+from lessons.history.probe import PROBES, Answer
+
+__all__ = [
+    "MISSING",
+    "PROBES",
+    "alarm",
+    "change_table",
+    "changes",
+    "history",
+    "installed",
+    "live",
+    "newest",
+    "releases",
+    "short",
+    "spans",
+    "text",
+]
+
+MISSING = probe.MISSING
+
+Answers = Mapping[str, Answer]
+
+
+def text(answer: Answer) -> str:
+    """Write an answer for people: a list as its length and its names.
+
+    Example:
+        >>> text(["register_hook"])
+        '1: register_hook'
+
+    """
+    if isinstance(answer, str):
+        return answer
+    return f"{len(answer)}: {', '.join(answer)}" if answer else "0"
+
+
+def short(answer: str) -> str:
+    """Cut an answer that is long."""
+    return answer if len(answer) <= 60 else f"{answer[:59]}…"
+
+
+def spans(chosen: Sequence[str]) -> str:
+    """Write some of the recorded releases as spans without a gap.
+
+    Example:
+        >>> spans(["1.0.0", "1.0.1", "1.2.0"])
+        '1.0.0 to 1.0.1, 1.2.0'
+
+    """
+    runs: list[list[str]] = []
+    for before, release in zip(["", *releases()], releases(), strict=False):
+        if release in chosen:
+            if before in chosen:
+                runs[-1].append(release)
+            else:
+                runs.append([release])
+    return ", ".join(run[0] if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs) or "none"
+
+
+def history(name: str) -> dict[str, str]:
+    """Return what every recorded release answers to one probe: `{release: answer}`, oldest first.
+
+    Raises:
+        KeyError: no such probe; names them all.
+
+    """
+    _known(name)
+    return {release: text(answers[name]) for release, answers in _records().items()}
+
+
+def changes(name: str) -> dict[str, str]:
+    """Return the answers of a probe by the release that brought them; each holds until the next.
+
+    Example:
+        >>> changes("pre_hook_returns")
+        {'1.0.0': '6', '1.2.0': '60'}
+
+    """
+    found: dict[str, str] = {}
+    last = None
+    for release, answer in history(name).items():
+        if answer != last:
+            found[release] = last = answer
+    return found
+
+
+def releases() -> list[str]:
+    """Return the recorded releases, oldest first."""
+    return [*_records()]
+
+
+def newest() -> str:
+    """Return the newest recorded release."""
+    return releases()[-1]
+
+
+@cache
+def live() -> dict[str, str]:
+    """Ask the torch that runs here, once."""
+    return {name: text(answer) for name, answer in probe.run().items()}
+
+
+def alarm(version: str, now: Answers, records: Mapping[str, Answers] | None = None) -> str:
+    """Say how a torch differs from its record, or from the newest one if it has none; empty if it does not.
+
+    Args:
+        version: of that torch, as in ``torch.__version__``.
+        now: what it answers to the probes.
+        records: `{release: answers}`; by default the recorded ones.
+
+    """
+    records = _records() if records is None else records
+    release = version.partition("+")[0]  # "+cpu" and "+cu130" are the same release
+    compared = release if release in records else max(records, key=make.order)
+    lines = []
+    for name, before in records[compared].items():
+        if now.get(name) != before:
+            one = PROBES[name]
+            chapters = ", ".join(f"{chapter:02}" for chapter in one.chapters)
+            lines += [f"- {one.question} ({name})", f"  torch {compared} answered: {text(before)}"]
+            lines += [f"  torch {release} answers: {text(now.get(name, MISSING))}", f"  taught in chapter {chapters}"]
+    if not lines:
+        return ""
+    head = f"What torch {release} answers differs from the record of torch {compared}:"
+    way_out = f"Correct those chapters, then renew the record: {make.COMMAND} RELEASES={release}"
+    return "\n".join([head, *lines, way_out])
+
+
+def installed() -> str:
+    """Return the release of the torch that runs here, without what stands after a plus sign."""
+    return str(torch.__version__).partition("+")[0]
+
+
+def change_table(names: Sequence[str], caption: str = "") -> Table:
+    """Return what changed, one line per release and probe."""
+    rows = [
+        {"behaviour": PROBES[name].label, "since torch": release, "answer": short(answer)}
+        for name in names
+        for release, answer in changes(name).items()
+    ]
+    return Table(rows, caption)
+
+
+@cache
+def _records() -> dict[str, Answers]:
+    return {release: record["probes"] for release, record in make.read()["versions"].items()}
+
+
+def _known(name: str) -> None:
+    if name not in PROBES:
+        raise KeyError(f"no probe {name!r}; there are {', '.join(PROBES)}")

@@ -1,0 +1,38 @@
+function draw(model, el) {
+  const releases = model.get("_releases");
+  const names = Object.entries(model.get("_documents")).map(([id, title]) => [id, `${id}: ${title}`]);
+  const documentChoice = choice(model, "document", names);
+  const release = slider(model, "_at", { min: 0, max: releases.length - 1, text: (at) => `torch ${releases[at]}` });
+  const verdict = h("p", { class: "hi-verdict", "aria-live": "polite" });
+  const then = h("th", { scope: "colgroup", colspan: "2" });
+  const here = h("th", { scope: "colgroup", colspan: "2" });
+  const body = h("tbody");
+  const table = h("table", { class: "hi-claims" },
+    h("caption", {}, "The claims that hang on the release"),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "claim"), h("th", { scope: "col" }, "it says"), then, here)), body);
+
+  const show = () => {
+    const { verdict: text, rows, here: mine } = model.get("shown");
+    verdict.textContent = text;
+    then.textContent = `torch ${releases[model.get("_at")]}, recorded`;
+    here.textContent = `torch ${mine}, run here`;
+    body.replaceChildren(...rows.map(([id, says, answer, standing, answerHere, standingHere]) =>
+      h("tr", { class: standing === standingHere ? "" : "hi-differ" },
+        h("th", { scope: "row" }, id), h("td", {}, says),
+        h("td", { class: "hi-standing" }, standing), h("td", { class: "hi-answer" }, answer),
+        h("td", { class: "hi-standing" }, standingHere, standing === standingHere ? null : " (differs)"), h("td", { class: "hi-answer" }, answerHere))));
+  };
+  show();
+  listen(model, el, "shown", show);
+
+  stage(model, el, "What the author would have seen",
+    h("div", { class: "hs-row hi-choose" }, field("Document", documentChoice), field("Release", release.control), release.value),
+    verdict,
+    h("div", { class: "hi-wide", tabindex: "0", role: "region", "aria-label": "claims", ...ownKeys }, table),
+    h("div", { class: "hi-wide", tabindex: "0", role: "region", "aria-label": "chart", ...ownKeys },
+      picture(model, "png", "alt", { class: "hi-chart" })),
+    h("p", { class: "hi-key" }, "One letter per answer, - for what is missing, a black bar where the answer changed. ",
+      "Releases that answer alike share a column. The one with the release you chose is framed."));
+}
+
+export default widget(draw);

@@ -1,0 +1,139 @@
+"""Choose a document and a release of torch, and see what its author would have seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import traitlets
+
+from hookscope.picture import Rows
+from hookscope.widgets._base import HookWidget, assets, shows_errors
+from lessons.history.authors import SIGNS, claims_of, documents
+from lessons.history.chart import chart
+from lessons.history.records import history, installed, live, newest, releases, short
+
+__all__ = ["AuthorSlider"]
+
+
+class AuthorSlider(HookWidget):
+    """See what the author of a document would have seen with a release of torch, beside what yours shows.
+
+    Only claims that hang on the release are listed. What the release answers comes from the records; what your torch
+    answers is asked when the widget is made.
+
+    Args:
+        document: "D0" to "D4".
+        release: one of `lessons.history.records.releases()`; by default the newest.
+
+    Attributes:
+        document: which document.
+        release: which release.
+        rows: the claims, with what each torch answers and how the claim stands there.
+        verdict: how many claims were true, in a sentence or two.
+
+    Raises:
+        ValueError: no such document, or a release without a record.
+
+    Example:
+        >>> slider = AuthorSlider("D4", "1.1.0")
+        >>> slider.rows[1]["torch 1.1.0"]
+        '✓ true'
+        >>> slider.release = "1.2.0"
+        >>> slider.rows[1]["torch 1.2.0"]
+        '✗ not true'
+
+    """
+
+    document = traitlets.Unicode("D0").tag(sync=True)
+    shown = traitlets.Dict().tag(sync=True)  # all that the page draws
+    _at = traitlets.Int(0).tag(sync=True)  # the place of `release` among `_releases`
+    _releases = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    _documents = traitlets.Dict().tag(sync=True)
+
+    locals().update(
+        {
+            key: f"{shared}\n{Path(__file__).with_name(f'slider.{kind}').read_text(encoding='utf-8')}"
+            for (key, shared), kind in zip(assets("").items(), ("js", "css"), strict=True)
+        }
+    )
+
+    def __init__(self, document: str = "D0", release: str | None = None) -> None:
+        known = releases()
+        at = _place(newest() if release is None else release, known)
+        super().__init__(document=document, _at=at, _releases=known, _documents=documents())
+        self._show()
+
+    @property
+    def release(self) -> str:
+        """The release that is looked at."""
+        return str(self._releases[self._at])
+
+    @release.setter
+    def release(self, release: str) -> None:
+        self._at = _place(release, self._releases)
+
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        """The claims, with what each torch answers and how the claim stands there."""
+        return [
+            {
+                "claim": claim.id,
+                "it says": claim.says,
+                f"torch {self.release} answers": short(history(claim.probe)[self.release]),
+                f"torch {self.release}": _standing(claim.judge(history(claim.probe)[self.release])),
+                f"torch {installed()}, run here, answers": short(live()[claim.probe]),
+                f"torch {installed()}, run here": _standing(claim.judge(live()[claim.probe])),
+            }
+            for claim in claims_of(self.document)
+        ]
+
+    @property
+    def verdict(self) -> str:
+        """How many of the claims are true with either torch, in a sentence or two."""
+        claims = claims_of(self.document)
+        then = sum(claim.judge(history(claim.probe)[self.release]) == "true" for claim in claims)
+        now = sum(claim.judge(live()[claim.probe]) == "true" for claim in claims)
+        return (
+            f"With torch {self.release}, {then} of {len(claims)} claims of {self.document} that hang on the release "
+            f"are true. With torch {installed()}, which runs here, {now}."
+        )
+
+    def numbers(self) -> Rows:
+        """List the claims."""
+        return self.rows
+
+    def summary(self) -> str:
+        """Say what is looked at, and how many claims are true."""
+        return f"AuthorSlider {self.document}, torch {self.release}: {self.verdict}"
+
+    @traitlets.validate("document")
+    def _known_document(self, proposal: Mapping[str, Any]) -> str:
+        document: str = proposal["value"]
+        if document not in documents():
+            raise ValueError(f"no document {document!r}; there are {', '.join(documents())}")
+        return document
+
+    @traitlets.observe("document", "_at")
+    @shows_errors
+    def _changed(self, change: Mapping[str, Any]) -> None:
+        if self._releases:  # not yet while the widget is being made
+            self._show()
+
+    def _show(self) -> None:
+        probes = [*dict.fromkeys(claim.probe for claim in claims_of(self.document))]
+        picture = chart(probes, self.verdict, marked=self.release)
+        with self.hold_sync():
+            self.png, self.alt = picture.png, picture.alt
+            self.shown = {"verdict": self.verdict, "rows": [[*row.values()] for row in self.rows], "here": installed()}
+
+
+def _standing(standing: Any) -> str:
+    return f"{SIGNS[standing]} {standing}"
+
+
+def _place(release: str, known: list[str]) -> int:
+    if release not in known:
+        raise ValueError(f"no record of torch {release!r}; there are {', '.join(known)}")
+    return known.index(release)
