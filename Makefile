@@ -19,11 +19,14 @@ lab: .venv/ready
 	.venv/bin/jupyter lab --ServerApp.ip=127.0.0.1 $(AS_ROOT) --ServerApp.root_dir=notebooks \
 	  --LabApp.default_url=/lab/tree/00_start_here.ipynb
 
+# Two processes. loadfile: the cells of a notebook share a kernel, and browser tests a JupyterLab.
+PYTEST := $(PY) -m pytest -n 2 --dist loadfile
+
 test: .venv/ready
-	$(PY) -m pytest
+	$(PYTEST)
 
 test-all: .venv/ready
-	$(PY) -m pytest -m "slow or not slow"
+	$(PYTEST) -m "slow or not slow"
 
 build: .venv/ready
 	$(PY) lessons/build.py

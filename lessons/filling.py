@@ -11,7 +11,7 @@ from lessons.reading import claims
 
 VERDICTS = {"holds": "Holds", "partly": "Partly true", "outdated": "Outdated", "wrong": "Wrong"}
 # A sign and a word: told apart without colour, and by a screen reader.
-SIGNS = {"holds": "✓ holds", "partly": "◐ partly", "outdated": "↺ outdated", "wrong": "✗ wrong"}
+SIGNS = {"holds": "✓\u00a0holds", "partly": "◐\u00a0partly", "outdated": "↺\u00a0outdated", "wrong": "✗\u00a0wrong"}
 
 
 def fill(what: str, name: str) -> str:
