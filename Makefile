@@ -19,8 +19,9 @@ lab: .venv/ready
 	.venv/bin/jupyter lab --ServerApp.ip=127.0.0.1 $(AS_ROOT) --ServerApp.root_dir=notebooks \
 	  --LabApp.default_url=/lab/tree/00_start_here.ipynb
 
-# Two processes. loadfile: the cells of a notebook share a kernel, and browser tests a JupyterLab.
-PYTEST := $(PY) -m pytest -n 2 --dist loadfile
+# Two processes. loadfile: the cells of a notebook share a kernel. In their order: the browser tests, which take longest,
+# would come last otherwise, and one process would wait.
+PYTEST := $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test: .venv/ready
 	$(PYTEST)

@@ -61,7 +61,15 @@ class Lab:
             self.outside.append(request.url)
 
     def open(self, notebook: str) -> None:
-        """Open a notebook in a fresh workspace and wait until it is drawn and its kernel is idle."""
+        """Open a notebook in a fresh workspace and wait until it is drawn and its kernel is idle.
+
+        The kernels of other notebooks are shut down: each may hold half a gigabyte.
+        """
+        self.page.goto("about:blank")
+        access, sessions = {"Authorization": f"token {self.token}"}, f"{self.url}/api/sessions"
+        for session in self.page.request.get(sessions, headers=access).json():
+            if session["path"] != notebook:
+                self.page.request.delete(f"{sessions}/{session['id']}", headers=access)
         self.page.goto(f"{self.url}/lab/tree/{notebook}?reset&token={self.token}")
         self.page.wait_for_selector(".jp-Notebook .jp-Cell")
         self.page.wait_for_function("() => window.jupyterapp !== undefined")
@@ -85,16 +93,17 @@ class Lab:
         )
 
     def run_all(self) -> None:
-        """Run every cell; returns when the last one is done and on the screen.
+        """Run every cell; returns when the last one is done and JupyterLab has scrolled to it.
 
-        JupyterLab scrolls there some time after the run has ended. A mouse button pressed before that is released
-        over another cell, and the click is lost.
+        It scrolls some time after the run has ended. A mouse button pressed before that is released over another cell,
+        and the click is lost.
         """
         self.command("notebook:run-all-cells")
-        self.page.wait_for_function(
-            """() => {
-                const place = document.querySelector(".jp-Notebook .jp-Cell.jp-mod-active")?.getBoundingClientRect();
-                return place && place.bottom > 0 && place.top < window.innerHeight;
+        self.page.evaluate(
+            """async () => {
+                const notebook = window.jupyterapp.shell.currentWidget.content;
+                const there = notebook.scrollToItem(notebook.activeCellIndex, "smart", 0.05).catch(() => null);
+                await Promise.race([there, new Promise((enough) => setTimeout(enough, 5000))]);
             }"""
         )
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -57,14 +58,12 @@ def test_no_jupytext_and_no_news_in_the_learners_lab(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS)
-def test_pictures_show_before_anything_is_run(lab: Lab, notebook: str) -> None:
-    """A fresh clone is not trusted, so JupyterLab sanitises its HTML. Every figure must show all the same."""
+def test_shows_its_pictures_and_then_runs_from_top_to_bottom(lab: Lab, notebook: str) -> None:
     lab.open(notebook)
     lab.show_all()
-    saved = json.loads((lab.folder / notebook).read_text())
-    figures = sum(
-        "image/png" in output.get("data", {}) for cell in saved["cells"] for output in cell.get("outputs", [])
-    )
+    saved = outputs(lab, notebook)
+    # A fresh clone is not trusted, so JupyterLab sanitises its HTML. Every figure must show all the same.
+    figures = sum("image/png" in data for data in saved)
     images = lab.page.locator(".jp-OutputArea-output img")
     expect(images).to_have_count(figures)
     for index in range(figures):
@@ -72,20 +71,15 @@ def test_pictures_show_before_anything_is_run(lab: Lab, notebook: str) -> None:
         assert images.nth(index).evaluate("image => image.complete && image.naturalWidth") > 20
     screenshot(lab, f"{Path(notebook).stem}-opened")
 
-
-@pytest.mark.parametrize("notebook", NOTEBOOKS)
-def test_runs_from_top_to_bottom(lab: Lab, notebook: str) -> None:
-    lab.open(notebook)
     lab.run_all()
     lab.show_all()
     assert lab.page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.stderr"]').count() == 0
     assert lab.page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]').count() == 0
-    saved = json.loads((lab.folder / notebook).read_text())
-    outputs = [output.get("data", {}) for cell in saved["cells"] for output in cell.get("outputs", [])]
-    widgets = sum("application/vnd.jupyter.widget-view+json" in data for data in outputs)
+    widgets = sum("application/vnd.jupyter.widget-view+json" in data for data in saved)
     expect(lab.page.locator(".jp-OutputArea-output .hookscope")).to_have_count(widgets)
-    left = lab.page.locator(".jp-Cell:has(.jp-OutputArea) .jp-OutputArea-output").last.inner_text()
-    assert "0 hooks" in left
+    if saved:  # the glossary has no code
+        left = lab.page.locator(".jp-Cell:has(.jp-OutputArea) .jp-OutputArea-output").last.inner_text()
+        assert re.search("0 (global )?hooks", left)
     screenshot(lab, f"{Path(notebook).stem}-run")
 
 
@@ -143,6 +137,12 @@ def test_a_learner_orders_hooks_and_then_steps_through_them(lab: Lab) -> None:
     lab.page.keyboard.press("ArrowDown")
     expect(player.locator(".op-words")).to_contain_text("full backward hook of layer (root)")
     screenshot(lab, "chapter-02-player")
+
+
+def outputs(lab: Lab, notebook: str) -> list[dict[str, Any]]:
+    """What is saved in a notebook: the data of each output, in order."""
+    cells = json.loads((lab.folder / notebook).read_text())["cells"]
+    return [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
 
 
 def cell_with(lab: Lab, notebook: str, source: str) -> Locator:
