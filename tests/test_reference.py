@@ -92,7 +92,7 @@ def test_the_ledger_counts_its_verdicts() -> None:
     verdicts = [claim["verdict"] for claim in reading.claims()["claims"].values()]
     assert f"{len(verdicts)} claims of 5 documents" in intro
     assert len(verdicts) == 53
-    said = {word: int(count) for word, count in re.findall(r"[✓◐↺✗] (\w+) (\d+)", intro)}
+    said = {word: int(count) for word, count in re.findall(r"[✓◐↺✗]\s(\w+) (\d+)", intro)}
     assert said == {verdict: verdicts.count(verdict) for verdict in ("holds", "partly", "outdated", "wrong")}
 
 
