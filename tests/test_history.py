@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lessons import build
+from lessons import build, reading
 from lessons.history import authors, chart, make, probe, records
 from lessons.history.slider import AuthorSlider
 
@@ -194,7 +194,7 @@ def test_each_claim_can_be_judged_in_every_release(claim: authors.DatedClaim) ->
 
 
 def test_the_newest_standing_agrees_with_the_verdict_of_the_course() -> None:
-    rows = tomllib.loads((build.LESSONS / "claims.toml").read_text(encoding="utf-8"))["claim"]
+    rows = tomllib.loads((reading.LESSONS / "claims.toml").read_text(encoding="utf-8"))["claim"]
     verdicts = {row["id"]: row["verdict"] for row in rows}
     for identity in {claim.id for claim in CLAIMS}:
         halves = [claim for claim in CLAIMS if claim.id == identity]
