@@ -58,7 +58,7 @@ def test_no_jupytext_and_no_news_in_the_learners_lab(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS)
-def test_shows_its_pictures_and_then_runs_from_top_to_bottom(lab: Lab, notebook: str) -> None:
+def test_shows_its_pictures_and_then_runs_with_its_widgets(lab: Lab, notebook: str) -> None:
     lab.open(notebook)
     lab.show_all()
     saved = outputs(lab, notebook)
@@ -71,15 +71,16 @@ def test_shows_its_pictures_and_then_runs_from_top_to_bottom(lab: Lab, notebook:
         assert images.nth(index).evaluate("image => image.complete && image.naturalWidth") > 20
     screenshot(lab, f"{Path(notebook).stem}-opened")
 
+    widgets = sum("application/vnd.jupyter.widget-view+json" in data for data in saved)
+    if not widgets:
+        return  # nbval runs it, and a browser would show nothing more
     lab.run_all()
     lab.show_all()
     assert lab.page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.stderr"]').count() == 0
     assert lab.page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]').count() == 0
-    widgets = sum("application/vnd.jupyter.widget-view+json" in data for data in saved)
     expect(lab.page.locator(".jp-OutputArea-output .hookscope")).to_have_count(widgets)
-    if saved:  # the glossary has no code
-        left = lab.page.locator(".jp-Cell:has(.jp-OutputArea) .jp-OutputArea-output").last.inner_text()
-        assert re.search("0 (global )?hooks", left)
+    left = lab.page.locator(".jp-Cell:has(.jp-OutputArea) .jp-OutputArea-output").last.inner_text()
+    assert "0 hooks" in left
     screenshot(lab, f"{Path(notebook).stem}-run")
 
 
