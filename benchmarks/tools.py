@@ -99,9 +99,12 @@ def warm_buffers(model: nn.Module) -> Pass:
     return run
 
 
-def references_watched(model: nn.Module) -> Pass:
-    """References, and the least that `Capture.overwritten` and "raised" need: a pre-hook and a version counter."""
-    return partial(_watched, model, lambda tensor: tensor)
+def shared_watched(model: nn.Module) -> Pass:
+    """The floor of first captures: share copy-on-write, and see writes.
+
+    `Capture.overwritten` and "raised" need a pre-hook and a version counter at least.
+    """
+    return partial(_watched, model, lambda alias: alias._lazy_clone())
 
 
 def warm_buffers_watched(model: nn.Module) -> Pass:
@@ -122,8 +125,8 @@ def _watched(model: nn.Module, keep: Callable[[Tensor], Tensor], *args: Any, **k
     began: list[tuple[nn.Module, int]] = []
 
     def keep_and_count(tensor: Tensor) -> Tensor:
-        kept = keep(tensor)
         counter = tensor.detach()
+        kept = keep(counter)
         counter.data = nothing
         counters.append((counter, counter._version))
         return kept
@@ -350,6 +353,7 @@ TOOLS: dict[str, Tool] = {
     "plain forward": plain,
     "hooks that keep references": bare_references,
     "hooks that clone": bare_clones,
+    "hooks that share copy-on-write and see writes": shared_watched,
     "hooks that copy to warm buffers": warm_buffers,
     "hooks that copy to warm buffers and see writes": warm_buffers_watched,
     "**hookscope**, first capture": capture(),

@@ -288,29 +288,42 @@ def test_results_and_gradients_are_the_same_with_and_without():
     assert all(module.training for module in net.modules())
 
 
-def test_parameters_keep_their_address():
+_THE_SAME_MEMORY = {
+    "itself": lambda x: x,
+    "detach": lambda x: x.detach(),
+    "data": lambda x: x.data,
+    "view": lambda x: x.view(1, 3),
+}
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("same", _THE_SAME_MEMORY.values(), ids=_THE_SAME_MEMORY)
+@pytest.mark.parametrize("kind", [nn.Parameter, nn.Buffer])
+def test_parameters_and_buffers_keep_their_address(kind, same, grad):
     """A layer may return its own parameter; copy-on-write would move it at the next optimizer step."""
     net = nn.Module()
-    net.position = Returns(lambda: net.weight)
-    net.weight = nn.Parameter(torch.ones(3))
+    net.position = Returns(lambda: same(net.weight))
+    net.weight = kind(torch.ones(3))
     net.forward = lambda: net.position() * 2
     address = net.weight.data_ptr()
-    with capture(net, "position") as seen:
+    with torch.set_grad_enabled(grad), capture(net, "position") as seen:
         net()
     with torch.no_grad():
         net.weight.add_(1)
     assert net.weight.data_ptr() == address
-    assert seen["position"].output.tolist() == [1, 1, 1]
+    assert seen["position"].output.flatten().tolist() == [1, 1, 1]
 
 
-def test_the_callers_input_keeps_its_address():
-    net, x = nn.Sequential(nn.Identity()), torch.ones(3)
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("same", _THE_SAME_MEMORY.values(), ids=_THE_SAME_MEMORY)
+def test_the_callers_input_keeps_its_address(same, grad):
+    net, x = nn.Sequential(Returns(same)), torch.ones(3)
     address = x.data_ptr()
-    with capture(net) as seen:
+    with torch.set_grad_enabled(grad), capture(net) as seen:
         net(x)
     x.add_(1)
     assert x.data_ptr() == address
-    assert seen["0"].output.tolist() == [1, 1, 1]
+    assert seen["0"].output.flatten().tolist() == [1, 1, 1]
 
 
 def test_inference_mode_gives_usable_outputs():

@@ -236,7 +236,7 @@ def test_what_an_in_place_layer_will_overwrite_is_copied_before(gradients: bool)
         assert torch.equal(seen["0"].output, seen["0.1"].output)
         assert seen.overwritten == {"0.1": "layer 1 (ReLU)", "0": "layer 1 (ReLU)"}
         shared = torch._C._data_address(seen["0"].output) == torch._C._data_address(seen["0.1"].output)
-        assert shared or seen._at_once
+        assert shared or seen._hooks._at_once
 
 
 def test_what_was_overwritten_is_remembered_for_the_model_and_forgotten_with_it() -> None:

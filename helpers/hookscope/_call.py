@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from hookscope._form import Form, Stats
@@ -33,28 +34,34 @@ class Wanted:
         return not isinstance(self.form, Form)
 
 
+_NO_INPUTS: Any = ((), {})  # one for all: whatever is made for each call is felt in a pass
+
+
 class Call:
     """One call of one layer.
 
     Attributes:
         layer: the layer's dotted name, `""` for the root.
         number: which call of this layer it is within the capture, from 1.
-        label: the layer's name, with `#number` from the second call on.
         type: class name of the module.
 
     """
 
-    __slots__ = ("_args", "_output", "_returned", "_wanted", "label", "layer", "number", "type")
+    __slots__ = ("_args", "_output", "_returned", "_wanted", "layer", "number", "type")
 
     def __init__(self, layer: str, number: int, type_name: str, wanted: Wanted) -> None:
         self.layer, self.number, self.type = layer, number, type_name
-        name = layer or "(root)"
-        self.label = f"{name}#{number}" if number > 1 else name
         self._wanted = wanted
         self._returned = False
         # In these, every tensor of the output and of args and kwargs is replaced by a Slot.
         self._output: Any = None
-        self._args: Any = ((), {})
+        self._args: Any = _NO_INPUTS
+
+    @property
+    def label(self) -> str:
+        """The layer's name, with `#number` from the second call on."""
+        name = self.layer or "(root)"
+        return f"{name}#{self.number}" if self.number > 1 else name
 
     @property
     def stats_only(self) -> bool:
@@ -188,21 +195,26 @@ class Call:
 class Slot:
     """The place of one tensor in a call's output or inputs: what was kept of it, and of its gradients."""
 
-    __slots__ = ("grads", "needs_grad", "shape", "value")
+    __slots__ = ("_shape", "grads", "needs_grad", "value")
 
-    def __init__(self, tensor: Tensor, value: Tensor | Stats) -> None:
+    def __init__(self, value: Tensor | Stats, needs_grad: bool, shape: torch.Size | None = None) -> None:
         self.value = value
-        self.shape = tensor.shape
-        self.needs_grad = tensor.requires_grad
-        self.grads: list[Any] = []
+        self.needs_grad = needs_grad
+        self._shape = shape  # None: that of the value
+        self.grads: tuple[Any, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the tensor, which is more than the value's if a sample is kept."""
+        return self.value.shape if self._shape is None else self._shape
 
     def add(self, grad: Tensor, form: Form | Callable[[Tensor], Stats]) -> None:
         """Take what a tensor hook got: add it up as `Tensor.grad` does, or keep the statistics of each pass."""
         kept = form(grad.detach())
         if self.grads and isinstance(kept, Tensor):
-            self.grads[0] = self.grads[0] + kept
+            self.grads = (self.grads[0] + kept,)
         else:
-            self.grads.append(kept)
+            self.grads = (*self.grads, kept)
 
 
 def _slots(value: Any) -> list[Slot]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hookscope._keep import is_wrapped, keep, unwrapped
+from hookscope._keep import Foreign, is_wrapped, keep, unwrapped
 from hookscope._pool import Pool
 
 _PIECE = 1 << 18  # elements; 1 MB of float32
@@ -165,13 +165,13 @@ class Form:
     at_once: bool = False
 
     def __call__(
-        self, tensor: Tensor, not_lazily: Container[int] = (), pool: Pool | None = None, at_once: bool = False
+        self, tensor: Tensor, foreign: Foreign | None = None, pool: Pool | None = None, at_once: bool = False
     ) -> Tensor:
         """Return a tensor in this form that nothing reaches that is done to `tensor` later.
 
         Args:
             tensor: any detached tensor.
-            not_lazily: storages that are copied at once, see `hookscope._keep.keep`.
+            foreign: memory that is copied at once, see `hookscope._keep.keep`.
             pool: memory to copy into, if there is some of the right shape.
             at_once: copy at once this time, since the tensor will probably be written to.
 
@@ -181,7 +181,7 @@ class Form:
         """
         if is_wrapped(tensor):
             with unwrapped(tensor) as inside:
-                return self(inside, not_lazily, pool, at_once)
+                return self(inside, foreign, pool, at_once)
         part = tensor
         if self.sample is not None and part.dim():
             part = part[self.sample]
@@ -192,8 +192,9 @@ class Form:
             copy = pool.copy(part, dtype or part.dtype)
             if copy is not None:
                 return copy
-        if dtype in (None, part.dtype) and self.device in (None, part.device):
-            return part.clone() if self.at_once or at_once else keep(part, not_lazily)
+        same_dtype = dtype is None or dtype is part.dtype
+        if same_dtype and (self.device is None or self.device == part.device):
+            return part.clone() if self.at_once or at_once else keep(part, foreign)
         return part.to(device=self.device, dtype=dtype, copy=True)
 
     def bytes_of(self, tensor: Tensor) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import torch
 from torch import nn
 
-from hookscope.layers import layer_names
+from hookscope.layers import every_module, layer_names
 
 __all__ = ["FusedLayer", "fused_around"]
 
@@ -50,6 +50,8 @@ def fused_around(model: nn.Module, hooked: Collection[nn.Module]) -> dict[nn.Mod
         True
 
     """
+    if not any(isinstance(module, nn.TransformerEncoderLayer) for module in every_module(model)):
+        return {}
     return {
         inner: FusedLayer(name, module)
         for module, name in layer_names(model).items()

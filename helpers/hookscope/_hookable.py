@@ -7,7 +7,7 @@ from collections.abc import Container
 import torch
 from torch import nn
 
-from hookscope.layers import layer_names
+from hookscope.layers import every_module, layer_names
 
 
 def refuse_unhookable(model: nn.Module, chosen: Container[nn.Module], verb: str) -> None:
@@ -22,16 +22,20 @@ def refuse_unhookable(model: nn.Module, chosen: Container[nn.Module], verb: str)
         ValueError: a part of the model is compiled, or a chosen one is TorchScript; says what to do instead.
 
     """
-    for module, name in layer_names(model).items():
+    for module in every_module(model):
+        wrapped = "_orig_mod" in module._modules  # made by torch.compile(module)
+        scripted = isinstance(module, torch.jit.ScriptModule) and module in chosen
+        if not (wrapped or scripted or module._compiled_call_impl is not None):
+            continue
+        name = layer_names(model)[module]
         what = f"layer {name!r}" if name else "the model"
-        if "_orig_mod" in module._modules:  # made by torch.compile(module)
+        if wrapped:
             raise ValueError(
                 f"{what} is compiled and would not notice new hooks; {verb} the model that you compiled, and run it "
                 'under torch.compiler.set_stance("force_eager")'
             )
-        if module._compiled_call_impl is not None:
-            raise ValueError(
-                f"{what} is compiled, by .compile(), and would not notice new hooks; {verb} a model that is not"
-            )
-        if module in chosen and isinstance(module, torch.jit.ScriptModule):
+        if scripted:
             raise ValueError(f"{what} is TorchScript, which takes no hooks; {verb} the original, or leave it out")
+        raise ValueError(
+            f"{what} is compiled, by .compile(), and would not notice new hooks; {verb} a model that is not"
+        )

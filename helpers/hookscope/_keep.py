@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hookscope.layers import every_module
+
 __all__ = [
+    "Foreign",
     "is_wrapped",
     "keep",
     "lazy_clone",
+    "lazy_clone_works",
     "map_tensors",
     "readable",
     "same_memory",
+    "share",
     "shares_memory",
     "storage_of",
     "tensors_in",
@@ -32,7 +38,7 @@ _DEEP = 20  # levels of structure that are followed
 
 
 @cache
-def _lazy_clone_works() -> bool:
+def lazy_clone_works() -> bool:
     """Whether this torch has copy-on-write storages, and they do what they should (torch 2.4 to 2.15 do)."""
     try:
         original = torch.zeros(2, device="cpu")
@@ -48,20 +54,52 @@ is_wrapped: Callable[[Tensor], bool] = getattr(
 )
 
 
-def keep(tensor: Tensor, not_lazily: Container[int] = ()) -> Tensor:
+class Foreign:
+    """Memory whose address must stay what it is, since others know it: of parameters, buffers, what a caller gave."""
+
+    def __init__(self, model: nn.Module, given: Iterable[Tensor] = ()) -> None:
+        self._model, self._given = model, list(given)
+
+    @cached_property
+    def _ids(self) -> set[int]:
+        found = set(map(id, self._given))
+        for module in every_module(self._model):  # faster than parameters() and buffers()
+            found.update(map(id, module._parameters.values()), map(id, module._buffers.values()))
+        return found
+
+    @cached_property
+    def _storages(self) -> set[int | None]:
+        own = (*self._model.parameters(), *self._model.buffers())
+        return {storage_of(tensor) for tensor in (*self._given, *own)}
+
+    def has(self, storage: torch.UntypedStorage) -> bool:
+        """Whether this is one of them."""
+        return storage._cdata in self._storages
+
+    def has_that_of(self, tensor: Tensor, storage: torch.UntypedStorage) -> bool:
+        """Whether this is, which is the storage of `tensor` and of one alias of it."""
+        # Memory that nobody knows but these two and `storage` is foreign only if the tensor itself is. To ask so is
+        # several times cheaper than to look up the storages of all parameters.
+        return id(tensor) in self._ids if _use_count(storage._cdata) <= 3 else self.has(storage)
+
+
+_use_count: Callable[[int], float] = getattr(torch._C, "_storage_Use_Count", lambda cdata: math.inf)
+
+
+def keep(tensor: Tensor, foreign: Foreign | None = None) -> Tensor:
     """Return a tensor that holds today's values of `tensor`, whatever is done to `tensor` afterwards.
 
     torch marks the storage copy-on-write (`Tensor._lazy_clone`): both tensors share it until an operation, in
     Python or in C++, is about to write to one of them, and only then is it copied. Where that is not possible
     the values are copied at once: storages that torch does not own (NumPy's, shared memory), sparse, quantized
-    and nested tensors, subclasses, small parts of a large storage, and the storages in `not_lazily`.
+    and nested tensors, subclasses, small parts of a large storage, and `foreign` storages.
 
     Not seen are writes through an alias that bypasses torch, such as a NumPy array that was made of `tensor`
     before this call.
 
     Args:
         tensor: any tensor; it is neither changed nor detached.
-        not_lazily: `storage_of` tensors whose address must stay what it is, such as parameters.
+        foreign: memory that must not be marked, since it would move when it is written to.
 
     Returns:
         A detached tensor of the same shape, dtype, device and values. One made in `torch.inference_mode` has to
@@ -70,26 +108,53 @@ def keep(tensor: Tensor, not_lazily: Container[int] = ()) -> Tensor:
     """
     if tensor.requires_grad:
         tensor = tensor.detach()
-    copy = lazy_clone(tensor, not_lazily)
+    copy = lazy_clone(tensor, foreign)
     return tensor.clone() if copy is None else copy
 
 
-def lazy_clone(tensor: Tensor, not_lazily: Container[int] = ()) -> Tensor | None:
+def lazy_clone(tensor: Tensor, foreign: Foreign | None = None) -> Tensor | None:
     """Return a copy-on-write copy of a detached tensor, or None where that is not possible, see `keep`."""
+    special = tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or is_wrapped(tensor)
+    if special or type(tensor) not in _PLAIN or not lazy_clone_works():
+        return None
+    storage = tensor.untyped_storage()
+    if foreign is not None and foreign.has(storage):
+        return None
+    return _lazy_clone_of(tensor, storage)
+
+
+def share(tensor: Tensor, alias: Tensor, foreign: Foreign) -> Tensor | None:
+    """Do the same in fewer steps for an ordinary tensor: dense, on the CPU, in no way special, as nearly all are.
+
+    Args:
+        tensor: any tensor.
+        alias: `tensor.detach()`, of which there must be no other yet.
+        foreign: memory that must not be marked.
+
+    Returns:
+        A copy-on-write copy; None for a tensor that is special or cannot be shared.
+
+    """
     if (
-        type(tensor) in _PLAIN
-        and tensor.layout is torch.strided
-        and not (tensor.is_quantized or tensor.is_nested or is_wrapped(tensor))
-        and _lazy_clone_works()
+        not tensor.is_cpu
+        or tensor.layout is not torch.strided
+        or tensor.is_quantized
+        or tensor.is_nested
+        or tensor.is_inference()
+        or is_wrapped(tensor)
     ):
-        storage = tensor.untyped_storage()
-        worth_it = storage.nbytes() <= 2 * tensor.numel() * tensor.element_size()
-        if worth_it and storage._cdata not in not_lazily:
-            try:
-                return tensor._lazy_clone()
-            except RuntimeError:  # torch does not own this memory
-                pass
-    return None
+        return None
+    storage = alias.untyped_storage()
+    return None if foreign.has_that_of(tensor, storage) else _lazy_clone_of(alias, storage)
+
+
+def _lazy_clone_of(tensor: Tensor, storage: torch.UntypedStorage) -> Tensor | None:
+    if storage.nbytes() > 2 * tensor.nbytes:  # a small part of much memory, which would stay with it
+        return None
+    try:
+        return tensor._lazy_clone()
+    except RuntimeError:  # torch does not own this memory
+        return None
 
 
 @contextmanager

@@ -32,6 +32,10 @@ class Pool:
         free = self._free.get((tensor.shape, tensor.stride(), dtype))
         return free.pop().copy_(tensor) if free else None
 
+    def __len__(self) -> int:
+        """Count the kinds of tensors there has been memory for."""
+        return len(self._free)
+
     def clear(self) -> None:
         """Let the memory go."""
         self._free.clear()

@@ -9,24 +9,33 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope._call import Call, Slot
+from hookscope._call import Call
 from hookscope._keep import is_wrapped, keep, same_memory, shares_memory, storage_of
 
 __all__ = ["Overwrites", "Watch", "expected", "watch"]
 
 
 class Watch:
-    """An eye on one tensor; made by `watch`."""
+    """An eye on one tensor; made by `watch`.
 
-    __slots__ = ("_counter", "_tensor", "_version")
+    Attributes:
+        counter: its `_version` counts the writes to the tensor and to views of it.
+        version: what it was at the beginning.
+        call: the call that returned the tensor; set by `Overwrites` only.
+
+    """
+
+    __slots__ = ("_tensor", "call", "counter", "version")
+
+    call: Call
 
     def __init__(self, tensor: Tensor, counter: Tensor | _Moved | _Outlived) -> None:
         self._tensor = weakref.ref(tensor)
-        self._counter, self._version = counter, counter._version
+        self.counter, self.version = counter, counter._version
 
     def written(self) -> bool:
         """Whether the tensor, or a view of it, has been written to since."""
-        return self._counter._version != self._version
+        return self.counter._version != self.version
 
     def operation(self) -> str | None:
         """Name the last operation on the tensor as its node in the graph does, for example `ReluBackward0`."""
@@ -102,9 +111,12 @@ class _Outlived:
 
 
 @cache
-def _nothing(device: torch.device) -> Tensor:
+def _nothing(device: torch.device | str) -> Tensor:
     with torch.inference_mode(False):
         return torch.empty(0, device=device)
+
+
+_NOTHING = _nothing("cpu")
 
 
 class Overwrites:
@@ -117,12 +129,25 @@ class Overwrites:
 
     def __init__(self) -> None:
         self.found: dict[Call, str] = {}
-        self._watched: list[tuple[Watch, Call]] = []
+        self._watched: list[Watch] = []
+        self._recent: list[Watch] = []  # the last of them
 
-    def add(self, tensor: Tensor, alias: Tensor, slot: Slot, call: Call) -> None:
-        """Keep an eye on an output of a call, of which `slot` keeps the values, and `alias` may be used up."""
-        if (eye := watch(tensor, slot.value, alias)) is not None:
-            self._watched.append((eye, call))
+    def add(self, tensor: Tensor, alias: Tensor, kept: object, call: Call) -> None:
+        """Keep an eye on an output of a call, of which `kept` has the values, and `alias` may be used up."""
+        if (eye := watch(tensor, kept, alias)) is not None:
+            self._add(eye, call)
+
+    def add_shared(self, tensor: Tensor, alias: Tensor, call: Call) -> None:
+        """Do the same for a tensor that `hookscope._keep.share` has shared."""
+        alias.data = _NOTHING
+        self._add(Watch(tensor, alias), call)
+
+    def _add(self, eye: Watch, call: Call) -> None:
+        eye.call = call
+        self._watched.append(eye)
+        self._recent.append(eye)
+        if len(self._recent) > _RECENT:
+            del self._recent[0]
 
     def look(self, call: Call, last: Call | None, inside: bool) -> None:
         """Note which of the latest outputs have been written to since the last look.
@@ -133,20 +158,20 @@ class Overwrites:
             inside: whether the write was inside `call`; else it was between `last` and it.
 
         """
-        for watched in self._watched[-_RECENT:]:
-            eye, earlier = watched
-            if eye._counter._version != eye._version:  # written(), without the call: this runs for every layer
+        for eye in self._recent:
+            if eye.counter._version != eye.version:  # written(), without the call: this runs for every layer
+                self._recent = [other for other in self._recent if other is not eye]
                 between = f"{_named(eye)} between {last.label if last else 'it'} and {call.label}"
-                self.found.setdefault(earlier, f"layer {call.label} ({call.type})" if inside else between)
-                self._watched.remove(watched)
+                self.found.setdefault(eye.call, f"layer {call.label} ({call.type})" if inside else between)
+                self._watched.remove(eye)
 
     def copy_before(self, tensor: Any) -> None:
         """Copy what is about to be overwritten now, with all threads; copy-on-write would do it with one."""
         if not isinstance(tensor, Tensor) or tensor.numel() < _LARGE or tensor.is_inference():
             return
         copy: Tensor | None = None
-        for _, earlier in self._watched[-_RECENT:]:
-            for slot in earlier.slots():
+        for eye in self._recent:
+            for slot in eye.call.slots():
                 kept = slot.value
                 if isinstance(kept, Tensor) and same_memory(kept, tensor):
                     # What shares memory now, as the outputs of a layer and of its container, goes on sharing it.
@@ -161,15 +186,16 @@ class Overwrites:
             last: the call that returned last.
 
         """
-        for eye, call in self._watched:
-            if eye.written():
-                when = f"after {call.label}, the last layer captured" if call is last else "some calls later"
-                self.found.setdefault(call, f"{_named(eye)} {when}")
-        if self._watched or self.found:
-            known = _known.setdefault(model, set())
-            known -= {call.label for _, call in self._watched}
-            known |= {call.label for call in self.found}
+        for eye in self._watched:
+            if eye.counter._version != eye.version:
+                when = f"after {eye.call.label}, the last layer captured" if eye.call is last else "some calls later"
+                self.found.setdefault(eye.call, f"{_named(eye)} {when}")
+        known = _known.setdefault(model, set())
+        if known:
+            known -= {eye.call.label for eye in self._watched}
+        known |= {call.label for call in self.found}
         self._watched.clear()
+        self._recent.clear()
 
 
 def expected(model: nn.Module) -> set[str]:

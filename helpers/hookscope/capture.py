@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from hookscope._blame import notes_on
-from hookscope._call import Call, Layer, NotCapturedError, Slot, Wanted, why_uncalled
+from hookscope._call import Call, Layer, NotCapturedError, Wanted, why_uncalled
+from hookscope._capture_hooks import Hooks
 from hookscope._forecast import forecast
 from hookscope._form import Form, Stats, stats_of
 from hookscope._fused import fused_around
 from hookscope._hookable import refuse_unhookable
-from hookscope._keep import map_tensors, storage_of, tensors_in
 from hookscope._pool import Pool
-from hookscope._writes import Overwrites, expected
+from hookscope._writes import expected
 from hookscope.layers import LayerNotFoundError, Which, find_layers
 from hookscope.picture import Table
 
@@ -131,28 +131,17 @@ class Capture(Mapping[str, Layer]):
         self._open = False
         self._fused = fused_around(model, layers)
         self._pool = Pool()
-        self._at_once: set[str] = set()  # labels of calls whose outputs are copied at once
-        self._reset()
-
-    def _reset(self) -> None:
-        self._calls: dict[str, list[Call]] = {}
-        self._order: list[Call] = []
-        self._writes = Overwrites()
-        self._notes: dict[str, None] = {}
-        self._handles: list[Any] = []
-        self._running: list[tuple[nn.Module, Call | None]] = []  # calls that have not returned, innermost last
-        self._foreign = _Foreign(self._model)
-        self._last: Call | None = None  # the last call that has returned
-        self._bytes = 0
+        self._hooks = Hooks(model, layers, wanted, self._fused)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> Layer:
-        if name in self._calls:
-            return Layer(name, tuple(self._calls[name]))
+        by_layer = self._hooks.by_layer()
+        if name in by_layer:
+            return Layer(name, tuple(by_layer[name]))
         layer, mark, number = str(name).rpartition("#")
-        if mark and layer in self._calls and number.isdecimal():
-            calls = self._calls[layer]
+        if mark and layer in by_layer and number.isdecimal():
+            calls = by_layer[layer]
             if not 1 <= int(number) <= len(calls):
                 raise NotCapturedError(f"layer {layer!r} has no call {number}: it was called {len(calls)} times")
             return Layer(name, (calls[int(number) - 1],))
@@ -163,13 +152,13 @@ class Capture(Mapping[str, Layer]):
         raise LayerNotFoundError(f"no layer {name!r} in this capture{hint}", str(name), near)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._calls)
+        return iter(self._hooks.by_layer())
 
     def __len__(self) -> int:
-        return len(self._calls)
+        return len(self._hooks.by_layer())
 
     def __contains__(self, name: object) -> bool:
-        return name in self._calls
+        return name in self._hooks.by_layer()
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return the layer of that name, or `default` if it was not called."""
@@ -178,17 +167,18 @@ class Capture(Mapping[str, Layer]):
     @property
     def calls(self) -> tuple[Call, ...]:
         """Every call of every chosen layer, in the order in which they began."""
-        return tuple(self._order)
+        return tuple(self._hooks.order)
 
     @property
     def order(self) -> list[str]:
         """The names of the layers in the order in which they were called, one per call."""
-        return [call.layer for call in self._order]
+        return [call.layer for call in self._hooks.order]
 
     @property
     def uncalled(self) -> dict[str, str]:
         """The chosen layers that were not called, each with why that may be."""
-        return {name: why_uncalled(module) for module, name in self._layers.items() if name not in self._calls}
+        called = self._hooks.by_layer()
+        return {name: why_uncalled(module) for module, name in self._layers.items() if name not in called}
 
     @property
     def overwritten(self) -> dict[str, str]:
@@ -196,20 +186,20 @@ class Capture(Mapping[str, Layer]):
 
         Keys are labels of calls. The outputs in this capture are as they were before.
         """
-        return {call.label: by for call, by in self._writes.found.items()}
+        return {call.label: by for call, by in self._hooks.writes.found.items()}
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What else there is to know about this capture."""
-        return tuple(self._notes)
+        return tuple(self._hooks.notes)
 
     def __repr__(self) -> str:
-        return "\n".join([repr(self._table()), *(f"note: {note}" for note in self._notes)])
+        return "\n".join([repr(self._table()), *(f"note: {note}" for note in self.notes)])
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         from html import escape
 
-        notes = "".join(f"\n<p>note: {escape(note)}</p>" for note in self._notes)
+        notes = "".join(f"\n<p>note: {escape(note)}</p>" for note in self.notes)
         return {"text/plain": repr(self), "text/html": self._table().to_html() + notes}
 
     def _table(self) -> Table:
@@ -218,65 +208,46 @@ class Capture(Mapping[str, Layer]):
                 "call": call.label,
                 "type": call.type,
                 "output": call._shapes(),
-                "overwritten later by": self._writes.found.get(call, ""),
+                "overwritten later by": self._hooks.writes.found.get(call, ""),
             }
-            for call in self._order
+            for call in self._hooks.order
         ]
         uncalled = len(self.uncalled)
         missing = f"; {uncalled} of the chosen layers not called, see .uncalled" if uncalled else ""
-        return Table(rows, f"{self.title}: {len(rows)} calls of {len(self._calls)} layers{missing}")
+        return Table(rows, f"{self.title}: {len(rows)} calls of {len(self)} layers{missing}")
 
     # -- capturing ----------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         if self._open:
             raise RuntimeError("this capture is already open; make another one with capture(...)")
-        model = self._model
-        self._reuse()
-        self._reset()
-        self._foreign = _Foreign(model)
+        # Learn from the last pass whose memory can be used again, and what will be overwritten. A copy into memory that
+        # is there already costs less than making the model write to new memory, which is what sharing its outputs
+        # leads to. Only what the autograd graph holds anyway is cheaper to share.
+        at_once = expected(self._model)
+        for call in self._hooks.order:
+            for slot in call.slots():
+                if isinstance(slot.value, Tensor) and (not slot.needs_grad or call.label in at_once):
+                    self._pool.offer(slot.value)
+        self._hooks = Hooks(self._model, self._layers, self._wanted, self._fused, self._pool, at_once)
         self._open = True
         try:
-            # The root is hooked in any case: what it is called with belongs to the caller.
-            for module in dict.fromkeys([model, *self._layers]):
-                self._handles.append(module.register_forward_pre_hook(self._before, with_kwargs=True))
-                self._handles.append(module.register_forward_hook(self._after))
+            self._hooks.put_on()
         except BaseException:
             self._close()
             raise
         return self
-
-    def _reuse(self) -> None:
-        """Learn from the last pass: what will be overwritten, and whose memory can be used again.
-
-        A copy into memory that is there already costs less than making the model write to new memory, which is
-        what sharing its outputs leads to. Only what the autograd graph holds anyway is cheaper to share.
-        """
-        self._at_once = expected(self._model)
-        for call in self._order:
-            for slot in call.slots():
-                if isinstance(slot.value, Tensor) and (not slot.needs_grad or call.label in self._at_once):
-                    self._pool.offer(slot.value)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._close()
         if error is not None:
-            for note in notes_on(error, self._model, self._order, self._last):
+            for note in notes_on(error, self._model, self._hooks.order, self._hooks.last):
                 error.add_note(note)
             error.capture = self  # type: ignore[attr-defined]
-        elif self._notes:
-            warnings.warn("hookscope: " + "; ".join(self._notes), stacklevel=2)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        # Reached by copy.deepcopy(model) and torch.save(model), since the model's hooks are bound to this object.
-        if self._open:
-            raise RuntimeError(
-                f"{self.title} is being captured, and a copy would keep the hooks; copy or save it outside the "
-                "with-block, or save its state_dict()"
-            )
-        return super().__reduce_ex__(protocol)
+        elif self.notes:
+            warnings.warn("hookscope: " + "; ".join(self.notes), stacklevel=2)
 
     def start(self) -> Self:
         """Start capturing without a with-block, until `stop()`; for notebooks, where a pass may have its own cell.
@@ -308,87 +279,8 @@ class Capture(Mapping[str, Layer]):
 
     def _close(self) -> None:
         self._open = False
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-        self._running.clear()
-        self._writes.close(self._model, self._last)
+        self._hooks.take_off()
         self._pool.clear()
-        self._foreign = _Foreign(self._model)
-
-    def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not self._running:
-            self._foreign.given = {storage_of(tensor) for tensor in tensors_in((args, kwargs))}
-        if (name := self._layers.get(module)) is None:
-            self._running.append((module, None))
-            return
-        calls = self._calls.setdefault(name, [])
-        call = Call(name, len(calls) + 1, type(module).__name__, self._wanted)
-        self._writes.look(call, self._last, inside=False)
-        if "inplace" in module.__dict__ and module.inplace and args and not self._wanted.inputs:
-            self._writes.copy_before(args[0])
-        if self._wanted.inputs:
-            call._args = map_tensors(lambda tensor: self._take_input(tensor, call), (args, kwargs))
-        if self._fused and (fused := self._fused.get(module)) and fused.would_run():
-            self._notes[f"hooks switch off the fused path of layer {fused.name!r}"] = None
-        calls.append(call)
-        self._order.append(call)
-        self._running.append((module, call))
-
-    def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        running = self._running
-        if running and running[-1][0] is module:
-            call = running.pop()[1]
-        else:
-            place = next((i for i in reversed(range(len(running))) if running[i][0] is module), None)
-            if place is None:
-                return  # the call began before the block
-            call = running[place][1]
-            # What was called further in and is still here was left by an exception that the model caught.
-            del running[place:]
-        if call is None:
-            return
-        self._writes.look(call, self._last, inside=True)
-        if type(output) is Tensor:
-            call._output = self._take_output(output, call)
-        else:
-            call._output = map_tensors(lambda tensor: self._take_output(tensor, call), output)
-        call._returned = True
-        self._last = call
-
-    def _take_output(self, tensor: Tensor, call: Call) -> Slot:
-        wanted = self._wanted
-        alias = tensor.detach()
-        slot = Slot(tensor, self._take(tensor, alias, call))
-        if not self._stats_only:
-            self._writes.add(tensor, alias, slot, call)
-        if wanted.gradients and tensor.requires_grad:
-            handle = tensor.register_hook(  # type: ignore[no-untyped-call]
-                lambda grad: slot.add(grad, wanted.form)
-            )
-            self._handles.append(handle)
-        return slot
-
-    def _take_input(self, tensor: Tensor, call: Call) -> Slot:
-        return Slot(tensor, self._take(tensor, tensor.detach(), call))
-
-    def _take(self, tensor: Tensor, alias: Tensor, call: Call) -> Tensor | Stats:
-        form = self._wanted.form
-        if not isinstance(form, Form):
-            return form(tensor)
-        if self._wanted.max_bytes is not None:
-            self._count_bytes(form.bytes_of(tensor), call)
-        at_once = call.label in self._at_once
-        pool = self._pool if at_once or not tensor.requires_grad else None
-        return form(alias, self._foreign, pool, at_once)
-
-    def _count_bytes(self, more: int, call: Call) -> None:
-        self._bytes += more
-        if self._bytes > (limit := self._wanted.max_bytes or 0):
-            raise MemoryError(
-                f"this capture would keep more than max_bytes={limit:,}; reached at call {call.label}. "
-                "Choose fewer layers, or sample=0, dtype=torch.float16, keep='stats'"
-            )
 
     def estimate(self, *args: Any, **kwargs: Any) -> int:
         """Forecast how many bytes one pass will keep at most, without computing anything.
@@ -418,20 +310,6 @@ class Capture(Mapping[str, Layer]):
 
     def _counting(self, count: Callable[[Tensor], Stats]) -> Capture:
         return Capture(self._model, self._layers, replace(self._wanted, form=count, gradients=False))
-
-
-class _Foreign:
-    """Storages that stay where they are: of parameters and buffers, and of what the caller passed in."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.given: set[int | None] = set()
-        self._model = model
-        self._own: set[int | None] | None = None
-
-    def __contains__(self, storage: object) -> bool:
-        if self._own is None:  # not before it is needed: a repeated pass seldom does
-            self._own = {storage_of(tensor) for tensor in (*self._model.parameters(), *self._model.buffers())}
-        return storage in self._own or storage in self.given
 
 
 # The one capture of each model that `Capture.start` has started.

@@ -134,7 +134,7 @@ def leaves(model: nn.Module) -> dict[str, nn.Module]:
     parametrizing = {
         id(below)
         for _, module in modules
-        if is_parametrized(module)
+        if "parametrizations" in module._modules and is_parametrized(module)
         for below in module._modules["parametrizations"].modules()
     }
     return {
@@ -168,6 +168,20 @@ def layer_names(model: nn.Module) -> dict[nn.Module, str]:
     """
     _check_model(model)
     return {module: name for name, module in model.named_modules()}
+
+
+def every_module(model: nn.Module) -> list[nn.Module]:
+    """List every module of `model` once, itself first, in no particular order.
+
+    Several times faster than `nn.Module.modules`, which makes up a name for each.
+    """
+    found, seen = [model], {model}
+    for module in found:
+        for child in module._modules.values():
+            if child is not None and child not in seen:
+                seen.add(child)
+                found.append(child)
+    return found
 
 
 def tree(model: nn.Module, max_depth: int | None = None) -> str:
