@@ -139,6 +139,16 @@ def test_starting_again_replaces_what_was_started() -> None:
     assert first.stop().order == ["0", "1", "2", "3"]
 
 
+def test_a_started_capture_that_nobody_holds_is_replaced_too() -> None:
+    model = small()
+    capture(model).start()
+    gc.collect()
+    seen = capture(model).start()
+    model(torch.ones(1, 4))
+    assert seen.stop().order == ["0", "1", "2", "3"]
+    assert len(hookscope.census(model)) == 0
+
+
 def test_a_started_capture_leaves_a_with_block_alone() -> None:
     model = small()
     with capture(model) as outer:

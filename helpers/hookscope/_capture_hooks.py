@@ -60,6 +60,7 @@ class Hooks:
         whole = wanted.form == Form() and wanted.max_bytes is None
         self._shares = whole and self._pool is None and lazy_clone_works()
         self._handles: list[Any] = []
+        self._owner: object = None
         self._numbers: dict[str, int] = {}  # calls of each layer so far
         self._running: list[tuple[nn.Module, Call | None]] = []  # calls that have not returned, innermost last
         self._foreign = Foreign(model)
@@ -72,8 +73,14 @@ class Hooks:
             self._by_layer.setdefault(call.layer, []).append(call)
         return self._by_layer
 
-    def put_on(self) -> None:
-        """Hook the layers, and the root in any case: what it is called with belongs to the caller."""
+    def put_on(self, owner: object) -> None:
+        """Hook the layers, and the root in any case: what it is called with belongs to the caller.
+
+        Args:
+            owner: lives for as long as the hooks are on, whoever else forgets it.
+
+        """
+        self._owner = owner
         before, after = self._before, self._after  # one of each for all
         for module in dict.fromkeys([self._model, *self._layers]):
             self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
@@ -84,6 +91,7 @@ class Hooks:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._owner = None
         self._running.clear()
         self.writes.close(self._model, self.last)
         self._pool = None

@@ -232,7 +232,7 @@ class Capture(Mapping[str, Layer]):
         self._hooks = Hooks(self._model, self._layers, self._wanted, self._fused, self._pool, at_once)
         self._open = True
         try:
-            self._hooks.put_on()
+            self._hooks.put_on(self)
         except BaseException:
             self._close()
             raise
