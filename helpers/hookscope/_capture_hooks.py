@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from hookscope._call import Call, Slot, Wanted
 from hookscope._form import Form, Stats
 from hookscope._fused import FusedLayer
-from hookscope._keep import Foreign, lazy_clone_works, map_tensors, share, tensors_in
+from hookscope._keep import Foreign, is_ordinary, lazy_clone_works, map_tensors, share, tensors_in
 from hookscope._pool import Pool
 from hookscope._writes import Overwrites
 
@@ -57,8 +57,7 @@ class Hooks:
         self._model, self._layers, self._wanted, self._fused = model, layers, wanted, fused
         self._pool = pool if pool else None
         self._at_once = at_once
-        whole = wanted.form == Form() and wanted.max_bytes is None
-        self._shares = whole and self._pool is None and lazy_clone_works()
+        self._whole = wanted.form == Form() and wanted.max_bytes is None and lazy_clone_works()
         self._handles: list[Any] = []
         self._owner: object = None
         self._numbers: dict[str, int] = {}  # calls of each layer so far
@@ -149,11 +148,9 @@ class Hooks:
     def _take(self, tensor: Tensor, call: Call) -> Slot:
         wanted, needs_grad = self._wanted, tensor.requires_grad
         alias = tensor.detach()
-        # Nearly every output of a first pass goes the short way; the other does the same in more steps.
-        short = self._shares and type(tensor) is Tensor and not (self._at_once and call.label in self._at_once)
-        if short and (kept := share(tensor, alias, self._foreign)) is not None:
-            slot = Slot(kept, needs_grad)
-            self.writes.add_shared(tensor, alias, call)
+        if self._whole and is_ordinary(tensor):  # nearly always; the other branch does the same in more steps
+            slot = Slot(self._kept_whole(tensor, alias, needs_grad, call), needs_grad)
+            self.writes.add_ordinary(tensor, alias, call)
         else:
             slot = self._slot(tensor, alias, call)
             if isinstance(wanted.form, Form):
@@ -164,6 +161,15 @@ class Hooks:
             )
             self._handles.append(handle)
         return slot
+
+    def _kept_whole(self, tensor: Tensor, alias: Tensor, needs_grad: bool, call: Call) -> Tensor:
+        at_once = bool(self._at_once) and call.label in self._at_once
+        if self._pool is not None and (at_once or not needs_grad):
+            copy = self._pool.copy(alias, alias.dtype)
+            if copy is not None:
+                return copy
+        shared = None if at_once else share(tensor, alias, self._foreign)
+        return alias.clone() if shared is None else shared
 
     def _slot(self, tensor: Tensor, alias: Tensor, call: Call) -> Slot:
         return Slot(self._kept(tensor, alias, call), tensor.requires_grad, tensor.shape)

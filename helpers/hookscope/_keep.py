@@ -19,6 +19,7 @@ from hookscope.layers import every_module
 
 __all__ = [
     "Foreign",
+    "is_ordinary",
     "is_wrapped",
     "keep",
     "lazy_clone",
@@ -123,27 +124,31 @@ def lazy_clone(tensor: Tensor, foreign: Foreign | None = None) -> Tensor | None:
     return _lazy_clone_of(tensor, storage)
 
 
+def is_ordinary(tensor: Tensor) -> bool:
+    """Whether a tensor is dense, on the CPU and in no way special, as nearly all are.
+
+    Example:
+        >>> is_ordinary(torch.ones(1)), is_ordinary(torch.ones(1).to_sparse()), is_ordinary(nn.Linear(1, 1).weight)
+        (True, False, False)
+
+    """
+    return (
+        type(tensor) is Tensor
+        and tensor.is_cpu
+        and tensor.layout is torch.strided
+        and not (tensor.is_quantized or tensor.is_nested or tensor.is_inference() or is_wrapped(tensor))
+    )
+
+
 def share(tensor: Tensor, alias: Tensor, foreign: Foreign) -> Tensor | None:
-    """Do the same in fewer steps for an ordinary tensor: dense, on the CPU, in no way special, as nearly all are.
+    """Do what `lazy_clone` does in fewer steps, where it works and `tensor` is ordinary.
 
     Args:
-        tensor: any tensor.
+        tensor: any tensor that `is_ordinary`.
         alias: `tensor.detach()`, of which there must be no other yet.
         foreign: memory that must not be marked.
 
-    Returns:
-        A copy-on-write copy; None for a tensor that is special or cannot be shared.
-
     """
-    if (
-        not tensor.is_cpu
-        or tensor.layout is not torch.strided
-        or tensor.is_quantized
-        or tensor.is_nested
-        or tensor.is_inference()
-        or is_wrapped(tensor)
-    ):
-        return None
     storage = alias.untyped_storage()
     return None if foreign.has_that_of(tensor, storage) else _lazy_clone_of(alias, storage)
 

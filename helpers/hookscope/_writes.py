@@ -137,8 +137,8 @@ class Overwrites:
         if (eye := watch(tensor, kept, alias)) is not None:
             self._add(eye, call)
 
-    def add_shared(self, tensor: Tensor, alias: Tensor, call: Call) -> None:
-        """Do the same for a tensor that `hookscope._keep.share` has shared."""
+    def add_ordinary(self, tensor: Tensor, alias: Tensor, call: Call) -> None:
+        """Do the same in fewer steps for a tensor that `is_ordinary`."""
         alias.data = _NOTHING
         self._add(Watch(tensor, alias), call)
 
