@@ -29,6 +29,7 @@ NO_GRAPH = (
 )
 """Not timed with a backward pass: what does not give the model's output, or is a floor for passes without one."""
 PEERS = ("torchlens", "nnsight", "captum", "extractor")
+_QUICK = 0.05  # seconds; shorter passes vary more, and are timed five times as often
 _SETTLE = 0.2  # seconds; shorter passes are preceded by a plain one, so that each finds the allocator alike
 
 
@@ -105,7 +106,7 @@ def _with_backward(run: Pass, model: nn.Module) -> Callable[[Tensor], Any]:
 
 
 def measure(model: nn.Module, batch: Tensor, backward: bool, rounds: int) -> list[dict[str, object]]:
-    """Measure every tool, taking turns: `rounds` times each, after two passes that do not count."""
+    """Measure every tool, taking turns: `rounds` times each, or more, after two passes that do not count."""
     model.eval()
     tools = {}
     for label, run in passes(model, backward):
@@ -124,7 +125,9 @@ def measure(model: nn.Module, batch: Tensor, backward: bool, rounds: int) -> lis
         tools = {label: tools[label] for label in times}
         start = time.perf_counter()
         tools[PLAIN](batch)
-        settle = time.perf_counter() - start < _SETTLE
+        taken_once = time.perf_counter() - start
+        settle = taken_once < _SETTLE
+        rounds *= 5 if taken_once < _QUICK else 1
         for _ in range(rounds):
             gc.collect()
             for label, run in tools.items():
