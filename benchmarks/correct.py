@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.tools import TOOLS, Kept, at_work
-from hookscope._keep import tensors_in
-from tests.awkward import MODELS, PEERS, RAISED, Case, cloning
+from hookscope.structures import tensors_in
+from tests.shared.awkward import MODELS, PEERS, RAISED, Case, cloning
 
 SKIPPED = ("plain forward", '**hookscope**, `keep="stats"`', "**hookscope**, `gradients=True`, again")
 """What keeps no outputs, or needs a backward pass."""

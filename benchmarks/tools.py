@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 import hookscope
-from hookscope._keep import map_tensors, tensors_in
-from hookscope.capture import Capture
+from hookscope.captures.capture import Capture
+from hookscope.structures import map_tensors, tensors_in
 
 Kept = Mapping[str, Any]
 """What a tool kept: label -> output. Labels are `layer`, and `layer#2` from the second call of a layer on."""

@@ -18,16 +18,14 @@ imported by the functions that need them.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hookscope.capture import capture
-from hookscope.census import census
-from hookscope.compare import compare_backward_hooks
-from hookscope.explain import explain
-from hookscope.flow import gradient_flow
-from hookscope.graph import graph
-from hookscope.grid import feature_grid
+from hookscope.captures import capture, gradient_flow
+from hookscope.censuses import census
+from hookscope.comparisons import compare_backward_hooks
+from hookscope.explanations import explain
+from hookscope.graphs import graph
 from hookscope.layers import LayerNotFoundError, find_layers, leaves, tree
-from hookscope.picture import Picture, Table
-from hookscope.record import record
+from hookscope.pictures import Picture, Table, feature_grid
+from hookscope.recordings import record
 
 if TYPE_CHECKING:
     from hookscope import samples, widgets

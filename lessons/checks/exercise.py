@@ -258,7 +258,7 @@ def _closing_call(code: str, what: str) -> tuple[str, str]:
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     """Run a check so that it leaves no hook, warning, random number or grad mode behind."""
-    from hookscope.census import removing_new_hooks
+    from hookscope.censuses.census import removing_new_hooks
 
     with (
         torch.random.fork_rng(devices=[]),

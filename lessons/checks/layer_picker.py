@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import capture, census, find_layers, samples
-from hookscope.layers import LayerNotFoundError
+from hookscope.layers.find import LayerNotFoundError
 from lessons.checks import Exercise, Wrong, ____
 
 __all__ = ["____", "patient", "q1", "q2", "q3", "q4"]

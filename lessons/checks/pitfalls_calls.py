@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope.census import census
+from hookscope.censuses.census import census
 from lessons.checks import Exercise, Wrong
 from lessons.checks.pitfalls import left_on, linear, numbers
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import samples
-from hookscope.census import census
-from hookscope.layers import leaves
+from hookscope.censuses.census import census
+from hookscope.layers.find import leaves
 from lessons.checks import Exercise, Wrong, ____
 
 __all__ = ["____", "q1", "q2", "q3"]

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from PIL import Image, ImageDraw, ImageFont
 
-from hookscope.palette import VIRIDIS
-from hookscope.picture import Picture
+from hookscope.pictures.palette import VIRIDIS
+from hookscope.pictures.picture import Picture
 from lessons.history.records import MISSING, PROBES, history, releases, short
 
 __all__ = ["changing", "chart"]

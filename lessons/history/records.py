@@ -7,7 +7,7 @@ from functools import cache
 
 import torch
 
-from hookscope.picture import Table
+from hookscope.pictures.picture import Table
 from lessons.history import make, probe
 from lessons.history.probe import PROBES, Answer
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import traitlets
 
-from hookscope.picture import Rows
-from hookscope.widgets._base import HookWidget, assets, shows_errors
+from hookscope.pictures.picture import Rows
+from hookscope.widgets.base import HookWidget, assets, shows_errors
 from lessons.history.authors import SIGNS, claims_of, documents
 from lessons.history.chart import chart
 from lessons.history.records import history, installed, live, newest, releases, short

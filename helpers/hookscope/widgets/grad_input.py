@@ -12,14 +12,15 @@ import torch
 import traitlets
 from torch import nn
 
-from hookscope import _backward_run, _graph_view
-from hookscope._unchanged import same_random_numbers
-from hookscope.compare import BackwardComparison, compare_backward_hooks
-from hookscope.graph import Graph, graph
-from hookscope.picture import Rows
-from hookscope.widgets._base import HookWidget
-from hookscope.widgets._boxes import Arrow, Block, box_assets, layout, to_png
-from hookscope.widgets._layers import LAYERS, Layer
+from hookscope.comparisons import backward_run
+from hookscope.comparisons.compare import BackwardComparison, compare_backward_hooks
+from hookscope.graphs import drawing
+from hookscope.graphs.graph import Graph, graph
+from hookscope.pictures.picture import Rows
+from hookscope.unchanged import same_random_numbers
+from hookscope.widgets.base import HookWidget
+from hookscope.widgets.boxes import Arrow, Block, box_assets, layout, to_png
+from hookscope.widgets.compared_layers import LAYERS, Layer
 
 __all__ = ["GradInputExplorer"]
 
@@ -233,7 +234,7 @@ class _Look:
 
 def _plain_graph(module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Graph | None, list[str]]:
     """Run a copy without hooks; return the graph behind the tensor that a legacy hook is put on, and its arguments."""
-    names = _backward_run.argument_names(module, inputs)
+    names = backward_run.argument_names(module, inputs)
     with (
         torch.inference_mode(False),
         torch.enable_grad(),
@@ -241,15 +242,15 @@ def _plain_graph(module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, A
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
-        module, inputs, kwargs, _ = _backward_run.copies(module, inputs, kwargs)
+        module, inputs, kwargs, _ = backward_run.copies(module, inputs, kwargs)
         named = {
             name: value
             for key, argument in zip(names, inputs, strict=True)
-            for name, value in _backward_run.named_tensors(argument, key)
+            for name, value in backward_run.named_tensors(argument, key)
         }
         # Where a module works in place, its argument is another node afterwards.
         before = {name: value.grad_fn for name, value in named.items() if value.requires_grad}
-        output = _backward_run.first_tensor(module(*inputs, **kwargs), type(module).__name__)
+        output = backward_run.first_tensor(module(*inputs, **kwargs), type(module).__name__)
         if output is None or not output.requires_grad:
             return None, names
         kept = {name: value for name, value in named.items() if name in before and value.grad_fn is before[name]}
@@ -279,7 +280,7 @@ def _verdict(comparison: BackwardComparison, behind: Graph | None, arguments: Se
     nodes = [node for node in behind.nodes if not node.leaf and node.label not in arguments] if behind else []
     one, other = legacy.grad_input or (), full.grad_input or ()
     if len(one) == len(other) and all(
-        a is b if a is None or b is None else _backward_run.alike(a, b) for a, b in zip(one, other, strict=True)
+        a is b if a is None or b is None else backward_run.alike(a, b) for a, b in zip(one, other, strict=True)
     ):
         if len(nodes) == 1:
             what = "and this node's inputs are the arguments of the module"
@@ -302,8 +303,8 @@ def _draw(graph: Graph | None, arguments: Sequence[str], comparison: BackwardCom
     if graph is None:
         text = "the output begins with no tensor that requires a gradient"
         return layout({0: Block(((text, "quiet"),))}, {}, 0), ""
-    boxes = {node.id: _graph_view.box_of(node) for node in graph.nodes}
-    arrows: _graph_view.Arrows = {}
+    boxes = {node.id: drawing.box_of(node) for node in graph.nodes}
+    arrows: drawing.Arrows = {}
     for edge in graph.edges:
         arrows[edge.source, edge.target] = (*arrows.get((edge.source, edge.target), ()), edge.index)
     # An argument must not vanish where leaves are folded.
@@ -311,7 +312,7 @@ def _draw(graph: Graph | None, arguments: Sequence[str], comparison: BackwardCom
     for place in at.values():
         boxes[place] = replace(boxes[place], fixed=True)
     if len(boxes) > _FOLDED:
-        boxes, arrows = _graph_view.fold_leaves(boxes, arrows, {node.id: node.inputs for node in graph.nodes})
+        boxes, arrows = drawing.fold_leaves(boxes, arrows, {node.id: node.inputs for node in graph.nodes})
     near = [0]
     for place in near:
         near += [target for source, target in arrows if source == place and target not in near]
@@ -322,9 +323,9 @@ def _draw(graph: Graph | None, arguments: Sequence[str], comparison: BackwardCom
     blocks = {}
     for place in kept:
         box = boxes[place]
-        lines = [(_graph_view.shortened(_graph_view.plain(box.title)), "title")]
+        lines = [(drawing.shortened(drawing.plain(box.title)), "title")]
         for text in box.details:
-            lines += [(part, "quiet") for part in textwrap.wrap(_graph_view.plain(text), _LETTERS, max_lines=3)]
+            lines += [(part, "quiet") for part in textwrap.wrap(drawing.plain(text), _LETTERS, max_lines=3)]
         on = place == 0 and bool(legacy.node)
         if on:
             lines.append(("the legacy hook sits here", "hook"))

@@ -8,10 +8,10 @@ from typing import Any
 
 import traitlets
 
-from hookscope.picture import Rows, Table, as_text
-from hookscope.widgets._base import HookWidget
-from hookscope.widgets._boxes import Arrow, Block, box_assets, layout, to_png
-from hookscope.widgets._expression import KINDS, MOST_RUNS, Played, Step, code, leaves_of, parse, play
+from hookscope.pictures.picture import Rows, Table, as_text
+from hookscope.widgets.base import HookWidget
+from hookscope.widgets.boxes import Arrow, Block, box_assets, layout, to_png
+from hookscope.widgets.expression import KINDS, MOST_RUNS, Played, Step, code, leaves_of, parse, play
 
 __all__ = ["EXPRESSIONS", "GradientPlayground"]
 

@@ -12,12 +12,12 @@ import torch
 import traitlets
 from torch import Tensor, nn
 
-from hookscope.capture import Call
-from hookscope.layers import LayerNotFoundError, layer_names
-from hookscope.picture import Rows, as_text
-from hookscope.widgets._base import HookWidget, assets, shows_errors
-from hookscope.widgets._pass import ModelPass, parts_of
-from hookscope.widgets._view import View, channel_picture, image_of, order_of, view
+from hookscope.captures.capture import Call
+from hookscope.layers.find import LayerNotFoundError, layer_names
+from hookscope.pictures.picture import Rows, as_text
+from hookscope.widgets.base import HookWidget, assets, shows_errors
+from hookscope.widgets.model_pass import ModelPass, parts_of
+from hookscope.widgets.view import View, channel_picture, image_of, order_of, view
 
 __all__ = ["LayerPicker"]
 

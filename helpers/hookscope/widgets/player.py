@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import traitlets
 
-from hookscope._event import GIVEN, PHASES, Event, in_words
-from hookscope._timeline import draw
-from hookscope._tree import Branch, grow, grow_backward
-from hookscope.layers import LayerNotFoundError
-from hookscope.picture import Rows
-from hookscope.record import Recording
-from hookscope.widgets._base import HookWidget, assets
+from hookscope.layers.find import LayerNotFoundError
+from hookscope.pictures.picture import Rows
+from hookscope.recordings.call_tree import Branch, grow, grow_backward
+from hookscope.recordings.event import GIVEN, PHASES, Event, in_words
+from hookscope.recordings.record import Recording
+from hookscope.recordings.timeline import draw
+from hookscope.widgets.base import HookWidget, assets
 
 __all__ = ["OrderPlayer", "choose", "drawn", "in_a_sentence"]
 
@@ -111,7 +111,7 @@ class OrderPlayer(HookWidget):
 
     Example:
         >>> import torch
-        >>> from hookscope.record import record
+        >>> from hookscope.recordings.record import record
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 2))
         >>> with record(model) as recording:
         ...     loss = model(torch.ones(1, 4)).sum()

@@ -10,11 +10,11 @@ import torch
 import traitlets
 from torch import Tensor, nn
 
-from hookscope.layers import Which, find_layers
-from hookscope.picture import Rows, Table
-from hookscope.widgets._base import HookWidget, assets, shows_errors
-from hookscope.widgets._pre_hook_run import Seen, Target, one_image
-from hookscope.widgets._pre_hook_view import Pixels, View, encoded, finite, percent, poster, round_up
+from hookscope.layers.find import Which, find_layers
+from hookscope.pictures.picture import Rows, Table
+from hookscope.widgets.base import HookWidget, assets, shows_errors
+from hookscope.widgets.pre_hook_run import Seen, Target, one_image
+from hookscope.widgets.pre_hook_view import Pixels, View, encoded, finite, percent, poster, round_up
 
 __all__ = ["PreHookPlayground"]
 

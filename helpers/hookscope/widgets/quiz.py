@@ -9,11 +9,11 @@ from typing import Any
 
 import traitlets
 
-from hookscope.picture import Rows, Table, from_figure
-from hookscope.record import Recording
-from hookscope.widgets._base import HookWidget, assets, shows_errors
-from hookscope.widgets._why import why
+from hookscope.pictures.picture import Rows, Table, from_figure
+from hookscope.recordings.record import Recording
+from hookscope.widgets.base import HookWidget, assets, shows_errors
 from hookscope.widgets.player import choose, drawn
+from hookscope.widgets.why import why
 
 __all__ = ["OrderQuiz"]
 
@@ -43,7 +43,7 @@ class OrderQuiz(HookWidget):
 
     Example:
         >>> import torch
-        >>> from hookscope.record import record
+        >>> from hookscope.recordings.record import record
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 2))
         >>> with record(model) as recording:
         ...     y = model(torch.ones(1, 4))

@@ -1,0 +1,51 @@
+"""What to say beside an exception that a pass raised while a capture was open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from torch import nn
+
+from hookscope.captures.call import Call
+
+__all__ = ["notes_on"]
+
+
+def notes_on(error: BaseException, model: nn.Module, calls: Sequence[Call], last: Call | None) -> Iterator[str]:
+    """Yield sentences for `BaseException.add_note`.
+
+    Args:
+        error: what was raised.
+        model: the model that was captured.
+        calls: its calls until then.
+        last: the last of them that returned.
+
+    """
+    at = f", the last one {calls[-1].label}" if calls else ""
+    yield f"hookscope: {len(calls)} calls were captured{at}; they are in the error's .capture"
+    text = str(error)
+    if "COW.cpp" in text:
+        yield (
+            "hookscope: a captured output was resized, which torch's copy-on-write does not bear; "
+            "write capture(model, ..., keep='copies')"
+        )
+    if "BackwardHookFunction" in text and "modified inplace" in text:
+        yield _views(model, last)
+
+
+def _views(model: nn.Module, last: Call | None) -> str:
+    hooked = [
+        name or "(root)"
+        for name, module in model.named_modules()
+        if (module._backward_hooks and module._is_full_backward_hook) or module._backward_pre_hooks
+    ]
+    if last is not None and last.layer in hooked:
+        hooked = [last.layer]
+    which = f"layer {hooked[0]!r}" if len(hooked) == 1 else f"one of the layers {', '.join(map(repr, hooked))}"
+    if not hooked:
+        which = "a layer (it is a global hook, or hooked outside this model)"
+    return (
+        f"hookscope: a full backward hook sits on {which}. Such hooks turn what the layer receives and returns into "
+        "views, which must not be changed in place. Take the hook off and read the gradient from "
+        "capture(model, ..., gradients=True), which hooks the output tensor instead; or use inplace=False"
+    )

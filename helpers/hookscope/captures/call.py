@@ -1,0 +1,295 @@
+"""What a capture keeps of one call of a layer, and of all calls of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookscope.captures.form import Form, Stats
+from hookscope.captures.keep import readable
+from hookscope.structures import map_tensors
+
+__all__ = ["Call", "Layer", "NotCapturedError", "Slot", "Wanted", "why_uncalled"]
+
+
+class NotCapturedError(RuntimeError):
+    """What was asked for is not in the capture: the layer was not called, no gradient reached it, and so on."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a capture is to keep: gradients, inputs, in which form, and how many bytes at most."""
+
+    gradients: bool
+    inputs: bool
+    form: Form | Callable[[Tensor], Stats]
+    max_bytes: int | None = None
+
+    @property
+    def stats_only(self) -> bool:
+        """Whether statistics take the place of the tensors."""
+        return not isinstance(self.form, Form)
+
+
+_NO_INPUTS: Any = ((), {})  # one for all: whatever is made for each call is felt in a pass
+
+
+class Call:
+    """One call of one layer.
+
+    Attributes:
+        layer: the layer's dotted name, `""` for the root.
+        number: which call of this layer it is within the capture, from 1.
+        type: class name of the module.
+
+    """
+
+    __slots__ = ("_args", "_output", "_returned", "_wanted", "layer", "number", "type")
+
+    def __init__(self, layer: str, number: int, type_name: str, wanted: Wanted) -> None:
+        self.layer, self.number, self.type = layer, number, type_name
+        self._wanted = wanted
+        self._returned = False
+        # In these, every tensor of the output and of args and kwargs is replaced by a Slot.
+        self._output: Any = None
+        self._args: Any = _NO_INPUTS
+
+    @property
+    def label(self) -> str:
+        """The layer's name, with `#number` from the second call on."""
+        name = self.layer or "(root)"
+        return f"{name}#{self.number}" if self.number > 1 else name
+
+    @property
+    def stats_only(self) -> bool:
+        """Whether statistics were kept in place of tensors."""
+        return self._wanted.stats_only
+
+    @property
+    def output(self) -> Any:
+        """What the layer returned, in its own structure, every tensor detached.
+
+        Raises:
+            NotCapturedError: the layer raised, so it returned nothing; or only statistics were kept.
+
+        """
+        self._refuse(stats=False)
+        return map_tensors(lambda slot: readable(slot.value), self._results(), Slot)
+
+    @property
+    def grad(self) -> Any:
+        """The gradient with respect to the output, in the output's structure; None for tensors none reached.
+
+        After several backward passes it is their sum, as in `Tensor.grad`.
+
+        Raises:
+            NotCapturedError: gradients were not asked for, the output does not require grad, no backward pass
+                has reached it inside the block, or only statistics were kept.
+
+        """
+        self._refuse(stats=False)
+        return map_tensors(lambda slot: slot.grads[0] if slot.grads else None, self._with_grads(), Slot)
+
+    @property
+    def stats(self) -> Any:
+        """The statistics of the output, in its own structure, a `Stats` for every tensor; needs `keep="stats"`.
+
+        Raises:
+            NotCapturedError: the layer raised, or tensors were kept, not statistics.
+
+        """
+        self._refuse(stats=True)
+        return map_tensors(lambda slot: slot.value, self._results(), Slot)
+
+    @property
+    def grad_stats(self) -> Any:
+        """The statistics of the gradient, in the output's structure; needs `keep="stats"` and `gradients=True`.
+
+        Raises:
+            NotCapturedError: as for `grad`; or several backward passes went through the layer, whose gradients add
+                up, which statistics do not.
+
+        """
+        self._refuse(stats=True)
+        output = self._with_grads()
+        passes = max(len(slot.grads) for slot in _slots(output))
+        if passes > 1:
+            raise NotCapturedError(
+                f"{passes} backward passes went through {self.label}; their gradients add up, their statistics do not: "
+                "enter a new block for each pass"
+            )
+        return map_tensors(lambda slot: slot.grads[0] if slot.grads else None, output, Slot)
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """The positional arguments, as they were before the layer ran; `Stats` of them with `keep="stats"`.
+
+        Raises:
+            NotCapturedError: inputs were not asked for.
+
+        """
+        args: tuple[Any, ...] = self._inputs()[0]
+        return args
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The keyword arguments, as they were before the layer ran; `Stats` of them with `keep="stats"`.
+
+        Raises:
+            NotCapturedError: inputs were not asked for.
+
+        """
+        kwargs: dict[str, Any] = self._inputs()[1]
+        return kwargs
+
+    def _inputs(self) -> Any:
+        if not self._wanted.inputs:
+            raise NotCapturedError("inputs were not kept; write capture(model, ..., inputs=True)")
+        return map_tensors(
+            lambda slot: slot.value if isinstance(slot.value, Stats) else readable(slot.value), self._args, Slot
+        )
+
+    def _results(self) -> Any:
+        if not self._returned:
+            raise NotCapturedError(f"call {self.label} raised an exception and returned nothing")
+        return self._output
+
+    def _with_grads(self) -> Any:
+        if not self._wanted.gradients:
+            raise NotCapturedError("gradients were not kept; write capture(model, ..., gradients=True)")
+        slots = _slots(self._results())
+        if not any(slot.needs_grad for slot in slots):
+            raise NotCapturedError(
+                f"the output of {self.label} does not require grad: neither an input nor a parameter before it does, "
+                "or it ran under no_grad"
+            )
+        if not any(slot.grads for slot in slots):
+            raise NotCapturedError(
+                f"no gradient has reached {self.label}; call backward() inside the with-block, on something that "
+                "depends on it"
+            )
+        return self._output
+
+    def _refuse(self, stats: bool) -> None:
+        if self._wanted.stats_only and not stats:
+            raise NotCapturedError("only statistics were kept, see .stats and .grad_stats; leave out keep='stats'")
+        if stats and not self._wanted.stats_only:
+            raise NotCapturedError("tensors were kept, not statistics; write capture(model, ..., keep='stats')")
+
+    def slots(self) -> list[Slot]:
+        """List what was kept of the output's tensors; for the inside of this package."""
+        return _slots(self._output)
+
+    def _shapes(self) -> str:
+        shapes = [tuple(slot.shape) for slot in self.slots()]
+        return ", ".join(map(str, shapes)) if self._returned else "raised"
+
+    def __repr__(self) -> str:
+        what = f"output {self._shapes() or 'without tensors'}" if self._returned else "raised"
+        return f"Call {self.label} ({self.type}): {what}"
+
+
+class Slot:
+    """The place of one tensor in a call's output or inputs: what was kept of it, and of its gradients."""
+
+    __slots__ = ("_shape", "grads", "needs_grad", "value")
+
+    def __init__(self, value: Tensor | Stats, needs_grad: bool, shape: torch.Size | None = None) -> None:
+        self.value = value
+        self.needs_grad = needs_grad
+        self._shape = shape  # None: that of the value
+        self.grads: tuple[Any, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the tensor, which is more than the value's if a sample is kept."""
+        return self.value.shape if self._shape is None else self._shape
+
+    def add(self, grad: Tensor, form: Form | Callable[[Tensor], Stats]) -> None:
+        """Take what a tensor hook got: add it up as `Tensor.grad` does, or keep the statistics of each pass."""
+        kept = form(grad.detach())
+        if self.grads and isinstance(kept, Tensor):
+            self.grads = (self.grads[0] + kept,)
+        else:
+            self.grads = (*self.grads, kept)
+
+
+def _slots(value: Any) -> list[Slot]:
+    if type(value) is Slot:
+        return [value]
+    found: list[Slot] = []
+    map_tensors(lambda slot: found.append(slot) or slot, value, Slot)  # type: ignore[func-returns-value]
+    return found
+
+
+class Layer:
+    """All calls of one layer; for a layer that was called once, also that call's `output`, `grad`, `args`, `kwargs`.
+
+    Attributes:
+        name: the layer's dotted name, `""` for the root.
+        calls: the calls in the order in which they began.
+
+    """
+
+    def __init__(self, name: str, calls: tuple[Call, ...]) -> None:
+        self.name = name
+        self.calls = calls
+
+    def _only(self, what: str) -> Call:
+        if len(self.calls) != 1:
+            raise NotCapturedError(
+                f"layer {self.name!r} was called {len(self.calls)} times; say which call you mean: "
+                f"seen[{self.name!r}].calls[0].{what}"
+            )
+        return self.calls[0]
+
+    @property
+    def output(self) -> Any:
+        """What the layer returned, see `Call.output`; an error if it was called more than once."""
+        return self._only("output").output
+
+    @property
+    def grad(self) -> Any:
+        """The gradient with respect to the output, see `Call.grad`; an error if it was called more than once."""
+        return self._only("grad").grad
+
+    @property
+    def stats(self) -> Any:
+        """The statistics of the output, see `Call.stats`; an error if it was called more than once."""
+        return self._only("stats").stats
+
+    @property
+    def grad_stats(self) -> Any:
+        """The statistics of the gradient, see `Call.grad_stats`; an error if it was called more than once."""
+        return self._only("grad_stats").grad_stats
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """The positional arguments, see `Call.args`; an error if the layer was called more than once."""
+        return self._only("args").args
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The keyword arguments, see `Call.kwargs`; an error if the layer was called more than once."""
+        return self._only("kwargs").kwargs
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self.calls))
+
+
+def why_uncalled(module: nn.Module) -> str:
+    """Say why a layer may not have been called."""
+    if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+        return "was not called: torch never calls a ModuleList or ModuleDict, only what is in it"
+    if isinstance(module, (nn.ParameterList, nn.ParameterDict)):
+        return "was not called: it only holds parameters"
+    if isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
+        return "was not called: nn.MultiheadAttention uses its weight, but never calls it"
+    return (
+        "was not called: this pass did not reach it, or reached it through .forward(...), or used its weight in a "
+        "function, none of which runs hooks"
+    )

@@ -1,0 +1,316 @@
+"""Keep what flowed through chosen layers, outputs, inputs and gradients, as it was at that moment."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from hookscope.captures.blame import notes_on
+from hookscope.captures.call import Call, Layer, NotCapturedError, Wanted, why_uncalled
+from hookscope.captures.forecast import forecast
+from hookscope.captures.form import Form, Stats, stats_of
+from hookscope.captures.hooks import Hooks
+from hookscope.captures.pool import Pool
+from hookscope.captures.writes import expected
+from hookscope.layers.find import LayerNotFoundError, Which, find_layers
+from hookscope.layers.fused import fused_around
+from hookscope.layers.hookable import refuse_unhookable
+from hookscope.pictures.picture import Table
+
+__all__ = ["Call", "Capture", "Layer", "NotCapturedError", "Stats", "capture"]
+
+
+def capture(
+    model: nn.Module,
+    *which: Which,
+    gradients: bool = False,
+    inputs: bool = False,
+    keep: Literal["tensors", "copies", "stats"] = "tensors",
+    sample: int | slice | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    max_bytes: int | None = None,
+) -> Capture:
+    """Keep what chosen layers return, call by call, inside a with-block.
+
+    Outputs are kept as they were when the layer returned them. An in-place operation that comes later, such as
+    `nn.ReLU(inplace=True)` or `out += x`, does not reach them, and `Capture.overwritten` says where that
+    happened. It costs a copy only where something is overwritten: until then torch shares the memory
+    (copy-on-write).
+
+    Hooks only look: results, gradients, buffers, random numbers and flags are bit for bit what they are without.
+    The limits are torch's own:
+
+    - Hooks on layers inside an `nn.TransformerEncoderLayer` in `eval()` without gradients switch its fused path off,
+      which may round differently; a warning and `Capture.notes` say so.
+    - A model that is compiled does not notice new hooks, so it is refused.
+    - Copy-on-write does not see a NumPy array, or another alias outside torch, that a layer made of its output
+      *before* returning it; and torch (2.15) fails with an internal error in COW.cpp where such an output is resized
+      later. For such a layer take `keep="copies"`, which copies every tensor at once.
+    - Inside the block the model cannot be copied or saved whole: the copy would keep the hooks.
+    - Under the transforms of `torch.func`, such as `vmap`, the tensors kept are those of all samples at once.
+
+    Args:
+        model: the model to watch.
+        *which: layers, as `find_layers` takes them. Without any, all leaves.
+        gradients: keep the gradients with respect to the outputs too, by a tensor hook on each output tensor.
+            Unlike full backward hooks these work beside in-place operations and for outputs of any structure.
+            `backward()` has to run inside the block.
+        inputs: keep args and kwargs of each call too, as they were before the layer ran.
+        keep: `"tensors"`; `"copies"` to copy each tensor at once; or `"stats"` to keep no tensor at all, only
+            `Call.stats` and `Call.grad_stats`: mean, std, mean of absolute values, min, max, zeros, NaN and inf
+            counts. Then a whole training run fits in memory.
+        sample: keep only this sample, or this slice of samples, of every tensor that has axes. The batch axis stays:
+            `sample=0` keeps (1, C, H, W) of (N, C, H, W).
+        dtype: convert floating tensors to this dtype, for example `torch.float16` for half the memory.
+        device: move to this device, for example `"cpu"`.
+        max_bytes: refuse to keep more than this; see `Capture.estimate` for a forecast.
+
+    Returns:
+        A `Capture`: a context manager, and a mapping from layer names to what was kept. It can be entered again;
+        it then starts afresh.
+
+    Raises:
+        TypeError: `model` is not a module.
+        ValueError: `model` is compiled or TorchScript, or the options contradict each other.
+        LayerNotFoundError: no such layer; names the nearest.
+        MemoryError: from inside the pass, before more than `max_bytes` are kept; names the layer and ways out.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU(inplace=True))
+        >>> _ = nn.init.constant_(net[0].weight, -1.0)
+        >>> with capture(net, gradients=True) as seen:
+        ...     net(torch.ones(1, 2)).sum().backward()
+        >>> seen["0"].output, seen["1"].output, seen["1"].grad
+        (tensor([[-2.]]), tensor([[0.]]), tensor([[1.]]))
+        >>> seen.order
+        ['0', '1']
+        >>> seen.overwritten
+        {'0': 'layer 1 (ReLU)'}
+
+    """
+    layers = {module: name for name, module in find_layers(model, *which).items()}
+    refuse_unhookable(model, layers, "capture")
+    if keep not in ("tensors", "copies", "stats"):
+        raise ValueError(f"keep={keep!r}: give 'tensors', 'copies' or 'stats'")
+    if isinstance(sample, int):
+        if sample < 0:
+            raise ValueError(f"sample={sample}: count samples from 0")
+        sample = slice(sample, sample + 1)
+    form = Form(sample, dtype, None if device is None else torch.device(device), at_once=keep == "copies")
+    if keep == "stats" and form != Form():
+        raise ValueError("keep='stats' keeps no tensors: leave out sample, dtype and device")
+    return Capture(model, layers, Wanted(gradients, inputs, stats_of if keep == "stats" else form, max_bytes))
+
+
+class Capture(Mapping[str, Layer]):
+    """What `capture` returns: a context manager, and a mapping from layer names to what was kept.
+
+    Iterating gives the layers that were called, in the order of their first calls. A layer that was called several
+    times can be asked for by call, too: ``seen["relu#2"]``.
+
+    Attributes:
+        title: class name of the model.
+
+    """
+
+    def __init__(self, model: nn.Module, layers: dict[nn.Module, str], wanted: Wanted) -> None:
+        self._model = model
+        self.title = type(model).__name__
+        self._layers = layers
+        self._wanted = wanted
+        self._stats_only = wanted.stats_only
+        self._open = False
+        self._fused = fused_around(model, layers)
+        self._pool = Pool()
+        self._hooks = Hooks(model, layers, wanted, self._fused)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> Layer:
+        by_layer = self._hooks.by_layer()
+        if name in by_layer:
+            return Layer(name, tuple(by_layer[name]))
+        layer, mark, number = str(name).rpartition("#")
+        if mark and layer in by_layer and number.isdecimal():
+            calls = by_layer[layer]
+            if not 1 <= int(number) <= len(calls):
+                raise NotCapturedError(f"layer {layer!r} has no call {number}: it was called {len(calls)} times")
+            return Layer(name, (calls[int(number) - 1],))
+        if name in self._layers.values():
+            raise NotCapturedError(f"layer {name!r} {self.uncalled.get(name, 'was not called')}")
+        near = get_close_matches(str(name), self._layers.values())
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise LayerNotFoundError(f"no layer {name!r} in this capture{hint}", str(name), near)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._hooks.by_layer())
+
+    def __len__(self) -> int:
+        return len(self._hooks.by_layer())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._hooks.by_layer()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the layer of that name, or `default` if it was not called."""
+        return self[name] if name in self else default  # noqa: SIM401 (self[name] is an error with a reason)
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """Every call of every chosen layer, in the order in which they began."""
+        return tuple(self._hooks.order)
+
+    @property
+    def order(self) -> list[str]:
+        """The names of the layers in the order in which they were called, one per call."""
+        return [call.layer for call in self._hooks.order]
+
+    @property
+    def uncalled(self) -> dict[str, str]:
+        """The chosen layers that were not called, each with why that may be."""
+        called = self._hooks.by_layer()
+        return {name: why_uncalled(module) for module, name in self._layers.items() if name not in called}
+
+    @property
+    def overwritten(self) -> dict[str, str]:
+        """The outputs that were written to after their layer had returned them, each with by what.
+
+        Keys are labels of calls. The outputs in this capture are as they were before.
+        """
+        return {call.label: by for call, by in self._hooks.writes.found.items()}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else there is to know about this capture."""
+        return tuple(self._hooks.notes)
+
+    def __repr__(self) -> str:
+        return "\n".join([repr(self._table()), *(f"note: {note}" for note in self.notes)])
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        from html import escape
+
+        notes = "".join(f"\n<p>note: {escape(note)}</p>" for note in self.notes)
+        return {"text/plain": repr(self), "text/html": self._table().to_html() + notes}
+
+    def _table(self) -> Table:
+        rows = [
+            {
+                "call": call.label,
+                "type": call.type,
+                "output": call._shapes(),
+                "overwritten later by": self._hooks.writes.found.get(call, ""),
+            }
+            for call in self._hooks.order
+        ]
+        uncalled = len(self.uncalled)
+        missing = f"; {uncalled} of the chosen layers not called, see .uncalled" if uncalled else ""
+        return Table(rows, f"{self.title}: {len(rows)} calls of {len(self)} layers{missing}")
+
+    # -- capturing ----------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        if self._open:
+            raise RuntimeError("this capture is already open; make another one with capture(...)")
+        # Learn from the last pass whose memory can be used again, and what will be overwritten. A copy into memory that
+        # is there already costs less than making the model write to new memory, which is what sharing its outputs
+        # leads to. Only what the autograd graph holds anyway is cheaper to share.
+        at_once = expected(self._model)
+        for call in self._hooks.order:
+            for slot in call.slots():
+                if isinstance(slot.value, Tensor) and (not slot.needs_grad or call.label in at_once):
+                    self._pool.offer(slot.value)
+        self._hooks = Hooks(self._model, self._layers, self._wanted, self._fused, self._pool, at_once)
+        self._open = True
+        try:
+            self._hooks.put_on(self)
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+        if error is not None:
+            for note in notes_on(error, self._model, self._hooks.order, self._hooks.last):
+                error.add_note(note)
+            error.capture = self  # type: ignore[attr-defined]
+        elif self.notes:
+            warnings.warn("hookscope: " + "; ".join(self.notes), stacklevel=2)
+
+    def start(self) -> Self:
+        """Start capturing without a with-block, until `stop()`; for notebooks, where a pass may have its own cell.
+
+        A model has one started capture at most: starting another stops the first. So a cell that is run twice
+        replaces its capture, and hooks do not pile up.
+
+        Example:
+            >>> net = nn.Sequential(nn.Linear(2, 1), nn.ReLU())
+            >>> seen = capture(net).start()
+            >>> seen = capture(net).start()
+            >>> _ = net(torch.ones(1, 2))
+            >>> seen.stop().order
+            ['0', '1']
+
+        """
+        other = _started.get(self._model, lambda: None)()
+        if other is not None and other is not self:
+            other.stop()
+        self.__enter__()
+        _started[self._model] = weakref.ref(self)
+        return self
+
+    def stop(self) -> Self:
+        """Take the hooks of a started capture off; nothing happens if it was stopped before."""
+        if self._open:
+            self.__exit__(None, None, None)
+        return self
+
+    def _close(self) -> None:
+        self._open = False
+        self._hooks.take_off()
+        self._pool.clear()
+
+    def estimate(self, *args: Any, **kwargs: Any) -> int:
+        """Forecast how many bytes one pass will keep at most, without computing anything.
+
+        The model runs on fake tensors, which have shapes and no values: parameters, buffers, random numbers and the
+        inputs stay as they are. What copy-on-write saves is not known before and is counted in. The first forecast of a
+        process takes some seconds, in which torch loads what it needs for them; later ones take milliseconds.
+
+        Args:
+            *args: the inputs of the pass, as the model is called with.
+            **kwargs: likewise.
+
+        Returns:
+            Bytes for outputs, for inputs if they are kept, and for gradients if they are kept and the output
+            requires grad; 0 with `keep="stats"`.
+
+        Raises:
+            RuntimeError: the model's path depends on values, so that it cannot run without them.
+
+        Example:
+            >>> net = nn.Sequential(nn.Linear(4, 100), nn.ReLU())
+            >>> capture(net).estimate(torch.ones(8, 4))
+            6400
+
+        """
+        return forecast(self._model, self._wanted, args, kwargs, self._counting)
+
+    def _counting(self, count: Callable[[Tensor], Stats]) -> Capture:
+        return Capture(self._model, self._layers, replace(self._wanted, form=count, gradients=False))
+
+
+# The one capture of each model that `Capture.start` has started.
+_started: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Capture]] = weakref.WeakKeyDictionary()

@@ -1,0 +1,152 @@
+"""Show, layer by layer, where activations and gradients vanish, explode or die."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from hookscope.captures.call import Call, NotCapturedError
+from hookscope.captures.form import Stats, stats_of
+from hookscope.pictures.picture import Picture, from_figure
+from hookscope.structures import map_tensors
+
+if TYPE_CHECKING:
+    from hookscope.captures.capture import Capture
+
+__all__ = ["gradient_flow"]
+
+# Okabe and Ito's blue and vermillion; the two kinds of marks differ in shape as well.
+_LOOKS = {"activation": ("#0072B2", "o"), "gradient": ("#D55E00", "s")}
+
+
+def gradient_flow(seen: Capture) -> Picture:
+    """Draw the sizes of activations and gradients, call by call, on a logarithmic axis.
+
+    Unlike the plots of parameter gradients that go around, it shows what flows *between* the layers, and the axis
+    reaches as far down as the numbers do.
+
+    Args:
+        seen: a capture with tensors or with `keep="stats"`; with `gradients=True` it shows gradients too.
+
+    Returns:
+        The picture: one column for each call, in call order; a mark at the mean of the absolute values, a line up to
+        the largest. Below, the share of exact zeros. `Picture.rows` has the numbers: for every call mean |x|,
+        max |x|, zeros in percent, and the same for the gradient; NaN and inf counts where there are any. Several
+        tensors in one output are counted together. Cells of a call without output or gradient are empty.
+
+    Raises:
+        NotCapturedError: the capture has no calls.
+        ModuleNotFoundError: matplotlib is not installed.
+
+    Example:
+        >>> import torch, hookscope
+        >>> from torch import nn
+        >>> net = nn.Sequential(nn.Linear(1, 1, bias=False), nn.ReLU())
+        >>> _ = nn.init.constant_(net[0].weight, 2.0)
+        >>> with hookscope.capture(net, gradients=True) as seen:
+        ...     net(torch.tensor([[3.0], [-1.0]])).sum().backward()
+        >>> gradient_flow(seen)
+        Sequential: activations and gradients of 2 calls
+        call  type    mean |x|  max |x|  zeros %  mean |grad|  max |grad|  grad zeros %
+        ----  ------  --------  -------  -------  -----------  ----------  ------------
+        0     Linear         4        6        0          0.5           1            50
+        1     ReLU           3        6       50            1           1             0
+
+    """
+    calls = seen.calls
+    if not calls:
+        raise NotCapturedError("this capture has no calls; call the model inside the with-block")
+    sizes = {
+        "activation": [_size(call, "output") for call in calls],
+        "gradient": [_size(call, "grad") for call in calls],
+    }
+    rows: list[dict[str, object]] = []
+    for call, x, grad in zip(calls, *sizes.values(), strict=True):
+        row: dict[str, object] = {"call": call.label, "type": call.type}
+        row |= {"mean |x|": x.get("mean"), "max |x|": x.get("max"), "zeros %": x.get("zeros")}
+        if any(sizes["gradient"]):
+            row |= {"mean |grad|": grad.get("mean"), "max |grad|": grad.get("max"), "grad zeros %": grad.get("zeros")}
+        bad = [
+            f"{size[what]:.0f} {what} in the {of}"
+            for of, size in (("output", x), ("gradient", grad))
+            for what in ("NaN", "inf")
+            if size.get(what)
+        ]
+        rows.append(row | ({"note": ", ".join(bad)} if bad else {}))
+    caption = f"{seen.title}: activations{' and gradients' if any(sizes['gradient']) else ''} of {len(calls)} calls"
+    return from_figure(_draw(calls, sizes), _in_words(calls, sizes), caption, rows)
+
+
+def _size(call: Call, what: str) -> dict[str, float]:
+    """Sum up one call: mean and max of the absolute values, zeros in percent, NaN and inf counts; {} if not there."""
+    try:
+        value = getattr(call, {"output": "stats", "grad": "grad_stats"}[what] if call.stats_only else what)
+    except NotCapturedError:
+        return {}
+    found: list[Stats] = []
+
+    def note(item: Any) -> Any:
+        found.append(stats_of(item) if isinstance(item, Tensor) else item)
+        return item
+
+    map_tensors(note, value, Stats if call.stats_only else Tensor)
+    counts = [max(1, _count(stats)) for stats in found]
+    finite = [(s, c - s.nan - s.inf) for s, c in zip(found, counts, strict=True) if s.mean_abs == s.mean_abs]
+    if not found:
+        return {}
+    size = {"zeros": 100 * sum(s.zeros for s in found) / sum(counts)}
+    size |= {"NaN": sum(s.nan for s in found), "inf": sum(s.inf for s in found)}
+    if finite:
+        size["mean"] = sum(s.mean_abs * count for s, count in finite) / sum(count for _, count in finite)
+        size["max"] = max(max(abs(s.min), abs(s.max)) for s, _ in finite)
+    return size
+
+
+def _count(stats: Stats) -> int:
+    count = 1
+    for side in stats.shape:
+        count *= side
+    return count
+
+
+def _draw(calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float]]]) -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        text = "gradient_flow needs matplotlib: pip install 'hookscope[all]'"
+        raise ModuleNotFoundError(text, name=error.name) from error
+    figure = Figure(figsize=(min(3 + 0.28 * len(calls), 16), 5), layout="constrained")
+    above, below = figure.subplots(2, sharex=True, height_ratios=[3, 1])
+    for offset, (of, series) in zip((-0.12, 0.12), sizes.items(), strict=True):
+        color, marker = _LOOKS[of]
+        shown = [(i + offset, size) for i, size in enumerate(series) if size.get("mean")]
+        if shown:
+            at, means = [i for i, _ in shown], [size["mean"] for _, size in shown]
+            above.vlines(at, means, [size["max"] for _, size in shown], color=color, alpha=0.5)
+            above.plot(at, means, linestyle="", marker=marker, color=color, label=f"{of}: mean, line up to max")
+        zeros = [(i + offset, size["zeros"]) for i, size in enumerate(series) if "zeros" in size]
+        below.bar([i for i, _ in zeros], [share for _, share in zeros], width=0.24, color=color)
+    above.set_yscale("log")
+    above.set_ylabel("absolute value")
+    if above.get_legend_handles_labels()[0]:
+        figure.legend(loc="outside upper right", ncols=2, frameon=False)
+    above.grid(axis="y", color="0.9")
+    below.set_ylabel("zeros %")
+    below.set_ylim(0, 100)
+    below.set_xticks(range(len(calls)), [call.label for call in calls], rotation=90, fontsize=8, parse_math=False)
+    below.set_xlim(-0.6, len(calls) - 0.4)
+    return figure
+
+
+def _in_words(calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float]]]) -> str:
+    parts = []
+    for of, series in sizes.items():
+        means = [(size["mean"], call.label) for size, call in zip(series, calls, strict=True) if size.get("mean")]
+        if means:
+            (low, where_low), (high, where_high) = min(means), max(means)
+            parts.append(f"mean absolute {of} from {low:.3g} ({where_low}) to {high:.3g} ({where_high})")
+        dead = [call.label for size, call in zip(series, calls, strict=True) if size.get("zeros") == 100]
+        if dead:
+            parts.append(f"{of} all zeros at {', '.join(dead[:5])}{' and others' if len(dead) > 5 else ''}")
+    return f"Sizes in {len(calls)} calls, in call order: {'; '.join(parts) or 'no numbers'}."

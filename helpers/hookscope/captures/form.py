@@ -1,0 +1,219 @@
+"""In which form a captured tensor is kept: whole, a sample of it, in another dtype or place, or as statistics only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hookscope.captures.keep import Foreign, is_wrapped, keep, unwrapped
+from hookscope.captures.pool import Pool
+
+_PIECE = 1 << 18  # elements; 1 MB of float32
+
+__all__ = ["Form", "Stats", "bytes_of", "stats_of"]
+
+
+class Stats(NamedTuple):
+    """What is left of a tensor when only its statistics are kept.
+
+    Attributes:
+        shape: shape of the tensor.
+        dtype: its dtype, for example `torch.float32`.
+        mean: of the finite values; nan if there are none.
+        std: their population standard deviation, likewise.
+        mean_abs: the mean of their absolute values, likewise.
+        min: the lowest finite value.
+        max: the highest finite value.
+        zeros: how many values are exactly 0.
+        nan: how many are NaN.
+        inf: how many are infinite.
+
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    mean: float
+    std: float
+    mean_abs: float
+    min: float
+    max: float
+    zeros: int
+    nan: int
+    inf: int
+
+
+def stats_of(tensor: Tensor) -> Stats:
+    """Compute the statistics of a tensor; nothing of it is kept.
+
+    Args:
+        tensor: any real tensor, on any device. Complex numbers count by their absolute value.
+
+    Example:
+        >>> stats_of(torch.tensor([0.0, 3.0, float("nan")]))[2:]
+        (1.5, 1.5, 1.5, 0.0, 3.0, 1, 1, 0)
+
+    """
+    if is_wrapped(tensor):
+        with unwrapped(tensor) as inside:
+            return stats_of(inside)
+    values = tensor.detach()
+    if values.layout is not torch.strided:
+        values = values.to_dense()
+    if values.is_quantized:
+        values = values.dequantize()
+    flat = values.reshape(-1)
+    found = _Sums()
+    with torch.no_grad():
+        # In pieces that fit the cache: reductions over a whole activation are slow, and need room for a second one.
+        for piece in (flat,) if flat.numel() <= _PIECE else torch.split(flat, _PIECE):
+            found.add(piece.abs() if piece.is_complex() else piece)
+    return Stats(tuple(tensor.shape), tensor.dtype, *found.result())
+
+
+class _Sums:
+    """Statistics of the pieces of a tensor, put together."""
+
+    def __init__(self) -> None:
+        self.zeros = self.nan = self.inf = self.finite = 0
+        self.low, self.high = math.inf, -math.inf
+        self.mean = self.squares = self.absolute = 0.0  # squares: of the distances from the mean, summed
+
+    def add(self, part: Tensor) -> None:
+        """Take one piece, one axis, real numbers."""
+        if not part.numel():
+            return
+        if part.dtype in (torch.float16, torch.bfloat16):
+            part = part.float()  # half precision overflows in a sum
+        elif not part.is_floating_point():
+            part = part.double()  # integers beyond 2**24 do not fit float32
+        low, high = map(float, torch.aminmax(part))
+        # What cannot be there is not looked for: NaN and infinities show in the extremes, zeros and signs too.
+        if not (low > -math.inf and high < math.inf):
+            self.nan += _count(part.isnan())
+            self.inf += _count(part.isinf())
+            part = part[part.isfinite()]
+            if not part.numel():
+                return
+            low, high = map(float, torch.aminmax(part))
+        if low <= 0 <= high:
+            self.zeros += _zeros(part)
+        count = part.numel()
+        mean, squares = _moments(part) if low < high else (low, 0.0)
+        # Two means and two sums of squares into one: Chan, Golub and LeVeque, 1979.
+        off, together = mean - self.mean, self.finite + count
+        self.squares += squares + off * off * self.finite * count / together
+        self.mean += off * count / together
+        self.absolute += abs(mean) * count if low >= 0 or high <= 0 else float(part.abs().sum())
+        self.finite = together
+        self.low, self.high = min(self.low, low), max(self.high, high)
+
+    def result(self) -> tuple[float, float, float, float, float, int, int, int]:
+        """Return the fields of `Stats` after shape and dtype."""
+        counts = self.zeros, self.nan, self.inf
+        if not self.finite:
+            return (math.nan,) * 5 + counts
+        std = math.sqrt(self.squares / self.finite)
+        return self.mean, std, self.absolute / self.finite, self.low, self.high, *counts
+
+
+def _moments(part: Tensor) -> tuple[float, float]:
+    """Return the mean and the sum of the squared distances from it."""
+    count = part.numel()
+    total, dot = float(part.sum()), float(torch.dot(part, part))
+    if not (math.isfinite(total) and math.isfinite(dot)):
+        return _moments(part.double()) if part.dtype is not torch.float64 else (float(part.mean()), math.nan)
+    mean = total / count
+    squares = dot - total * mean
+    # The difference of two large numbers keeps few digits: far from zero, measure from the mean instead.
+    if total * mean > 16 * squares:
+        rest = part - mean
+        slip = float(rest.sum())
+        mean, squares = mean + slip / count, float(torch.dot(rest, rest)) - slip * slip / count
+    return mean, max(squares, 0.0)
+
+
+def _zeros(part: Tensor) -> int:
+    # NumPy compares and counts several times faster than torch does on a CPU.
+    return int(np.count_nonzero(part.numpy() == 0)) if part.device.type == "cpu" else _count(part == 0)
+
+
+def _count(flags: Tensor) -> int:
+    return int(np.count_nonzero(flags.numpy())) if flags.device.type == "cpu" else int(flags.sum())
+
+
+@dataclass(frozen=True)
+class Form:
+    """How to keep a tensor.
+
+    Attributes:
+        sample: keep these samples only, along the first axis, which stays; None keeps all.
+        dtype: convert floating tensors to this dtype; None leaves them.
+        device: move to this device; None leaves them.
+        at_once: copy at once, not only when somebody is about to write.
+
+    """
+
+    sample: slice | None = None
+    dtype: torch.dtype | None = None
+    device: torch.device | None = None
+    at_once: bool = False
+
+    def __call__(
+        self, tensor: Tensor, foreign: Foreign | None = None, pool: Pool | None = None, at_once: bool = False
+    ) -> Tensor:
+        """Return a tensor in this form that nothing reaches that is done to `tensor` later.
+
+        Args:
+            tensor: any detached tensor.
+            foreign: memory that is copied at once, see `hookscope.captures.keep.keep`.
+            pool: memory to copy into, if there is some of the right shape.
+            at_once: copy at once this time, since the tensor will probably be written to.
+
+        Raises:
+            IndexError: there is no such sample.
+
+        """
+        if is_wrapped(tensor):
+            with unwrapped(tensor) as inside:
+                return self(inside, foreign, pool, at_once)
+        part = tensor
+        if self.sample is not None and part.dim():
+            part = part[self.sample]
+            if not len(part):
+                raise IndexError(f"sample={self._asked()} picks nothing of a tensor of shape {tuple(tensor.shape)}")
+        dtype = self.dtype if self.dtype is not None and part.is_floating_point() else None
+        if pool is not None and (self.device is None or self.device.type == "cpu"):
+            copy = pool.copy(part, dtype or part.dtype)
+            if copy is not None:
+                return copy
+        same_dtype = dtype is None or dtype is part.dtype
+        if same_dtype and (self.device is None or self.device == part.device):
+            return part.clone() if self.at_once or at_once else keep(part, foreign)
+        return part.to(device=self.device, dtype=dtype, copy=True)
+
+    def bytes_of(self, tensor: Tensor) -> int:
+        """Count the bytes that keeping this tensor takes at most; copy-on-write may take less."""
+        part = tensor if self.sample is None or not tensor.dim() else tensor[self.sample]
+        dtype = self.dtype if self.dtype is not None and part.is_floating_point() else part.dtype
+        return bytes_of(part.shape, dtype)
+
+    def _asked(self) -> str:
+        start, stop = (self.sample.start, self.sample.stop) if self.sample else (None, None)
+        return str(start) if stop is not None and start is not None and stop == start + 1 else f"{start}:{stop}"
+
+
+def bytes_of(shape: Iterable[int], dtype: torch.dtype) -> int:
+    """Count the bytes of a dense tensor.
+
+    Example:
+        >>> bytes_of((1, 64, 112, 112), torch.float32)
+        3211264
+
+    """
+    return math.prod(shape) * torch.empty(0, dtype=dtype, device="cpu").element_size()

@@ -1,0 +1,41 @@
+"""The memory of an earlier pass, used again: copying into it is several times cheaper than into new pages."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from hookscope.captures.keep import lazy_clone
+
+__all__ = ["Pool"]
+
+
+class Pool:
+    """Tensors whose memory may be written over.
+
+    Whoever still holds a tensor that was offered does not notice: what the pool takes is a copy-on-write copy, so
+    that writing to it moves it elsewhere. If nobody does, which is the rule, writing costs no new memory.
+    """
+
+    def __init__(self) -> None:
+        self._free: dict[tuple[object, ...], list[Tensor]] = {}
+
+    def offer(self, tensor: Tensor) -> None:
+        """Take the memory of a detached tensor, if it is on the CPU and of the ordinary kind."""
+        if tensor.is_cpu and not tensor.is_inference() and (copy := lazy_clone(tensor)) is not None:
+            self._free.setdefault((copy.shape, copy.stride(), copy.dtype), []).append(copy)
+
+    def copy(self, tensor: Tensor, dtype: torch.dtype) -> Tensor | None:
+        """Copy a detached tensor into memory of the pool, as `dtype`; None if there is none for it."""
+        if not self._free or not tensor.is_cpu or tensor.layout is not torch.strided or type(tensor) is not Tensor:
+            return None
+        free = self._free.get((tensor.shape, tensor.stride(), dtype))
+        return free.pop().copy_(tensor) if free else None
+
+    def __len__(self) -> int:
+        """Count the kinds of tensors there has been memory for."""
+        return len(self._free)
+
+    def clear(self) -> None:
+        """Let the memory go."""
+        self._free.clear()

@@ -1,0 +1,329 @@
+"""Say which hooks are on a model, an optimizer or a tensor right now, where they come from, and take them off.
+
+What can be listed is what torch keeps in dicts that Python can read: the `_forward_hooks` and their like of every
+module, parameter, buffer and optimizer, and the global ones of `torch.nn.modules.module` and
+`torch.optim.optimizer`. Hooks on autograd nodes (`grad_fn.register_hook`), `saved_tensors_hooks` and DDP's
+communication hooks are kept in C++ and cannot be.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from types import ModuleType
+from typing import Any, overload
+
+import torch.nn.modules.module as global_module_hooks
+import torch.optim.optimizer as global_optimizer_hooks
+from torch import Tensor, nn
+from torch.nn.modules.module import _WrappedHook
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from hookscope.censuses.entry import KINDS, HookEntry, hooks_of, identify, weakly
+from hookscope.layers.find import LayerNotFoundError
+from hookscope.pictures.picture import Table
+
+__all__ = ["KINDS", "Census", "HookEntry", "census", "removing_new_hooks"]
+
+
+class Census(Sequence[HookEntry]):
+    """The hooks found by `census`, in the order of the layers; it does not change when the model does."""
+
+    def __init__(self, entries: Sequence[HookEntry], owners: Sequence[str], layers: frozenset[str]) -> None:
+        self._entries = tuple(entries)
+        self._owners = tuple(owners)
+        self._layers = layers
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @overload
+    def __getitem__(self, index: int) -> HookEntry: ...
+    @overload
+    def __getitem__(self, index: slice) -> Census: ...
+    def __getitem__(self, index: int | slice) -> HookEntry | Census:
+        if isinstance(index, slice):
+            return Census(self._entries[index], self._owners, self._layers)
+        return self._entries[index]
+
+    def __repr__(self) -> str:
+        return repr(self._table())
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        return self._table()._repr_mimebundle_(include, exclude)
+
+    def by_kind(self) -> dict[str, int]:
+        """Count the hooks of each kind that occurs, in the order of `KINDS`."""
+        count = Counter(entry.kind for entry in self)
+        return {kind: count[kind] for kind in KINDS if kind in count}
+
+    def filter(self, kind: str | None = None, layer: str | None = None) -> Census:
+        """Keep the hooks of one kind, of one layer, or both.
+
+        Args:
+            kind: one of `KINDS`.
+            layer: the layer's first dotted name, `""` for the root; its parameters' and buffers' hooks count
+                as its own, its children's do not.
+
+        Raises:
+            ValueError: there is no such kind.
+            LayerNotFoundError: the models of this census have no such layer.
+
+        """
+        if kind is not None and kind not in KINDS:
+            near = get_close_matches(kind, KINDS) or KINDS
+            raise ValueError(f"no kind of hook is called {kind!r}; did you mean one of {', '.join(near)}?")
+        if layer is not None and layer not in self._layers:
+            near = get_close_matches(layer, self._layers)
+            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+            raise LayerNotFoundError(f"no layer {layer!r} in this census{hint}", layer, near)
+        kept = [e for e in self if kind in (None, e.kind) and layer in (None, e.layer)]
+        return Census(kept, self._owners, self._layers)
+
+    def assert_none(self, message: str = "", *, include_torch: bool = False) -> None:
+        """Raise if there are hooks, saying which, where they were defined, and how to take them off.
+
+        Args:
+            message: what to say first.
+            include_torch: count the hooks that torch registered itself, too.
+
+        Raises:
+            AssertionError: there are hooks.
+
+        """
+        left = [entry for entry in self if include_torch or not entry.by_torch]
+        if not left:
+            return
+        shown = [f"  {entry.in_words(self._where(entry))}" for entry in left[:20]]
+        more = [f"  and {len(left) - 20} more"] if len(left) > 20 else []
+        out = "Call remove() on the handle that register_… returned, or take all off: census(…).remove_all()."
+        head = f"{message}: " if message else ""
+        raise AssertionError("\n".join([head + self._heading(left), *shown, *more, out]))
+
+    def remove_all(self, kind: str | None = None, layer: str | None = None, include_torch: bool = False) -> int:
+        """Take the hooks of this census off; hooks registered since the census stay.
+
+        Also drops what `handle.remove()` forgets: torch (2.15 at least) leaves the mark of a global forward
+        hook's `with_kwargs` behind. And where the last backward hook of a module goes, both kinds can be
+        registered again: torch itself keeps refusing ("Cannot use both regular backward hooks and full
+        backward hooks on a single Module") after `handle.remove()`. Nothing else is reset.
+
+        A module's backward hooks that are taken off still fire for graphs built before: torch has put them
+        into the graph, where no census sees them. Tensor hooks do not.
+
+        Args:
+            kind: only hooks of this kind.
+            layer: only hooks of this layer.
+            include_torch: also hooks that torch registered itself. Without them a pruned or lazy module no
+                longer works.
+
+        Returns:
+            How many hooks were taken off; one that was gone already does not count.
+
+        Raises:
+            ValueError: there is no such kind.
+            LayerNotFoundError: the models of this census have no such layer.
+
+        """
+        chosen = [e for e in self.filter(kind, layer) if include_torch or not e.by_torch]
+        return sum(entry._remove() for entry in chosen)
+
+    def _table(self) -> Table:
+        rows = [
+            {
+                "kind": entry.kind_and_options,
+                "layer": self._where(entry),
+                "callable": entry.callable + (" (torch's own)" if entry.by_torch else ""),
+                "location": entry.location,
+            }
+            for entry in self
+        ]
+        return Table(rows, self._heading(self))
+
+    def _where(self, entry: HookEntry) -> str:
+        several = len(self._owners) > 1 and entry.layer is not None
+        return f"{entry.owner}: {entry.where}" if several else entry.where
+
+    def _heading(self, entries: Sequence[HookEntry]) -> str:
+        everywhere = sum(entry.kind.startswith("global") for entry in entries)
+        parts = [f"{_hooks(len(entries) - everywhere, 'hook')} on {', '.join(self._owners)}"] if self._owners else []
+        parts += [_hooks(everywhere, "global hook")] if everywhere or not parts else []
+        return " and ".join(parts)
+
+
+def _hooks(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def census(*targets: nn.Module | Optimizer | Tensor, include_global: bool = True) -> Census:
+    """List every hook that is registered right now.
+
+    A full backward hook that was removed after a forward pass still fires when that pass is
+    differentiated; it is in the graph then and no longer in a dict, and a census does not show it.
+
+    Args:
+        *targets: models, optimizers and single tensors. A model stands for all its modules, parameters and
+            buffers; one that occurs twice is counted once, under its first name.
+        include_global: list the global hooks, which fire for every module or optimizer, at the end.
+
+    Returns:
+        The hooks, in the order of the targets, of `named_modules()`, and for each module of `KINDS`.
+
+    Raises:
+        TypeError: a target is neither a module nor an optimizer nor a tensor.
+
+    Example:
+        >>> from torch import nn
+        >>> net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+        >>> handle = net[1].register_forward_hook(print)
+        >>> census(net)
+        1 hook on Sequential
+        kind     layer  callable  location
+        -------  -----  --------  --------
+        forward  1      print     builtin
+        >>> census(net).remove_all()
+        1
+        >>> census(net)
+        0 hooks on Sequential
+
+    """
+    entries: list[HookEntry] = []
+    owners: list[str] = []
+    layers: set[str] = set()
+    seen: dict[int, object] = {}  # keeps the objects, lest an id be used again
+
+    def add(holder: object, **place: Any) -> None:
+        if id(holder) not in seen:
+            seen[id(holder)] = holder
+            entries.extend(hooks_of(holder, **place))
+
+    for target in targets:
+        if isinstance(target, type) or not isinstance(target, (nn.Module, Optimizer, Tensor)):
+            what = f"the class {target.__name__}" if isinstance(target, type) else type(target).__name__
+            raise TypeError(f"census takes models, optimizers and tensors, not {what}")
+        name = type(target).__name__
+        taken = sum(owner.split(" #")[0] == name for owner in owners)
+        owners.append(f"{name} #{taken + 1}" if taken else name)
+        if not isinstance(target, nn.Module):
+            add(target, owner=owners[-1])
+            continue
+        for layer, module in target.named_modules():
+            layers.add(layer)
+            add(module, layer=layer, owner=owners[-1])
+            for tensors in (module.named_parameters, module.named_buffers):
+                for tensor_name, tensor in tensors(recurse=False):
+                    add(tensor, layer=layer, tensor=tensor_name, owner=owners[-1])
+    if include_global:
+        entries.extend(hooks_of(global_module_hooks))
+        entries.extend(hooks_of(global_optimizer_hooks))
+    return Census(entries, owners, frozenset(layers))
+
+
+@contextmanager
+def removing_new_hooks(*models: nn.Module | Optimizer | Tensor) -> Iterator[list[HookEntry]]:
+    """Take off, at the end of a `with` block and whatever happens in it, every hook registered inside.
+
+    Hooks that were there before stay, and so do those that torch registers itself. In the thread of the block
+    nothing needs to be named: whatever module, tensor, optimizer or autograd node a hook is on, and global
+    hooks, too. On the models named, the hooks that other threads register are taken off as well. Blocks may
+    be nested, and used in several threads at once. A module's backward hook still fires for a graph that was
+    built inside, as after `handle.remove()`.
+
+    Args:
+        *models: as for `census`; also tells in the list by which name a layer is known.
+
+    Yields:
+        A list that is empty inside the block; after it, it holds the hooks that were taken off.
+
+    Raises:
+        TypeError: as for `census`.
+
+    Example:
+        >>> from torch import nn
+        >>> net = nn.Sequential(nn.ReLU())
+        >>> with removing_new_hooks(net) as removed:
+        ...     handle = net[0].register_forward_hook(print)
+        >>> [str(entry) for entry in removed]
+        ['forward hook print on 0 (builtin)']
+        >>> len(census(net))
+        0
+
+    """
+    before = {entry._id for entry in census(*models, include_global=False)}
+    made: list[_Note] = []
+    removed: list[HookEntry] = []
+    try:
+        with _noting_handles(made):
+            yield removed
+    finally:
+        try:
+            for entry in census(*models, include_global=False):
+                if entry._id not in before and not entry.by_torch and entry._remove():
+                    removed.append(entry)
+        finally:
+            removed.extend(filter(None, map(_take_off, made)))
+
+
+# A handle, the module, tensor, … whose method made it (weakly), and the kind of hook if that says it.
+_Note = tuple[RemovableHandle, Callable[[], object], str]
+_notes: list[tuple[int, list[_Note]]] = []  # thread and what was noted in it
+_lock = threading.Lock()
+_installed = False
+_torchs_init: Callable[..., None] = RemovableHandle.__init__
+
+
+def _noting_init(self: RemovableHandle, *args: Any, **kwargs: Any) -> None:
+    _torchs_init(self, *args, **kwargs)
+    maker = sys._getframe(1)
+    holder = maker.f_locals.get("self", sys.modules.get(maker.f_globals.get("__name__", "")))
+    node = maker.f_code.co_name == "_register_hook"
+    kind = "node" if node else "tensor" if isinstance(holder, Tensor) else ""
+    for thread, made in tuple(_notes):
+        if thread == threading.get_ident():
+            made.append((self, weakly(holder), kind))
+
+
+@contextmanager
+def _noting_handles(made: list[_Note]) -> Iterator[None]:
+    """Note every handle made in this thread; every way to register a hook makes one."""
+    global _installed, _torchs_init
+    note = (threading.get_ident(), made)
+    with _lock:
+        _notes.append(note)
+        if not _installed:
+            _torchs_init, _installed = RemovableHandle.__init__, True
+            RemovableHandle.__init__ = _noting_init  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        with _lock:
+            _notes[:] = [other for other in _notes if other is not note]
+            # If somebody has wrapped our function since, theirs calls ours, which then only passes on.
+            if not _notes and RemovableHandle.__init__ is _noting_init:
+                RemovableHandle.__init__ = _torchs_init  # type: ignore[method-assign]
+                _installed = False
+
+
+def _take_off(note: _Note) -> HookEntry | None:
+    handle, holder, kind = note
+    hooks = handle.hooks_dict_ref()
+    if hooks is None or handle.id not in hooks:
+        return None
+    hook = hooks[handle.id]
+    owner = "" if isinstance(holder(), ModuleType) else type(holder()).__name__
+    entry = next((e for e in hooks_of(holder(), owner=owner) if e._id == handle.id), None)
+    if entry is None and kind:  # on an autograd node, or on a tensor that only the graph holds
+        name, location, by_torch = identify(hook)
+        # A legacy module hook reaches its node through a _WrappedHook; the module's own dict is what counts.
+        by_torch |= isinstance(hook, _WrappedHook)
+        entry = HookEntry(kind, None, "", name, location, (), by_torch, kind)
+    if entry is None or entry.by_torch:
+        return None
+    if not entry._remove():
+        handle.remove()
+    return entry

@@ -1,0 +1,234 @@
+"""Show one module's legacy and full backward hook side by side, and say why they see different gradients.
+
+A legacy hook (`register_backward_hook`) is put on the autograd node of the module's output, whichever that is, and sees
+that node's inputs. A full hook (`register_full_backward_hook`) sees the gradients of the module's positional
+arguments. (Source: `torch.nn.Module._call_impl`.)
+"""
+
+from __future__ import annotations
+
+import textwrap
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookscope.comparisons.backward_run import Gradients, HookView, Run, alike
+from hookscope.pictures.picture import Table
+from hookscope.unchanged import same_random_numbers
+
+__all__ = ["BackwardComparison", "HookView", "compare_backward_hooks"]
+
+
+class BackwardComparison:
+    """What the two hooks saw, and what their entries are; made by `compare_backward_hooks`.
+
+    Attributes:
+        legacy: what the legacy hook saw, a `HookView`.
+        full: what the full hook saw, a `HookView`.
+        explanation: a few plain sentences on both, derived from the values seen.
+
+    """
+
+    def __init__(self, name: str, legacy: Run, full: Run, plain: Run) -> None:
+        self.legacy = legacy.view("legacy", plain)
+        self.full = full.view("full", plain)
+        self._name = name
+        self._meanings = {"legacy": _meanings(self.legacy, legacy, plain), "full": _meanings(self.full, full, plain)}
+        sentences = [
+            _explain_legacy(self.legacy, self._meanings["legacy"], legacy),
+            _explain_full(self.full, self._meanings["full"], full),
+            _explain_change(full, plain),
+        ]
+        self.explanation = " ".join(filter(None, sentences))
+
+    def __repr__(self) -> str:
+        return f"{self.table()!r}\n{textwrap.fill(self.explanation, 100)}"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        words = Table([], self.explanation).to_html()
+        return {"text/plain": repr(self), "text/html": f"{self.table().to_html()}\n{words}"}
+
+    def table(self) -> Table:
+        """Return what each hook got, side by side."""
+        columns = {"legacy hook": self._cells(self.legacy), "full hook": self._cells(self.full)}
+        names = list(dict.fromkeys(name for cells in columns.values() for name in cells))
+        # Entries of the shorter tuple are missing in the middle of the merged names, so sort by kind.
+        order = ("called", "node", "next nodes", "grad_input", "grad_output", "warning", "error")
+        names.sort(key=lambda name: order.index(name.partition("[")[0]))
+        rows = [{"what": name} | {column: cells.get(name, "") for column, cells in columns.items()} for name in names]
+        return Table(rows, f"{self._name}: what its backward hooks see")
+
+    def _cells(self, view: HookView) -> dict[str, str]:
+        cells = {
+            "called": "no" if not view.called else "once" if view.firings == 1 else f"{view.firings} times",
+            "node": view.node or "none",
+            "next nodes": ", ".join(view.next_nodes),
+        }
+        for name, gradients in (("grad_input", view.grad_input), ("grad_output", view.grad_output)):
+            if gradients == ():
+                cells[name] = "()"
+            for index, gradient in enumerate(gradients or ()):
+                meaning = self._meanings[view.kind][index] if name == "grad_input" else ""
+                shape = "None" if gradient is None else str(tuple(gradient.shape))
+                cells[f"{name}[{index}]"] = f"{shape}: {meaning}" if meaning else shape
+        shown = [textwrap.shorten(text, 64, placeholder=" …") for text in view.warnings]
+        if shown:
+            cells["warning"] = "; ".join(shown)
+        if view.error:
+            cells["error"] = textwrap.shorten(view.error, 64, placeholder=" …")
+        return cells
+
+
+def compare_backward_hooks(module: nn.Module, *inputs: Any, **kwargs: Any) -> BackwardComparison:
+    """Run a module with a legacy and with a full backward hook and show side by side what they get.
+
+    The module runs three times on deep copies, with the same random numbers: without a hook, with
+    `register_backward_hook`, and with `register_full_backward_hook`. Each run goes backward from the sum of all
+    floating-point tensors in the output, in nested tuples, lists and dicts too, so `grad_output` is all ones. What the
+    entries of `grad_input` are is found by comparing their values with the gradients of the inputs and parameters.
+
+    Nothing of the caller's changes: not the module, its gradients and buffers, the inputs, the random number generators
+    of torch, numpy and Python, or the warning filters. Hooks that are on the module are not on the copies, but for
+    those that torch registered itself (pruning, say); global module hooks fire as in every call. Where autocast is on,
+    it is on for the runs.
+
+    Args:
+        module: the module to look at.
+        *inputs: its positional arguments, with tensors of any shape. A tensor that is not a leaf stays none: the module
+            gets a clone of a leaf.
+        **kwargs: its keyword arguments.
+
+    Returns:
+        What both hooks saw, with an `explanation`. An error that comes with a hook only is in its `error`.
+
+    Raises:
+        TypeError: `module` is not a module, or it or an input cannot be copied.
+        ValueError: nothing in the output requires a gradient, or the output begins with a string.
+        Exception: whatever the module raises without any hook.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> both = compare_backward_hooks(nn.Linear(4, 5), torch.ones(3, 4, requires_grad=True))
+        >>> both.legacy.shapes["grad_input"]
+        ((5,), (3, 4), (4, 5))
+        >>> both.full.shapes["grad_input"]
+        ((3, 4),)
+        >>> print(both.explanation.partition(". ")[0])
+        The legacy hook sits on AddmmBackward0, the node of the output, and gets what that node passes on:
+        grad_input[0] is bias.grad, grad_input[1] is input.grad and grad_input[2] is weight.grad.T
+
+    """
+    if isinstance(module, type) and issubclass(module, nn.Module):
+        raise TypeError(f"module must be a module, not the class {module.__name__}; make one: {module.__name__}(...)")
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"module must be a torch.nn.Module, not {type(module).__name__}")
+    runs = {}
+    with torch.inference_mode(False), torch.enable_grad():
+        for kind in ("plain", "legacy", "full"):
+            with same_random_numbers(module, inputs, kwargs), warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                runs[kind] = Run(kind, module, inputs, kwargs)
+            runs[kind].warnings = tuple(str(warning.message) for warning in caught)
+    return BackwardComparison(type(module).__name__, runs["legacy"], runs["full"], runs["plain"])
+
+
+def _meanings(view: HookView, run: Run, plain: Run) -> list[str]:
+    """Say for each entry of grad_input which real gradient it is, "" if it is none."""
+    gradients = plain.gradients if view.error else run.gradients
+    return [_meaning(entry, view.grad_output or (), gradients) for entry in view.grad_input or ()]
+
+
+def _meaning(entry: Tensor | None, grad_output: Gradients, gradients: Mapping[str, Tensor | None]) -> str:
+    if entry is None:
+        return ""
+    known = {name: gradient for name, gradient in gradients.items() if gradient is not None}
+    same = [name for name, gradient in known.items() if alike(entry, gradient)]
+    same = same or [f"{name}.T" for name, gradient in known.items() if gradient.ndim == 2 and alike(entry, gradient.T)]
+    if same:
+        return " = ".join(same[:3]) + (" = …" if len(same) > 3 else "")
+    if not entry.to_dense().any() if entry.layout != torch.strided else not entry.any():
+        return "all zeros"
+    for index, gradient in enumerate(grad_output):
+        if gradient is not None and alike(entry, gradient):
+            return f"grad_output[{index}]"
+        if gradient is not None and alike(entry.flatten(), gradient.flatten()):
+            return f"grad_output[{index}] in another shape"
+    return ""
+
+
+def _explain_legacy(view: HookView, meanings: list[str], run: Run) -> str:
+    where = f"The legacy hook sits on {view.node}, the node of the {_first(run)}"
+    if view.error:
+        return f"With the legacy hook the module fails: {_first_sentence(view.error)}"
+    if not view.node:
+        return "The legacy hook is not called: the output has no autograd node to put it on, as if it were an input."
+    if not view.called:
+        return f"{where}, but no gradient came through that node, so it is not called."
+    entries = _in_words(view, meanings, "the gradient of a step inside the module")
+    return f"{where}, and gets what that node passes on: {entries}.{_repeated(view)}"
+
+
+def _explain_full(view: HookView, meanings: list[str], run: Run) -> str:
+    if view.error:
+        return f"With the full hook the module fails: {_first_sentence(view.error)}"
+    if not view.called:
+        if not run.followed:
+            needs = "it needs a tensor or a tuple of tensors"
+            return f"The full hook is not called: {needs}, and the output is of type {run.output}."
+        return "The full hook is not called: no gradient came through a tensor that stands directly in the output."
+    if not view.grad_input:
+        return "The full hook gets an empty grad_input, for there is no positional argument." + _keywords(run)
+    why = []
+    for index, entry in enumerate(view.grad_input):
+        name = run.arguments[index] if index < len(run.arguments) else f"args[{index}]"
+        if entry is None and name in run.tensors:
+            why.append(f"{name}, which requires no gradient")
+        elif entry is None:
+            why.append(f"{name}, which is not a tensor")
+        elif name not in run.wanting:
+            why.append(f"{name}, which requires no gradient")
+        else:
+            why.append(name)
+    entries = _in_words(view, meanings, "the gradient of this argument as the module uses it", why)
+    return f"The full hook gets one entry per positional argument: {entries}.{_keywords(run)}{_repeated(view)}"
+
+
+def _explain_change(full: Run, plain: Run) -> str:
+    """Say where the full hook is no pure observer: an unused argument gets zeros in place of None."""
+    changed = [
+        name for name, gradient in full.gradients.items() if gradient is not None and plain.gradients.get(name) is None
+    ]
+    return f"Without a hook {_join(changed)} would be None." if changed and not full.error else ""
+
+
+def _first_sentence(text: str) -> str:
+    return text.partition(". ")[0].rstrip(".") + "."
+
+
+def _first(run: Run) -> str:
+    return "output" if run.output == "tensor" else f"first tensor in the output (of type {run.output})"
+
+
+def _keywords(run: Run) -> str:
+    return f" It has no entry for keyword arguments ({', '.join(run.keywords)})." if run.keywords else ""
+
+
+def _repeated(view: HookView) -> str:
+    return f" It was called {view.firings} times; this is the first." if view.firings > 1 else ""
+
+
+def _in_words(view: HookView, meanings: list[str], otherwise: str, whose: Sequence[str] = ()) -> str:
+    words = []
+    for index, (entry, meaning) in enumerate(zip(view.grad_input or (), meanings, strict=True)):
+        about = f" for {whose[index]}" if whose and (entry is None or meaning == "all zeros") else ""
+        shape = "" if entry is None else f" {tuple(entry.shape)}"
+        words.append(f"grad_input[{index}] is {'None' if entry is None else meaning or otherwise + ',' + shape}{about}")
+    return _join(words) if words else "nothing"
+
+
+def _join(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]])) if words else ""

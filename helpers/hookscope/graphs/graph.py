@@ -1,0 +1,383 @@
+"""Show the autograd nodes behind a tensor: which there are, what feeds what, and where hooks are.
+
+A graph here is read from the tensor backwards, the way gradients flow: from `tensor.grad_fn` along `next_functions` to
+the `AccumulateGrad` nodes that write a leaf's `.grad`. Only names, shapes and numbers are kept, no node and no tensor,
+so the real graph is freed as if nobody had looked.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from hookscope.censuses.entry import hooks_of
+from hookscope.graphs.drawing import Arrows, Box, box_of, draw, fits_a_page, fold, mermaid_text, tree
+from hookscope.pictures.picture import Picture, Table, from_figure
+
+__all__ = ["Edge", "Graph", "Node", "graph"]
+
+_WIDE_LABELS = '%%{init: {"flowchart": {"wrappingWidth": 320}}}%%'  # pixels; Mermaid's own 200 break node names
+_MODULE_HOOK = "BackwardHookFunctionBackward"
+_UNSEEN = "Hooks on nodes (grad_fn.register_hook) and on tensors that are neither leaves nor named cannot be seen."
+
+Shape = tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Node:
+    """One autograd node.
+
+    Attributes:
+        id: its number: 0 is the tensor's own node, the others follow depth first, in the order of `next_functions`.
+        name: what torch calls it, "AddmmBackward0" say.
+        label: the name of the tensor that this node made or, for a leaf, writes `.grad` of; "" if not known.
+        shapes: the shapes of what the forward operation returned, so also of this node's `grad_output`; None for one
+            that is not known, `()` in brackets for a scalar. Empty where torch does not say.
+        hooks: the hooks that are seen on these tensors, "retain_grad" among them.
+        leaf: whether it is an `AccumulateGrad`, the end of the graph at a leaf.
+        inputs: the number of entries in `next_functions`; those without an edge need no gradient.
+
+    """
+
+    id: int
+    name: str
+    label: str
+    shapes: tuple[Shape, ...]
+    hooks: tuple[str, ...]
+    leaf: bool
+    inputs: int
+
+
+@dataclass(frozen=True, order=True)
+class Edge:
+    """The way of one gradient from a node to the next.
+
+    Attributes:
+        source: id of the node that computes the gradient.
+        index: which entry of `source`'s `next_functions`, and so of its `grad_input`.
+        target: id of the node that gets it.
+        input_nr: which entry of `target`'s `grad_output` it adds to.
+
+    """
+
+    source: int
+    index: int
+    target: int
+    input_nr: int
+
+
+class Graph:
+    """The autograd graph behind a tensor, as names and numbers; made by `graph`.
+
+    It shows itself as a tree of text, as a Mermaid drawing where that is small enough to be read (up to 16 nodes, up to
+    4 side by side), and else as a picture with its nodes in a table. Up to 200 nodes are shown one by one; what is
+    folded beyond that is said in the caption, and `nodes` and `edges` always hold all.
+
+    Attributes:
+        nodes: all nodes, in the order of their ids.
+        edges: all edges, in the order of source and index.
+        notes: sentences on what is special about this graph, or cannot be seen.
+
+    """
+
+    def __init__(
+        self, nodes: Sequence[Node], edges: Sequence[Edge], shape: tuple[int, ...], notes: Sequence[str]
+    ) -> None:
+        self.nodes = tuple(nodes)
+        self.edges = tuple(edges)
+        self.notes = tuple(notes)
+        self._shape = shape
+
+    @property
+    def leaves(self) -> tuple[Node, ...]:
+        """The `AccumulateGrad` nodes."""
+        return tuple(node for node in self.nodes if node.leaf)
+
+    @property
+    def caption(self) -> str:
+        """What this is, how large, and what of it is folded."""
+        return self._caption(self._view()[2])
+
+    def __repr__(self) -> str:
+        boxes, arrows, folded = self._view()
+        return "\n".join([self._caption(folded), *tree(boxes, arrows)])
+
+    def to_mermaid(self) -> str:
+        """Return the graph as a Mermaid flowchart, for a README or a Markdown cell.
+
+        Every text in it is escaped. On top stands the caption; leaves have round ends, folded nodes double sides; an
+        arrow out of a node with several carries the index in `next_functions`. The description, which a screen reader
+        reads, has every node in words. (Mermaid refuses more than 500 arrows; they can be more only above 200 nodes
+        or where many nodes use the same ones: draw `picture` then.)
+
+        Example:
+            >>> import torch
+            >>> a = torch.ones(2, requires_grad=True)
+            >>> print(graph(a * 3, names={"a": a}).to_mermaid())
+            %%{init: {"flowchart": {"wrappingWidth": 320}}}%%
+            flowchart TD
+                accTitle: Autograd graph of 2 nodes, 1 edge, 1 leaf
+                accDescr {
+                Arrows go the way of the gradients.
+                0 MulBackward0, (2,), next 1.
+                1 AccumulateGrad, a (2,).
+                }
+                n0["0 MulBackward0<br/>(2,)"]
+                n1(["1 AccumulateGrad<br/>a (2,)"])
+                n0 --> n1
+                linkStyle default stroke:#777
+                caption["Autograd graph behind a tensor of shape (2,): 2 nodes, 1 edge, 1 leaf.<br/>Hooks on nodes \
+        (grad_fn.register_hook) and on tensors that are neither leaves nor named cannot be seen."] ~~~ n0
+                style caption fill:#fff,stroke:none,color:#000
+
+        """
+        boxes, arrows, folded = self._view()
+        lines = [f"accTitle: Autograd graph of {self._size()}", "accDescr {", "Arrows go the way of the gradients."]
+        for row in self._rows(boxes, arrows):
+            after = f"next {row['next']}" if row["next"] else ""
+            words = filter(None, (f"{row['node']} {row['name']}", str(row["tensor"]), after))
+            lines.append(f"{mermaid_text(', '.join(words))}.")
+        lines.append("}")
+        for box in boxes:
+            start, end = ("([", "])") if box.leaf else ("[[", "]]") if box.count > 1 else ("[", "]")
+            lines.append(f"n{box.id}{start}{_label([f'{box.id} {box.title}', *box.details])}{end}")
+        several = Counter(source for source, _ in arrows)
+        for (source, target), indices in arrows.items():
+            text = f"|{', '.join(map(str, indices))}|" if indices and several[source] > 1 else ""
+            lines.append(f"n{source} -->{text} n{target}")
+        # A drawing keeps its colours when the page turns dark: these can be seen on both.
+        lines.append("linkStyle default stroke:#777")
+        lines.append(f"caption[{_label(self._caption(folded).splitlines())}] ~~~ n0")
+        lines.append("style caption fill:#fff,stroke:none,color:#000")
+        return "\n".join([_WIDE_LABELS, "flowchart TD", *(f"    {line}" for line in lines)])
+
+    def picture(self) -> Picture:
+        """Draw the graph from top to bottom, in layers, with its nodes as a table.
+
+        Raises:
+            ImportError: matplotlib is missing.
+
+        """
+        boxes, arrows, folded = self._view()
+        leaves = [box.labels[0] for box in boxes if box.leaf and box.labels]
+        ends = (
+            f" It ends at the leaves {', '.join(leaves[:8])}{' and others' if len(leaves) > 8 else ''}."
+            if leaves
+            else ""
+        )
+        alt = f"Autograd graph of {self._size()}, drawn from {boxes[0].title} at the top downwards.{ends}"
+        with warnings.catch_warnings():
+            # The font lacks a letter of a name: the table has the name.
+            warnings.filterwarnings("ignore", "Glyph ", UserWarning)
+            return from_figure(draw(boxes, arrows), alt, self._caption(folded), self._rows(boxes, arrows))
+
+    def _repr_mimebundle_(
+        self, include: object = None, exclude: object = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        boxes, arrows, folded = self._view()
+        bundle: dict[str, Any] = {"text/plain": repr(self), "text/vnd.mermaid": self.to_mermaid()}
+        try:
+            picture = self.picture()
+        except ImportError:  # no matplotlib
+            html = Table(self._rows(boxes, arrows), self._caption(folded)).to_html()
+            metadata = {}
+        else:
+            html = picture.to_html()
+            bundle["image/png"] = picture.png
+            metadata = {"image/png": {"alt": picture.alt}}
+        # JupyterLab takes HTML before Mermaid, and shrinks a wide Mermaid drawing until nobody can read it.
+        if not fits_a_page(boxes, arrows):
+            bundle["text/html"] = html
+        return bundle, metadata
+
+    def _size(self) -> str:
+        return f"{_number(self.nodes, 'node')}, {_number(self.edges, 'edge')}, {_number(self.leaves, 'leaf', 'leaves')}"
+
+    def _caption(self, folded: str) -> str:
+        return "\n".join(
+            [f"Autograd graph behind a tensor of shape {self._shape}: {self._size()}.{folded}", *self.notes]
+        )
+
+    def _rows(self, boxes: Sequence[Box], arrows: Arrows) -> list[dict[str, object]]:
+        after: dict[int, list[str]] = {}
+        for source, target in arrows:
+            after.setdefault(source, []).append(str(target))
+        return [
+            {
+                "node": box.id,
+                "name": box.title,
+                "tensor": "; ".join(box.details),
+                "next": ", ".join(after.get(box.id, [])),
+            }
+            for box in boxes
+        ]
+
+    def _view(self) -> tuple[list[Box], Arrows, str]:
+        """Return what is shown: boxes, arrows, and in words what was folded."""
+        boxes = {node.id: box_of(node) for node in self.nodes}
+        arrows: Arrows = {}
+        for edge in self.edges:
+            arrows[edge.source, edge.target] = (*arrows.get((edge.source, edge.target), ()), edge.index)
+        return fold(boxes, arrows, {node.id: node.inputs for node in self.nodes})
+
+
+def graph(tensor: Tensor, names: Mapping[str, Tensor] | None = None, model: nn.Module | None = None) -> Graph:
+    """Read the autograd graph behind a tensor, without adding a hook to it or keeping it alive.
+
+    Args:
+        tensor: a tensor of any shape that requires a gradient. A leaf makes a graph of one node.
+        names: tensors to name in the graph, leaves or not. They come before the model's names.
+        model: a model, whose parameters (and buffers that require a gradient) are called by their dotted names.
+
+    Returns:
+        Nodes and edges, to be shown as text, picture or Mermaid diagram.
+
+    Raises:
+        TypeError: an argument is of the wrong type.
+        ValueError: the tensor requires no gradient, so there is no graph.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+        >>> graph(model(torch.ones(4, 2)).sum(), model=model)
+        Autograd graph behind a tensor of shape (): 6 nodes, 5 edges, 2 leaves.
+        Hooks on nodes (grad_fn.register_hook) and on tensors that are neither leaves nor named cannot be seen.
+        0 SumBackward0  ()
+          1 ReluBackward0  (4, 3)
+            2 AddmmBackward0  (4, 3)
+              3 AccumulateGrad  0.bias (3,)
+              4 TBackward0  (2, 3)
+                5 AccumulateGrad  0.weight (3, 2)
+
+    """
+    _check(tensor, names, model)
+    # Names asked for, then the model's: the first name of a tensor counts.
+    named = [(name, value, True) for name, value in (names or {}).items()]
+    if model is not None:
+        named += [(name, value, False) for name, value in model.named_parameters()]
+        named += [(name, value, False) for name, value in model.named_buffers() if value.requires_grad]
+    known: dict[int, str] = {}
+    for name, value, _ in named:
+        known.setdefault(id(value), name)
+    if tensor.grad_fn is None:
+        label = known.get(id(tensor), "")
+        only = Node(0, "AccumulateGrad", label, (tuple(tensor.shape),), _hooks([tensor]), True, 0)
+        text = "The tensor is a leaf: nothing is behind it, and a gradient that reaches it is added to its .grad."
+        return Graph([only], [], tuple(tensor.shape), [text])
+
+    found, edges = _walk(tensor.grad_fn)
+    number = {id(node): index for index, node in enumerate(found)}
+    # The tensors known at each node; those of a leaf stand at the node that accumulates their gradient.
+    at: dict[int, list[tuple[str, Tensor]]] = {}
+    variables = {id(_variable(node)): index for index, node in enumerate(found) if _variable(node) is not None}
+    missing = []
+    seen: set[int] = set()
+    for name, value in [*((name, value) for name, value, _ in named), ("", tensor)]:
+        place = variables.get(id(value)) if value.grad_fn is None else number.get(id(value.grad_fn))
+        if place is None:
+            missing.append(name)
+        elif id(value) not in seen:
+            at.setdefault(place, []).append((name, value))
+        seen.add(id(value))
+    nodes = []
+    for index, node in enumerate(found):
+        here = at.get(index, [])
+        variable = _variable(node)
+        values = [value for _, value in here] or ([variable] if variable is not None else [])
+        label = ", ".join(name for name, _ in here if name)
+        shapes = (tuple(variable.shape),) if variable is not None else _shapes(node)
+        name = str(node.name()).removeprefix("torch::autograd::")
+        nodes.append(Node(index, name, label, shapes, _hooks(values), variable is not None, len(node.next_functions)))
+    return Graph(nodes, edges, tuple(tensor.shape), _notes(nodes, missing))
+
+
+def _check(tensor: object, names: object, model: object) -> None:
+    if not isinstance(tensor, Tensor):
+        hint = "; pick one tensor of it" if isinstance(tensor, (tuple, list, Mapping)) else ""
+        hint = "; pass what it returns, and the module as model=" if isinstance(tensor, nn.Module) else hint
+        raise TypeError(f"graph takes a tensor, not {type(tensor).__name__}{hint}")
+    if names is not None and not isinstance(names, Mapping):
+        raise TypeError(f"names must map names to tensors, as in {{'x': x}}, not be of type {type(names).__name__}")
+    for name, value in (names or {}).items():
+        if not isinstance(name, str) or not isinstance(value, Tensor):
+            raise TypeError(f"names must map names to tensors, but names[{name!r}] is of type {type(value).__name__}")
+    if model is not None and not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+    if not tensor.requires_grad:
+        raise ValueError(
+            "this tensor requires no gradient, so there are no autograd nodes behind it; it was made under "
+            "torch.no_grad() or inference_mode(), went through detach(), or nothing that it was made from requires one"
+        )
+
+
+def _walk(start: Any) -> tuple[list[Any], list[Edge]]:
+    """Number the nodes depth first. The list keeps them alive, so that torch hands out the same object for each."""
+    found: list[Any] = []
+    number: dict[int, int] = {}
+    stack = [start]
+    while stack:
+        node = stack.pop()
+        if id(node) in number:
+            continue
+        number[id(node)] = len(found)
+        found.append(node)
+        stack.extend(after for after, _ in reversed(node.next_functions) if after is not None)
+    edges = [
+        Edge(source, index, number[id(after)], input_nr)
+        for source, node in enumerate(found)
+        for index, (after, input_nr) in enumerate(node.next_functions)
+        if after is not None
+    ]
+    return found, edges
+
+
+def _variable(node: Any) -> Tensor | None:
+    """Return the leaf of an `AccumulateGrad`. Another node may have the attribute, too: its Function has set it."""
+    return node.variable if node.name() == "torch::autograd::AccumulateGrad" else None
+
+
+def _shapes(node: Any) -> tuple[Shape, ...]:
+    """Read the shapes that the engine checks gradients against; torch has them in a private place only."""
+    shapes: list[Shape] = []
+    try:
+        for metadata in node._input_metadata:
+            try:
+                shapes.append(tuple(int(size) for size in metadata.shape))
+            except (AttributeError, RuntimeError, TypeError):  # a nested tensor, or an output that nobody uses
+                shapes.append(None)
+    except (AttributeError, RuntimeError):
+        return ()
+    return tuple(shapes)
+
+
+def _hooks(tensors: Iterable[Tensor]) -> tuple[str, ...]:
+    hooks: list[str] = []
+    for tensor in tensors:
+        hooks += [f"{entry.kind} hook {entry.callable}" for entry in hooks_of(tensor)]
+        hooks += ["retain_grad"] if tensor.retains_grad else []
+    return tuple(hooks)
+
+
+def _notes(nodes: Sequence[Node], missing: Sequence[str]) -> list[str]:
+    notes = []
+    if count := sum(node.name == _MODULE_HOOK for node in nodes):
+        were = "node was" if count == 1 else "nodes were"
+        notes.append(f"{count} {_MODULE_HOOK} {were} put in by full backward hooks or pre-hooks of modules.")
+    if missing := list(filter(None, missing)):
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        notes.append(f"Not in this graph: {', '.join(missing[:5])}{more}.")
+    return [*notes, _UNSEEN]
+
+
+def _number(things: Sequence[object], one: str, many: str = "") -> str:
+    return f"{len(things)} {one if len(things) == 1 else many or one + 's'}"
+
+
+def _label(lines: Iterable[str]) -> str:
+    return f'"{"<br/>".join(map(mermaid_text, lines))}"'

@@ -1,0 +1,61 @@
+"""Layers of torch that run as one fused operation unless somebody hooks what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import torch
+from torch import nn
+
+from hookscope.layers.find import every_module, layer_names
+
+__all__ = ["FusedLayer", "fused_around"]
+
+
+class FusedLayer:
+    """An `nn.TransformerEncoderLayer`: the layer of torch whose fused path a hook on it or inside it switches off.
+
+    Source: `why_not_sparsity_fast_path` in torch/nn/modules/transformer.py, torch 2.15.
+    """
+
+    def __init__(self, name: str, module: nn.TransformerEncoderLayer) -> None:
+        self.name = name
+        self._module = module
+
+    def would_run(self) -> bool:
+        """Whether the fused path would be taken now if nobody had hooked the layer; inputs are not looked at."""
+        layer, attention = self._module, self._module.self_attn
+        return (
+            not (torch.is_grad_enabled() or layer.training or torch.is_autocast_enabled())
+            and torch.backends.mha.get_fastpath_enabled()
+            and attention.batch_first
+            and attention.in_proj_bias is not None
+            and attention._qkv_same_embed_dim
+            and attention.num_heads % 2 == 0
+            and bool(layer.activation_relu_or_gelu)
+            and layer.norm1.eps == layer.norm2.eps
+        )
+
+
+def fused_around(model: nn.Module, hooked: Collection[nn.Module]) -> dict[nn.Module, FusedLayer]:
+    """Find the fused layer around each module that is to be hooked, for those that are inside of one.
+
+    Example:
+        >>> layer = nn.TransformerEncoderLayer(4, 2, batch_first=True).eval()
+        >>> found = fused_around(nn.Sequential(layer), [layer.linear1])
+        >>> found[layer.linear1].name
+        '0'
+        >>> with torch.no_grad():
+        ...     found[layer.linear1].would_run()
+        True
+
+    """
+    if not any(isinstance(module, nn.TransformerEncoderLayer) for module in every_module(model)):
+        return {}
+    return {
+        inner: FusedLayer(name, module)
+        for module, name in layer_names(model).items()
+        if isinstance(module, nn.TransformerEncoderLayer)
+        for inner in module.modules()
+        if inner in hooked
+    }

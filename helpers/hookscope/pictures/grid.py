@@ -1,0 +1,362 @@
+"""Feature maps side by side in one picture, with the numbers of every channel."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from hookscope.pictures.mosaic import Box, Layout, Maps, Mosaic, compose, encode, levels, limits, scale_text, shrunk
+from hookscope.pictures.palette import COOLWARM, VIRIDIS
+from hookscope.pictures.picture import Picture, Rows, as_text
+
+_SHOWN = 16  # channels, unless asked for otherwise: a 4×4 grid
+
+
+class FeatureGrid(Picture):
+    """What `feature_grid` returns: a `Picture` whose ``rows`` are the numbers of every channel shown.
+
+    Attributes:
+        channels: the channels, in the order of their tiles (row by row).
+        scale: ``(low, high)`` if all maps share one scale, else ``"per channel"``.
+        shape: the shape of the activation as it was given.
+        mosaic: the picture as palette indices, uint8 (height, width); `hookscope.palette` names them.
+        boxes: ``(left, top, width, height)`` of every map in the picture, in pixels.
+
+    """
+
+    channels: list[int]
+    scale: tuple[float, float] | str
+    shape: tuple[int, ...]
+    mosaic: Mosaic
+    boxes: list[Box]
+
+
+def feature_grid(
+    activation: Tensor | NDArray[Any],
+    *,
+    channels: int | str | slice | Iterable[int] | None = None,
+    sample: int = 0,
+    scale: str | tuple[float, float] = "channel",
+    center: float | None = None,
+    columns: int | None = None,
+    seed: int | None = None,
+    size: int | None = None,
+    title: str = "",
+    names: Sequence[str] | None = None,
+) -> FeatureGrid:
+    """Draw the channels of an activation as a grid of maps, and list their numbers.
+
+    Small maps are enlarged by a whole factor, so that one value is one square. Maps too large for a page are
+    shrunk by averaging, and the caption says so. NaN and the infinities count for no scale; they have colours
+    of their own, hatched where a value is at least 4 pixels wide. A map of equal values, which has no scale,
+    takes the colour of the low end. The numbers are always those of the full resolution.
+
+    Args:
+        activation: (N, C, H, W), (C, H, W) or (H, W): a tensor of any real dtype on any device, or a NumPy
+            array. It is neither changed nor kept.
+        channels: how many, from the first on (all of them, if there are fewer); or which: a list, a range, a
+            slice, or ``"all"``. Negative ones count from the end. By default the first 16, or all of fewer.
+        sample: which sample of an (N, C, H, W) batch.
+        scale: ``"channel"`` scales each map from its own lowest to its own highest value, ``"shared"`` all
+            shown maps together; ``(low, high)`` fixes the scale, and values outside take the end colours.
+        center: the value in the middle of a blue-grey-red map, ``0`` for gradients. The scale then reaches
+            equally far to both sides.
+        columns: maps in one row; by default about as many as make the picture square.
+        seed: draw that number of ``channels`` at random with this seed, each at most once, sorted. The global
+            random state stays as it is.
+        size: width of the picture to aim at, in pixels; by default 800, with no map enlarged beyond 160.
+        title: begins the caption, for example the name of the layer.
+        names: a name for each of the C channels, for the numbers and, where it fits, above the map.
+
+    Returns:
+        The picture. Its ``rows`` hold channel, min, max, mean (of the finite values) and zeros % (of all
+        values; 100 only if every one is 0), and where there are any, a note and the counts of NaN and ±inf.
+
+    Raises:
+        TypeError: ``activation`` is not one real tensor (a hook's ``args`` is a tuple: pass ``args[0]``), or
+            ``channels`` is neither a number nor made of numbers.
+        ValueError: the shape holds no maps or no elements, or an option does not fit.
+        IndexError: there is no such sample or channel.
+
+    Example:
+        >>> activation = torch.arange(12.0).reshape(1, 3, 2, 2) - 4
+        >>> feature_grid(activation, title="conv1")
+        conv1: channels 0 to 2, all there are
+        shape (1, 3, 2, 2) read as (N, C, H, W), sample 0
+        scale: each map has its own, from min (dark) to max (bright)
+        channel  min  max  mean  zeros %
+        -------  ---  ---  ----  -------
+              0   -4   -1  -2.5        0
+              1    0    3   1.5       25
+              2    4    7   5.5        0
+
+    """
+    maps, reading = _maps(activation, sample)
+    picked, which = _pick(channels, len(maps), seed)
+    if names is not None and len(names) != len(maps):
+        raise ValueError(f"{len(names)} names for {len(maps)} channels: give one name for every channel")
+    values = _values(maps, picked)
+    facts = _Facts.of(values)
+    low, high, shared = limits(facts.low, facts.high, scale, center)
+    ends, how = scale_text(shared, center)
+
+    labels = [f"{channel} {mark}".rstrip() for channel, mark in zip(picked, facts.marks, strict=True)]
+    layout = Layout.fit(values.shape, labels, columns, size)
+    if names is not None:
+        labels = [f"{label} {names[channel]}" for label, channel in zip(labels, picked, strict=True)]
+    tiles = levels(shrunk(values, layout.shrink), low, high)
+    mosaic, boxes = compose(tiles, labels, layout, ends)
+
+    shape = _shape(activation)
+    head = f"{title}: {which}" if title else which
+    notes = [head, f"shape {shape} read as {reading}", how]
+    if not isinstance(scale, str) and (outside := int(((values < low[0]) | (values > high[0])).sum())):
+        notes.append(f"{outside} of {values.size} values lie outside the scale and take its end colours")
+    if layout.shrink > 1:
+        notes.append(f"drawn at 1/{layout.shrink} size: each pixel is the mean of {layout.shrink}² values")
+    alt = (
+        f"{title + ': ' if title else ''}{_count(len(picked), 'feature map')} of {shape[-2]}×{shape[-1]} in "
+        f"{_count(layout.rows, 'row')} × {_count(layout.columns, 'column')}, {which}; {how}. "
+        f"{facts.summary(picked)}"
+    )
+    png = encode(mosaic, VIRIDIS if center is None else COOLWARM)
+    grid = FeatureGrid(png, alt, "\n".join(notes), facts.rows(picked, names))
+    grid.channels, grid.shape, grid.mosaic, grid.boxes = picked, shape, mosaic, boxes
+    grid.scale = shared or "per channel"
+    return grid
+
+
+def _shape(activation: Tensor | NDArray[Any]) -> tuple[int, ...]:
+    return tuple(map(int, activation.shape))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+# --- what was given --------------------------------------------------------------------------------------
+
+
+def _maps(activation: object, sample: int) -> tuple[Tensor | NDArray[Any], str]:
+    """Return the (C, H, W) maps, and in which way the shape was read."""
+    if not isinstance(activation, Tensor | np.ndarray):
+        raise TypeError(_not_a_tensor(activation))
+    if isinstance(activation, Tensor):
+        if activation.is_nested:
+            raise TypeError("activation is a nested tensor: pass one of its tensors, activation.unbind()[0]")
+        if activation.is_meta:
+            raise TypeError("activation is on the meta device, so it has a shape but no values")
+        activation = activation.detach()
+        if activation.is_quantized:
+            activation = activation.dequantize()
+        if activation.layout is not torch.strided:  # sparse, or the CPU backend's own layout
+            activation = activation.to_dense()
+    is_complex = activation.is_complex() if isinstance(activation, Tensor) else np.iscomplexobj(activation)
+    if is_complex:
+        raise TypeError("activation is complex: pass activation.abs(), activation.real or activation.imag")
+    shape = _shape(activation)
+    if math.prod(shape) == 0:
+        raise ValueError(f"activation has no elements: its shape is {shape}")
+    if len(shape) == 4:
+        at = operator.index(sample)
+        if not -shape[0] <= at < shape[0]:
+            raise IndexError(f"no sample {at}: the shape {shape} holds {shape[0]}, so 0 to {shape[0] - 1}")
+        return activation[at], f"(N, C, H, W), sample {at % shape[0]}"
+    if len(shape) in (2, 3) and sample != 0:
+        raise ValueError(f"sample={sample}, but the shape {shape} has no batch axis: pass (N, C, H, W)")
+    if len(shape) == 3:
+        return activation, f"(C, H, W), {_count(shape[0], 'channel')} of one sample"
+    if len(shape) == 2:
+        return activation[None], f"(H, W), one map of {_count(shape[0], 'row')} and {_count(shape[1], 'column')}"
+    raise ValueError(_no_maps(shape))
+
+
+def _no_maps(shape: tuple[int, ...]) -> str:
+    start = f"activation has the shape {shape}; maps need (N, C, H, W), (C, H, W) or (H, W). "
+    if len(shape) == 0:
+        return start + "It is a single number: print it"
+    if len(shape) == 1:
+        return start + "It may be one sample's features (F,): pass activation[None] to draw them as one row"
+    if len(shape) == 5:
+        return start + "It may be a volume or a video (N, C, D, H, W): pass one slice, activation[:, :, 0]"
+    return start + f"Select or merge {len(shape) - 4} of its axes first"
+
+
+def _not_a_tensor(activation: object) -> str:
+    kind = type(activation).__name__
+    want = "feature_grid draws one tensor"
+    if activation is None:
+        return f"{want}, not None (a backward hook gets None where no gradient flows)"
+    if isinstance(activation, nn.Module):
+        return f"{want}, not the module {kind}: run the module and pass what it returns"
+    if isinstance(activation, dict):
+        keys = ", ".join(repr(key) for key in list(activation)[:8])
+        return f"{want}, not a {kind}: pass one of its values; the keys are {keys or 'none'}"
+    if isinstance(activation, tuple | list):
+        inside = ", ".join(
+            f"{type(item).__name__} {tuple(item.shape)}" if isinstance(item, Tensor) else type(item).__name__
+            for item in activation[:4]
+        )
+        return (
+            f"{want}, not a {kind} of {len(activation)} ({inside or 'empty'}): pass one of its items "
+            "(a hook's args, grad_input and grad_output are tuples: args[0], grad_output[0])"
+        )
+    return f"{want} or NumPy array, not {kind}"
+
+
+def _pick(channels: int | str | slice | Iterable[int] | None, count: int, seed: int | None) -> tuple[list[int], str]:
+    """Return the channels to show, and a phrase that says which they are."""
+    if channels is None:
+        channels = min(_SHOWN, count)
+    if isinstance(channels, str):
+        if channels != "all":
+            raise ValueError(f"channels={channels!r}: give a number, a list, a slice or 'all'")
+        channels = slice(None)
+    if isinstance(channels, Tensor | np.ndarray):
+        channels = channels.tolist()
+    single = not isinstance(channels, slice | Iterable)
+    if seed is not None and not single:
+        raise ValueError("seed= draws channels at random: give a number of channels with it, not a choice")
+    asked = ""
+    if single:
+        wanted = _index(channels)
+        if wanted < 1:
+            raise ValueError(f"channels={wanted}: ask for at least 1, or for one channel by channels=[{wanted}]")
+        picked = list(range(min(wanted, count)))
+        if wanted > count:
+            asked = f" ({wanted} asked for)"
+        elif seed is not None and wanted < count:
+            generator = torch.Generator().manual_seed(seed)
+            drawn = torch.randperm(count, generator=generator, device="cpu")[:wanted]
+            picked, asked = sorted(drawn.tolist()), f" (drawn with seed {seed})"
+    elif isinstance(channels, slice):
+        picked = list(range(count))[channels]
+    else:
+        picked = [_index(item) for item in channels]  # type: ignore[union-attr]
+        for channel in picked:
+            if not -count <= channel < count:
+                raise IndexError(f"no channel {channel}: there are {count}, so 0 to {count - 1} (or -{count} to -1)")
+        picked = [channel % count for channel in picked]
+    if not picked:
+        raise ValueError(f"channels={channels!r} selects none of the {count} channels")
+    return picked, _which(picked, count) + asked
+
+
+def _index(item: object) -> int:
+    if isinstance(item, bool):
+        raise TypeError(
+            f"channels are given by number, not by {item}: write [i for i, show in enumerate(mask) if show]"
+        )
+    try:
+        return operator.index(item)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"channels are given by number, not by {type(item).__name__} {item!r}") from None
+
+
+def _which(picked: list[int], count: int) -> str:
+    first, last = picked[0], picked[-1]
+    if len(picked) == 1:
+        return f"channel {first} of {count}"
+    if picked == list(range(first, last + 1)):
+        listed = f"{first} to {last}"
+    else:
+        listed = _listed(picked) if len(picked) <= 16 else f"{_listed(picked[:12])}, … {last}"
+    return f"channels {listed}" + (", all there are" if sorted(picked) == list(range(count)) else f" of {count}")
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _values(maps: Tensor | NDArray[Any], picked: list[int]) -> Maps:
+    """Copy the chosen maps out, as float32 where that holds every value of the dtype, else as float64."""
+    if isinstance(maps, Tensor):
+        if maps.is_floating_point() and maps.dtype.itemsize <= 2:
+            maps = maps.float()  # NumPy has neither bfloat16 nor float8
+        maps = maps.cpu().resolve_neg().numpy()
+    if maps.dtype.kind not in "biuf":
+        raise TypeError(f"activation is an array of {maps.dtype}, not of numbers")
+    kind = np.float32 if maps.dtype.itemsize <= 2 or maps.dtype == np.float32 else np.float64
+    return maps[picked].astype(kind, order="C", copy=False)
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """The numbers of every map: min, max, mean of what is finite, and how much of it is zero, NaN or infinite."""
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    zeros: NDArray[np.int64]
+    special: dict[str, NDArray[np.int64]]
+    marks: list[str]  # what deserves a word above a map: dead, flat, NaN, inf
+    size: int
+
+    @classmethod
+    def of(cls, values: Maps) -> _Facts:
+        flat = values.reshape(len(values), -1)
+        size = flat.shape[1]
+        zeros = size - np.count_nonzero(flat, axis=1)
+        finite = np.isfinite(flat)
+        special: dict[str, NDArray[np.int64]] = {}
+        if finite.all():
+            low, high, mean = flat.min(axis=1), flat.max(axis=1), flat.mean(axis=1, dtype=np.float64)
+        else:
+            found = {"NaN": np.isnan(flat), "+inf": np.isposinf(flat), "-inf": np.isneginf(flat)}
+            special = {name: where.sum(axis=1) for name, where in found.items() if where.any()}
+            count = finite.sum(axis=1)
+            low = np.where(count, np.where(finite, flat, np.inf).min(axis=1), np.nan)
+            high = np.where(count, np.where(finite, flat, -np.inf).max(axis=1), np.nan)
+            total = np.where(finite, flat, 0).sum(axis=1, dtype=np.float64)
+            mean = np.where(count, total / np.maximum(count, 1), np.nan)
+        marks = []
+        for i in range(len(flat)):
+            words = dict.fromkeys(name.lstrip("+-") for name, counts in special.items() if counts[i])
+            if zeros[i] == size:
+                words["dead"] = None
+            elif low[i] == high[i] and size > 1 and not words:
+                words["flat"] = None
+            marks.append(" ".join(words))
+        return cls(low.astype(np.float64), high.astype(np.float64), mean, zeros, special, marks, size)
+
+    def rows(self, picked: list[int], names: Sequence[str] | None) -> Rows:
+        notes = {"dead": "dead: all zeros", "flat": "flat: all equal"}
+        noted = any(mark in notes for mark in self.marks)
+        rows = []
+        for i, channel in enumerate(picked):
+            row: dict[str, object] = {"channel": channel}
+            if names is not None:
+                row["name"] = names[channel]
+            row |= {"min": float(self.low[i]), "max": float(self.high[i]), "mean": float(self.mean[i])}
+            # Rounding must not turn "almost all" into "all".
+            share = 100 * int(self.zeros[i]) / self.size
+            row["zeros %"] = share if share == 100 else min(share, 99.99)
+            row |= {name: int(counts[i]) for name, counts in self.special.items()}
+            if noted:
+                row["note"] = notes.get(self.marks[i])
+            rows.append(row)
+        return rows
+
+    def summary(self, picked: list[int]) -> str:
+        parts = ["No value is finite"]
+        if not np.isnan(self.low).all():
+            least, most = int(np.nanargmin(self.low)), int(np.nanargmax(self.high))
+            parts = [
+                f"Values run from {as_text(self.low[least])} (channel {picked[least]}) "
+                f"to {as_text(self.high[most])} (channel {picked[most]})"
+            ]
+        for word, meaning in (("dead", " (all zeros)"), ("flat", " (all equal)"), ("NaN", ""), ("inf", "")):
+            found = [c for c, mark in zip(picked, self.marks, strict=True) if word in mark.split()]
+            if found:
+                more = f" and {len(found) - 12} more" if len(found) > 12 else ""
+                noun = "channel" if len(found) == 1 else "channels"
+                parts.append(f"{word}{meaning}: {noun} {_listed(found[:12])}{more}")
+        return "; ".join(parts) + "."

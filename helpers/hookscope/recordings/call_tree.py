@@ -1,0 +1,110 @@
+"""Nest recorded events as the calls that they belong to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from itertools import groupby
+from typing import Any
+
+from hookscope.recordings.event import Event
+
+
+@dataclass
+class Branch:
+    """A line of the tree and what hangs below it."""
+
+    text: str
+    below: list[Branch] = field(default_factory=list)
+
+    def lines(self, indent: str = "") -> list[str]:
+        """Write what is below, a line each, as a tree."""
+        lines = []
+        for branch in self.below:
+            last = branch is self.below[-1]
+            lines.append(f"{indent}{'└── ' if last else '├── '}{branch.text}")
+            lines += branch.lines(indent + ("    " if last else "│   "))
+        return lines
+
+
+class CallTree:
+    """The calls of a recording as a tree, in text and HTML.
+
+    Args:
+        events: what happened, with the kinds `forward_pre` and `forward`.
+
+    """
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        returned = {(event.name, event.call) for event in events if event.kind == "forward" and not event.hook}
+        lines: list[str] = []
+        for phase, group in groupby(events, key=lambda event: event.phase):
+            top = Branch(phase)
+            if phase == "forward":
+                grow(top, group, returned)
+            else:
+                grow_backward(top, list(group))
+            lines += [top.text, *top.lines()]
+        self._text = "\n".join(lines) or "(no events)"
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        return {"text/plain": self._text, "text/html": f"<pre>{escape(self._text)}</pre>"}
+
+
+def grow(top: Branch, events: Iterable[Event], returned: set[tuple[str, int]]) -> None:
+    """Hang the calls of one forward phase below `top`."""
+    calls: list[tuple[int, tuple[str, int], Branch, Branch]] = []  # open: depth, key, __call__, forward()
+    for event in events:
+        key = (event.name, event.call)
+        while calls and calls[-1][:2] != (event.depth, key) and calls[-1][0] >= event.depth:
+            calls.pop()
+        if not calls or calls[-1][:2] != (event.depth, key):
+            again = f" #{event.call}" if event.call > 1 else ""
+            call = Branch(f"{event.name or '(root)'}{again}: {event.type}.__call__()")
+            (calls[-1][3] if calls else top).below.append(call)
+            forward = Branch("forward()" if key in returned else "forward() did not return")
+            calls.append((event.depth, key, call, forward))
+        _, _, call, forward = calls[-1]
+        whose = f": {event.hook}" if event.hook else ""
+        call.below.append(Branch(f"[{event.index}] {event.kind}{whose}  {event.given}"))
+        if event.kind == "forward_pre" and not event.hook:  # hookscope's own is the last pre-hook
+            call.below.append(forward)
+
+
+def grow_backward(top: Branch, events: Sequence[Event]) -> None:
+    """Hang the hooks of one backward phase below `top`, each layer inside the one whose hooks enclose its own."""
+    spans: dict[tuple[str, int, int], list[int]] = {}  # layer, call, pass -> places of its first and last hook
+    passes: Counter[tuple[str, int]] = Counter()
+    closed: set[tuple[str, int, int]] = set()
+    keys: list[tuple[str, int, int] | None] = []
+    for place, event in enumerate(events):
+        if not event.kind.startswith("full_backward"):
+            keys.append(None)
+            continue
+        key = (event.name, event.call, passes[event.name, event.call])
+        if event.kind == "full_backward_pre" and key in closed:  # the same graph, run backward once more
+            passes[event.name, event.call] += 1
+            key = (event.name, event.call, passes[event.name, event.call])
+        elif event.kind == "full_backward":
+            closed.add(key)
+        spans.setdefault(key, [place, place])[1] = place
+        keys.append(key)
+    # Innermost last: the layer, the place of its last hook, its line of the tree.
+    around: list[tuple[object, int, Branch]] = [(None, len(events), top)]
+    for place, (event, of) in enumerate(zip(events, keys, strict=True)):
+        while around[-1][1] < place:
+            around.pop()
+        if of is not None and spans[of][0] == place:
+            again = f" #{event.call}" if event.call > 1 else ""
+            layer = Branch(f"{event.name or '(root)'}{again}: {event.type}")
+            around[-1][2].below.append(layer)
+            around.append((of, min(spans[of][1], around[-1][1]), layer))
+        whose = f": {event.hook}" if event.hook else ""
+        # Two branches of a model may interleave; then a hook says itself which layer it belongs to.
+        what = f"{event.kind}{whose}" if of is not None and of == around[-1][0] else event.label
+        around[-1][2].below.append(Branch(f"[{event.index}] {what}  {event.given}"))

@@ -1,0 +1,200 @@
+"""Keep recorded events, and show them as a list, a table, a tree of calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from html import escape
+from typing import Any
+
+from hookscope.pictures.picture import Picture, Table
+from hookscope.recordings.call_tree import CallTree
+from hookscope.recordings.event import GIVEN, PHASES, Event, in_words
+from hookscope.recordings.timeline import draw
+
+_SHOWN = 200  # events in a table; `EventLog.events` has all of them
+
+
+class EventLog:
+    """Events in the order in which they happened, and the ways to show them.
+
+    Args:
+        title: what was recorded, for captions.
+        kinds: the kinds of hooks that were logged.
+        events: the events; more may come.
+        notes: what else there is to know, as keys.
+
+    """
+
+    def __init__(self, title: str, kinds: Set[str], events: list[Event], notes: Mapping[str, None]) -> None:
+        self._title = title
+        self._kinds = kinds
+        self._events = events
+        self._notes = notes
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """All events in the order in which they happened."""
+        return tuple(self._events)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else there is to know: hook points that cannot fire or fire early, events left out."""
+        return tuple(self._notes)
+
+    def order(self, *kinds: str) -> list[str]:
+        """List the events in short, as `"forward_pre fc1"`.
+
+        A call after the first adds `#2`, a learner's own hook its name: `"forward fc1 #2: my_hook"`.
+
+        Args:
+            *kinds: keep events of these kinds only.
+
+        Raises:
+            ValueError: no such kind.
+
+        Example:
+            >>> import torch
+            >>> from hookscope.recordings.record import record
+            >>> layer = torch.nn.Linear(4, 2)
+            >>> with record(layer) as recording:
+            ...     layer(torch.ones(1, 4, requires_grad=True)).sum().backward()
+            >>> recording.order("forward_pre", "full_backward")
+            ['forward_pre (root)', 'full_backward (root)']
+
+        """
+        for kind in kinds:
+            if kind not in GIVEN:
+                raise ValueError(f"no kind {kind!r}; kinds are {', '.join(GIVEN)}")
+        return [event.label for event in self._events if not kinds or event.kind in kinds]
+
+    def compare(self, guess: Sequence[str], *kinds: str) -> Table:
+        """Put a guessed order beside the recorded one and mark where they differ.
+
+        Args:
+            guess: strings as `order` returns them.
+            *kinds: compare with the events of these kinds only.
+
+        Raises:
+            TypeError: `guess` is one string, not a list of them.
+            ValueError: no such kind.
+
+        Example:
+            >>> import torch
+            >>> from hookscope.recordings.record import record
+            >>> layer = torch.nn.Linear(4, 2)
+            >>> with record(layer) as recording:
+            ...     layer(torch.ones(1, 4, requires_grad=True)).sum().backward()
+            >>> recording.compare(["full_backward (root)"], "full_backward_pre", "full_backward")
+            The first difference is at place 1 of 2
+            #  guess                 recorded
+            -  --------------------  ------------------------  ----------------
+            1  full_backward (root)  full_backward_pre (root)  first difference
+            2                        full_backward (root)      differs
+
+        """
+        recorded = self.order(*kinds)
+        if isinstance(guess, str):
+            raise TypeError(f"guess must be a list of strings such as {recorded[:2]}, not one string")
+        size = max(len(guess), len(recorded))
+        pairs = [
+            (" ".join(guess[i].split()) if i < len(guess) else "", recorded[i] if i < len(recorded) else "")
+            for i in range(size)
+        ]
+        wrong = [i for i, (left, right) in enumerate(pairs) if left != right]
+        marks = dict.fromkeys(wrong, "differs") | dict.fromkeys(wrong[:1], "first difference")
+        if wrong:
+            caption = f"The first difference is at place {wrong[0] + 1} of {size}"
+        else:
+            caption = f"The guess is right in all {size} places"
+        rows = [
+            {"#": i + 1, "guess": left, "recorded": right, "": marks.get(i, "same")}
+            for i, (left, right) in enumerate(pairs)
+        ]
+        return Table(rows, caption)
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return the events as plain dicts that `json.dumps` takes.
+
+        Tuples in `shapes` become lists, tensors in `values` lists of numbers, summaries dicts.
+        """
+        return [event.to_dict() for event in self._events]
+
+    def timeline(self) -> Picture:
+        """Draw the events from left to right, one line per layer or tensor. Needs matplotlib.
+
+        Raises:
+            ModuleNotFoundError: matplotlib is not installed.
+            ValueError: there are no events.
+
+        """
+        if not self._events:
+            raise ValueError("there are no events to draw")
+        return draw(self._events, self._caption(), _rows(self._events[:_SHOWN]))
+
+    def call_tree(self) -> CallTree:
+        """Show the forward calls nested as they ran with the hooks around each, then the backward hooks.
+
+        `forward()` in the tree is the layer's own method; the hooks are called around it, by `__call__`.
+
+        Raises:
+            ValueError: kinds `forward_pre` and `forward` were not recorded: it is not known what nested.
+
+        Example:
+            >>> import torch
+            >>> from hookscope.recordings.record import record
+            >>> layer = torch.nn.Linear(4, 2)
+            >>> with record(layer) as recording:
+            ...     layer(torch.ones(1, 4, requires_grad=True)).sum().backward()
+            >>> recording.call_tree()
+            forward
+            └── (root): Linear.__call__()
+                ├── [1] forward_pre  args ((1, 4),)
+                ├── forward()
+                └── [2] forward  output (1, 2)
+            backward
+            └── (root): Linear
+                ├── [3] full_backward_pre  grad_output ((1, 2),)
+                └── [4] full_backward  grad_input ((1, 4),)
+
+        """
+        if not {"forward_pre", "forward"} <= self._kinds:
+            raise ValueError("a call tree needs kinds 'forward_pre' and 'forward' to be recorded")
+        return CallTree(self._events)
+
+    def _caption(self) -> str:
+        count = Counter[str](event.phase for event in self._events)
+        total = len(self._events)
+        parts = ", ".join(f"{count[phase]} {phase}" for phase in PHASES if count[phase])
+        return f"{self._title}: {total} event{'' if total == 1 else 's'}{f' ({parts})' if parts else ''}"
+
+    def _table(self) -> Table:
+        cut = f"; the first {_SHOWN} of them" if len(self._events) > _SHOWN else ""
+        return Table(_rows(self._events[:_SHOWN]), self._caption() + cut)
+
+    def __repr__(self) -> str:
+        return "\n".join([repr(self._table()), *(f"note: {note}" for note in self._notes)])
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        notes = "".join(f"\n<p>note: {escape(note)}</p>" for note in self._notes)
+        return {"text/plain": repr(self), "text/html": self._table().to_html() + notes}
+
+
+def _rows(events: Sequence[Event]) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = [
+        {
+            "#": event.index,
+            "phase": event.phase,
+            "kind": event.kind,
+            "layer": event.name or "(root)",
+            "type": event.type,
+            "call": event.call,
+            "shapes": event.given,
+            "hook": event.hook,
+        }
+        for event in events
+    ]
+    if any(event.values is not None for event in events):
+        for row, event in zip(rows, events, strict=True):
+            row["values"] = in_words(event.values) if event.values is not None else ""
+    return rows

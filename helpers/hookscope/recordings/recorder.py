@@ -1,0 +1,340 @@
+"""Put hooks that log themselves on layers and tensors, log the hooks that are there, take all of it off."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_module
+from torch.optim import Optimizer
+
+from hookscope.layers.find import layer_names
+from hookscope.recordings.event import Event, phase_of, shapes_of, values_of
+from hookscope.recordings.tap import Hook, Hooks, Point, Tap, name_of, untap
+from hookscope.recordings.watcher import PARAMETER_KINDS, Watcher
+
+# torch's hook dictionaries by kind: the module's own, and the one common to all modules.
+_DICTS = {
+    "forward_pre": ("_forward_pre_hooks", "_global_forward_pre_hooks"),
+    "forward": ("_forward_hooks", "_global_forward_hooks"),
+    "full_backward_pre": ("_backward_pre_hooks", "_global_backward_pre_hooks"),
+    "full_backward": ("_backward_hooks", "_global_backward_hooks"),
+}
+KINDS = (*_DICTS, *PARAMETER_KINDS)
+"""What `record(kinds=...)` takes: the kinds of layers and of their parameters. What is logged otherwise is of other
+kinds too: see `Event.kind`."""
+
+_OUTPUT_WARNING = "For backward hooks to be called"
+_INPUT_WARNING = "Full backward hook is firing when gradients are computed"
+# Errors that full backward hooks lead to: what the message holds, and what to say.
+_STOPPED = {
+    ("BackwardHookFunction", "modified inplace"): "they turn what a layer receives and returns into views, and "
+    "such a view was changed in place. Leave out layers like those, or record",
+    ("torch.return_types",): "they cannot rebuild the torch.return_types tuple that a layer returns. "
+    "Leave that layer out, or record",
+    ("setup_context staticmethod",): "they do not work under the transforms of torch.func. Record",
+}
+
+Calls = Mapping[nn.Module, int]  # the number of the call that a backward hook belongs to, by layer
+
+
+class Recorder:
+    """Log what fires between `start` and `stop`.
+
+    Args:
+        layers: layers to record and their names.
+        kinds: kinds of hooks of theirs to log.
+        max_events: how many events to log at most.
+        values: whether events keep the numbers that hooks were given.
+
+    """
+
+    def __init__(self, layers: dict[nn.Module, str], kinds: frozenset[str], max_events: int, values: bool) -> None:
+        self.events: list[Event] = []
+        self.notes: dict[str, None] = {}  # an ordered set
+        self.ran: set[str] = set()
+        self.running = False
+        self._layers = dict(layers)
+        self._kinds = kinds
+        self._max_events = max_events
+        self._values = values
+        self.watcher = Watcher(self)
+        self._calls: Counter[nn.Module] = Counter()
+        self._early: set[tuple[str, int]] = set()  # calls no input of which requires grad
+        self._here = _Here()
+        self.cleanup = ExitStack()
+        self._own_backward = False
+        # The entries of backward hook dictionaries, and how to make the one for the next call: see _renew.
+        self._slots: dict[nn.Module | None, list[tuple[Hooks, int, Callable[[Hook, Calls], Hook]]]] = {}
+        self._global_calls: dict[nn.Module, int] = {}
+        self._filter = ("ignore", SimpleNamespace(match=self._is_own_warning), Warning, None, 0)
+
+    def start(
+        self,
+        model: nn.Module,
+        tensors: Mapping[str, torch.Tensor],
+        parameters: bool,
+        optimizers: Mapping[Optimizer, str],
+    ) -> None:
+        """Register everything. If that fails half-way, `stop` takes off what is on."""
+        self.running = True
+        legacy = _legacy_hook(model)
+        if legacy and self._kinds & {"full_backward_pre", "full_backward"}:
+            self.note(f"{legacy}, and full backward hooks would change what it receives: none recorded")
+        for kind, (own, common) in _DICTS.items():
+            if kind in self._kinds:
+                self._tap_all(None, kind, getattr(torch_module, common))
+                for module in self._layers:
+                    self._tap_all(module, kind, getattr(module, own))
+        for name, tensor in tensors.items():
+            self.watcher.add_tensor(tensor, name, ["tensor"])
+        if parameters:
+            self.watcher.add_parameters(self._layers, self._kinds)
+        self.watcher.add_optimizers(optimizers)
+        for module in self._layers:
+            before, after = Point(self._before), Point(self._after)
+            self.cleanup.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
+            self.cleanup.enter_context(module.register_forward_hook(after, always_call=True))
+            if not legacy:
+                self._add_backward(module)
+
+    def stop(self) -> None:
+        """Take everything off, and put every hook that was there back in its place."""
+        self.watcher.settle()
+        self.running = False
+        try:
+            self.cleanup.close()
+        finally:
+            self.watcher.forget()
+            self._unmute()
+            # A graph built inside keeps the recorder alive, which must not keep the model alive.
+            self._layers, self._slots, self._global_calls = {}, {}, {}
+            self._calls.clear()
+            self._here.open.clear()
+
+    def explain(self, error: BaseException | None) -> str:
+        """Say how hookscope's own full backward hooks led to `error`; "" if they did not."""
+        if not self._own_backward or not (why := _stopped(error)):
+            return ""
+        inside, after = getattr(error, "_hookscope_at", ("the with-block", self._here.last))
+        place = f"inside {inside}" + (f", after {after} returned" if after else "")
+        return f'full backward hooks stopped the model {place}: {why} with kinds=("forward_pre", "forward")'
+
+    def _add_backward(self, module: nn.Module) -> None:
+        kinds = [kind for kind in ("full_backward_pre", "full_backward") if kind in self._kinds]
+        latch = module._is_full_backward_hook
+        if latch is False and "full_backward" in kinds:
+            self.note(f"{self._titled(module)} once had a legacy backward hook: torch refuses full ones there")
+            kinds = ["full_backward_pre"]
+        self.cleanup.callback(_restore_latch, module, latch)  # runs after the hooks are off
+        # full_backward needs the pre-hook too: torch warns right after it.
+        for kind in dict.fromkeys(["full_backward_pre", *kinds]) if kinds else ():
+            self._own_backward = True
+            renew = functools.partial(self._point, kind, self._layers[module])
+            handle = getattr(module, f"register_{kind}_hook")(renew(None, {module: 1}))
+            self.cleanup.enter_context(handle)
+            slot = (getattr(module, _DICTS[kind][0]), handle.id, renew)
+            self._slots.setdefault(module, []).append(slot)
+
+    def _tap_all(self, module: nn.Module | None, kind: str, hooks: Hooks) -> None:
+        """Replace every hook that is there by a tap, under its own id, until the end."""
+        full = torch_module._global_is_full_backward_hook if module is None else module._is_full_backward_hook
+        shown = "backward" if kind == "full_backward" and full is False else kind
+        calls: Calls = self._global_calls if module is None else {module: 1}
+        for key, hook in list(hooks.items()):
+            if isinstance(hook, Point):  # of a recording around this one
+                continue
+            log = functools.partial(self._log_module, shown, name_of(hook))
+            self.cleanup.callback(untap, hooks, key)
+            hooks[key] = Tap(self, hook, functools.partial(log, calls))
+            if kind.startswith("full_backward"):
+                self._slots.setdefault(module, []).append((hooks, key, functools.partial(self._retap, log)))
+        where = "globally" if module is None else f"on {self._titled(module)}"
+        self.cleanup.callback(self.note_new, hooks, set(hooks), where)
+
+    def note_new(self, hooks: Hooks, known: set[int], where: str) -> None:
+        """Note the hooks that are not among the known ones."""
+        for key, hook in hooks.items():
+            if key not in known and not isinstance(hook, Point):
+                self.note(f"{name_of(hook)} was registered {where} inside the block: not logged")
+
+    # hookscope's own hooks.
+
+    def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if (name := self._layers.get(module)) is None:
+            return  # a replica that shares its hooks with a layer, as in nn.DataParallel
+        self._unmute()
+        self._log_module("forward_pre", "", {}, module, args, kwargs)
+        self._calls[module] += 1
+        self.ran.add(name)
+        self._here.open.append((module, self._calls[module], sys.exception()))
+        self._renew(module)
+        needs_grad = any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args)
+        if not (needs_grad and torch.is_grad_enabled()):
+            self._early.add((name, self._calls[module]))
+        if isinstance(module, nn.TransformerEncoderLayer) and not (module.training or torch.is_grad_enabled()):
+            self.note(f"hooks switch off the fused path of {self._titled(module)}, where nothing inside fires")
+
+    def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        stack, error = self._here.open, sys.exception()
+        begun = next((entry for entry in reversed(stack) if entry[0] is module), None)
+        if begun is None:
+            return  # a pre-hook of the learner's raised before the call began
+        if begun[2] is error:
+            self._log_module("forward", "", {}, module, args, output)
+            self._here.last = self._titled(module)
+            if self._own_backward and not isinstance(output, torch.Tensor | tuple):
+                what = type(output).__name__
+                self.note(f"{self._here.last} returns a {what}: its full backward hooks cannot fire")
+                self._mute(module)
+        # With always_call torch comes by as an error goes up, to the innermost layer first.
+        elif _stopped(error) and not hasattr(error, "_hookscope_at"):
+            vars(error)["_hookscope_at"] = (self._titled(module), self._here.last)
+        while stack.pop() is not begun:
+            pass
+
+    def _point(self, kind: str, name: str, _: Hook | None, calls: Calls) -> Hook:
+        """Make hookscope's own backward hook for one call of one layer."""
+
+        def point(module: nn.Module, grads: Sequence[torch.Tensor | None], *_: Any) -> None:
+            if not self.running:
+                self.note("a graph built inside the block was run backward after it: not logged")
+            elif kind in self._kinds:
+                self._log_module(kind, "", calls, module, grads)
+            if (name, calls.get(module)) not in self._early:
+                return
+            if kind == "full_backward":
+                self._unmute()
+                if self.running:
+                    self.note(f"no input of layer {name or '(root)'} requires grad: full_backward fires early")
+            elif "full_backward" in self._kinds or self.running:
+                self._mute(module)
+
+        return Point(point)
+
+    def _retap(self, log: Hook, hook: Hook, calls: Calls) -> Hook:
+        """Copy the taps on a hook, this recording's with another log; see _renew."""
+        if not isinstance(hook, Tap):
+            return hook
+        below = self._retap(log, hook.below, calls)
+        return Tap(hook.owner, below, functools.partial(log, calls) if hook.owner is self else hook.log)
+
+    def _renew(self, module: nn.Module) -> None:
+        # A call takes its backward hooks up when it starts, before any pre-hook. Once the dictionaries hold
+        # new callables, the ones it took belong to it alone: so each knows the number of its call.
+        def renew(owner: nn.Module | None, calls: Calls) -> None:
+            for hooks, key, make in self._slots.get(owner, ()):
+                if key in hooks:
+                    hooks[key] = make(hooks[key], calls)
+
+        renew(module, {module: self._calls[module] + 1})
+        self._global_calls[module] = self._calls[module]
+        self._global_calls = {}
+        renew(None, self._global_calls)
+
+    # The log.
+
+    def _log_module(self, kind: str, hook: str, calls: Calls, module: nn.Module, *given: Any) -> None:
+        if (name := self._layers.get(module)) is None:
+            return
+        stack, call, depth, value = self._here.open, self._calls[module], 0, given[0]
+        if kind == "forward_pre":
+            value = (*value, *filter(None, given[1:]))
+            call, depth = call + 1, len(stack)
+        elif kind == "forward":
+            value = given[-1]
+            depth = next((i for i in reversed(range(len(stack))) if stack[i][0] is module), len(stack))
+            call = stack[depth][1] if depth < len(stack) else call + 1
+        else:
+            call = calls.get(module, call)
+        if kind in self._kinds or kind == "backward":
+            self.log(kind, name, type(module).__name__, call, value, hook, depth)
+
+    def log(self, kind: str, name: str, of: str, call: int, value: Any, hook: str = "", depth: int = 0) -> None:
+        """Add an event; `value` is what the hook was given."""
+        if not self.running:
+            return
+        self.watcher.settle()
+        if len(self.events) == self._max_events:
+            self.note(f"only the first {self._max_events} events were logged; see max_events")
+            return
+        values = None
+        if self._values:
+            values = values_of(value.grad if kind == "post_accumulate_grad" else value)
+        index = len(self.events) + 1
+        event = Event(index, kind, name, of, call, phase_of(kind), shapes_of(value), hook, depth, values)
+        self.events.append(event)
+
+    def note(self, text: str) -> None:
+        """Say what else there is to know, once."""
+        self.notes[text] = None
+
+    def _titled(self, module: nn.Module) -> str:
+        return f"layer {self._layers[module] or '(root)'} ({type(module).__name__})"
+
+    # torch's warnings about hookscope's own hooks. The filter is there only about the moment when torch
+    # warns, and is the first then, whatever the learner does to the filters inside the block. In place of a
+    # pattern it holds an object that also knows about whose hooks torch warns. What is ignored is not
+    # entered in any registry of warnings shown, so no cache needs to be told.
+
+    def _mute(self, module: nn.Module) -> None:
+        self._unmute()
+        self._here.at = module
+        cast("list[Any]", warnings.filters).insert(0, self._filter)
+
+    def _unmute(self) -> None:
+        self._here.at = None
+        filters = cast("list[Any]", warnings.filters)
+        if any(entry is self._filter for entry in filters):
+            filters[:] = [entry for entry in filters if entry is not self._filter]
+
+    def _is_own_warning(self, text: str) -> bool:
+        if self._here.at is None or not text.startswith((_OUTPUT_WARNING, _INPUT_WARNING)):
+            return False
+        kinds = ["full_backward"] if text.startswith(_INPUT_WARNING) else ["full_backward", "full_backward_pre"]
+        for own, common in (_DICTS[kind] for kind in kinds):
+            hooks = [*getattr(self._here.at, own).values(), *getattr(torch_module, common).values()]
+            if not all(isinstance(hook, Point) for hook in hooks):
+                return False
+        return True
+
+
+class _Here(threading.local):
+    """Where a thread is."""
+
+    def __init__(self) -> None:
+        # Calls that have begun: layer, number, and the exception that was being handled.
+        self.open: list[tuple[nn.Module, int, BaseException | None]] = []
+        self.last = ""  # the layer that returned last
+        self.at: nn.Module | None = None  # the layer that torch may warn about
+
+
+def _restore_latch(module: nn.Module, latch: bool | None) -> None:
+    """Take back the mark that makes torch refuse legacy hooks on a module, unless a full hook is there."""
+    if not module._backward_hooks:
+        module._is_full_backward_hook = latch
+
+
+def _legacy_hook(model: nn.Module) -> str:
+    if torch_module._global_is_full_backward_hook is False and torch_module._global_backward_hooks:
+        return "there is a global legacy backward hook"
+    for module, name in layer_names(model).items():
+        if module._is_full_backward_hook is False and module._backward_hooks:
+            return f"layer {name or '(root)'} ({type(module).__name__}) has a legacy backward hook"
+    return ""
+
+
+def _stopped(error: BaseException | None) -> str:
+    """Say why full backward hooks led to this error, and what helps; "" if they did not."""
+    if not isinstance(error, RuntimeError | TypeError):
+        return ""
+    return next((why for parts, why in _STOPPED.items() if all(part in str(error) for part in parts)), "")

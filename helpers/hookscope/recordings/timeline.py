@@ -1,0 +1,137 @@
+"""Draw recorded events from left to right in the order in which they happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from hookscope.pictures.picture import Picture, from_figure
+from hookscope.recordings.event import phase_of
+
+if TYPE_CHECKING:
+    from hookscope.recordings.event import Event
+
+_NAMED = 16  # so many names of the learner's hooks find room
+# Okabe and Ito's blue and vermillion, and a dark green, told apart by every kind of colour vision. Forward points
+# right, backward left; pre-hooks are hollow. Nodes point down, squares say that .grad is filled.
+_COLORS = {"forward": "#0072B2", "backward": "#D55E00", "step": "#00573F"}
+_MARKERS = {
+    "forward_pre": (">", False),
+    "forward": (">", True),
+    "full_backward_pre": ("<", False),
+    "full_backward": ("<", True),
+    "backward": ("X", True),
+    "tensor": ("D", True),
+    "post_accumulate_grad": ("s", True),
+    "retain_grad": ("s", False),
+    "multi_grad": ("*", True),
+    "node_pre": ("v", False),
+    "node_post": ("v", True),
+    "step_pre": ("P", False),
+    "step_post": ("P", True),
+}
+
+
+def draw(events: Sequence[Event], caption: str, rows: Sequence[Mapping[str, object]]) -> Picture:
+    """Draw one line per layer, tensor, node or optimizer, in the order of their first events, and a marker per event.
+
+    Args:
+        events: what to draw, at least one.
+        caption: goes under the picture.
+        rows: the events as rows of a table.
+
+    Raises:
+        ModuleNotFoundError: matplotlib is not installed.
+
+    """
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
+    except ModuleNotFoundError as error:
+        text = "a timeline needs matplotlib: pip install 'hookscope[all]'"
+        raise ModuleNotFoundError(text, name=error.name) from error
+
+    lines = list(dict.fromkeys((event.name or "(root)", event.type) for event in events))
+    places = {event.index: lines.index((event.name or "(root)", event.type)) for event in events}
+    own = [event.index for event in events if event.hook]
+    named = 0 < len(own) <= _NAMED
+    wide = min(3.6 + 0.2 * max(len(events), 18), 13)
+    high = min(1.6 + (0.48 if named else 0.3) * max(len(lines) + named, 3), 40)
+    figure = Figure(figsize=(wide, high), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(list(places), list(places.values()), color="0.75", linewidth=1, zorder=1)  # leads the eye
+    size = 9 if len(events) <= 45 else 6.5 if len(events) <= 90 else 4
+    for kind, (marker, filled) in _MARKERS.items():
+        if group := [event.index for event in events if event.kind == kind]:
+            color = _COLORS[phase_of(kind)]
+            axes.plot(
+                group,
+                [places[index] for index in group],
+                linestyle="",
+                marker=marker,
+                markersize=size,
+                markerfacecolor=color if filled else "white",
+                markeredgecolor=color,
+                markeredgewidth=1.5,
+                label=kind,
+                zorder=3,
+            )
+    if own:
+        ring: dict[str, Any] = {"marker": "o", "markerfacecolor": "none", "markeredgecolor": "black", "linestyle": ""}
+        heights = [places[index] for index in own]
+        axes.plot(own, heights, **ring, markersize=size + 7, label="hook of your own", zorder=4)
+    for event in events if len(events) <= 90 else ():
+        where = (event.index, places[event.index])
+        if event.call > 1:
+            axes.annotate(f"#{event.call}", where, (0, size), textcoords="offset points", ha="center", fontsize=8)
+        if event.hook and named:  # slanted, so that neighbours do not touch
+            axes.annotate(
+                event.hook,
+                where,
+                (3, -size),
+                parse_math=False,
+                textcoords="offset points",
+                fontsize=8,
+                rotation=35,
+                rotation_mode="anchor",
+                ha="right",
+                va="top",
+                zorder=5,
+                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5},
+            )
+    for phase, run in groupby(events, key=lambda event: event.phase):
+        numbers = [event.index for event in run]
+        first, last = numbers[0], numbers[-1]
+        if phase != "forward":
+            axes.axvspan(first - 0.5, last + 0.5, color={"backward": "0.95", "step": "0.88"}[phase], zorder=0)
+        if last - first >= len(events) / 12 or len(events) <= 12:
+            axes.text((first + last) / 2, -0.75, phase, ha="center", va="bottom", color=_COLORS[phase])
+    axes.set_yticks(
+        range(len(lines)), [name if name == of else f"{name}  {of}" for name, of in lines], parse_math=False
+    )
+    axes.set_ylim(len(lines) + (0.3 if named else -0.4), -0.7)
+    margin = max(0.6, len(events) / 120)
+    axes.set_xlim(1 - margin, len(events) + margin)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=20, min_n_ticks=1))
+    axes.set_xlabel("event number")
+    axes.set_ylabel(
+        "layer, tensor or optimizer" if any(event.phase == "step" for event in events) else "layer or tensor"
+    )
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=4 if wide > 8 else 3, frameon=False)
+    return from_figure(figure, _in_words(events), caption, rows, dpi=110)
+
+
+def _in_words(events: Sequence[Event]) -> str:
+    """Tell the order: all of it if it is short, else where each phase begins and ends."""
+    parts = []
+    for phase, group in groupby(events, key=lambda event: event.phase):
+        labels = [event.label for event in group]
+        if len(events) > 20 and len(labels) > 4:
+            labels = [*labels[:2], f"{len(labels) - 3} more", labels[-1]]
+        parts.append(f"{phase}: {', '.join(labels)}")
+    if len(parts) > 6:
+        parts = [*parts[:3], f"{len(parts) - 4} more phases", parts[-1]]
+    return f"The order in which {len(events)} hooks fired. {'; '.join(parts)}.".replace("forward:", "Forward:", 1)

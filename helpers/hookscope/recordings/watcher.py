@@ -1,0 +1,198 @@
+"""Log the hooks of tensors, of the nodes that made them, and of optimizers."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import nn
+from torch.autograd.graph import Node, get_gradient_edge, register_multi_grad_hook
+from torch.nn.parameter import UninitializedParameter
+from torch.optim import Optimizer
+from torch.optim import optimizer as torch_optimizer
+
+from hookscope.recordings.tap import Hook, Hooks, Point, Tap, name_of, untap
+
+if TYPE_CHECKING:
+    from hookscope.recordings.recorder import Recorder
+
+# The dictionary of a tensor, and the method that registers.
+_ON_TENSORS = {
+    "tensor": ("_backward_hooks", "register_hook"),
+    "post_accumulate_grad": ("_post_accumulate_grad_hooks", "register_post_accumulate_grad_hook"),
+}
+# The same of an optimizer, and the dictionary common to all optimizers.
+_ON_OPTIMIZERS = {
+    "step_pre": ("_optimizer_step_pre_hooks", "register_step_pre_hook", "_global_optimizer_pre_hooks"),
+    "step_post": ("_optimizer_step_post_hooks", "register_step_post_hook", "_global_optimizer_post_hooks"),
+}
+PARAMETER_KINDS = tuple(_ON_TENSORS)
+
+
+class Watcher:
+    """Put hooks on what is no layer.
+
+    Args:
+        recorder: keeps the events, and takes everything off at the end.
+
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._fired: Counter[tuple[str, str, str]] = Counter()  # by kind, name and type
+        self._optimizers: dict[Optimizer, str] = {}
+        # Steps that have begun: optimizer, number, and its kwargs. Few are open at a time.
+        self._steps: deque[tuple[Optimizer, int, object]] = deque(maxlen=16)
+        # Gradients that retain_grad is about to fill.
+        self._due: list[_Filling] = []
+        # An AccumulateGrad node and its hooks live as long as someone holds it or a graph uses it.
+        self._nodes: list[Node] = []
+
+    def forget(self) -> None:
+        """Let go of everything that is held."""
+        self._optimizers, self._due, self._nodes = {}, [], []
+        self._steps.clear()
+
+    def add_parameters(self, layers: Mapping[nn.Module, str], kinds: Iterable[str]) -> None:
+        """Log the hooks of the parameters that require grad, those of `kinds`."""
+        seen: set[nn.Parameter] = set()
+        for layer, prefix in layers.items():
+            for name, parameter in layer.named_parameters(prefix=prefix):
+                if parameter in seen or not parameter.requires_grad:
+                    continue
+                if isinstance(parameter, UninitializedParameter):
+                    raise ValueError(f"parameter {name!r} has no shape yet; call the model once before")
+                seen.add(parameter)
+                self.add_tensor(parameter, name, [kind for kind in PARAMETER_KINDS if kind in kinds])
+
+    def add_tensor(self, tensor: torch.Tensor, name: str, kinds: Iterable[str]) -> None:
+        """Log the hooks of `tensor` itself, hookscope's own and those that are there."""
+        for kind in kinds:
+            log = functools.partial(self._log_tensor, kind, name, type(tensor).__name__)
+            attribute, register = _ON_TENSORS[kind]
+            self._tap_all(getattr(tensor, attribute) or {}, log)
+            self._recorder.cleanup.enter_context(getattr(tensor, register)(Point(functools.partial(log, ""))))
+            hooks: Hooks = getattr(tensor, attribute)
+            self._recorder.cleanup.callback(self._recorder.note_new, hooks, set(hooks), f"on tensor {name!r}")
+
+    def add_grad(self, tensor: torch.Tensor, name: str) -> None:
+        """Log when `.grad` of `tensor` is filled, in which torch calls no hook."""
+        if tensor.is_leaf:
+            self.add_tensor(tensor, name, ["post_accumulate_grad"])
+            return
+        tensor.retain_grad()
+        filling = _Filling(tensor, name)
+
+        def about_to_fill(grad: torch.Tensor) -> None:
+            if not self._recorder.running or (watched := filling.tensor()) is None:
+                return
+            if watched.grad is not None and watched.grad is not filling.known and watched._version != filling.version:
+                text = f"tensor {name!r} was changed in place while watched: .grad is filled earlier, not logged"
+                self._recorder.note(text)
+                return
+            filling.known = watched.grad
+            if filling not in self._due:
+                self._due.append(filling)
+            # Its .grad is filled also where nothing else fires after it in this pass.
+            torch.autograd.Variable._execution_engine.queue_callback(self.settle)
+
+        register = getattr(tensor, _ON_TENSORS["tensor"][1])
+        self._recorder.cleanup.enter_context(register(Point(about_to_fill)))
+
+    def add_node(self, tensor: torch.Tensor, name: str) -> None:
+        """Log when the node that made `tensor`, or accumulates its gradient, runs in backward."""
+        with torch.enable_grad():  # without, older versions of torch find no node for a leaf
+            node = get_gradient_edge(tensor).node
+        if tensor.is_leaf:
+            self._nodes.append(node)
+        log = functools.partial(self._log, name=name, of=node.name().rpartition("::")[2])
+        for kind, register in (("node_pre", node.register_prehook), ("node_post", node.register_hook)):
+            handle = register(Point(functools.partial(_first, functools.partial(log, kind))))
+            self._recorder.cleanup.enter_context(handle)
+
+    def add_all(self, tensors: Mapping[str, torch.Tensor], mode: Literal["all", "any"]) -> None:
+        """Log when torch's multi-grad hook on some tensors fires."""
+        log = functools.partial(self._log, "multi_grad", name=", ".join(tensors), of=mode)
+        with torch.enable_grad():  # as in add_node
+            handle: Any = register_multi_grad_hook(list(tensors.values()), Point(log), mode=mode)
+        self._recorder.cleanup.enter_context(handle)
+        for part in handle.handles:  # torch's functions around it are hookscope's own too
+            hooks = part.hooks_dict_ref()
+            hooks[part.id] = Point(hooks[part.id])
+
+    def add_optimizers(self, optimizers: Mapping[Optimizer, str]) -> None:
+        """Log the step hooks of optimizers, hookscope's own and those that are there."""
+        self._optimizers = dict(optimizers)
+        for kind, (attribute, register, common) in _ON_OPTIMIZERS.items() if optimizers else ():
+            log = functools.partial(self._log_step, kind)
+            self._tap_all(getattr(torch_optimizer, common), log, "on every optimizer")
+            for optimizer, name in self._optimizers.items():
+                self._tap_all(getattr(optimizer, attribute), log, f"on {name}")
+                handle = getattr(optimizer, register)(Point(functools.partial(log, "")))
+                self._recorder.cleanup.enter_context(handle)
+
+    def settle(self) -> None:
+        """Log the gradients that retain_grad has filled since something was logged last.
+
+        torch fills them right after the hooks of the tensor, before anything else runs in that pass: so they are
+        logged before the next event, at the latest when the pass is over.
+        """
+        done = [filling for filling in self._due if filling.is_done()]
+        self._due = [filling for filling in self._due if filling not in done]
+        for filling in done:
+            if (tensor := filling.tensor()) is not None and self._recorder.running:
+                filling.known = tensor.grad
+                self._log("retain_grad", tensor.grad, name=filling.name, of=type(tensor).__name__)
+
+    def _tap_all(self, hooks: Hooks, log: Callable[..., None], where: str = "") -> None:
+        for key, hook in list(hooks.items()):
+            if not isinstance(hook, Point):
+                self._recorder.cleanup.callback(untap, hooks, key)
+                hooks[key] = Tap(self._recorder, hook, functools.partial(log, name_of(hook)))
+        if where:
+            self._recorder.cleanup.callback(self._recorder.note_new, hooks, set(hooks), where)
+
+    def _log(self, kind: str, value: Any, *, name: str, of: str) -> None:
+        self._log_tensor(kind, name, of, "", value)
+
+    def _log_tensor(self, kind: str, name: str, of: str, hook: str, value: Any) -> None:
+        call = self._fired[kind, name, of] + 1
+        self._recorder.log(kind, name, of, call, value, hook)
+        if not hook:  # hookscope's own comes last
+            self._fired[kind, name, of] = call
+
+    def _log_step(self, kind: str, hook: str, optimizer: Optimizer, args: Sequence[Any], kwargs: object) -> None:
+        if (name := self._optimizers.get(optimizer)) is None:
+            return
+        number = self._fired["step", name, ""] + (kind == "step_pre")
+        if kind == "step_pre" and not hook:  # hookscope's own is the last pre-hook
+            self._fired["step", name, ""] = number
+            self._steps.append((optimizer, number, kwargs))
+        elif kind == "step_post":
+            # A step may call that of its base class, which fires the hooks again, or have ended with an error.
+            begun = (entry[1] for entry in reversed(self._steps) if entry[0] is optimizer and entry[2] is kwargs)
+            number = next(begun, number)
+        given = (*args[1:], *([kwargs] if kwargs else []))  # the first is the optimizer
+        self._recorder.log(kind, name, type(optimizer).__name__, number, given, hook)
+
+
+class _Filling:
+    """A tensor the `.grad` of which retain_grad fills."""
+
+    def __init__(self, tensor: torch.Tensor, name: str) -> None:
+        self.tensor = weakref.ref(tensor)  # a hook that holds its tensor would keep both for ever
+        self.name = name
+        self.version = tensor._version
+        self.known = tensor.grad
+
+    def is_done(self) -> bool:
+        tensor = self.tensor()
+        return tensor is None or (tensor.grad is not None and tensor.grad is not self.known)
+
+
+def _first(log: Hook, value: Any, *_: Any) -> None:
+    log(value)

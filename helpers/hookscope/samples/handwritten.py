@@ -1,0 +1,245 @@
+"""Real pictures and a small trained CNN to hook into, without a download: scanned digits, `DigitCNN`, MNIST."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from http.client import HTTPException
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Split = Literal["test", "train", "all"]
+
+# What `digit_cnn` loads and `train.py` writes.
+WEIGHTS = Path(__file__).with_name("digit_cnn.safetensors")
+_TRAIN = 1437  # of 1797: four of five
+
+
+# Unreachable, incomplete, or damaged: what torchvision's loader raises, up to a bare AssertionError.
+_UNREADABLE = (OSError, HTTPException, RuntimeError, ValueError, TypeError, AssertionError)
+
+
+class _Pair(NamedTuple):
+    images: Tensor
+    labels: Tensor
+
+
+class Digits(_Pair):
+    """Pictures of digits and what they show; unpacks to `images, labels`.
+
+    Attributes:
+        images: float32 in [0, 1], shape (N, 1, 28, 28): white strokes on black.
+        labels: int64, shape (N,), 0 to 9.
+        source: where the pictures come from: "scikit-learn digits" or "MNIST".
+        note: what to know about them, such as why they are not the ones asked for; mostly empty.
+
+    """
+
+    source: str = "scikit-learn digits"
+    note: str = ""
+
+    def __new__(cls, images: Tensor, labels: Tensor, source: str = "scikit-learn digits", note: str = "") -> Digits:
+        """Check that there is one label per picture."""
+        if images.ndim != 4 or len(images) != len(labels):
+            raise ValueError(
+                f"images {tuple(images.shape)} and labels {tuple(labels.shape)} do not fit: "
+                "they must be (N, 1, 28, 28) and (N,)"
+            )
+        self = super().__new__(cls, images, labels)
+        self.source, self.note = source, note
+        return self
+
+    def __repr__(self) -> str:
+        shape = "×".join(map(str, self.images.shape))
+        counts = torch.bincount(self.labels, minlength=10).tolist()
+        each = " ".join(f"{label}:{count}" for label, count in enumerate(counts))
+        lines = [
+            f"{len(self.labels)} pictures from {self.source}",
+            f"images {shape} {str(self.images.dtype).removeprefix('torch.')}, labels {each}",
+        ]
+        return "\n".join([*lines, self.note] if self.note else lines)
+
+
+def digits(split: Split = "test") -> Digits:
+    """Load 1797 real handwritten digits that come with scikit-learn, laid out like MNIST.
+
+    They are the test part of the "Optical Recognition of Handwritten Digits" data set (E. Alpaydin, C. Kaynak; UCI,
+    1998), 8×8 scans with 17 grey levels, here enlarged smoothly to 28×28 with an empty border.
+    One fixed shuffle puts 1437 of them into "train" and 360 into "test"; the same people wrote in both.
+
+    Args:
+        split: "test", "train" (what `digit_cnn` was trained on), or "all".
+
+    Returns:
+        Digits: new tensors at every call, always in the same order.
+
+    Raises:
+        ValueError: split is none of the three.
+        ModuleNotFoundError: scikit-learn is not installed.
+
+    Example:
+        >>> images, labels = digits()
+        >>> images.shape, labels[:8].tolist()
+        (torch.Size([360, 1, 28, 28]), [7, 9, 4, 7, 0, 2, 6, 1])
+
+    """
+    parts = {"train": slice(None, _TRAIN), "test": slice(_TRAIN, None), "all": slice(None)}
+    if split not in parts:
+        raise ValueError(f"no split {split!r}; there are 'test', 'train' and 'all'")
+    images, labels = _load()
+    return Digits(images[parts[split]].clone(), labels[parts[split]].clone())
+
+
+def digit(label: int = 5, index: int = 0) -> Tensor:
+    """Pick one digit of the test split; `digit(1)` is one of the three that `digit_cnn` takes for another.
+
+    Args:
+        label: what it shows, 0 to 9.
+        index: which of them, counted from 0.
+
+    Returns:
+        A float32 tensor of shape (1, 1, 28, 28), values in [0, 1]: a batch of one.
+
+    Raises:
+        ValueError: label is not a digit.
+        IndexError: there are not that many.
+
+    Example:
+        >>> digit(5).shape
+        torch.Size([1, 1, 28, 28])
+
+    """
+    images, labels = digits("test")
+    if label not in range(10):
+        raise ValueError(f"no digit {label!r}; labels are 0 to 9")
+    found = images[labels == label]
+    if index not in range(len(found)):
+        raise IndexError(
+            f"no index {index} among the {len(found)} test pictures of a {label}; take 0 to {len(found) - 1}"
+        )
+    return found[index : index + 1].clone()
+
+
+@lru_cache(maxsize=1)
+def _load() -> tuple[Tensor, Tensor]:
+    """Read, enlarge and shuffle; the callers copy."""
+    import numpy as np
+
+    raw = _need("sklearn.datasets", "scikit-learn").load_digits()
+    order = np.random.RandomState(0).permutation(len(raw.target))  # the one generator whose numbers never change
+    scans = torch.from_numpy(raw.images[order]).double().unsqueeze(1) / 16
+    # A margin first: a stroke that touches the edge of the scan must fade out, not end in a straight cut.
+    enlarged = F.interpolate(F.pad(scans, (1, 1, 1, 1)), size=(24, 24), mode="bicubic", align_corners=False)
+    # 8 bits, as in MNIST. In double no value lies so near to the middle of two levels that machines could disagree.
+    levels = F.pad(enlarged, (2, 2, 2, 2)).clamp(0, 1).mul(255).round().float()
+    return levels / 255, torch.from_numpy(raw.target[order]).long()
+
+
+class DigitCNN(nn.Module):
+    """A small CNN for 28×28 pictures: three blocks and a head, every layer with a name.
+
+    `block1` (`conv`, `relu`) makes 16 maps of 28×28, `block2` (`conv`, `relu`, `pool`) 24 of 14×14, `block3` (the
+    same) 32 of 7×7; `head` is `flatten`, `linear`. No ReLU is in-place.
+
+    Example:
+        >>> model = DigitCNN()
+        >>> model(torch.zeros(2, 1, 28, 28)).shape
+        torch.Size([2, 10])
+        >>> model.block3(torch.zeros(1, 24, 14, 14)).shape
+        torch.Size([1, 32, 7, 7])
+
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block1 = _named(conv=nn.Conv2d(1, 16, 5, padding=2), relu=nn.ReLU())
+        self.block2 = _named(conv=nn.Conv2d(16, 24, 3, padding=1), relu=nn.ReLU(), pool=nn.MaxPool2d(2))
+        self.block3 = _named(conv=nn.Conv2d(24, 32, 3, padding=1), relu=nn.ReLU(), pool=nn.MaxPool2d(2))
+        self.head = _named(flatten=nn.Flatten(), linear=nn.Linear(32 * 7 * 7, 10))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits of shape (N, 10) for images of shape (N, 1, 28, 28) with values in [0, 1]."""
+        x = self.block1(images)
+        x = self.block2(x)
+        x = self.block3(x)
+        return self.head(x)  # type: ignore[no-any-return]
+
+
+def _named(**layers: nn.Module) -> nn.Sequential:
+    block = nn.Sequential()
+    for name, layer in layers.items():
+        block.add_module(name, layer)
+    return block
+
+
+def digit_cnn(trained: bool = True) -> DigitCNN:
+    """Build a `DigitCNN` in eval mode, ready to be hooked.
+
+    Args:
+        trained: take the weights that come with the package (`train.py` made them from the train
+            split); otherwise random ones, the same at every call.
+
+    Returns:
+        A new model at every call. The global random number generator is left alone.
+
+    Raises:
+        ModuleNotFoundError: safetensors is not installed.
+
+    Example:
+        >>> int(digit_cnn()(digit(5)).argmax())
+        5
+
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        model = DigitCNN()
+    if trained:
+        model.load_state_dict(_need("safetensors.torch", "safetensors").load_file(WEIGHTS))
+    return model.eval()
+
+
+def mnist(root: str | Path = "data", train: bool = False, download: bool = False, limit: int | None = None) -> Digits:
+    """Load MNIST if it is there, and otherwise the digits of `digits`, with a note that says so.
+
+    Args:
+        root: the folder that has, or gets, `MNIST/raw/…`, as in `torchvision.datasets.MNIST`.
+        train: the 60,000 training pictures instead of the 10,000 test pictures.
+        download: fetch the files (about 12 MB) when they are not there.
+        limit: no more than the first this many.
+
+    Returns:
+        Digits, whose `source` tells which ones they are. A `note`, if any, is printed too.
+
+    Raises:
+        ValueError: limit is negative.
+        ModuleNotFoundError: torchvision, or for the other digits scikit-learn, is not installed.
+
+    """
+    if limit is not None and limit < 0:
+        raise ValueError(f"limit is {limit}; it counts pictures")
+    root = Path(root)
+    problem = f"no MNIST in {root.name or '.'}/; mnist(download=True) would fetch it"
+    if download or (root / "MNIST").is_dir():
+        try:
+            found = _need("torchvision.datasets", "torchvision").MNIST(root, train=train, download=download)
+        except _UNREADABLE as error:
+            reason = getattr(error, "strerror", None) or str(error).strip() or "a file is damaged"
+            problem = f"MNIST could not be {'downloaded' if download else 'read'}: {reason}"
+        else:
+            images = found.data[:limit].unsqueeze(1).float() / 255
+            return Digits(images, found.targets[:limit].long(), source="MNIST")
+    images, labels = digits("train" if train else "test")
+    note = f"These are not MNIST: {problem}"
+    print(note)
+    return Digits(images[:limit].clone(), labels[:limit].clone(), note=note)
+
+
+def _need(module: str, package: str) -> Any:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"this needs {package}: pip install 'hookscope[all]'", name=error.name) from error

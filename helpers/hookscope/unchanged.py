@@ -1,0 +1,67 @@
+"""Leave a model, and the random numbers of its owner, as they were."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from hookscope.structures import tensors_in
+
+__all__ = ["model_unchanged", "same_random_numbers"]
+
+
+@contextmanager
+def model_unchanged(model: nn.Module) -> Iterator[None]:
+    """Put back training flags and buffers, whatever happens to them inside the block.
+
+    Example:
+        >>> norm = nn.BatchNorm1d(2)
+        >>> with model_unchanged(norm):
+        ...     _ = norm(torch.ones(3, 2))
+        ...     norm.eval().running_mean
+        tensor([0.1000, 0.1000])
+        >>> norm.running_mean, norm.training
+        (tensor([0., 0.]), True)
+
+    """
+    before = [(module, module.training, dict(module._buffers)) for module in model.modules()]
+    values = [(buffer, buffer.clone()) for buffer in model.buffers() if not buffer.is_inference()]
+    try:
+        yield
+    finally:
+        for module, training, buffers in before:
+            module.training = training
+            module._buffers.update(buffers)
+        for buffer, value in values:
+            # Not by _version: batch norm writes its running mean without counting. And not for nothing: a graph of
+            # the owner's may have saved the buffer, and would not bear a write.
+            if not torch.equal(buffer, value):
+                with torch.no_grad():
+                    buffer.copy_(value)
+
+
+@contextmanager
+def same_random_numbers(*used: object) -> Iterator[None]:
+    """Put back the state of the random number generators of torch, NumPy and Python.
+
+    Args:
+        *used: modules and inputs; where they are on a GPU, its generator is put back, too.
+
+    """
+    found = [tensor for each in used if isinstance(each, nn.Module) for tensor in (*each.parameters(), *each.buffers())]
+    found += tensors_in([each for each in used if not isinstance(each, nn.Module)])
+    devices = sorted({tensor.device.index or 0 for tensor in found if tensor.device.type == "cuda"})
+    numpy = sys.modules.get("numpy")
+    pythons, numpys = random.getstate(), numpy.random.get_state() if numpy else None
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        random.setstate(pythons)
+        if numpy is not None:
+            numpy.random.set_state(numpys)

@@ -1,0 +1,146 @@
+"""What all widgets share: their script and style, what they are before anything runs, what they say about errors."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import traitlets
+
+from hookscope.pictures.picture import Picture, Rows
+
+try:
+    import anywidget
+except ImportError as error:
+    raise ImportError("hookscope.widgets needs anywidget: pip install 'hookscope[all]'") from error
+
+__all__ = ["HookWidget", "assets", "shows_errors"]
+
+_HERE = Path(__file__).parent
+_P = ParamSpec("_P")
+_W = TypeVar("_W", bound="HookWidget")
+
+
+def assets(name: str) -> dict[str, str]:
+    """Return ``_esm`` and ``_css`` of a widget: what all share, then ``name.js`` and ``name.css``.
+
+    JavaScript modules of anywidget are one text each; so the common functions stand in front of every one.
+    """
+    parts = {"_esm": ("common.js", f"{name}.js"), "_css": ("common.css", f"{name}.css")}
+    return {
+        key: "\n".join((_HERE / file).read_text(encoding="utf-8") for file in files if (_HERE / file).exists())
+        for key, files in parts.items()
+    }
+
+
+def shows_errors(method: Callable[Concatenate[_W, _P], None]) -> Callable[Concatenate[_W, _P], None]:
+    """Turn what a callback of a widget raises into a sentence in the widget; it stays as it was and goes on."""
+
+    @functools.wraps(method)
+    def guarded(self: _W, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+        with self.errors_shown():
+            method(self, *args, **kwargs)
+
+    return guarded
+
+
+class HookWidget(anywidget.AnyWidget):
+    """A widget that can be read before it runs.
+
+    A subclass sets ``_esm`` and ``_css`` (see `assets`), keeps `png` and `alt` up to date, and says in `summary` what
+    is to be seen and in `numbers` with which numbers. In a notebook that is not trusted, the picture and the numbers
+    stand in its place.
+
+    In a trusted notebook that is opened with a new kernel, JupyterLab draws the widget as it was, if its setting "Save
+    Jupyter widget state in notebooks" is on, which lessons/jupyter/ does; the widget says that it must be run first.
+    With the setting off, JupyterLab shows "Error displaying widget: model not found" until the cell is run.
+
+    A cell that is run again closes the widgets it made before, with their comms: ipywidgets itself keeps every widget
+    for ever.
+
+    Attributes:
+        problem: what went wrong, a sentence for the learner; empty if nothing did.
+        png: the bytes of the picture that is shown.
+        alt: what that picture shows, in words.
+
+    """
+
+    problem = traitlets.Unicode("").tag(sync=True)
+    png = traitlets.Bytes(b"").tag(sync=True)
+    alt = traitlets.Unicode("").tag(sync=True)
+
+    def __init__(self, **traits: Any) -> None:
+        super().__init__(**traits)
+        _replace_older(self)
+
+    def close(self) -> None:
+        """Take the widget off the page, with its comm; ipywidgets would leave its layout behind."""
+        if self.comm is not None:
+            self.layout.close()
+        super().close()
+
+    def summary(self) -> str:
+        """Say in a line or a few what the widget shows; without addresses, since notebooks are compared."""
+        return self.alt
+
+    def numbers(self) -> Rows:
+        """List the numbers on the picture, for who cannot see it or has not run it yet."""
+        return ()
+
+    def __repr__(self) -> str:
+        return self.summary()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        if bundle is None:
+            return None
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        data = {**data, "text/plain": repr(self)}
+        if self.png:
+            # JupyterLab reads no alternative text for image/png; in HTML it does.
+            caption = self.summary().partition("\n")[0]
+            picture = Picture(self.png, self.alt, caption, self.numbers())
+            data |= picture._repr_mimebundle_() | {"text/plain": repr(self)}
+        return data, metadata
+
+    @contextmanager
+    def errors_shown(self) -> Iterator[None]:
+        """Put what is raised inside the block into `problem`, as a sentence."""
+        try:
+            yield
+        except Exception as error:
+            said = str(error).strip().splitlines()
+            self.problem = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+        else:
+            self.problem = ""
+
+
+_made: dict[tuple[str, str], list[tuple[int, weakref.ref[HookWidget]]]] = {}
+
+
+def _replace_older(widget: HookWidget) -> None:
+    """Close the widgets that an earlier run of the same cell has made."""
+    cell, run = _cell()
+    if cell is None:
+        return
+    here = _made.setdefault((cell, type(widget).__qualname__), [])  # anywidget makes a class for each widget
+    for earlier, reference in here:
+        if earlier != run and (other := reference()) is not None:
+            other.close()
+    here[:] = [(earlier, reference) for earlier, reference in here if earlier == run]
+    here.append((run, weakref.ref(widget)))
+
+
+def _cell() -> tuple[str | None, int]:
+    """Return the id of the cell that is running, if the frontend tells it, and the number of its run."""
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return None, 0
+    shell = get_ipython()
+    parent: Any = getattr(shell, "parent_header", None) or {}
+    return (parent.get("metadata") or {}).get("cellId"), getattr(shell, "execution_count", 0)

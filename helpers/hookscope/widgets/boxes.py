@@ -1,0 +1,159 @@
+"""Lay out boxes and the arrows between them once, for the page to draw as SVG and for the PNG that stands in for it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from hookscope.graphs import drawing
+from hookscope.widgets.base import assets
+
+__all__ = ["Arrow", "Block", "box_assets", "layout", "to_png"]
+
+_CHARACTER, _LINE, _PAD = 7.3, 17, 9  # pixels: width and height of monospace at 12 px, and around the text of a box
+_ACROSS, _DOWN, _EDGE = 26, 56, 6  # pixels between boxes, between layers (an arrow's text stands there), at the edge
+_INKS = {"title": "#000000", "text": "#222222", "quiet": "#555555", "hook": "#8a3c00", "grad": "#0b5cad"}
+_LEGIBLE = 13  # pixels of the PNG's letters
+
+
+@dataclass(frozen=True)
+class Block:
+    """A box.
+
+    Attributes:
+        lines: its text, with the look of each line: "title", "text", "quiet", "hook" or "grad".
+        round: with round ends, for a leaf.
+        lit: drawn with a thick frame.
+
+    """
+
+    lines: tuple[tuple[str, str], ...]
+    round: bool = False
+    lit: bool = False
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """What stands at an arrow, and whether anything flows along it."""
+
+    text: str = ""
+    flows: bool = True
+
+
+def box_assets(name: str) -> dict[str, str]:
+    """Return `assets` of a widget that draws boxes."""
+    shared, here = assets("boxes"), Path(__file__).parent
+    own = {"_esm": here / f"{name}.js", "_css": here / f"{name}.css"}
+    return {key: f"{text}\n{own[key].read_text(encoding='utf-8')}" for key, text in shared.items()}
+
+
+def layout(blocks: Mapping[int, Block], arrows: Mapping[tuple[int, int], Arrow], first: int) -> dict[str, Any]:
+    """Place every box below all that have an arrow to it; return plain numbers and texts, in pixels.
+
+    Args:
+        blocks: the boxes, by any number.
+        arrows: by the numbers of the boxes at their two ends.
+        first: the box at the top; all others can be reached from it.
+
+    """
+    order = [first]
+    for key in order:
+        order += [target for source, target in arrows if source == key and target not in order]
+    plain = [drawing.Box(key, "", ()) for key in order]
+    places, routes = drawing.place_boxes(plain, dict.fromkeys(arrows, ()))
+    wide = max(len(text) for block in blocks.values() for text, _ in block.lines) * _CHARACTER + 2 * _PAD
+    high = {key: len(block.lines) * _LINE + 2 * _PAD for key, block in blocks.items()}
+    stops = [*places.values(), *(stop for way in routes.values() for stop in way)]
+    left = min(column for column, _ in stops)
+    rows = [
+        max((high[key] for key in places if places[key][1] == layer), default=0)
+        for layer in range(max(layer for _, layer in stops) + 1)
+    ]
+    tops = [_EDGE]
+    for row in rows:
+        tops.append(tops[-1] + row + _DOWN)
+
+    def centre(column: float) -> float:
+        return round(_EDGE + wide / 2 + (column - left) * (wide + _ACROSS), 1)
+
+    boxes = [
+        {
+            "x": round(centre(places[key][0]) - wide / 2, 1),
+            "y": tops[places[key][1]],
+            "width": round(wide, 1),
+            "height": high[key],
+            "round": block.round,
+            "lit": block.lit,
+            "lines": [list(line) for line in block.lines],
+        }
+        for key, block in blocks.items()
+    ]
+    lines = []
+    for (source, target), arrow in arrows.items():
+        (column, layer), (to, below) = places[source], places[target]
+        points = [[centre(column), tops[layer] + high[source]]]
+        for stop, at in routes[source, target]:
+            points += [[centre(stop), tops[at]], [centre(stop), tops[at] + rows[at]]]
+        points.append([centre(to), tops[below]])
+        lines.append({"points": points, "text": arrow.text, "flows": arrow.flows})
+    width = centre(max(column for column, _ in stops)) + wide / 2 + _EDGE
+    return {"width": round(width, 1), "height": tops[-1] - _DOWN + _EDGE, "boxes": boxes, "arrows": lines}
+
+
+def to_png(drawing: Mapping[str, Any]) -> bytes:
+    """Draw what `layout` returned, dark on white."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    font = ImageFont.load_default(size=_LEGIBLE)
+    image = Image.new("RGB", (int(drawing["width"]) + 1, int(drawing["height"]) + 1), "white")
+    pen = ImageDraw.Draw(image)
+    for arrow in drawing["arrows"]:
+        points = [tuple(point) for point in arrow["points"]]
+        for (x1, y1), (x2, y2) in pairwise(points):
+            if arrow["flows"]:
+                pen.line((x1, y1, x2, y2), fill=_INKS["hook"], width=2)
+            else:
+                for step in range(0, 20, 2):  # dashes
+                    ends = [x1 + (x2 - x1) * step / 20, y1 + (y2 - y1) * step / 20]
+                    ends += [x1 + (x2 - x1) * (step + 1) / 20, y1 + (y2 - y1) * (step + 1) / 20]
+                    pen.line(tuple(ends), fill=_INKS["quiet"], width=1)
+        pen.polygon(_head(points), fill=_INKS["hook" if arrow["flows"] else "quiet"])
+    for box in drawing["boxes"]:
+        x, y = box["x"], box["y"]
+        area, thick = (x, y, x + box["width"], y + box["height"]), 3 if box["lit"] else 1
+        pen.rounded_rectangle(area, 14 if box["round"] else 2, fill="#ffffff", outline="#000000", width=thick)
+        for number, (text, look) in enumerate(box["lines"]):
+            pen.text((x + _PAD, y + _PAD + number * _LINE), _drawable(text), fill=_INKS[look], font=font)
+    for arrow in drawing["arrows"]:
+        if arrow["text"]:
+            x, y = _middle(arrow["points"])
+            left, top, right, bottom = pen.textbbox((x, y), _drawable(arrow["text"]), font=font, anchor="mm")
+            pen.rectangle((left - 2, top - 1, right + 2, bottom + 1), fill="#ffffff")
+            ink = _INKS["hook" if arrow["flows"] else "quiet"]
+            pen.text((x, y), _drawable(arrow["text"]), fill=ink, font=font, anchor="mm")
+    file = io.BytesIO()
+    image.convert("P", palette=Image.Palette.ADAPTIVE, colors=32).save(file, "PNG")
+    return file.getvalue()
+
+
+def _head(points: Sequence[tuple[float, ...]]) -> list[tuple[float, float]]:
+    """Return the corners of an arrow's head."""
+    (x1, y1), (x2, y2) = points[-2:]
+    length = max(((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5, 1)
+    dx, dy = (x2 - x1) / length, (y2 - y1) / length
+    return [(x2, y2), (x2 - 9 * dx - 4 * dy, y2 - 9 * dy + 4 * dx), (x2 - 9 * dx + 4 * dy, y2 - 9 * dy - 4 * dx)]
+
+
+def _middle(points: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Return where an arrow's text stands: in the middle of its first stretch, between two layers."""
+    (x1, y1), (x2, y2) = points[:2]
+    return (x1 + x2) / 2, (y1 + y2) / 2
+
+
+def _drawable(text: str) -> str:
+    """Replace what Pillow's own font lacks."""
+    return text.replace("→", "->").replace("×", "x").replace("–", "-").encode("latin-1", "replace").decode("latin-1")

@@ -1,0 +1,102 @@
+"""Run a model with an edit in front of one layer, and leave the model as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookscope.captures.call import why_uncalled
+from hookscope.unchanged import model_unchanged, same_random_numbers
+
+__all__ = ["Seen", "Target", "one_image"]
+
+PreHook = Callable[[nn.Module, tuple[Any, ...]], Any]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the layer got without and with the hook, and the probabilities that came of it."""
+
+    original: Tensor
+    edited: Tensor
+    before: Tensor
+    after: Tensor
+
+
+@dataclass(frozen=True)
+class Target:
+    """A model, one of its layers with its name, and the input (1, C, H, W) of every run."""
+
+    model: nn.Module
+    layer: nn.Module
+    name: str
+    image: Tensor
+
+    def run(self, hook: PreHook) -> Seen:
+        """Run the model without and with the hook, from the same random numbers."""
+        original, before = self._run()
+        edited, after = self._run(hook)
+        return Seen(original, edited, before, after)
+
+    def _run(self, *hooks: PreHook) -> tuple[Tensor, Tensor]:
+        """Return what the layer got in its first call, and the probabilities."""
+        name = repr(self.name) if self.name else type(self.model).__name__
+        got: list[Tensor] = []
+
+        def note(module: nn.Module, args: tuple[Any, ...]) -> None:
+            if not got:
+                got.append(_editable(name, args).detach().clone())
+
+        with ExitStack() as stack:
+            stack.enter_context(model_unchanged(self.model))
+            stack.enter_context(same_random_numbers(self.model, self.image))
+            for hook in (*hooks, note):
+                stack.enter_context(self.layer.register_forward_pre_hook(hook))
+            self.model.eval()
+            with torch.no_grad():
+                scores = self.model(self.image.clone())
+        if not got:
+            raise ValueError(f"the layer {name} {why_uncalled(self.layer)}")
+        if not isinstance(scores, Tensor) or scores.ndim != 2 or len(scores) != 1:
+            what = f"a tensor {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+            raise TypeError(f"{type(self.model).__name__} returns {what}; it must return scores of shape (1, classes)")
+        return got[0], scores.detach().softmax(dim=1)[0]
+
+
+def one_image(image: object) -> Tensor:
+    """Return a copy of an image (C, H, W) or (1, C, H, W) as a batch of one."""
+    if not isinstance(image, Tensor):
+        raise TypeError(f"image is of type {type(image).__name__}: pass a tensor (C, H, W) or (1, C, H, W)")
+    shape = tuple(image.shape)
+    if not image.is_floating_point():
+        raise TypeError(f"image is {image.dtype}, a model needs floats: pass image.float() / 255")
+    if len(shape) == 4 and shape[0] != 1:
+        raise ValueError(f"image has the shape {shape}, {shape[0]} pictures: pass one, image[:1]")
+    if len(shape) not in (3, 4) or 0 in shape:
+        raise ValueError(f"image has the shape {shape}: pass one picture, (C, H, W) or (1, C, H, W)")
+    if shape[-3] not in (1, 3):
+        last = len(shape) == 3 and shape[-1] in (1, 3)
+        way = "its channels come last, so pass image.permute(2, 0, 1)" if last else "1 or 3 are needed"
+        raise ValueError(f"image has the shape {shape}, so {shape[-3]} channels: {way}")
+    copy = image.detach().clone()
+    return copy if len(shape) == 4 else copy[None]
+
+
+def _editable(name: str, args: tuple[Any, ...]) -> Tensor:
+    """Return what the hook would edit, if it can."""
+    if not args:
+        raise TypeError(
+            f"the layer {name} gets its input by keyword, which a pre-hook with (module, args) does not see"
+        )
+    x = args[0]
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        what = f"a tensor of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(f"the layer {name} gets {what}: choose a layer that gets a tensor of floats")
+    if x.ndim < 3:
+        raise TypeError(f"the layer {name} gets the shape {tuple(x.shape)}, no rows and columns: choose one before it")
+    return x

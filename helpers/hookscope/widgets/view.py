@@ -1,0 +1,186 @@
+"""An output of any shape as a picture with numbers: feature maps, a token × feature map, or a row of features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hookscope.pictures.grid import feature_grid
+from hookscope.pictures.mosaic import encode, encode_rgb
+from hookscope.pictures.palette import COOLWARM, VIRIDIS
+from hookscope.pictures.picture import Picture, as_text
+
+__all__ = ["View", "channel_picture", "image_of", "maps_of", "order_of", "view"]
+
+_TALL = 512  # tokens or features that one map shows at most
+
+
+@dataclass(frozen=True)
+class View:
+    """What is shown of an output.
+
+    Attributes:
+        png: the picture.
+        alt: what it shows.
+        caption: how it was read and scaled.
+        which: which channels, in words.
+        rows: the numbers of the channels on it.
+        channels: those channels.
+        boxes: (left, top, width, height) of each in the picture, in pixels.
+        size: width and height of the picture, in pixels.
+        count: how many channels there are.
+        shape: shape of the whole tensor.
+
+    """
+
+    png: bytes
+    alt: str
+    caption: str
+    which: str
+    rows: list[dict[str, object]]
+    channels: list[int]
+    boxes: list[list[int]]
+    size: tuple[int, int]
+    count: int
+    shape: tuple[int, ...]
+
+
+def maps_of(tensor: Tensor, sample: int, channels_last: bool = False) -> tuple[Tensor, str]:
+    """Read one sample of a tensor as (C, H, W) maps, and say how.
+
+    Args:
+        tensor: (N, C, H, W), or (N, H, W, C) with `channels_last`; a video (N, C, T, H, W), whose frames stand side by
+            side; tokens (N, T, F), which are one map; features (N, F), one row; or fewer axes.
+        sample: which sample.
+        channels_last: see above.
+
+    Raises:
+        ValueError: the tensor has no elements, or more than five axes.
+
+    Example:
+        >>> maps_of(torch.zeros(2, 5, 8), 1)[0].shape
+        torch.Size([1, 5, 8])
+
+    """
+    values = tensor.detach()
+    values = values if values.layout is torch.strided else values.to_dense()
+    values = values.dequantize() if values.is_quantized else values
+    values = values.abs() if values.is_complex() else values
+    shape = tuple(values.shape)
+    if not values.numel():
+        raise ValueError(f"there is nothing to see: the shape is {shape}")
+    if len(shape) == 4 and channels_last:
+        return values[sample].movedim(-1, 0), "(N, H, W, C)"
+    if len(shape) == 4:
+        return values[sample], "(N, C, H, W)"
+    if len(shape) == 5:
+        one = values[sample]
+        return one.movedim(1, 2).reshape(shape[1], shape[3], -1), "(N, C, T, H, W), the frames side by side"
+    if len(shape) == 3:
+        return values[sample][None, :_TALL, :_TALL], "(N, tokens, features)"
+    if len(shape) == 2:
+        row = values[sample]
+        wide = max(width for width in range(1, 65) if len(row) % width == 0)
+        wide = len(row) if len(row) <= 64 or wide < 8 else wide
+        return row.reshape(1, -1, wide), "(N, features), row by row"
+    if len(shape) > 5:
+        raise ValueError(f"an output of shape {shape} has too many axes to be drawn; take .activation and pick some")
+    return values.reshape(1, 1, -1)[:, :, :_TALL], "(numbers)"
+
+
+def order_of(tensor: Tensor, sample: int, by: str, channels_last: bool = False) -> list[int]:
+    """List the channels of a sample: by index, or by mean, max or share of zeros, largest first.
+
+    Example:
+        >>> order_of(torch.tensor([1.0, 3.0, 2.0]).reshape(1, 3, 1, 1), 0, "mean")
+        [1, 2, 0]
+
+    """
+    maps, _ = maps_of(tensor, sample, channels_last)
+    if by == "index":
+        return list(range(len(maps)))
+    flat = maps.flatten(1)
+    flat = flat if flat.is_floating_point() else flat.float()
+    key = {"mean": lambda: flat.mean(1), "max": lambda: flat.amax(1), "zeros": lambda: (flat == 0).float().mean(1)}[
+        by
+    ]()
+    order: list[int] = torch.sort(
+        torch.nan_to_num(key, nan=float("-inf")), descending=True, stable=True
+    ).indices.tolist()
+    return order
+
+
+def view(
+    tensor: Tensor,
+    sample: int,
+    channels: list[int],
+    scale: str,
+    signed: bool,
+    channels_last: bool,
+    title: str,
+    width: int,
+) -> View:
+    """Draw channels of one sample of a tensor.
+
+    Args:
+        tensor: see `maps_of`.
+        sample: which sample.
+        channels: which channels, in this order.
+        scale: `"channel"` or `"shared"`.
+        signed: draw on a diverging map centred at 0, as for gradients.
+        channels_last: see `maps_of`.
+        title: what it is.
+        width: width of the picture to aim at, in pixels.
+
+    """
+    maps, reading = maps_of(tensor, sample, channels_last)
+    one = 160 if len(channels) > 1 else width  # a map of its own may be large, several are of a size to compare
+    columns = max(1, min(len(channels), (width + one // 2) // (max(one, 1)))) if len(channels) < 5 else None
+    size = min(width, one * columns) if columns else width
+    grid = feature_grid(
+        maps, channels=channels, scale=scale, center=0 if signed else None, title=title, size=size, columns=columns
+    )
+    which = grid.caption.splitlines()[0].removeprefix(f"{title}: ")
+    if len(maps) == 1:
+        which = "one map"
+    how = grid.caption.splitlines()[2:]
+    tall, wide = grid.mosaic.shape
+    return View(
+        grid.png,
+        grid.alt,
+        "\n".join([f"{title}: {which}", f"shape {tuple(tensor.shape)} read as {reading}, sample {sample}", *how]),
+        which,
+        grid.rows,
+        grid.channels,
+        [list(map(int, box)) for box in grid.boxes],
+        (wide, tall),
+        len(maps),
+        tuple(tensor.shape),
+    )
+
+
+def channel_picture(tensor: Tensor, sample: int, channel: int, signed: bool, channels_last: bool) -> Picture:
+    """Draw one channel alone, one pixel a value where it is large, with nothing around it."""
+    maps, _ = maps_of(tensor, sample, channels_last)
+    grid = feature_grid(maps, channels=[channel], center=0 if signed else None)
+    left, top, width, height = grid.boxes[0]
+    inside = np.ascontiguousarray(grid.mosaic[top : top + height, left : left + width])
+    numbers = ", ".join(f"{name} {as_text(value)}" for name, value in grid.rows[0].items() if name != "channel")
+    return Picture(encode(inside, COOLWARM if signed else VIRIDIS), f"channel {channel}: {numbers}")
+
+
+def image_of(value: Any, sample: int) -> tuple[bytes, str] | None:
+    """Return an input as a picture and what it shows, if it is one: (N, 1 or 3, H, W) floating or uint8 numbers."""
+    if not isinstance(value, Tensor) or value.dim() != 4 or value.shape[1] not in (1, 3) or value.is_complex():
+        return None
+    image = value[min(sample, len(value) - 1)].detach().float().cpu()
+    low, high = float(image.min()), float(image.max())
+    if not (np.isfinite(low) and np.isfinite(high)):
+        return None
+    pixels = ((image - low) / max(high - low, 1e-12) * 255).round().to(torch.uint8).expand(3, -1, -1)
+    alt = f"The input, sample {sample}, {image.shape[1]}×{image.shape[2]}; from {low:.3g} (dark) to {high:.3g} (bright)"
+    return encode_rgb(np.ascontiguousarray(pixels.permute(1, 2, 0).numpy())), alt

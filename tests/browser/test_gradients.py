@@ -1,0 +1,203 @@
+"""GradientPlayground and GradInputExplorer in a real JupyterLab, by mouse, by keyboard, and without a kernel."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from hookscope.widgets.gradients import GradientPlayground
+from tests.shared.lab import Lab
+
+pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
+
+PLAY = "from hookscope.widgets.gradients import GradientPlayground\nplayground = GradientPlayground()\nplayground"
+EXPLORE = """
+from torch import nn
+from hookscope.widgets.grad_input import GradInputExplorer
+explorer = GradInputExplorer()
+explorer
+""".strip()
+HOSTILE = "<img src=x onerror=alert(1)>"
+OWN = f"""
+import torch
+Hostile = type({HOSTILE!r}, (nn.Linear,), {{}})
+GradInputExplorer(Hostile(2, 2), torch.ones(1, 2))
+""".strip()
+
+
+def cell(widget: Locator, tensor: str, column: str) -> Locator:
+    """One number of the table under the graph."""
+    heads = widget.locator(".gp-numbers thead th").all_inner_texts()
+    row = widget.locator(".gp-numbers tbody tr", has=widget.page.locator(f"th:text-is('{tensor}')"))
+    return row.locator("th, td").nth(heads.index(column))
+
+
+def test_a_learner_plays_with_gradients(lab: Lab, tmp_path: Path) -> None:
+    lab.scratch("gradients", PLAY)
+    page, widget = lab.page, lab.page.locator(".hookscope")
+    graph, notes = widget.locator("svg.hs-boxes"), widget.locator(".gp-notes")
+    after = ".grad after"
+    expect(cell(widget, "a", after)).to_have_text("12")
+    expect(cell(widget, "d", after)).to_have_text("None")
+    assert str(graph.get_attribute("aria-label")).startswith("Graph of d = a * b; e = d * c, after 1 backward pass")
+    before = graph.inner_html()
+
+    # By mouse: a hook, then both; the graph, the table and the sentences change together.
+    kind = widget.get_by_label("what is put on d", exact=True)
+    kind.select_option("hook")
+    expect(cell(widget, "d", "hook returned")).to_have_text("8")
+    expect(cell(widget, "a", after)).to_have_text("24")
+    expect(graph).to_contain_text("hook × 2: 4 → 8")
+    assert graph.inner_html() != before
+    kind.select_option("retain_grad, then hook")
+    expect(cell(widget, "d", after)).to_have_text("8")
+    expect(notes).to_contain_text("retain_grad() keeps what the hook returned, though you wrote retain_grad() first")
+    # The page and Python know the same, and the code shown gives the same.
+    lab.wait_for_kernel("print(playground.choices)", "{'d': 'retain_grad, then hook'}")
+    widget.locator("summary").click()
+    code = widget.locator(".gp-code").inner_text()
+    printed = lab.kernel(code)
+    assert printed == "a.grad tensor(24.)\nb.grad tensor(16.)\nc.grad tensor(6.)\nd.grad tensor(8.)"
+    widget.get_by_role("button", name="Copy the code").click()
+    expect(widget.locator("[role=status]")).to_have_text("Copied.")
+
+    # By keyboard: the factor, then the tensor's value, and the focus stays.
+    factor = widget.get_by_label("factor of the hook on d", exact=True)
+    factor.focus()
+    page.keyboard.press("ArrowUp")
+    expect(cell(widget, "d", "hook returned")).to_have_text("12")
+    expect(factor).to_be_focused()
+    page.keyboard.press("Control+a")
+    page.keyboard.type("-10")
+    page.keyboard.press("Enter")
+    expect(cell(widget, "a", after)).to_have_text("-120")
+    page.keyboard.press("Control+a")
+    page.keyboard.press("Backspace")
+    page.keyboard.press("Tab")
+    expect(factor).to_have_value("-10")
+    widget.get_by_label("value of c", exact=True).fill("5")
+    widget.get_by_label("value of c", exact=True).press("Enter")
+    expect(cell(widget, "c", "value")).to_have_text("5")
+    expect(cell(widget, "d", "hook saw")).to_have_text("5")
+
+    # Twice without zeroing, and with.
+    run = widget.get_by_role("button", name="Run backward")
+    run.focus()
+    page.keyboard.press("Enter")
+    expect(cell(widget, "c", ".grad before")).to_have_text("6")
+    expect(cell(widget, "c", after)).to_have_text("12")
+    expect(graph).to_contain_text(".grad: 6 → 12")
+    expect(notes).to_contain_text("without zeroing. A leaf's .grad adds up")
+    lab.screenshot("gradients-twice", widget)
+    zero = widget.get_by_label("set .grad of the leaves to None before each pass")
+    zero.focus()
+    page.keyboard.press("Space")
+    expect(widget.locator(".gp-times")).to_have_text("after 1 backward pass")
+    run.click()
+    expect(notes).to_contain_text("were set to None: nothing adds up")
+    expect(cell(widget, "c", after)).to_have_text("6")
+    widget.get_by_role("button", name="Start again").click()
+    expect(cell(widget, "c", after)).to_have_text("None")
+    expect(notes).to_contain_text("Guess every .grad first")
+    lab.screenshot("gradients-before", widget)
+    run.click()
+
+    lab.look(widget, "gradients")
+
+    # Another expression: other rows, what torch refuses cannot be chosen.
+    widget.get_by_label("Expression", exact=True).select_option("detached")
+    expect(widget.get_by_label("what is put on e", exact=True)).to_be_disabled()
+    expect(graph).to_contain_text("no gradient")
+    expect(kind).to_have_value("nothing")
+    lab.screenshot("gradients-detached", widget)
+    # From Python.
+    lab.kernel("playground.expression = 'y = x ** 2' if playground.values.update(x=3.0) else 'd = a * a'")
+    expect(graph).to_contain_text("2 + 2")
+    expect(widget.get_by_label("Expression", exact=True)).to_have_value("d = a * a")
+
+    # The kernel is restarted: the cell makes it anew.
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    lab.run_all()
+    lab.show_all()
+    expect(page.locator(".hookscope")).to_have_count(1)
+    expect(cell(widget, "a", after)).to_have_text("12")
+    widget.get_by_label("what is put on c", exact=True).select_option("hook")
+    expect(cell(widget, "c", after)).to_have_text("12")
+
+
+def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
+    lab.scratch("grad_input", EXPLORE, OWN)
+    page = lab.page
+    widget, own = page.locator(".hookscope").first, page.locator(".hookscope").nth(1)
+    table, verdict = widget.locator(".gi-compare"), widget.locator(".gi-verdict")
+    first = table.locator("tbody tr", has_text="grad_input[0]").locator("td")
+    expect(verdict).to_contain_text("They differ. The legacy hook sits on AddmmBackward0")
+    expect(first).to_have_text(["(5,): bias.grad", "(3, 4): input.grad"])
+    graph = widget.locator("svg.hs-boxes")
+    expect(graph).to_contain_text("the legacy hook sits here")
+    lab.look(widget, "grad-input")
+
+    # By mouse and by keyboard.
+    widget.get_by_label("bias", exact=True).uncheck()
+    expect(first).to_have_text(["(3, 4): input.grad", "(3, 4): input.grad"])
+    shape = widget.get_by_label("Input shape")
+    shape.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    expect(verdict).to_contain_text("(6, 5)")
+    lab.wait_for_kernel("print(explorer.input_shape, explorer.bias)", "(2, 3, 4) False")
+    layer = widget.get_by_label("Layer", exact=True)
+    layer.select_option("ReLU")
+    expect(verdict).to_contain_text("Both hooks get the same here")
+    expect(shape).to_have_value("3,4")
+    expect(widget.get_by_label("bias", exact=True)).to_be_hidden()
+    expect(widget.get_by_label("input requires grad")).to_be_disabled()
+    widget.get_by_label("inplace", exact=True).check()
+    expect(verdict).to_contain_text("With the full hook the module stops with an error")
+    expect(table).to_contain_text("is being modified inplace")
+    lab.screenshot("grad-input-inplace", widget)
+    layer.select_option("Embedding")
+    expect(first).to_have_text(["(7, 3): weight.grad", "None"])
+    expect(widget.get_by_label("input requires grad")).not_to_be_checked()
+    layer.select_option("LSTM")
+    expect(graph).to_contain_text("TransposeBackward0")
+    lab.screenshot("grad-input-lstm", widget)
+    layer.select_option("MultiheadAttention")
+    expect(graph).to_contain_text("more nodes")
+    lab.screenshot("grad-input-attention", widget)
+    lab.kernel("explorer.layer = 'Conv2d'; explorer.bias = False; explorer.input_shape = (5, 3, 6, 6)")
+    expect(shape).to_have_value("5,3,6,6")
+    expect(verdict).to_contain_text("(5, 3, 6, 6)")
+
+    # Your own module: its name is text.
+    own.scroll_into_view_if_needed()
+    expect(own.locator("caption")).to_have_text(f"What each hook on {HOSTILE} gets")
+    assert page.locator('.hookscope img[src="x"]').count() == 0
+    own.get_by_label("Layer", exact=True).select_option("Linear")
+    expect(own.locator("caption")).to_have_text("What each hook on Linear gets")
+
+    # The kernel is restarted: the cells make both anew, and they work.
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    lab.run_all()
+    lab.show_all()
+    expect(page.locator(".hookscope")).to_have_count(2)
+    expect(widget.locator(".hs-problem")).to_be_hidden()
+    expect(first).to_have_text(["(5,): bias.grad", "(3, 4): input.grad"])
+    widget.scroll_into_view_if_needed()
+    widget.get_by_label("bias", exact=True).uncheck()
+    expect(first).to_have_text(["(3, 4): input.grad", "(3, 4): input.grad"])
+    lab.wait_for_kernel("print(explorer.bias)", "False")
+
+
+def test_the_picture_stands_in_before_anything_runs(lab: Lab) -> None:
+    data, _ = GradientPlayground()._repr_mimebundle_()
+    data = {key: value for key, value in data.items() if key.startswith(("text", "image"))}
+    data["image/png"] = base64.b64encode(data["image/png"]).decode()
+    output = {"output_type": "execute_result", "data": data, "metadata": {}, "execution_count": 1}
+    lab.scratch("gradients_saved", PLAY, outputs=[output], run=False)
+    image = lab.page.locator(".jp-OutputArea-output img").first
+    expect(image).to_have_attribute("alt", GradientPlayground().alt)
+    assert image.evaluate("image => image.complete && image.naturalWidth") > 200

@@ -1,0 +1,55 @@
+"""The slider through the releases in a real browser: by keyboard, from Python, in both themes, on a narrow page."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.shared.lab import Lab
+
+pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
+
+CELL = """
+from lessons.history.slider import AuthorSlider
+author = AuthorSlider("D4", "1.2.0")
+author
+""".strip()
+
+
+def test_a_learner_travels_through_the_releases(lab: Lab) -> None:
+    lab.scratch("history", CELL)
+    page = lab.page
+    widget = page.locator(".hookscope")
+    release, document = widget.get_by_label("Release", exact=True), widget.get_by_label("Document", exact=True)
+    forward_hook = widget.locator(".hi-claims tbody tr", has_text="D4.4")
+    expect(forward_hook).to_contain_text("✗ not true")
+    expect(release).to_have_attribute("aria-valuetext", "torch 1.2.0")
+
+    # By keyboard: one release back, and JupyterLab stays where it is.
+    before = lab.pixels(".hi-chart")
+    release.focus()
+    page.keyboard.press("ArrowLeft")
+    expect(forward_hook).to_contain_text("✓ true")
+    expect(forward_hook).to_contain_text("forward hooks should never return any values")
+    expect(forward_hook).to_contain_text("(differs)")
+    expect(widget.locator(".hi-verdict")).to_contain_text("With torch 1.1.0, 2 of 3 claims of D4")
+    expect(widget.locator(".hi-claims thead")).to_contain_text("torch 1.1.0, recorded")
+    expect(widget.locator(".hi-chart")).to_have_attribute("alt", lab.kernel("print(author.alt)"))
+    assert lab.pixels(".hi-chart") != before
+    assert lab.kernel("print(author.release)") == "1.1.0"
+    page.keyboard.press("End")
+    lab.wait_for_kernel("print(author.release == author._releases[-1])", "True")
+    expect(forward_hook).not_to_contain_text("(differs)")
+
+    # By keyboard: another document.
+    document.focus()
+    page.keyboard.press("d")  # the next one that begins so
+    lab.wait_for_kernel("print(author.document)", "D0")
+    expect(widget.locator(".hi-claims tbody tr").first).to_contain_text("D0.5")
+
+    # From Python.
+    lab.kernel("author.document, author.release = 'D3', '2.0.0'")
+    expect(release).to_have_attribute("aria-valuetext", "torch 2.0.0")
+    expect(document).to_have_value("D3")
+    expect(widget.locator(".hi-claims tbody tr", has_text="the explanation")).to_contain_text("✓ true")
+    lab.look(widget, "history")

@@ -1,0 +1,170 @@
+"""The course in a real JupyterLab, in a real browser, as a learner opens it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from lessons import reading
+from tests.shared.lab import Lab
+
+NOTEBOOKS = sorted(path.name for path in reading.NOTEBOOKS.glob("*.ipynb"))
+ARTEFACTS = reading.ROOT / "build" / "screenshots"
+
+
+@pytest.fixture(autouse=True)
+def nothing_goes_wrong_unseen(lab: Lab):
+    """No test may end with an error on the console or a request that left the machine."""
+    lab.console_errors.clear()
+    yield
+    assert lab.outside == []
+    assert lab.console_errors == []
+
+
+def test_server_is_on_loopback_with_a_token(lab: Lab) -> None:
+    assert lab.url.startswith(("http://127.0.0.1:", "http://localhost:"))
+    assert len(lab.token) >= 32
+    with pytest.raises(HTTPError, match="403"):  # not by the page, which has a cookie once it has been let in
+        urlopen(f"{lab.url}/api/contents")
+
+
+def test_make_lab_serves_the_notebooks_on_loopback_and_opens_the_first() -> None:
+    if shutil.which("make") is None:
+        pytest.skip("no make on this machine")
+    said = subprocess.run(["make", "-n", "lab"], cwd=reading.ROOT, capture_output=True, text=True, check=True).stdout
+    assert "--ServerApp.ip=127.0.0.1" in said
+    assert "--ServerApp.root_dir=notebooks" in said
+    assert f"--LabApp.default_url=/lab/tree/{NOTEBOOKS[0]}" in said
+    assert "token" not in said, "Jupyter's own token stays on"
+
+
+def test_no_jupytext_and_no_news_in_the_learners_lab(lab: Lab) -> None:
+    lab.open(NOTEBOOKS[0])
+    plugins = lab.page.evaluate("() => window.jupyterapp.listPlugins()")
+    assert any(name.startswith("@jupyterlab/") for name in plugins)
+    assert not [name for name in plugins if "jupytext" in name]
+    assert lab.page.locator(".Toastify__toast").count() == 0
+    lab.page.wait_for_timeout(500)
+    assert lab.page.locator(".jp-Dialog").count() == 0
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS)
+def test_shows_its_pictures_and_then_runs_with_its_widgets(lab: Lab, notebook: str) -> None:
+    lab.open(notebook)
+    lab.show_all()
+    saved = outputs(lab, notebook)
+    # A fresh clone is not trusted, so JupyterLab sanitises its HTML. Every figure must show all the same.
+    figures = sum("image/png" in data for data in saved)
+    images = lab.page.locator(".jp-OutputArea-output img")
+    expect(images).to_have_count(figures)
+    for index in range(figures):
+        assert images.nth(index).get_attribute("alt"), f"figure {index} has no alt text"
+        assert images.nth(index).evaluate("image => image.complete && image.naturalWidth") > 20
+    screenshot(lab, f"{Path(notebook).stem}-opened")
+
+    widgets = sum("application/vnd.jupyter.widget-view+json" in data for data in saved)
+    if not widgets:
+        return  # nbval runs it, and a browser would show nothing more
+    lab.run_all()
+    lab.show_all()
+    assert lab.page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.stderr"]').count() == 0
+    assert lab.page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]').count() == 0
+    expect(lab.page.locator(".jp-OutputArea-output .hookscope")).to_have_count(widgets)
+    left = lab.page.locator(".jp-Cell:has(.jp-OutputArea) .jp-OutputArea-output").last.inner_text()
+    assert "0 hooks" in left
+    screenshot(lab, f"{Path(notebook).stem}-run")
+
+
+def test_solutions_are_folded_until_asked_for(lab: Lab) -> None:
+    lab.open("00_start_here.ipynb")
+    lab.show_all()
+    folded = lab.page.locator(".jp-InputArea-editor:has-text('# solution'), .jp-InputPlaceholder")
+    assert folded.count() >= 2
+    assert lab.page.locator(".cm-content:visible", has_text="kept.append(output.detach().clone())").count() == 0
+
+
+def test_a_learner_answers_wrong_then_right_and_every_step_is_said(lab: Lab) -> None:
+    lab.open("01_calling_a_module.ipynb")
+    lab.run_all()
+    cell = cell_with(lab, "01_calling_a_module.ipynb", "def call_with(module, hook, x):\n    ____")
+    expect(cell.locator(".jp-OutputArea")).to_contain_text("Not attempted")
+    start = "def call_with(module, hook, x):\n"
+    type_into(lab, cell, start + "module.register_forward_hook(hook)\nreturn module(x)\n\n\bq2.check(call_with)")
+    expect(cell.locator(".jp-OutputArea")).to_contain_text("Not yet. After a call that went well your hook is still on")
+    screenshot(lab, "exercise-wrong")
+    body = "with module.register_forward_hook(hook):\nreturn module(x)\n\n\b\bq2.check(call_with)"
+    type_into(lab, cell, start + body)
+    expect(cell.locator(".jp-OutputArea")).to_contain_text("Right.")
+    last = cell_with(lab, "01_calling_a_module.ipynb", "hookscope.census(double, speaking, linear)")
+    last.locator(".cm-content").click()
+    lab.page.keyboard.press("Control+Enter")
+    expect(last.locator(".jp-OutputArea")).to_contain_text("0 hooks on Double, Speaking, Linear")
+
+
+def test_a_learner_orders_hooks_and_then_steps_through_them(lab: Lab) -> None:
+    lab.open("02_call_order.ipynb")
+    lab.run_all()
+    cell = cell_with(lab, "02_call_order.ipynb", "with hookscope.record(nest) as recording:\n    nest(x)")
+    expect(cell.locator(".oq-result table")).to_be_visible()  # else it comes after "Start over"
+    cell.get_by_role("button", name="Start over").click()
+    for name in ("head", "block"):
+        cell.get_by_role("button", name=f"full_backward {name}", exact=True).click()
+    lab.wait_for_kernel("print(quiz.answer)", "['full_backward head', 'full_backward block']")
+    reveal = cell_with(lab, "02_call_order.ipynb", "quiz.reveal()")
+    reveal.locator(".cm-content").click()
+    lab.page.keyboard.press("Control+Enter")
+    expect(reveal.locator(".jp-OutputArea")).to_contain_text("1 of 5 right before the first difference.")
+    expect(reveal.locator(".jp-OutputArea")).to_contain_text("'block.relu' is inside.")
+    expect(cell.locator(".oq-why")).to_contain_text("'block.relu' is inside.")
+
+    player = cell_with(lab, "02_call_order.ipynb", "OrderPlayer(recording)")
+    # Every event that the chapter names is the one that it says it is.
+    named = {2: "forward pre-hook", 7: "forward hook", 14: "full backward pre-hook", 19: "full backward hook"}
+    for number, hook in named.items():
+        line = player.locator(".op-event", has_text=re.compile(f"^{number}\\D"))
+        if not line.count():
+            player.get_by_role("button", name="Last").click()
+        line.click()
+        expect(player.locator(".op-words")).to_have_text(re.compile(f"^{hook} of layer 'block', call 1"))
+    lab.page.keyboard.press("ArrowDown")
+    expect(player.locator(".op-words")).to_contain_text("full backward hook of layer (root)")
+    screenshot(lab, "chapter-02-player")
+
+
+def outputs(lab: Lab, notebook: str) -> list[dict[str, Any]]:
+    """What is saved in a notebook: the data of each output, in order."""
+    cells = json.loads((lab.folder / notebook).read_text())["cells"]
+    return [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
+
+
+def cell_with(lab: Lab, notebook: str, source: str) -> Locator:
+    """Scroll to the cell whose source starts with `source`."""
+    cells = json.loads((lab.folder / notebook).read_text())["cells"]
+    (place,) = [place for place, cell in enumerate(cells) if "".join(cell["source"]).startswith(source)]
+    cell = lab.page.locator(".jp-Notebook .jp-Cell").nth(place)
+    cell.scroll_into_view_if_needed()
+    return cell
+
+
+def type_into(lab: Lab, cell: Locator, text: str) -> None:
+    """Replace a cell's code by keyboard, as a learner would (the editor indents by itself), and run it."""
+    cell.locator(".cm-content").click()
+    lab.page.keyboard.press("Control+a")
+    for character in text:
+        lab.page.keyboard.press({"\n": "Enter", "\b": "Backspace"}.get(character, character))
+    lab.page.keyboard.press("Control+Enter")
+
+
+def screenshot(lab: Lab, name: str) -> None:
+    """Keep a picture of the page as an artefact of the run, to be looked at (build/ is not committed)."""
+    ARTEFACTS.mkdir(parents=True, exist_ok=True)
+    lab.page.screenshot(path=ARTEFACTS / f"{name}.png")

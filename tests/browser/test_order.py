@@ -1,0 +1,202 @@
+"""The order player and the order quiz in a real JupyterLab: by mouse, by keyboard, in both themes, on a narrow page."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.shared.lab import Lab
+
+pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+MODEL = f"""
+import torch
+from torch import nn
+import hookscope
+from hookscope.widgets.player import OrderPlayer
+from hookscope.widgets.quiz import OrderQuiz
+block = nn.Sequential()
+block.add_module({HOSTILE!r}, nn.Linear(4, 3))
+block.add_module("relu", nn.ReLU())
+model = nn.Sequential(block, nn.Linear(3, 2))
+x = torch.ones(1, 4, requires_grad=True)
+with hookscope.record(model, values=True) as recording:
+    model(x).sum().backward()
+"""
+PLAYER = "player = OrderPlayer(recording)\nplayer"
+QUIZ = "quiz = OrderQuiz(recording, kinds='full_backward')\nquiz"
+LONG = """
+with hookscope.record(model) as long:
+    for _ in range(100):
+        model(x).sum().backward()
+many = OrderPlayer(long)
+many
+"""
+
+
+@pytest.fixture(scope="module")
+def opened(lab: Lab) -> Lab:
+    """Open and run one notebook for all tests: starting costs most."""
+    lab.scratch("order", MODEL, PLAYER, LONG, QUIZ)
+    return lab
+
+
+def test_player(opened: Lab) -> None:
+    lab, stage = opened, player(opened)
+    stage.scroll_into_view_if_needed()
+    words, lit = stage.locator(".op-words"), stage.locator(".op-event.op-lit")
+    expect(words).to_have_text("Nothing has fired yet. 20 hooks will.")
+    expect(lit).to_have_count(0)
+
+    # By mouse: buttons, a click on a line, the slider.
+    press(stage, "Next")
+    expect(words).to_have_text("forward pre-hook of layer (root), call 1: args ((1, 4),)")
+    expect(stage.locator(".op-badge")).to_have_text("→ forward")
+    expect(lit).to_contain_text("forward_pre")
+    expect(stage.locator(".op-facts")).not_to_contain_text("inside")  # it is the root's own hook
+    before = stage.screenshot()
+    press(stage, "Last")
+    expect(words).to_contain_text("full backward hook of layer (root)")
+    expect(stage.locator(".op-badge")).to_have_text("← backward")
+    expect(stage.get_by_role("button", name="Next")).to_have_attribute("aria-disabled", "true")
+    assert stage.screenshot() != before
+    lab.wait_for_kernel("print(player.index, player.event.label)", "19 full_backward (root)")
+    press(stage, "First")
+    stage.locator(".op-event", has_text="output (1, 3)").first.click()
+    expect(words).to_contain_text(f"forward hook of layer '0.{HOSTILE}', call 1: output (1, 3)")
+    facts = stage.locator(".op-facts")
+    expect(facts).to_contain_text(re.compile(r"inside\(root\) › 0whose"))  # and not itself
+    expect(facts).to_contain_text("values[[")
+    assert lab.page.locator("img[src='x']").count() == 0
+    stage.get_by_role("slider", name="event").fill("11")
+    expect(words).to_contain_text("full backward pre-hook of layer '1'")
+
+    # By keyboard, from anywhere in it; the notebook stays where it is.
+    active = "() => window.jupyterapp.shell.currentWidget.content.activeCellIndex"
+    stage.get_by_role("listbox").focus()
+    cell = lab.page.evaluate(active)
+    for key, index in (
+        ("Home", 0),
+        ("ArrowDown", 1),
+        ("ArrowRight", 2),
+        ("ArrowUp", 1),
+        ("End", 19),
+        ("ArrowLeft", 18),
+    ):
+        lab.page.keyboard.press(key)
+        lab.wait_for_kernel("print(player.index)", str(index))
+    stage.get_by_role("slider", name="event").focus()
+    for key, index in (("ArrowLeft", 17), ("ArrowUp", 18), ("ArrowDown", 17), ("Home", 0)):
+        lab.page.keyboard.press(key)
+        lab.wait_for_kernel("print(player.index)", str(index))
+    stage.get_by_label("speed").select_option("very fast")
+    stage.get_by_role("listbox").focus()
+    lab.page.keyboard.press("Space")
+    expect(stage.get_by_role("button", name="Pause")).to_have_count(1)
+    expect(words).to_contain_text("full backward hook of layer (root)")
+    expect(stage.get_by_role("button", name="Play")).to_have_count(1)
+    assert lab.page.evaluate(active) == cell
+
+    # From the kernel, and looks.
+    lab.kernel("player.index = 13")
+    expect(words).to_contain_text("full backward pre-hook of layer '0'")
+    lab.look(stage, "player")
+
+    # A long recording: few rows are in the page, every one is reached.
+    long = player(lab, 1)
+    long.scroll_into_view_if_needed()
+    lab.wait_for_kernel("print(len(many.events))", "2000")
+    long.get_by_role("listbox").focus()
+    lab.page.keyboard.press("End")
+    expect(long.locator(".op-lit .op-number")).to_have_text("2000")
+    expect(long.locator(".op-lit")).to_be_in_viewport()
+    assert long.locator(".op-row").count() < 60
+    lab.screenshot("player-long", long)
+
+    # It goes on while the kernel is busy.
+    lab.page.evaluate(
+        "() => { window.jupyterapp.shell.currentWidget.sessionContext.session.kernel"
+        ".requestExecute({ code: 'import time; time.sleep(3)' }); }"
+    )
+    lab.page.keyboard.press("Home")
+    expect(long.locator(".op-lit .op-number")).to_have_text("1", timeout=1500)
+
+
+def test_quiz(opened: Lab) -> None:
+    lab, stage = opened, quiz(opened)
+    stage.scroll_into_view_if_needed()
+    cards = stage.locator(".oq-card")
+    expect(cards).to_have_count(5)
+    assert lab.page.locator("img[src='x']").count() == 0
+    right = ["1", "0.relu", f"0.{HOSTILE}", "0", "(root)"]
+
+    # The wrong order by mouse, with the last one taken back.
+    for name in (right[1], right[0], right[4]):
+        stage.get_by_role("button", name=f"full_backward {name}", exact=True).click()
+    status = stage.get_by_role("status")
+    expect(status).to_have_text("full_backward (root) is number 3. 2 left.")
+    expect(stage.get_by_role("button", name="full_backward 1", exact=True)).to_have_attribute("aria-disabled", "true")
+    press(stage, "Take back")
+    lab.wait_for_kernel("print(quiz.answer)", "['full_backward 0.relu', 'full_backward 1']")
+    page = stage.inner_text()
+    assert "first difference" not in page
+    lab.look(stage, "quiz")
+    expect(stage.locator(".oq-question")).to_be_visible()
+    press(stage, "Reveal")
+    expect(stage.locator(".oq-question")).to_be_hidden()
+    expect(stage.locator(".oq-verdict")).to_have_text(
+        "0 of 5 right before the first difference. "
+        "At place 1 you said full_backward 0.relu, but torch fired full_backward 1."
+    )
+    expect(stage.locator(".oq-why")).to_contain_text("what was called last comes first: '1' was called after '0.relu'.")
+    expect(stage.locator("tbody tr").first).to_contain_text("✗ first difference")
+    lab.look(stage, "quiz-revealed")
+
+    # The right order by keyboard.
+    press(stage, "Start over")
+    expect(stage.locator("tbody tr")).to_have_count(0)
+    expect(stage.locator(".oq-question")).to_be_visible()
+    for name in right:
+        card = stage.get_by_role("button", name=f"full_backward {name}", exact=True)
+        card.focus()
+        lab.page.keyboard.press("Enter")
+    expect(status).to_have_text("full_backward (root) is number 5. All are placed. Now reveal.")
+    for _ in range(20):
+        lab.page.keyboard.press("Tab")
+        if stage.get_by_role("button", name="Reveal").evaluate("button => button === document.activeElement"):
+            break
+    lab.page.keyboard.press("Space")
+    expect(stage.locator(".oq-verdict")).to_have_text("All 5 right: this is torch's own order.")
+    lab.wait_for_kernel("print(quiz.score, quiz.order == quiz.answer)", "5 True")
+
+    # From the kernel.
+    lab.kernel("quiz.start_over(); quiz.answer = ['full_backward 1']")
+    expect(stage.locator(".oq-placed")).to_have_text("full_backward 1")
+
+
+def test_both_run_again_from_a_new_kernel(opened: Lab) -> None:
+    lab = opened
+    lab.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    lab.run_all()
+    lab.show_all()
+    expect(player(lab).locator(".op-words")).to_contain_text("Nothing has fired yet")
+    press(player(lab), "Next")
+    lab.wait_for_kernel("print(player.index)", "0")
+    expect(quiz(lab).locator(".oq-placed")).to_have_count(0)
+    quiz(lab).locator(".oq-card").first.click()
+    lab.wait_for_kernel("print(len(quiz.answer))", "1")
+
+
+def player(lab: Lab, number: int = 0) -> Locator:
+    return lab.page.locator("section[aria-label='Order player']").nth(number)
+
+
+def quiz(lab: Lab) -> Locator:
+    return lab.page.locator("section[aria-label='Order quiz']")
+
+
+def press(stage: Locator, name: str) -> None:
+    stage.get_by_role("button", name=name).click()

@@ -1,0 +1,237 @@
+"""The layer picker in a real JupyterLab: by mouse, by keyboard, in both themes, with names that attack."""
+
+import base64
+import json
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.shared.lab import SIZE, Lab
+
+pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
+
+MAKE = """
+import torch
+from torch import nn
+from hookscope import samples
+from hookscope.widgets import LayerPicker
+picker = LayerPicker(samples.digit_cnn(), samples.digit(5))
+picker
+"""
+GRID = ".hs-grid > .hs-picture"
+
+
+def wait_for_other_pixels(lab: Lab, before: str) -> str:
+    for _ in range(100):
+        now = lab.pixels(GRID)
+        if now != before:
+            return now
+        lab.page.wait_for_timeout(30)
+    raise AssertionError("the picture does not change")
+
+
+def test_a_learner_picks_layers_and_channels(lab: Lab) -> None:
+    page = lab.page
+    lab.scratch("picker", MAKE)
+    layers = page.get_by_role("listbox", name="Layers")
+    expect(layers).to_be_visible()
+    first = lab.pixels(GRID)
+
+    # by mouse
+    layers.get_by_role("option", name="block2.conv, ").click()
+    second = wait_for_other_pixels(lab, first)
+    lab.wait_for_kernel("print(picker.layer)", "block2.conv")
+    page.get_by_role("button", name="channel 2, ").click()
+    expect(page.get_by_role("heading", name="Channel 2")).to_be_visible()
+    expect(page.get_by_role("img", name="channel 2: ")).to_have_count(2)
+    lab.wait_for_kernel("print(picker.channel)", "2")
+    seven, image = (page.locator(css).bounding_box() for css in (".hs-channel[data-index='7']", GRID))
+    left, top, wide, _ = json.loads(lab.kernel("import json; print(json.dumps(picker.boxes[7]))"))
+    assert seven is not None
+    assert image is not None
+    factor = image["width"] / json.loads(lab.kernel("print(json.dumps(picker.size[0]))"))
+    placed = [seven["x"] - image["x"], seven["y"] - image["y"], seven["width"]]
+    assert placed == pytest.approx([left * factor, top * factor, wide * factor], abs=1.5)
+    page.get_by_label("Show", exact=True).select_option("gradient")
+    third = wait_for_other_pixels(lab, second)
+    page.get_by_label("of class").select_option("3")
+    wait_for_other_pixels(lab, third)
+    lab.wait_for_kernel("print(picker.target, picker.show)", "3 gradient")
+
+    # by keyboard: the list, the channels, the search
+    page.get_by_label("Show", exact=True).select_option("activation")
+    layers.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    expect(layers.locator("[aria-selected=true]")).to_have_count(1)
+    chosen = layers.locator("[aria-selected=true]").get_attribute("aria-label") or ""
+    lab.wait_for_kernel("print(picker.layer)", chosen.split(",")[0])
+    page.get_by_role("searchbox", name="Search").fill("block2 relu")
+    expect(layers.get_by_role("option")).to_have_count(1)
+    page.get_by_role("searchbox", name="Search").press("Tab")
+    page.get_by_role("searchbox", name="Search").fill("")
+    lab.kernel("picker.layer = 'block2.conv'")
+    expect(page.get_by_role("button", name="channel 0, ")).to_be_visible()
+    page.get_by_role("button", name="channel 0, ").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Channel 1")).to_be_visible()
+    focused = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert focused.startswith("channel 1,")
+
+    # the next cell goes on with it; Python drives the page
+    before = lab.pixels(GRID)
+    lab.kernel("picker.layer = 'block1.conv'; picker.channel = 7")
+    wait_for_other_pixels(lab, before)
+    expect(page.get_by_role("heading", name="Channel 7")).to_be_visible()
+
+    lab.look(page.locator(".hs-stage"), "picker")
+
+    # again from the start
+    lab.command("notebook:run-all-cells")
+    expect(layers).to_have_count(1)
+    alive = "import ipywidgets; print([type(w).__name__ for w in ipywidgets.widgets.widget._instances.values()])"
+    assert lab.kernel(alive).count("LayerPicker") == 1
+
+
+def test_names_are_text_errors_are_sentences_and_nothing_is_lost(lab: Lab) -> None:
+    page = lab.page
+    lab.scratch(
+        "picker_awkward",
+        """
+import torch
+from torch import nn
+from hookscope.widgets import LayerPicker
+class Moody(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.add_module("<img src=x onerror=alert(1)>", nn.Conv2d(1, 3, 3))
+        self.idle, self.angry = nn.ReLU(), False
+    def forward(self, x):
+        if self.angry:
+            raise ValueError("<b>not</b> today")
+        return getattr(self, "<img src=x onerror=alert(1)>")(x)
+model = Moody()
+picker = LayerPicker(model, torch.randn(2, 1, 12, 12), classes=None)
+picker
+""",
+    )
+    dialogs: list[Any] = []
+
+    def refuse(dialog: Any) -> None:
+        dialogs.append(dialog)
+        dialog.dismiss()
+
+    page.on("dialog", refuse)
+    layers = page.get_by_role("listbox", name="Layers")
+    expect(layers.get_by_text("<img src=x onerror=alert(1)>")).to_be_visible()
+    idle = layers.get_by_role("option", name="idle, ReLU: was not called")
+    expect(idle).to_have_attribute("aria-disabled", "true")
+    idle.click(force=True)
+    lab.wait_for_kernel("print(picker.layer != 'idle')", "True")
+    lab.kernel("model.angry = True")
+    page.get_by_role("button", name="Run again").click()
+    expect(page.get_by_role("alert")).to_have_text("ValueError: <b>not</b> today")
+    lab.kernel("model.angry = False")
+    page.get_by_role("button", name="Run again").click()
+    expect(page.get_by_role("alert")).to_be_hidden()
+    page.get_by_label("Sample").select_option("1")
+    expect(page.locator(".hs-caption")).to_contain_text("sample 1")
+    assert lab.kernel("import hookscope; print(len(hookscope.census(model)))") == "0"
+    assert lab.page.locator(".hookscope img[src=x]").count() == 0
+    assert not dialogs
+    page.remove_listener("dialog", refuse)
+
+    # the kernel dies, and comes back
+    page.evaluate(
+        """() => {
+            const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+            kernel.requestExecute({ code: "import os; os._exit(1)" });
+        }"""
+    )
+    page.get_by_role("dialog").get_by_role("button", name="Ok").click(timeout=60_000)
+    expect(page.get_by_role("alert")).to_have_text("The kernel has gone. Restart it, and run this cell again.")
+    lab.screenshot("picker-gone")
+    page.wait_for_function(
+        "() => window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'"
+    )
+    lab.run_all()
+    expect(page.get_by_role("listbox", name="Layers")).to_be_visible()
+    expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_before_anything_is_run_the_picture_shows(lab: Lab) -> None:
+    from hookscope import samples
+    from hookscope.widgets import LayerPicker
+
+    picker = LayerPicker(samples.digit_cnn(), samples.digit(5))
+    data, metadata = picker._repr_mimebundle_()
+    data["image/png"] = base64.b64encode(data["image/png"]).decode()
+    output = {"output_type": "execute_result", "execution_count": 1, "data": data, "metadata": metadata}
+    lab.scratch("picker_saved", MAKE, outputs=[output], run=False)
+    expect(lab.page.get_by_role("img", name="block1.conv (Conv2d)")).to_be_visible()
+    lab.screenshot("picker-untrusted")
+
+
+def test_many_modules_open_fast_enough_to_be_used(lab: Lab) -> None:
+    lab.scratch(
+        "picker_large",
+        "import torch\nfrom torch import nn\nfrom hookscope.widgets import LayerPicker\n"
+        "model = nn.Sequential(*[nn.Identity() for _ in range(5000)])\n"
+        "picker = LayerPicker(model, torch.ones(1, 2, 4, 4))\npicker",
+    )
+    layers = lab.page.get_by_role("listbox", name="Layers")
+    expect(layers).to_be_visible()
+    assert layers.get_by_role("option").count() < 60
+    layers.focus()
+    lab.page.keyboard.press("End")
+    expect(layers.get_by_role("option", name="4999, Identity")).to_be_visible()
+    lab.wait_for_kernel("print(picker.layer)", "4999")
+    # After a search the list is back at what is chosen.
+    search = lab.page.get_by_role("searchbox", name="Search")
+    search.fill("17")
+    expect(layers.get_by_role("option", name=re.compile("^17, Identity"))).to_be_in_viewport()
+    search.fill("")
+    expect(layers.get_by_role("option", name="4999, Identity")).to_be_in_viewport()
+
+
+def test_deep_names_are_read_whole(lab: Lab) -> None:
+    """The depth, names and types of torchvision's vit_b_16."""
+    lab.scratch(
+        "picker_deep",
+        """
+import torch
+from torch import nn
+from hookscope.widgets import LayerPicker
+Quantizable = type("NonDynamicallyQuantizableLinear", (nn.Linear,), {})
+def nest(*names):
+    inner = Quantizable(64, 1234)
+    for name in reversed(names):
+        outer = nn.Sequential()
+        outer.add_module(name, inner)
+        inner = outer
+    return inner
+model = nest("encoder", "layers", "encoder_layer_0", "self_attention", "a_long_name_of_33_letters_in_all_", "out_proj")
+picker = LayerPicker(model, torch.ones(16, 197, 64))
+picker
+""",
+    )
+    page = lab.page
+    cut = """(names) => [...document.querySelectorAll(names)]
+        .filter(part => part.scrollWidth > part.clientWidth + 1).map(part => part.textContent)"""
+    expect(page.locator(".hs-own")).to_have_count(7)
+    for width in (1280, 1024, 1024 * 100 // 125):
+        page.set_viewport_size({"width": width, "height": 768})
+        page.wait_for_timeout(200)
+        assert page.evaluate(cut, ".hs-own, .hs-type, .hs-what span:nth-child(2)") == []
+    page.set_viewport_size(SIZE)
+    # A search shows whole names: of one that is too long, its own end.
+    page.get_by_role("searchbox", name="Search").fill("Quantizable")
+    expect(page.locator(".hs-name")).to_have_text(
+        ["encoder.layers.encoder_layer_0.self_attention.a_long_name_of_33_letters_in_all_.out_proj"]
+    )
+    assert page.evaluate(cut, ".hs-own") == []
+    lab.screenshot("picker-deep")

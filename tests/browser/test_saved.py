@@ -1,0 +1,105 @@
+"""The next day: a notebook with widgets was saved, and is opened again with a new kernel."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.shared.lab import ROOT, Lab
+
+pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
+
+CELLS = """
+import torch
+from torch import nn
+import hookscope
+from hookscope import samples
+from hookscope.widgets import *
+net, five = samples.digit_cnn(), samples.digit(5)
+model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+with hookscope.record(model) as recording:
+    model(torch.ones(1, 4, requires_grad=True)).sum().backward()
+
+picker = LayerPicker(net, five)
+picker
+
+PreHookPlayground(net, five)
+
+GradientPlayground()
+
+GradInputExplorer()
+
+OrderPlayer(recording)
+
+OrderQuiz(recording, kinds="full_backward")
+"""
+GRID = ".hs-grid > .hs-picture"
+
+
+def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path: Path) -> None:
+    page = lab.page
+    lab.scratch("saved", *CELLS.strip().split("\n\n"))
+    widgets, notes = page.locator(".hookscope"), page.locator(".hs-saved:visible")
+    expect(widgets).to_have_count(6)
+    expect(notes).to_have_count(0)
+    before = lab.pixels(GRID)
+    page.get_by_role("option", name="block2.conv, ").click()
+    lab.wait_for_kernel("print(picker.layer)", "block2.conv")
+    expect(page.locator(".hs-caption")).to_contain_text("block2.conv")
+    picked = lab.pixels(GRID)
+    assert picked != before
+    lab.command("docmanager:save")
+
+    # The kernel lives: they go on.
+    lab.open("saved.ipynb")
+    lab.show_all()
+    expect(widgets).to_have_count(6)
+    expect(notes).to_have_count(0)
+    page.get_by_role("option", name="block3.conv, ").click()
+    lab.wait_for_kernel("print(picker.layer)", "block3.conv")
+    page.get_by_role("option", name="block2.conv, ").click()
+    lab.wait_for_kernel("print(picker.layer)", "block2.conv")
+
+    # The kernel is another: they are seen, say so, and what needs a kernel does not move.
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
+    page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.sessionContext.session")
+    lab.open("saved.ipynb")
+    lab.show_all()
+    expect(widgets).to_have_count(6)
+    expect(notes).to_have_count(6)
+    expect(page.get_by_text("model not found")).to_have_count(0)
+    assert lab.pixels(GRID) == picked
+    page.get_by_role("option", name="block1.conv, ").click()
+    page.get_by_role("listbox", name="Layers").focus()
+    page.keyboard.press("Home")
+    expect(page.get_by_role("option", name="block2.conv, ")).to_have_attribute("aria-selected", "true")
+    quiz = page.get_by_role("region", name="Order quiz")
+    quiz.get_by_role("button", name="Reveal").click()
+    expect(quiz.locator(".oq-card").first).to_be_visible()
+    player = page.get_by_role("region", name="Order player")
+    player.get_by_role("button", name="Last").click()
+    expect(player.locator(".op-words")).to_contain_text("full backward hook of layer (root)")
+    assert lab.axe(".hookscope") == []
+    lab.screenshot("saved-picker", page.get_by_role("region", name="Layer picker"))
+
+    # Run again, they are as ever.
+    lab.run_all()
+    lab.show_all()
+    expect(widgets).to_have_count(6)
+    expect(notes).to_have_count(0)
+    page.get_by_role("option", name="block3.conv, ").click()
+    lab.wait_for_kernel("print(picker.layer)", "block3.conv")
+
+    # What the learner saves now compares under nbval, like the course's own notebooks.
+    lab.command("docmanager:save")
+    saved = Path(shutil.copy(lab.folder / "saved.ipynb", tmp_path))
+    assert "application/vnd.jupyter.widget-state+json" in json.loads(saved.read_text())["metadata"]["widgets"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "pyproject.toml", saved]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert "7 passed" in result.stdout, result.stdout[-3000:]

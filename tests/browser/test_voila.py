@@ -1,0 +1,154 @@
+"""The widgets live in a page that Voila makes of a notebook, too: each by mouse and by keyboard."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import nbformat
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from lessons.build import KERNEL_ENV
+from tests.shared.lab import SCREENSHOTS, Lab
+
+CELLS = """
+import torch
+from torch import nn
+import hookscope
+from hookscope import samples
+from hookscope.widgets import *
+net, five = samples.digit_cnn(), samples.digit(5)
+model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+with hookscope.record(model) as recording:
+    model(torch.ones(1, 4, requires_grad=True)).sum().backward()
+
+LayerPicker(net, five)
+
+PreHookPlayground(net, five)
+
+GradientPlayground()
+
+GradInputExplorer()
+
+OrderPlayer(recording)
+
+OrderQuiz(recording, kinds="full_backward")
+"""
+
+
+@pytest.fixture(scope="module")
+def page(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """One page with all widgets: starting Voila and its kernel costs most."""
+    folder = tmp_path_factory.mktemp("voila")
+    cells = [nbformat.v4.new_code_cell(cell) for cell in CELLS.strip().split("\n\n")]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(notebook, folder / "page.ipynb")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "voila", "page.ipynb", "--no-browser", f"--port={port}", "--Voila.ip=127.0.0.1"]
+    home = {f"JUPYTER_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
+    settings = os.environ | home | KERNEL_ENV | {"HOME": str(folder)}
+    server = subprocess.Popen(command, cwd=folder, env=settings, stderr=subprocess.PIPE, text=True)
+    page = lab.page.context.browser.new_page(viewport={"width": 1280, "height": 900})  # type: ignore[union-attr]
+    page.set_default_timeout(30_000)
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    try:
+        assert server.stderr is not None
+        address = next((found[0] for line in server.stderr if (found := re.search(r"http://127\S+", line))), None)
+        if address is None:
+            pytest.fail("voila did not start")
+        threading.Thread(target=server.stderr.read, daemon=True).start()  # or the pipe fills up
+        page.goto(address)
+        expect(page.locator(".hookscope")).to_have_count(6, timeout=60_000)
+        yield page
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=SCREENSHOTS / "voila.png", full_page=True)
+        assert not errors
+    finally:
+        page.close()
+        server.terminate()
+        server.wait(timeout=20)
+
+
+def widget(page: Page, number: int) -> Locator:
+    """The widget that stands at this place of the page, in sight."""
+    found = page.locator(".hookscope").nth(number)
+    found.scroll_into_view_if_needed()
+    expect(found.get_by_role("alert")).to_be_hidden()
+    return found
+
+
+def test_layer_picker(page: Page) -> None:
+    picker = widget(page, 0)
+    layers, image = picker.get_by_role("listbox", name="Layers"), picker.locator(".hs-grid > img")
+    caption, before = picker.locator(".hs-caption"), image.get_attribute("src")
+    layers.get_by_role("option", name="block2.conv, ").click()
+    expect(caption).to_contain_text("block2.conv (Conv2d)")
+    expect(image).not_to_have_attribute("src", str(before))
+    page.keyboard.press("ArrowDown")
+    expect(caption).to_contain_text("block2.relu (ReLU)")
+
+
+def test_pre_hook_playground(page: Page) -> None:
+    playground = widget(page, 1)
+    edited, code = playground.locator(".ph-figure:nth-child(2) img"), playground.locator(".ph-code")
+    before = edited.get_attribute("src")
+    playground.get_by_label("brightness", exact=True).focus()
+    page.keyboard.press("ArrowRight")
+    expect(code).to_contain_text("# brightness: +0.01")
+    expect(edited).not_to_have_attribute("src", str(before))
+    edited.click()
+    expect(code).to_contain_text("= 0  # square: 7 rows")
+
+
+def test_gradient_playground(page: Page) -> None:
+    playground = widget(page, 2)
+    table, factor = playground.locator(".gp-numbers"), playground.get_by_label("factor of the hook on d", exact=True)
+    a = table.locator("tbody tr", has=page.locator("th:text-is('a')")).locator("td").last
+    expect(a).to_have_text("12")
+    playground.get_by_label("what is put on d", exact=True).select_option("hook")
+    expect(a).to_have_text("24")
+    factor.focus()
+    page.keyboard.press("ArrowUp")
+    expect(a).to_have_text("36")
+
+
+def test_grad_input_explorer(page: Page) -> None:
+    explorer = widget(page, 3)
+    first = explorer.locator(".gi-compare tbody tr", has_text="grad_input[0]").locator("td")
+    expect(first).to_have_text(["(5,): bias.grad", "(3, 4): input.grad"])
+    explorer.get_by_label("bias", exact=True).click()
+    expect(first).to_have_text(["(3, 4): input.grad", "(3, 4): input.grad"])
+    explorer.get_by_label("Input shape").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    expect(explorer.locator(".gi-verdict")).to_contain_text("(6, 5)")
+
+
+def test_order_player(page: Page) -> None:
+    player = widget(page, 4)
+    words = player.locator(".op-words")
+    expect(words).to_have_text("Nothing has fired yet. 12 hooks will.")
+    player.get_by_role("button", name="Next").click()
+    expect(words).to_have_text("forward pre-hook of layer (root), call 1: args ((1, 4),)")
+    player.get_by_role("listbox").focus()
+    page.keyboard.press("End")
+    expect(words).to_contain_text("full backward hook of layer (root)")
+
+
+def test_order_quiz(page: Page) -> None:
+    quiz = widget(page, 5)
+    quiz.get_by_role("button", name="full_backward 0", exact=True).click()
+    quiz.get_by_role("button", name="full_backward (root)", exact=True).focus()
+    page.keyboard.press("Enter")
+    expect(quiz.get_by_role("status")).to_have_text("full_backward (root) is number 2. 1 left.")
+    quiz.get_by_role("button", name="Reveal").click()
+    # The kernel knows the order; the page has asked it.
+    expect(quiz.locator(".oq-verdict")).to_contain_text("you said full_backward 0, but torch fired full_backward 1.")

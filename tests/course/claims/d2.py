@@ -1,0 +1,227 @@
+"""Demonstrations of the claims of document D2: feature maps of a CNN that reads a 5."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from hookscope import census, feature_grid, find_layers, samples
+from tests.course.claims import shows
+from tests.course.claims.parts import THREE, Double
+
+LAST: float | None = None
+
+
+@shows("D2.1")
+def shows_both_ends_of_a_block() -> None:
+    ends = {}
+
+    def keep(module: nn.Module, args: tuple[torch.Tensor], output: torch.Tensor) -> None:
+        ends.update(input=args[0].detach().clone(), output=output.detach().clone())
+
+    net = samples.digit_cnn()
+    with net.block2.register_forward_hook(keep):
+        net(samples.digit(5))
+    for activation in ends.values():
+        assert len(feature_grid(activation, channels=16).rows) == 16
+
+
+@shows("D2.2")
+def output_0_is_the_first_sample() -> None:
+    given = {}
+
+    def look(module: nn.Module, args: tuple[torch.Tensor], output: torch.Tensor) -> None:
+        given.update(input=args[0].shape, output=output[0].shape, whole=output.shape)
+
+    net = samples.digit_cnn()
+    with net.block2.register_forward_hook(look):
+        net(torch.cat([samples.digit(5), samples.digit(3)]))
+    assert len(given["input"]) == 4
+    assert given["input"][0] == 2
+    assert given["output"] == given["whole"][1:]
+
+
+@shows("D2.3")
+def enumerate_throws_the_random_numbers_away() -> None:
+    drawn = torch.randint(0, 32, (16,), generator=torch.Generator().manual_seed(0)).tolist()
+    shown = [place for place, _ in enumerate(drawn)]
+    assert shown == list(range(16)) != drawn
+    with pytest.raises(IndexError):
+        [samples.digit(5)[0][place] for place in shown]
+    # Done right: another seed, other channels; none twice; and no more than there are.
+    maps = torch.zeros(1, 32, 2, 2)
+    first, again, other = (feature_grid(maps, channels=16, seed=seed).channels for seed in (7, 7, 8))
+    assert first == again != other
+    assert len(set(first)) == 16
+    assert max(first) > 15
+    assert feature_grid(samples.digit(5), channels=16, seed=7).channels == [0]
+
+
+@shows("D2.4")
+def each_subplot_has_its_own_scale() -> None:
+    from matplotlib.figure import Figure
+
+    five = samples.digit(5)[0, 0]
+    axes = Figure().subplots(1, 2)
+    images = [ax.imshow(one.numpy()) for ax, one in zip(axes, (five, 100 * five), strict=True)]
+    assert [image.get_clim() for image in images] == [(0, 1), (0, 100)]
+    one, hundred = (image.to_rgba(image.get_array()) for image in images)
+    assert (one == hundred).all(), "nothing on the picture tells that one map is 100 times as strong"
+    pair = torch.stack([five, 100 * five])
+    assert feature_grid(pair).scale == "per channel"
+    assert feature_grid(pair, scale="shared").scale == (0, 100)
+
+
+@shows("D2.5")
+def a_legacy_hook_on_a_block_shows_its_last_step() -> None:
+    five = samples.digit(5)
+    ends: list[tuple[int, ...]] = []
+    net = samples.digit_cnn()
+    with net.block3.register_forward_pre_hook(lambda module, args: ends.append((*args[0].shape,))):
+        net(five)
+    seen: dict[str, torch.Tensor] = {}
+    with (
+        net.block3.register_backward_hook(lambda module, gi, go: seen.update(legacy=gi[0])),
+        pytest.warns(FutureWarning, match="non-full backward hook"),
+    ):
+        net(five)[0, 5].backward()
+    # Off, and yet the module refuses the other kind; so does a copy. A new module does not.
+    assert len(census(net)) == 0
+    for latched in (net, copy.deepcopy(net)):
+        with pytest.raises(RuntimeError, match="Cannot use both regular backward hooks and full backward hooks"):
+            latched.block3.register_full_backward_hook(lambda *_: None)
+    net = samples.digit_cnn()
+    with net.block3.register_full_backward_hook(lambda module, gi, go: seen.update(full=gi[0])):
+        net(five)[0, 5].backward()
+    assert ends == [seen["full"].shape] == [(1, 24, 14, 14)]
+    assert seen["legacy"].shape == (1, 32, 14, 14), "the input of the pooling"
+    # One bright point in each square of four: the pooling lets the highest of them through.
+    squares = nn.functional.unfold(seen["legacy"].ne(0).float().transpose(0, 1), 2, stride=2).sum(1)
+    assert squares.max() == 1
+
+
+@shows("D2.6")
+def gradient_maps_are_tuple_sample_channel() -> None:
+    net, five = samples.digit_cnn(), samples.digit(5)
+    got: dict[str, tuple[torch.Tensor, ...]] = {}
+    net.block3.register_full_backward_hook(lambda module, gi, go: got.update(gi=gi, go=go))
+    ends: list[torch.Tensor] = []
+    net.block3.register_forward_hook(lambda module, args, output: ends.extend((args[0], output)))
+    scores = net(five)
+    for tensor in ends:
+        tensor.retain_grad()
+    nn.functional.cross_entropy(scores, torch.tensor([5])).backward()
+    for end, shape, tensor in zip(("gi", "go"), ((14, 14), (7, 7)), ends, strict=True):
+        assert isinstance(got[end], tuple)
+        assert torch.equal(got[end][0], tensor.grad)
+        assert {got[end][0][0][i].shape for i in range(16)} == {shape}
+        assert feature_grid(got[end][0], center=0).channels == list(range(16))
+    assert [got["gi"][0].shape[1], got["go"][0].shape[1]] == [24, 32]
+
+
+@shows("D2.7")
+def kl_div_loss_on_scores_asks_nothing_of_the_picture() -> None:
+    gradients = []
+    for label in (5, 1, 3):
+        scores = samples.digit_cnn()(samples.digit(label))
+        scores.retain_grad()
+        with pytest.warns(UserWarning, match="reduction: 'mean' divides the total loss"):
+            loss = nn.KLDivLoss()(scores, torch.eye(10)[3])
+        loss.backward()
+        assert loss.item() == pytest.approx(-scores[0, 3].item() / 10), "below zero if score 3 is above, without an end"
+        gradients.append(scores.grad)
+    expected = torch.zeros(1, 10)
+    expected[0, 3] = -0.1
+    assert all(torch.equal(gradient, expected) for gradient in gradients), "the same for every picture"
+
+    for label, most in ((5, 1e-4), (1, 1.0)):
+        scores = samples.digit_cnn()(samples.digit(label))
+        scores.retain_grad()
+        nn.functional.cross_entropy(scores, torch.tensor([label])).backward()
+        chances = scores.softmax(1).detach() - torch.eye(10)[label]
+        assert torch.allclose(scores.grad, chances, atol=1e-6), "cross-entropy sends back what was wrong"
+        assert 0 < scores.grad.abs().max() < most
+    assert scores.grad.abs().max() > 0.1, "the 1 is misread"
+
+
+@shows("D2.8")
+def a_dataset_is_indexable_and_its_loader_is_not() -> None:
+    images, labels = samples.digits()
+    dataset = TensorDataset(images, labels)
+    loader = DataLoader(dataset, batch_size=4)
+    with pytest.raises(TypeError, match="not subscriptable"):
+        loader[0]
+    x, _ = dataset[0]
+    assert x.shape == (1, 28, 28), "without a batch axis"
+    assert samples.digit_cnn()(x[None]).shape == (1, 10)
+    with pytest.raises(RuntimeError):
+        samples.digit_cnn()(x)
+    assert next(iter(loader))[0].shape == (4, 1, 28, 28)
+
+
+@shows("D2.9")
+def a_global_has_room_for_one_call() -> None:
+    def keep(module: nn.Module, args: object, output: torch.Tensor) -> None:
+        global LAST
+        LAST = output.item()
+
+    double = Double()
+    double.register_forward_hook(keep)
+    double(THREE)
+    assert LAST == 6
+    double(double(THREE))
+    assert LAST == 12, "of two calls, one is left"
+
+
+@shows("D2.10")
+def vgg_and_resnet_take_the_same_forward_hooks_only() -> None:
+    from torchvision import models
+
+    photo = torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    resnet, vgg = models.resnet18().eval(), models.vgg16().features.eval()
+
+    def raises(network: nn.Module, layer: nn.Module) -> bool:
+        with layer.register_full_backward_hook(lambda module, grad_input, grad_output: None):
+            try:
+                network(photo)
+            except RuntimeError as error:
+                return "is a view and is being modified inplace" in str(error)
+        return False
+
+    expected = [
+        (resnet, nn.Conv2d, 20, 0),
+        (resnet, nn.BatchNorm2d, 20, 17),  # not the three that a downsampling ends in
+        (resnet, nn.ReLU, 9, 9),
+        (vgg, nn.Conv2d, 13, 13),
+        (vgg, nn.ReLU, 13, 13),
+    ]
+    for network, kind, total, raising in expected:
+        layers = [*find_layers(network, kind).values()]
+        fired: set[nn.Module] = set()
+        handles = [layer.register_forward_hook(lambda module, *rest, to=fired: to.add(module)) for layer in layers]
+        network(photo)
+        for handle in handles:
+            handle.remove()
+        assert fired == set(layers)
+        assert [len(layers), sum(raises(network, layer) for layer in layers)] == [total, raising]
+
+    # What does work on both: a hook on the output tensor. And an output kept without a copy is spoiled in VGG.
+    for network, spoiled in ((resnet, 0), (vgg, 13)):
+        convs = [*find_layers(network, nn.Conv2d).values()]
+        kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+        grads: list[torch.Tensor] = []
+
+        def keep(module: nn.Module, args: object, output: torch.Tensor) -> None:
+            output.register_hook(grads.append)  # noqa: B023
+            kept.append((output.detach(), output.detach().clone()))  # noqa: B023
+
+        handles = [conv.register_forward_hook(keep) for conv in convs]
+        network(photo).sum().backward()
+        for handle in handles:
+            handle.remove()
+        assert len(grads) == len(convs)
+        assert sum(not torch.equal(output, copy) for output, copy in kept) == spoiled

@@ -1,0 +1,100 @@
+"""The notebook runner itself: every way a notebook can be broken must make it fail."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell, new_notebook
+
+from tests.shared import ROOT
+
+FIGURE = """
+import io, numpy as np
+from PIL import Image
+from IPython.display import Image as Show
+pixels = np.zeros((40, 40), dtype=np.uint8)
+pixels[:{rows}] = 255
+file = io.BytesIO()
+Image.fromarray(pixels).save(file, "png")
+{show}
+"""
+PNG = "Show(file.getvalue())"
+IN_HTML = """
+import base64
+from IPython.display import HTML
+HTML(f'<img alt="bar" src="data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}">')
+"""
+CALLBACK = """
+import ipywidgets
+from tests.shared import ROOT
+button = ipywidgets.Button(description="go")
+button.on_click(lambda _: {body})
+button.click()
+"""
+
+# name -> (what was run when the notebook was saved, what it says now)
+BROKEN = {
+    "changed_number": ("print(2 * 3)", "print(2 * 4)"),
+    "changed_figure": (FIGURE.format(rows=10, show=PNG), FIGURE.format(rows=12, show=PNG)),
+    "changed_figure_in_html": (FIGURE.format(rows=10, show=IN_HTML), FIGURE.format(rows=12, show=IN_HTML)),
+    "missing_figure": (FIGURE.format(rows=10, show=f"display({PNG})"), FIGURE.format(rows=10, show="")),
+    "new_warning": ("None", "import warnings; warnings.warn('look out')"),
+    "saved_warning": ("import warnings; warnings.warn('look out')",) * 2,
+    "exception": ("None", "1 / 0"),
+    "exception_in_widget_callback": (CALLBACK.format(body="None"), CALLBACK.format(body="1 / 0")),
+    "unexecuted_cell": ("None", "None"),
+    "kernel_dies": ("None", "import os; os._exit(1)"),
+    "too_slow": ("None", "import time; time.sleep(60)"),
+}
+GOOD = {
+    "same_number": ("print(2 * 3)",) * 2,
+    "same_figure": (FIGURE.format(rows=10, show=PNG),) * 2,
+    # 1 of 1600 pixels: the eye sees the same picture
+    "almost_the_same_figure": (
+        FIGURE.format(rows=10, show=PNG),
+        FIGURE.format(rows=10, show=PNG).replace("file =", "pixels[20, 20] = 255\nfile ="),
+    ),
+    "same_figure_in_html": (FIGURE.format(rows=10, show=IN_HTML),) * 2,
+}
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Save every notebook above as it was, change its source, and let the project's own pytest run them all."""
+    folder = tmp_path_factory.mktemp("notebooks")
+    cases = BROKEN | GOOD
+
+    # One kernel runs every "before"; each result then becomes a notebook of its own.
+    before = new_notebook(cells=[new_code_cell(source) for source, _ in cases.values()])
+    NotebookClient(before, kernel_name="python3", timeout=60).execute()
+    for (name, (_, now)), cell in zip(cases.items(), before.cells, strict=True):
+        cell.source = now
+        cell.execution_count = None if name == "unexecuted_cell" else 1
+        for output in cell.outputs:
+            if output.output_type == "execute_result":
+                output.execution_count = 1
+        nbformat.write(new_notebook(cells=[cell]), folder / f"{name}.ipynb")
+    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(folder)]
+    command += ["-p", "no:cacheprovider", "--nbval-cell-timeout=8", "-rA", "--color=no", str(folder)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    found = {
+        name: word
+        for word, name in re.findall(r"^(PASSED|FAILED|ERROR|XFAIL) \S*?(\w+)\.ipynb", result.stdout, re.MULTILINE)
+    }
+    assert set(found) == set(cases), result.stdout + result.stderr
+    return found
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_notebook_fails(verdicts: dict[str, str], name: str) -> None:
+    assert verdicts[name] == "FAILED"
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_sound_notebook_passes(verdicts: dict[str, str], name: str) -> None:
+    assert verdicts[name] == "PASSED"

@@ -1,0 +1,248 @@
+"""A capture that is entered again uses its memory again, and nobody who holds an earlier result notices."""
+
+import copy
+import gc
+import io
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hookscope
+from hookscope import capture
+from tests.shared.awkward import MODELS, cloning
+
+
+def small() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 8), nn.ReLU())
+
+
+def addresses(seen: Any) -> set[int]:
+    return {torch._C._data_address(call.output) for call in seen.calls}
+
+
+@pytest.mark.parametrize("options", [{}, {"keep": "copies"}, {"dtype": torch.float16}, {"sample": 0}])
+def test_a_second_pass_writes_where_the_first_one_wrote(options: dict[str, Any]) -> None:
+    seen, model = None, small()
+    seen = capture(model, **options)
+    places = []
+    with torch.no_grad():
+        for _ in range(3):
+            with seen:
+                model(torch.randn(2, 4))
+            places.append(addresses(seen))
+    assert places[1] == places[0] == places[2]
+
+
+@pytest.mark.parametrize("mode", ["no_grad", "grad", "inference"])
+def test_results_of_an_earlier_pass_stay_what_they_were(mode: str) -> None:
+    model = small()
+    seen = capture(model, inputs=True)
+    context = {"no_grad": torch.no_grad, "grad": torch.enable_grad, "inference": torch.inference_mode}[mode]
+    held = []
+    with context():
+        for factor in range(1, 5):
+            with seen:
+                model(factor * torch.ones(2, 4))
+            tensor, view = seen["0"].output, seen["2"].output[:1, 1:3]
+            window, call = seen["1"].output.numpy(), seen.calls[3]
+            held.append(
+                [
+                    (thing, copy.deepcopy(value))
+                    for thing, value in [
+                        (lambda t=tensor: t, tensor),
+                        (lambda v=view: v, view),
+                        (lambda w=window: torch.from_numpy(w), window),
+                        (lambda c=call: c.output, call.output),
+                        (lambda c=call: c.args[0], call.args[0]),
+                    ]
+                ]
+            )
+    for things in held:
+        for thing, then in things:
+            assert torch.equal(thing(), torch.as_tensor(then))
+
+
+@pytest.mark.parametrize("name", list(MODELS)[:16])
+@pytest.mark.filterwarnings("ignore:hookscope. hooks switch off")
+def test_the_third_pass_is_as_right_as_the_first(name: str) -> None:
+    model, args, kwargs = MODELS[name]()
+    model.eval()
+    seen = capture(model)
+    with torch.no_grad():
+        for _ in range(3):
+            with seen:
+                model(*args, **kwargs)
+        with cloning(model) as calls:
+            model(*args, **kwargs)
+    assert len(seen.calls) == len(calls)
+    for mine, theirs in zip(seen.calls, calls, strict=True):
+        mine_flat, theirs_flat = (hookscope.structures.tensors_in(value) for value in (mine.output, theirs.output))
+        assert all(map(torch.equal, mine_flat, theirs_flat)), mine.label
+
+
+def test_another_batch_size_is_no_problem() -> None:
+    model = small()
+    seen = capture(model)
+    with torch.no_grad():
+        for size in (2, 5, 1, 5):
+            with seen:
+                output = model(torch.ones(size, 4))
+            assert torch.equal(seen["3"].output, output)
+            assert not seen._pool._free
+
+
+def test_what_is_overwritten_is_found_on_every_pass() -> None:
+    model = small()
+    seen = capture(model)
+    for gradients in (False, True, False):
+        with torch.set_grad_enabled(gradients):
+            for _ in range(2):
+                with seen:
+                    model(torch.ones(2, 4))
+                assert seen.overwritten == {"0": "layer 1 (ReLU)"}
+                assert (seen["0"].output < 0).any()
+
+
+def test_nothing_is_held_when_the_capture_goes() -> None:
+    import weakref
+
+    model = small()
+    seen = capture(model)
+    for _ in range(2):
+        with torch.no_grad(), seen:
+            model(torch.ones(2, 4))
+    tensor = weakref.ref(seen["0"].output)
+    del seen
+    gc.collect()
+    assert tensor() is None
+
+
+# --- started and stopped
+
+
+def test_starting_again_replaces_what_was_started() -> None:
+    model = small()
+    first = capture(model).start()
+    second = capture(model, "0").start()  # as when the cell is run again
+    model(torch.ones(1, 4))
+    assert len(second) == 1
+    assert not first.calls
+    assert second.stop() is second
+    assert second.stop() is second
+    assert len(hookscope.census(model)) == 0
+    first.start()
+    with pytest.raises(RuntimeError, match="already open"):
+        first.start()
+    model(torch.ones(1, 4))
+    assert first.stop().order == ["0", "1", "2", "3"]
+
+
+def test_a_started_capture_that_nobody_holds_is_replaced_too() -> None:
+    model = small()
+    capture(model).start()
+    gc.collect()
+    seen = capture(model).start()
+    model(torch.ones(1, 4))
+    assert seen.stop().order == ["0", "1", "2", "3"]
+    assert len(hookscope.census(model)) == 0
+
+
+def test_a_started_capture_leaves_a_with_block_alone() -> None:
+    model = small()
+    with capture(model) as outer:
+        started = capture(model).start()
+        model(torch.ones(1, 4))
+        started.stop()
+        model(torch.ones(1, 4))
+    assert len(outer.calls) == 8
+    assert len(started.calls) == 4
+    assert len(hookscope.census(model)) == 0
+
+
+def test_a_model_is_not_kept_alive_by_a_started_capture() -> None:
+    import weakref
+
+    model = small()
+    gone = weakref.ref(model)
+    capture(model).start()
+    del model
+    gc.collect()
+    assert gone() is None
+
+
+# --- copying and saving
+
+
+def test_a_model_is_not_copied_with_hooks_on_it() -> None:
+    model = small()
+    with capture(model) as seen:
+        for attempt in (lambda: copy.deepcopy(model), lambda: torch.save(model, io.BytesIO())):
+            with pytest.raises(RuntimeError, match="is being captured, and a copy would keep the hooks"):
+                attempt()
+        torch.save(model.state_dict(), io.BytesIO())
+        model(torch.ones(1, 4))
+    assert len(hookscope.census(copy.deepcopy(model))) == 0
+    assert torch.equal(copy.deepcopy(seen)["3"].output, seen["3"].output)
+
+
+# --- under the transforms of torch.func
+
+
+@pytest.mark.parametrize("keep", ["tensors", "copies", "stats"])
+def test_under_vmap_all_samples_are_kept_at_once(keep: Any) -> None:
+    model, x = small(), torch.randn(5, 4)
+    with torch.no_grad(), capture(model, inputs=True) as plain:
+        model(x)
+    with torch.no_grad(), capture(model, keep=keep, inputs=True) as seen:
+        torch.vmap(model, in_dims=1)(x.T.contiguous())
+    for mine, theirs in zip(seen.calls, plain.calls, strict=True):
+        if keep == "stats":
+            assert mine.stats.max == pytest.approx(float(theirs.output.max()))
+            assert mine.stats.shape == tuple(theirs.output.shape)
+        else:
+            torch.testing.assert_close(mine.output, theirs.output)
+            torch.testing.assert_close(mine.args[0], theirs.args[0])
+
+
+def test_two_vmaps_give_two_axes_in_front() -> None:
+    layer, x = nn.Linear(4, 2), torch.randn(3, 6, 4)
+    with torch.no_grad(), capture(layer) as seen:
+        torch.vmap(torch.vmap(layer))(x)
+    torch.testing.assert_close(seen[""].output, layer(x))
+
+
+def test_gradients_under_torch_func_grad_are_usable() -> None:
+    model, x = small(), torch.randn(5, 4)
+
+    def loss(state: dict[str, Tensor], x: Tensor) -> Tensor:
+        return torch.func.functional_call(model, state, x).square().sum()
+
+    with capture(model, gradients=True) as seen:
+        torch.func.grad(loss)(dict(model.named_parameters()), x)
+    with capture(model, gradients=True) as plain:
+        model(x).square().sum().backward()
+    torch.testing.assert_close(seen["2"].grad, plain["2"].grad)
+    torch.testing.assert_close(seen["2"].output, plain["2"].output)
+    assert not torch._C._functorch.is_functorch_wrapped_tensor(seen["2"].grad)
+
+
+# --- one call of several
+
+
+def test_a_call_can_be_asked_for_by_its_label() -> None:
+    relu = nn.ReLU()
+    model = nn.Sequential(nn.Linear(4, 3), relu, nn.Linear(3, 2), relu)
+    with capture(model, gradients=True) as seen:
+        output = model(torch.ones(2, 4))
+        output.sum().backward()
+    for call in seen.calls[::2] + seen.calls[3:]:
+        assert seen[call.label].output is call.output
+        assert torch.equal(seen[call.label].grad, call.grad)
+    assert seen["1#1"].output.shape == (2, 3)
+    assert torch.equal(seen["1#2"].output, output)
+    with pytest.raises(RuntimeError, match="layer '1' has no call 3: it was called 2"):
+        seen["1#3"]
+    with pytest.raises(LookupError, match="no layer '9#1'"):
+        seen["9#1"]

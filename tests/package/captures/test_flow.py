@@ -1,0 +1,67 @@
+"""gradient_flow: the numbers, call by call, and what it says when there are none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from hookscope import capture, gradient_flow
+from hookscope.captures.capture import NotCapturedError
+
+
+def doubling() -> nn.Sequential:
+    net = nn.Sequential(nn.Linear(1, 1, bias=False), nn.ReLU(inplace=True))
+    nn.init.constant_(net[0].weight, 2.0)
+    return net
+
+
+@pytest.mark.parametrize("keep", ["tensors", "stats"])
+def test_numbers_come_in_call_order_and_are_those_of_the_moment(keep):
+    net = doubling()
+    with capture(net, gradients=True, keep=keep) as seen:
+        net(torch.tensor([[3.0], [-1.0]])).sum().backward()
+    flow = gradient_flow(seen)
+    first, second = flow.rows
+    assert (first["call"], first["mean |x|"], first["max |x|"], first["zeros %"]) == ("0", 4, 6, 0)
+    assert (first["mean |grad|"], first["max |grad|"], first["grad zeros %"]) == (0.5, 1, 50)
+    assert (second["call"], second["mean |x|"], second["zeros %"]) == ("1", 3, 50)
+    assert "from 3 (1) to 4 (0)" in flow.alt
+    assert flow.png.startswith(b"\x89PNG")
+
+
+def test_nan_inf_dead_and_missing_are_said():
+    class Odd(nn.Module):
+        def forward(self, x):
+            return (x * float("nan"), torch.tensor([float("inf"), 2.0])), {"dead": 0 * x}, None, 5
+
+    net = nn.Sequential(Odd())
+    net.dead = nn.Threshold(5.0, 0.0)
+
+    def forward(x):
+        net.dead(x)
+        return net[0](x)
+
+    net.forward = forward
+    with capture(net) as seen:
+        net(torch.tensor([1.0]))
+    dead, odd = gradient_flow(seen).rows
+    assert (dead["call"], dead["zeros %"], dead["mean |x|"]) == ("dead", 100, 0)
+    assert odd["note"] == "1 NaN in the output, 1 inf in the output"
+    assert odd["max |x|"] == 2
+    assert "mean |grad|" not in odd
+    assert "activation all zeros at dead" in gradient_flow(seen).alt
+
+
+def test_a_repeated_layer_has_a_row_for_each_call():
+    relu = nn.ReLU()
+    with capture(nn.Sequential(relu, relu)) as seen:
+        seen._model(torch.ones(2))
+    assert [row["call"] for row in gradient_flow(seen).rows] == ["0", "0#2"]
+
+
+def test_an_empty_capture_is_refused():
+    with capture(doubling()) as seen:
+        pass
+    with pytest.raises(NotCapturedError, match="call the model inside the with-block"):
+        gradient_flow(seen)

@@ -1,0 +1,56 @@
+"""Every example in a docstring runs and says what it says."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+import re
+from types import ModuleType
+
+import pytest
+
+import hookscope
+import lessons.checks
+from tests.shared import ROOT
+
+
+def modules_of(package: ModuleType) -> list[str]:
+    """Every module of a package, itself included."""
+    found = [package.__name__]
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        found.append(module.name)
+    return found
+
+
+@pytest.mark.parametrize("name", modules_of(hookscope) + modules_of(lessons.checks))
+def test_examples_run(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("name", hookscope.__all__)
+def test_everything_public_is_documented_with_an_example(name: str) -> None:
+    thing = getattr(hookscope, name)
+    text = inspect.getdoc(thing) or ""
+    assert len(text) > 80
+    if inspect.isfunction(thing):
+        assert ">>>" in text, f"{name} has no example"
+
+
+def test_every_room_says_what_it_is_for() -> None:
+    for name in modules_of(hookscope):
+        first = (importlib.import_module(name).__doc__ or "").strip().splitlines()
+        assert first, name
+        assert first[0].endswith("."), f"{name}: the first line of the docstring is one sentence"
+
+
+def test_the_code_in_the_readme_runs() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert list(names["seen"]) == ["block1", "block2", "block3"]
+    assert len(names["recording"].events) > 0
+    assert len(hookscope.census(names["net"])) == 0

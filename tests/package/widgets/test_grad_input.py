@@ -1,0 +1,236 @@
+"""GradInputExplorer: what it shows is what compare_backward_hooks saw, and its sentences are true."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from hookscope import census, compare_backward_hooks
+from hookscope.widgets.compared_layers import LAYERS
+from hookscope.widgets.grad_input import GradInputExplorer
+
+
+def shapes(explorer: GradInputExplorer) -> tuple[object, object]:
+    both = explorer.comparison
+    return both.legacy.shapes["grad_input"], both.full.shapes["grad_input"]
+
+
+def lines(explorer: GradInputExplorer) -> list[list[str]]:
+    return [[text for text, _ in box["lines"]] for box in explorer.shown["drawing"]["boxes"]]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "legacy", "full"),
+    [
+        ({"layer": "Linear"}, ((5,), (3, 4), (4, 5)), ((3, 4),)),
+        ({"layer": "Linear", "input_shape": (4,)}, ((1, 5),), ((4,),)),
+        ({"layer": "Linear", "input_shape": (2, 3, 4)}, ((6, 5),), ((2, 3, 4),)),
+        ({"layer": "Linear", "bias": False}, ((3, 4), (4, 5)), ((3, 4),)),
+        ({"layer": "Linear", "requires_grad": False}, ((5,), None, (4, 5)), (None,)),
+        ({"layer": "Conv2d"}, ((2, 3, 6, 6), (8, 3, 3, 3), (8,)), ((2, 3, 6, 6),)),
+        ({"layer": "Conv2d", "bias": False}, ((2, 3, 6, 6), (8, 3, 3, 3), None), ((2, 3, 6, 6),)),
+        ({"layer": "BatchNorm2d"}, ((2, 3, 4, 4), (3,), (3,)), ((2, 3, 4, 4),)),
+        ({"layer": "Embedding"}, ((7, 3),), (None,)),
+        ({"layer": "Identity"}, None, ((3, 4),)),
+        ({"layer": "Sequential(Linear, ReLU)"}, ((3, 5),), ((3, 4),)),
+        ({"layer": "x + y + z"}, ((2, 3), (2, 3)), ((2, 3), (2, 3), (2, 3))),
+        ({"layer": "x * y, y without requires_grad"}, ((2, 3), None), ((2, 3), (2, 3))),
+        ({"layer": "output is a dict"}, ((5,), (3, 4), (4, 5)), None),
+        ({"layer": "ReLU", "inplace": True}, ((3, 4),), None),
+    ],
+)
+def test_the_tuples_of_both_hooks(chosen: dict[str, object], legacy: object, full: object) -> None:
+    explorer = GradInputExplorer(**chosen)
+    assert shapes(explorer) == (legacy, full)
+    assert explorer.problem == ""
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_every_layer_shape_and_option(layer: str) -> None:
+    kind = LAYERS[layer]
+    explorer = GradInputExplorer(layer=layer)
+    for shape in kind.shapes:
+        explorer.input_shape = shape
+        for option in kind.options:
+            setattr(explorer, option, not getattr(explorer, option))
+        assert explorer.input_shape == shape
+        legacy, full = explorer.comparison.legacy, explorer.comparison.full
+        # The picture: the legacy hook is drawn on its node, and each argument has its entry.
+        drawn = lines(explorer)
+        marked = [box[0] for box in drawn if "the legacy hook sits here" in box]
+        assert marked == ([legacy.node] if legacy.node else [])
+        entries = [index for index, entry in enumerate(full.grad_input or ()) if entry is not None]
+        words = [line for box in drawn for line in box]
+        for index in entries:
+            if f"full hook: grad_input[{index}]" not in words:
+                assert f"{['x', 'y'][index]} is not in this graph" in explorer.shown["aside"]
+        # The sentence.
+        same = explorer.verdict.startswith("Both hooks get the same")
+        if legacy.called and full.called:
+            assert same == (legacy.shapes["grad_input"] == full.shapes["grad_input"])
+        assert explorer.problem == ""
+
+
+def test_verdicts() -> None:
+    explorer = GradInputExplorer()
+    assert explorer.verdict == (
+        "They differ. The legacy hook sits on AddmmBackward0, one of the 2 nodes that forward made, and gets the "
+        "gradients of that node's inputs: (5,), (3, 4), (4, 5). The full hook belongs to the module and gets one entry "
+        "per argument: (3, 4)."
+    )
+    explorer.layer = "ReLU"
+    assert explorer.verdict.startswith("Both hooks get the same here: forward made one node, ReluBackward0")
+    explorer.inplace = True
+    assert explorer.verdict.startswith("With the full hook the module stops with an error, since it makes")
+    assert "is being modified inplace" in next(
+        row["full hook"] for row in explorer.shown["rows"] if row["what"] == "error"
+    )
+    assert explorer.shown["aside"].endswith("on a leaf that requires a gradient.")
+    explorer.layer = "Identity"
+    assert explorer.verdict.startswith("Only the full hook is called.")
+    explorer.layer = "output is a dict"
+    assert explorer.verdict.startswith("Only the legacy hook is called")
+    own = GradInputExplorer(nn.Sequential(nn.ReLU(), nn.ReLU()), torch.ones(2, requires_grad=True))
+    assert own.verdict == (
+        "Both hooks get the same here, though the legacy hook sits on ReluBackward0, one of 2 nodes."
+    )
+
+
+def test_warnings_are_shown_in_full() -> None:
+    explorer = GradInputExplorer(layer="Linear", requires_grad=False)
+    (row,) = [row for row in explorer.shown["rows"] if row["what"] == "warning"]
+    assert row["legacy hook"].endswith("get the documented behavior.")
+    assert row["full hook"].startswith("Full backward hook is firing when gradients are computed")
+
+
+def test_choosing_a_layer_sets_what_it_begins_with() -> None:
+    explorer = GradInputExplorer(layer="Linear", bias=False, input_shape=(4,))
+    explorer.layer = "Embedding"
+    assert (explorer.bias, explorer.input_shape, explorer.requires_grad) == (True, (2, 5), False)
+    assert explorer.shown["fixed"] == "integers cannot require a gradient"
+    explorer.layer = "ReLU"
+    assert (explorer.input_shape, explorer.requires_grad) == ((3, 4), True)
+    assert explorer.shown["fixed"] == "without parameters, only the input can"
+    explorer.layer = "Linear"
+    assert explorer.shown["fixed"] == ""
+    explorer.input_shape = (7, 4)
+    assert explorer.shown["shapes"][-1] == [7, 4]
+    assert shapes(explorer)[1] == ((7, 4),)
+
+
+@pytest.mark.parametrize(
+    ("layer", "name", "value", "said"),
+    [
+        ("Linear", "layer", "Linaer", "no layer 'Linaer'; there are 'Linear'"),
+        ("Linear", "layer", "", "no layer ''"),
+        ("Linear", "inplace", True, "Linear has no option inplace"),
+        ("ReLU", "bias", False, "ReLU has no option bias"),
+        ("Linear", "input_shape", (3, 5), r"shape \(3, 5\): .*shapes cannot be multiplied.*It takes \(3, 4\) or"),
+        ("Conv2d", "input_shape", (2, 3), "Conv2d with an input of shape"),
+        ("Linear", "input_shape", (0, 4), "whole numbers from 1 on"),
+        ("Linear", "input_shape", ("3", 4), "whole numbers from 1 on"),
+        ("ReLU", "requires_grad", False, "no backward hook can fire"),
+        ("Embedding", "requires_grad", True, "integers, which cannot require a gradient"),
+    ],
+)
+def test_bad_choices_say_what_is_wrong_and_change_nothing(layer: str, name: str, value: object, said: str) -> None:
+    explorer = GradInputExplorer(layer=layer)
+    before, text = getattr(explorer, name), repr(explorer)
+    with pytest.raises(ValueError, match=said):
+        setattr(explorer, name, value)
+    assert getattr(explorer, name) == before
+    assert repr(explorer) == text
+
+
+def test_the_same_numbers_every_time() -> None:
+    gradients = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        gradients.append(GradInputExplorer(layer="Dropout").comparison.legacy.grad_input[0])
+    assert torch.equal(*gradients)
+
+
+def test_unknown_property() -> None:
+    with pytest.raises(TypeError, match="no property 'shape'; there are layer, bias"):
+        GradInputExplorer(shape=(3,))
+
+
+class Mine(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.norm = nn.BatchNorm1d(2)
+
+    def forward(self, left: torch.Tensor, scale: float, *, right: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.linear(left) * scale) + right
+
+
+def test_your_own_module_stays_as_it_is() -> None:
+    torch.manual_seed(3)
+    module, left, right = Mine(), torch.randn(4, 3, requires_grad=True), torch.randn(4, 2)
+    module.linear.weight.grad = torch.ones(2, 3)
+    module.linear.register_forward_hook(lambda *_: None)
+    state = {name: value.clone() for name, value in module.state_dict().items()}
+    generator = torch.get_rng_state()
+    explorer = GradInputExplorer(module, left, 2.0, kwargs={"right": right})
+    assert explorer.layer == "your Mine"
+    assert shapes(explorer)[1] == ((4, 3), None)
+    assert repr(explorer.comparison) == repr(compare_backward_hooks(module, left, 2.0, right=right))
+    assert all(torch.equal(state[name], value) for name, value in module.state_dict().items())
+    assert torch.equal(module.linear.weight.grad, torch.ones(2, 3))
+    assert left.grad is None
+    assert module.training
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert len(census(module, include_global=False)) == 1
+    with pytest.raises(ValueError, match="bias cannot be chosen for a module of your own"):
+        explorer.bias = False
+    assert explorer.shown["own"]
+    explorer.layer = "Linear"
+    assert not explorer.shown["own"]
+    assert shapes(explorer)[1] == ((3, 4),)
+    assert torch.equal(torch.get_rng_state(), generator), "making a layer takes no random number of yours"
+    explorer.layer = "your Mine"
+    assert shapes(explorer)[1] == ((4, 3), None)
+
+
+def test_your_own_module_that_cannot_be_compared_is_refused() -> None:
+    with pytest.raises(ValueError, match="requires a gradient"):
+        GradInputExplorer(nn.ReLU(), torch.ones(2))
+    with pytest.raises(TypeError, match="not the class"):
+        GradInputExplorer(nn.ReLU, torch.ones(2))
+
+
+def test_a_large_graph_is_cut_but_keeps_the_argument() -> None:
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(30)))
+    explorer = GradInputExplorer(model, torch.ones(2, 4, requires_grad=True))
+    drawn = lines(explorer)
+    assert len(drawn) <= 14
+    assert any("more nodes" in box[0] for box in drawn)
+    assert any("full hook: grad_input[0]" in box for box in drawn)
+
+
+def test_names_are_text_only() -> None:
+    hostile = type("<img src=x onerror=alert(1)>", (nn.Linear,), {})
+    explorer = GradInputExplorer(hostile(2, 2), torch.ones(1, 2))
+    assert explorer.shown["title"] == "<img src=x onerror=alert(1)>"
+    assert explorer.layer == "your <img src=x onerror=alert(1)>"
+
+
+def test_the_picture_and_its_words() -> None:
+    explorer = GradInputExplorer()
+    first = explorer.png
+    assert Image.open(io.BytesIO(first)).size[0] > 200
+    assert "The legacy hook sits on AddmmBackward0." in explorer.alt
+    explorer.bias = False
+    assert explorer.png != first
+    assert "MmBackward0" in explorer.alt
+    assert repr(explorer).startswith(
+        "GradInputExplorer Linear (3, 4): They differ. The legacy hook sits on MmBackward0"
+    )
+    data, _ = explorer._repr_mimebundle_()
+    assert data["image/png"] == explorer.png
+    assert "The legacy hook sits on MmBackward0" in data["text/html"]

@@ -1,0 +1,275 @@
+"""GradientPlayground: every number is torch's own, the code does the same, and the sentences are true."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from contextlib import redirect_stdout
+
+import pytest
+import torch
+from PIL import Image
+
+from hookscope.widgets.expression import _METHODS, KINDS, leaves_of, parse, play
+from hookscope.widgets.gradients import EXPRESSIONS, GradientPlayground
+
+
+def ran(code: str) -> dict[str, float | None]:
+    """Run the code that the playground shows; return .grad of every tensor in it."""
+    names: dict[str, object] = {}
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+        warnings.simplefilter("error")
+        exec(code, names)
+        warnings.simplefilter("ignore")  # .grad of what is no leaf
+        tensors = {name: value for name, value in names.items() if isinstance(value, torch.Tensor)}
+        return {name: None if value.grad is None else float(value.grad) for name, value in tensors.items()}
+
+
+def test_plain_chain() -> None:
+    playground = GradientPlayground()
+    assert playground.grads == {"a": 12.0, "b": 8.0, "c": 6.0, "d": None, "e": None}
+    rows = {row["tensor"]: row for row in playground.table.rows}
+    assert rows["d"]["value"] == 6
+    assert (rows["d"]["is_leaf"], rows["d"]["requires_grad"], rows["d"]["retains_grad"]) == (False, True, False)
+    assert (rows["a"]["is_leaf"], rows["a"][".grad before"], rows["a"][".grad after"]) == (True, "None", 12)
+    assert playground.notes == ["d.grad and e.grad are None: they are not leaves and have no retain_grad()."]
+    assert playground.problem == ""
+
+
+@pytest.mark.parametrize("expression", [*EXPRESSIONS, "y = x ** 2; z = y * y; w = -z"])
+@pytest.mark.parametrize(("zero", "runs"), [(False, 1), (False, 3), (True, 3)])
+def test_the_code_gives_the_same_numbers(expression: str, zero: bool, runs: int) -> None:
+    playground = GradientPlayground(expression, {"x": 3.0}, zero_grad=zero)
+    names = [name for name, row in playground._played.tensors.items() if row.requires_grad]
+    playground.factors = {names[0]: 10.0, names[-2]: -0.5}
+    for first, second in [*zip(KINDS, KINDS, strict=True), *zip(KINDS, reversed(KINDS), strict=True)]:
+        playground.choices = {names[0]: first, names[-2]: second}
+        playground.runs = runs
+        assert ran(playground.code) == playground.grads
+        assert playground.problem == ""
+
+
+@pytest.mark.parametrize("kind", ["hook, then retain_grad", "retain_grad, then hook"])
+def test_retain_grad_sees_what_the_hook_returned_in_either_order(kind: str) -> None:
+    playground = GradientPlayground(choices={"d": kind}, factors={"d": 10})
+    row = next(row for row in playground.table.rows if row["tensor"] == "d")
+    assert (row["arrived"], row["hook saw"], row["hook returned"], row[".grad after"]) == (4, 4, 40, 40)
+    assert row["retains_grad"] is True
+    assert playground.grads["a"] == 120
+    assert any(note.startswith("d.grad is 40: retain_grad() keeps what the hook returned") for note in playground.notes)
+    assert ("though you wrote" in " ".join(playground.notes)) == kind.startswith("retain_grad")
+    assert "Without any hook a.grad would be 12 and b.grad would be 8." in playground.notes
+
+
+def test_hook_on_a_leaf_and_retain_grad_on_a_leaf() -> None:
+    playground = GradientPlayground(choices={"a": "hook, then retain_grad"}, factors={"a": 3})
+    assert playground.grads["a"] == 36
+    assert "The hook on a saw 12 and returned 36; that is added to a.grad." in playground.notes
+    assert "retain_grad() changed nothing on a: a leaf has its .grad anyway." in playground.notes
+    playground.run()
+    assert playground.grads["a"] == 72
+    assert next(row for row in playground.table.rows if row["tensor"] == "a")["hook saw"] == 12
+
+
+def test_a_tensor_used_twice_gets_one_call_with_the_sum() -> None:
+    playground = GradientPlayground("used twice", choices={"d": "hook"})
+    played = playground._played
+    assert played.edges["f", "d"] == (1,)
+    assert played.edges["e", "d"] == (4,)
+    assert (played.tensors["d"].saw, played.tensors["d"].returned) == (5, 10)
+    square = GradientPlayground("d = a * a", choices={"a": "hook"})
+    assert square._played.edges["d", "a"] == (2, 2)
+    assert square._played.tensors["a"].saw == 4
+    assert "2 + 2" in [arrow["text"] for arrow in square.shown["drawing"]["arrows"]]
+
+
+def test_detach_ends_the_way_back() -> None:
+    playground = GradientPlayground("detached")
+    assert playground.grads["a"] == 18
+    assert "e requires no gradient: the way back ends there." in playground.notes
+    assert [arrow["text"] for arrow in playground.shown["drawing"]["arrows"] if not arrow["flows"]] == [
+        "no gradient"
+    ] * 2
+    with pytest.raises(ValueError, match="torch refuses hook on e, which requires no gradient: cannot register a hook"):
+        playground.set("e", hook=2)
+    with pytest.raises(ValueError, match="torch refuses retain_grad on e"):
+        playground.choices = {"e": "retain_grad"}
+    assert playground.choices == {}
+    assert playground.grads["a"] == 18
+
+
+def test_accumulation_is_shown_and_said() -> None:
+    playground = GradientPlayground()
+    playground.run()
+    assert playground.runs == 2
+    assert playground.grads["a"] == 24
+    assert "a.grad went from 12 to 24" in playground.notes[-1]
+    assert "without zeroing" in playground.notes[-1]
+    playground.zero_grad = True
+    assert playground.runs == 1, "something changed: the tensors are made anew"
+    playground.run()
+    assert playground.grads["a"] == 12
+    row = next(row for row in playground.table.rows if row["tensor"] == "a")
+    assert (row[".grad before"], row[".grad after"]) == (12, 12)
+    assert "a.grad, b.grad and c.grad were set to None" in playground.notes[-1]
+    assert "for _ in range(2):\n    a.grad = b.grad = c.grad = None\n" in playground.code
+    playground.restart()
+    assert set(playground.grads.values()) == {None}
+
+
+def test_not_live_waits_for_run() -> None:
+    playground = GradientPlayground(live=False)
+    assert playground.runs == 0
+    assert set(playground.grads.values()) == {None}
+    assert playground.notes == ["Nothing has gone backward yet. Guess every .grad first; then run backward."]
+    playground.set("d", hook=2)
+    assert playground.runs == 0
+    playground.run()
+    assert playground.grads["a"] == 24
+    playground.values = playground.values | {"a": 5}
+    assert playground.runs == 0
+    playground.live = True
+    assert playground.runs == 1
+    assert playground.grads["b"] == 40
+    playground.run()
+    playground.live = False
+    assert playground.runs == 2, "switching live off takes nothing away"
+
+
+def test_set_and_changing_the_expression() -> None:
+    playground = GradientPlayground()
+    playground.set("d", retain_grad=True, hook=2.5)
+    assert (playground.choices, playground.factors) == ({"d": "hook, then retain_grad"}, {"d": 2.5})
+    playground.set("d", retain_grad=True, hook=2.5, first="retain_grad")
+    assert playground.choices == {"d": "retain_grad, then hook"}
+    playground.set("d", retain_grad=True)
+    assert playground.choices == {"d": "retain_grad"}
+    playground.set("d")
+    assert playground.choices == {}
+    playground.set("c", hook=0)
+    assert playground.grads["c"] == 0
+    playground.expression = "detached"
+    assert playground.choices == {}
+    assert list(playground.grads) == ["a", "b", "d", "e", "f"]
+
+
+@pytest.mark.parametrize(
+    "text", ["y = x + 1", "y = 2 - x", "y = x / 4", "y = x / x", "y = x ** 3", "y = 2 ** x", "y = -x"]
+)
+def test_operations(text: str) -> None:
+    playground = GradientPlayground(text, {"x": 2.0})
+    assert ran(playground.code) == playground.grads
+    assert playground.grads["x"] == sum(playground._played.edges["y", "x"])
+
+
+@pytest.mark.parametrize("method", [name for name in _METHODS if name != "detach"])
+def test_methods(method: str) -> None:
+    steps = parse(f"y = x.{method}()")
+    played = play(steps, {"x": 0.5}, {}, {}, False, 1)
+    x = torch.tensor(0.5, requires_grad=True)
+    getattr(x, method)().backward()
+    assert played.tensors["x"].after == float(x.grad)
+    assert played.edges["y", "x"] == (float(x.grad),)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nonsense", "no expression 'nonsense'; there are chain"),
+        ("d = a * b * c", "write one operation"),
+        ("d = __import__('os').system('true')", "write one operation|no method"),
+        ("d = a.backward()", "no method 'backward' here"),
+        ("d = a.relu(b)", "write one operation"),
+        ("d = a * True", "write one operation"),
+        ("d = 'a' * 3", "write one operation"),
+        ("d = a *", "is no step"),
+        ("d += a; e = d", "is no step"),
+        ("a = a * b", "cannot be used"),
+        ("d = a * b; d = d * c", "there already"),
+        ("d = a * b; a = d * c", "there already"),
+        ("d = a * b; e = c * c", "d is not used"),
+        ("torch = a * b", "other names"),
+        ("d = a * x", "no value for the leaf x: give values="),
+        ("d = a.detach()", "d requires no gradient"),
+        ("y = 2 / a", "more than one node"),
+        ("; ".join(f"d{i + 1} = d{i} * 2" for i in range(9)), "9 steps"),
+    ],
+)
+def test_bad_expressions_say_what_is_wrong(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        GradientPlayground(text, {"d0": 1.0})
+    playground = GradientPlayground()
+    with pytest.raises(ValueError, match=said.replace("values=", "values=") if "d0" not in text else "."):
+        playground.expression = text
+    assert playground.expression == "chain"
+    assert playground.grads["a"] == 12
+
+
+def test_bad_values_say_what_is_wrong() -> None:
+    playground = GradientPlayground()
+    for trait in ("values", "factors"):
+        for wrong in (float("nan"), float("inf"), "2", True, None):
+            with pytest.raises(ValueError, match=rf"{trait}\['a'\] must be a finite number"):
+                setattr(playground, trait, {"a": wrong, "b": 1.0, "c": 1.0})
+    with pytest.raises(ValueError, match="no tensor 'z' in d = a"):
+        playground.set("z", retain_grad=True)
+    with pytest.raises(ValueError, match="give one of 'nothing'"):
+        playground.choices = {"d": "retaingrad"}
+    with pytest.raises(ValueError, match="hook must be a finite number"):
+        playground.set("d", hook=float("nan"))
+    with pytest.raises(ValueError, match="first='last'"):
+        playground.set("d", hook=2, first="last")
+    with pytest.raises(ValueError, match="from 0 to 20"):
+        playground.runs = 21
+    assert (playground.choices, playground.factors, playground.runs) == ({}, {}, 1)
+
+
+def test_infinite_and_nan_gradients_reach_the_page_as_text() -> None:
+    playground = GradientPlayground("y = x.sqrt(); z = y * y", {"x": 0.0})
+    row = next(row for row in playground.shown["rows"] if row["tensor"] == "x")
+    assert row[".grad after"] == "nan"
+    assert not [note for note in playground.notes if note.startswith("Without any hook")]
+
+
+def test_values_are_torchs_whatever_the_callers_mode() -> None:
+    with torch.inference_mode():
+        assert GradientPlayground().grads["a"] == 12
+    with torch.no_grad():
+        playground = GradientPlayground()
+        playground.run()
+        assert playground.grads["a"] == 24
+        assert not torch.is_grad_enabled()
+
+
+def test_leaves_are_in_order() -> None:
+    assert leaves_of(parse("d = c * b; e = d * a")) == ["a", "b", "c"]
+
+
+def test_the_picture_and_its_words() -> None:
+    playground = GradientPlayground()
+    first = playground.png
+    assert Image.open(io.BytesIO(first)).size[0] > 200
+    assert playground.alt.startswith("Graph of d = a * b; e = d * c, after 1 backward pass")
+    assert "a.grad 12, b.grad 8, c.grad 6, d.grad None and e.grad None" in playground.alt
+    playground.set("d", hook=10)
+    assert playground.png != first
+    assert "a.grad 120" in playground.alt
+    assert repr(playground) == playground.summary()
+    assert "0x" not in repr(playground)
+    data, _ = playground._repr_mimebundle_()
+    assert data["image/png"] == playground.png
+    assert f'alt="{playground.alt}"' in data["text/html"]
+    assert data["text/plain"].startswith(
+        "GradientPlayground d = a * b; e = d * c, after 1 backward pass: a.grad 120, b.grad 80,"
+    )
+
+
+def test_every_number_on_the_graph_is_in_the_table() -> None:
+    playground = GradientPlayground("used twice", choices={"d": "hook, then retain_grad"}, factors={"d": 7})
+    shown = playground.shown
+    text = " ".join(line for box in shown["drawing"]["boxes"] for line, _ in box["lines"])
+    assert "hook × 7: 5 → 35" in text
+    assert ".grad: 35 (retain_grad)" in text
+    cells = {row["tensor"]: row for row in shown["rows"]}
+    assert (cells["d"]["hook saw"], cells["d"]["hook returned"], cells["d"][".grad after"]) == ("5", "35", "35")
+    assert cells["a"]["hook saw"] == "–"

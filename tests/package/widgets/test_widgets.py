@@ -1,0 +1,84 @@
+"""What all widgets promise, before anything is run and when a cell is run again."""
+
+import re
+from collections.abc import Callable
+
+import ipywidgets
+import pytest
+import torch
+from torch import nn
+
+import hookscope
+from hookscope import samples, widgets
+from hookscope.widgets import base
+
+
+def recording() -> object:
+    model = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
+    with hookscope.record(model) as log:
+        model(torch.ones(1, 3, requires_grad=True)).sum().backward()
+    return log
+
+
+def revealed(quiz: widgets.OrderQuiz) -> widgets.OrderQuiz:
+    quiz.reveal()
+    return quiz
+
+
+WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
+    "LayerPicker": lambda: widgets.LayerPicker(samples.digit_cnn(), samples.digit(5)),
+    "OrderPlayer": lambda: widgets.OrderPlayer(recording()),
+    "OrderQuiz": lambda: revealed(widgets.OrderQuiz(recording())),
+    "PreHookPlayground": lambda: widgets.PreHookPlayground(samples.digit_cnn(), samples.digit(5)),
+    "GradientPlayground": lambda: widgets.GradientPlayground(),
+    "GradInputExplorer": lambda: widgets.GradInputExplorer(),
+}
+
+
+def test_these_are_all_widgets() -> None:
+    assert set(WIDGETS) == set(widgets.__all__)
+    assert hookscope.widgets is widgets
+
+
+@pytest.mark.parametrize("name", WIDGETS)
+def test_a_picture_with_words_and_numbers_stands_in_for_it(name: str) -> None:
+    one, two = WIDGETS[name](), WIDGETS[name]()
+    data, _ = one._repr_mimebundle_()
+    assert data["image/png"].startswith(b"\x89PNG")
+    html = data["text/html"]
+    assert re.search(r'<img alt="[^"]{20,}"', html)
+    assert "<table" in html
+    assert len(one.numbers()) >= 2
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert data["text/plain"] == repr(one) == repr(two)
+    assert "0x" not in repr(one)
+    assert two._repr_mimebundle_()[0]["text/html"] == html
+
+
+@pytest.mark.parametrize("name", WIDGETS)
+def test_nothing_is_left_when_its_cell_is_run_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = []
+    for run in range(3):
+        monkeypatch.setattr(base, "_cell", lambda run=run: (f"the cell of {name}", run))
+        WIDGETS[name]()
+        counts.append(len(ipywidgets.widgets.widget._instances))
+    assert counts[0] == counts[1] == counts[2]
+
+
+@pytest.mark.parametrize("name", WIDGETS)
+def test_an_error_in_a_callback_is_a_sentence_and_the_widget_lives(name: str) -> None:
+    made = WIDGETS[name]()
+    with made.errors_shown():
+        raise ValueError("the reason\nand its details")
+    assert made.problem == "ValueError: the reason"
+    with made.errors_shown():
+        pass
+    assert made.problem == ""
+
+
+@pytest.mark.parametrize("name", WIDGETS)
+def test_its_script_is_one_module_and_loads_nothing(name: str) -> None:
+    made = WIDGETS[name]()
+    assert made._esm.count("export default") == 1
+    assert not re.search(r"https?://|\bimport\b.*from|innerHTML", re.sub(r"http://www\.w3\.org/\S+", "", made._esm))
+    assert "url(" not in made._css

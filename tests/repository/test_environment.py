@@ -1,0 +1,135 @@
+"""The set-up files agree with each other and are what conda, repo2docker, uv and JupyterLab accept."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.shared import ROOT
+
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+ENVIRONMENT = yaml.safe_load((ROOT / "environment.yml").read_text())
+LOCK = (ROOT / "requirements.lock").read_text().splitlines()
+SPECS = [spec for spec in ENVIRONMENT["dependencies"] if isinstance(spec, str)]
+
+# conda-forge's names for what PyPI calls otherwise
+CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
+# what conda itself must bring
+CONDA_ONLY = {"python", "pip"}
+
+
+def course_requirements() -> dict[str, Requirement]:
+    """What a learner installs: the package's own dependencies and the course group."""
+    lines = PYPROJECT["project"]["dependencies"] + PYPROJECT["dependency-groups"]["course"]
+    return {requirement.name: requirement for requirement in map(Requirement, lines)}
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_conda_accepts_every_spec(spec: str) -> None:
+    import rattler
+
+    rattler.MatchSpec(spec, strict=True)
+
+
+def test_environment_and_pyproject_name_the_same_packages_and_bounds() -> None:
+    import rattler
+
+    specs = {match.name.normalized: match for match in (rattler.MatchSpec(spec, strict=True) for spec in SPECS)}
+    wanted = {CONDA_NAMES.get(name, name): requirement for name, requirement in course_requirements().items()}
+    assert set(specs) - CONDA_ONLY == set(wanted)
+    for name, requirement in wanted.items():
+        assert str(specs[name].version) == str(requirement.specifier), name
+
+
+def test_environment_installs_cpu_torch_and_the_project_itself() -> None:
+    assert "pytorch >=2.4 cpu*" in SPECS
+    assert {"pip": ["-e ."]} in ENVIRONMENT["dependencies"]
+    assert ENVIRONMENT["channels"] == ["conda-forge", "nodefaults"]
+
+
+def test_repo2docker_builds_from_environment_yml_with_its_python() -> None:
+    command = [sys.executable, "-m", "repo2docker", "--no-build", "--no-run", "--debug", str(ROOT)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    said = result.stdout + result.stderr
+    assert result.returncode == 0, said[-2000:]
+    assert "Building conda environment for python=3.11" in said
+    assert '--file "environment.yml"' in said
+
+
+def test_lock_pins_everything_and_nothing_else() -> None:
+    pins = [line for line in LOCK if line]
+    for line in pins:
+        assert re.fullmatch(r"[a-z0-9._-]+==[0-9][^ ]*( ; .+)?", line), line
+    names = {line.split("==")[0] for line in pins}
+    for group in ("course", "dev"):
+        for item in PYPROJECT["dependency-groups"][group]:
+            if isinstance(item, str):
+                assert canonicalize_name(Requirement(item).name) in names, (
+                    f"{item} is not in requirements.lock; run: make lock"
+                )
+    assert {"torch==2.15.0", "torchvision==0.29.2"} <= set(pins)
+
+
+def test_lock_leaves_the_cuda_packages_to_torch() -> None:
+    """Otherwise UV_TORCH_BACKEND=cpu would still download gigabytes."""
+    assert not [line for line in LOCK if line.startswith(("nvidia-", "cuda-", "triton"))]
+
+
+def test_installed_packages_are_the_locked_ones() -> None:
+    from importlib.metadata import version
+
+    for name in ("torch", "torchvision", "jupyterlab", "nbval", "ipywidgets", "matplotlib"):
+        assert any(line.split(" ")[0] == f"{name}=={version(name).split('+')[0]}" for line in LOCK), name
+
+
+def test_extra_all_is_the_course_without_jupyter() -> None:
+    everything = set(PYPROJECT["project"]["optional-dependencies"]["all"])
+    course = set(PYPROJECT["dependency-groups"]["course"])
+    assert {Requirement(line).name for line in course - everything} == {"cloudpickle", "jupyterlab", "nbval"}
+    assert everything < course
+
+
+def test_jupytext_is_off_in_the_learners_jupyterlab() -> None:
+    """It is installed for lessons/build.py; switched on, saving a notebook could overwrite a lesson."""
+    command = [sys.executable, "-m", "jupyter", "server", "extension", "list"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    states = re.findall(r"(\S*jupytext) (?:\x1b\[\d+m)?(enabled|disabled)", result.stdout + result.stderr)
+    assert states, result.stdout + result.stderr
+    assert {state for _, state in states} == {"disabled"}
+    command = [sys.executable, "-m", "jupyter", "labextension", "list"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert re.search(r"jupyterlab-jupytext \S+ (?:\x1b\[\d+m)?disabled", result.stdout + result.stderr)
+
+
+def test_jupyterlab_asks_nobody_for_news() -> None:
+    overrides = json.loads((ROOT / "lessons/jupyter/labconfig/default_setting_overrides.json").read_text())
+    assert overrides["@jupyterlab/apputils-extension:notification"] == {
+        "checkForUpdates": False,
+        "fetchNews": "false",
+    }
+
+
+def test_importing_hookscope_imports_nothing_heavy() -> None:
+    heavy = [
+        "matplotlib",
+        "torchvision",
+        "ipywidgets",
+        "anywidget",
+        "sklearn",
+        "IPython",
+        "PIL",
+        "safetensors",
+    ]
+    code = "import sys, torch; before = set(sys.modules); import hookscope; print(*(set(sys.modules) - before))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    added = {name.split(".")[0] for name in result.stdout.split()}
+    assert "hookscope" in added
+    assert not added & set(heavy), added & set(heavy)

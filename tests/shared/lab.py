@@ -1,0 +1,266 @@
+"""A real JupyterLab in a real browser: started on a copy of notebooks/, driven by Playwright."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import nbformat
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Locator, Page, ViewportSize, expect, sync_playwright
+
+from lessons.build import KERNEL_ENV
+from tests.shared import ROOT
+
+SCREENSHOTS = Path(os.environ.get("HOOKSCOPE_SCREENSHOTS", ROOT / "build" / "screenshots"))
+"""Where browser tests keep pictures of what they saw, to be looked at."""
+PATIENCE = 30_000  # milliseconds; a busy machine may be slow, and a test that passes does not wait
+SIZE = ViewportSize(width=1280, height=900)
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+# What JupyterLab itself says on the console at every start; anything else is ours.
+LAB_NOISE = ("favicon", "ResizeObserver loop")
+
+
+class Lab:
+    """A JupyterLab server and one browser page on it.
+
+    Attributes:
+        url: address with the token.
+        folder: the copy of notebooks/ that it serves.
+        page: the Playwright page.
+        console_errors: what the page wrote to the console as an error.
+        outside: requests that left this machine (there must be none).
+
+    """
+
+    def __init__(self, url: str, token: str, folder: Path, page: Page) -> None:
+        self.url, self.token, self.folder, self.page = url, token, folder, page
+        self.console_errors: list[str] = []
+        self.outside: list[str] = []
+        page.on("console", self._note_console)
+        page.on("pageerror", lambda error: self.console_errors.append(str(error)))
+        page.on("request", self._note_request)
+
+    def _note_console(self, message: Any) -> None:
+        if message.type == "error" and not any(noise in message.text for noise in LAB_NOISE):
+            self.console_errors.append(message.text)
+
+    def _note_request(self, request: Any) -> None:
+        address = urlsplit(request.url)
+        if address.scheme in ("http", "https", "ws", "wss") and address.hostname not in ("127.0.0.1", "localhost"):
+            self.outside.append(request.url)
+
+    def open(self, notebook: str) -> None:
+        """Open a notebook in a fresh workspace and wait until it is drawn and its kernel is idle.
+
+        The kernels of other notebooks are shut down: each may hold half a gigabyte.
+        """
+        self.page.goto("about:blank")
+        access, sessions = {"Authorization": f"token {self.token}"}, f"{self.url}/api/sessions"
+        for session in self.page.request.get(sessions, headers=access).json():
+            if session["path"] != notebook:
+                self.page.request.delete(f"{sessions}/{session['id']}", headers=access)
+        self.page.goto(f"{self.url}/lab/tree/{notebook}?reset&token={self.token}")
+        self.page.wait_for_selector(".jp-Notebook .jp-Cell")
+        self.page.wait_for_function("() => window.jupyterapp !== undefined")
+        # The indicator says idle before there is a kernel; running a cell then asks which kernel to take.
+        self.page.wait_for_function(
+            """() => {
+                const session = window.jupyterapp.shell.currentWidget?.sessionContext;
+                return session?.isReady && session.session?.kernel?.status === "idle";
+            }""",
+            timeout=60_000,
+        )
+
+    def command(self, name: str, arguments: dict[str, Any] | None = None, seconds: float = 120) -> None:
+        """Run a JupyterLab command and wait for its end, but not for ever: `evaluate` alone knows no limit."""
+        self.page.evaluate(
+            """([name, args, seconds]) => Promise.race([
+                window.jupyterapp.commands.execute(name, args).then(() => null),
+                new Promise((_, fail) => setTimeout(fail, 1000 * seconds, new Error(`${name}: over ${seconds} s`))),
+            ])""",
+            [name, arguments or {}, seconds],
+        )
+
+    def run_all(self) -> None:
+        """Run every cell; returns when the last one is done and JupyterLab has scrolled to it.
+
+        It scrolls some time after the run has ended. A mouse button pressed before that is released over another cell,
+        and the click is lost.
+        """
+        self.command("notebook:run-all-cells")
+        self.page.evaluate(
+            """async () => {
+                const notebook = window.jupyterapp.shell.currentWidget.content;
+                const there = notebook.scrollToItem(notebook.activeCellIndex, "smart", 0.05).catch(() => null);
+                await Promise.race([there, new Promise((enough) => setTimeout(enough, 5000))]);
+            }"""
+        )
+
+    def scratch(self, name: str, *cells: str, outputs: list[dict[str, Any]] | None = None, run: bool = True) -> None:
+        """Write a notebook of code cells, open it and run all cells.
+
+        Args:
+            name: file name without suffix.
+            *cells: the code.
+            outputs: what the last cell has stored, as in a notebook that was saved.
+            run: run all cells.
+
+        """
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        if outputs is not None:
+            notebook.cells[-1]["outputs"] = [nbformat.from_dict(output) for output in outputs]  # type: ignore[no-untyped-call]
+            notebook.cells[-1]["execution_count"] = len(cells)
+        nbformat.write(notebook, self.folder / f"{name}.ipynb")
+        self.open(f"{name}.ipynb")
+        if run:
+            self.run_all()
+            self.show_all()
+
+    def kernel(self, code: str) -> str:
+        """Run code in the notebook's kernel beside its cells; return what it prints."""
+        return str(
+            self.page.evaluate(
+                """async (code) => {
+                    const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+                    const future = kernel.requestExecute({ code, store_history: false });
+                    let text = "";
+                    future.onIOPub = (message) => {
+                        if (message.header.msg_type === "stream") text += message.content.text;
+                        if (message.header.msg_type === "error") text += message.content.traceback.join("\\n");
+                    };
+                    await future.done;
+                    return text;
+                }""",
+                code,
+            )
+        ).strip()
+
+    def wait_for_kernel(self, code: str, printed: str) -> None:
+        """Run code in the kernel until it prints this; what the page has sent may still be on its way."""
+        for _ in range(50):
+            if (now := self.kernel(code)) == printed:
+                return
+            self.page.wait_for_timeout(100)
+        raise AssertionError(f"{code} prints {now!r}, not {printed!r}")
+
+    def theme(self, dark: bool) -> None:
+        """Switch to JupyterLab's dark or light theme."""
+        self.command("apputils:change-theme", {"theme": "JupyterLab Dark" if dark else "JupyterLab Light"})
+        self.page.wait_for_selector(f"body[data-jp-theme-light='{str(not dark).lower()}']", state="attached")
+
+    def screenshot(self, name: str, of: Locator | None = None) -> None:
+        """Keep a picture of a widget, or of the page, as an artefact of the run (build/ is not committed)."""
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        self.page.wait_for_selector("#jupyterlab-splash", state="detached")
+        (of or self.page).screenshot(path=SCREENSHOTS / f"{name}.png")
+
+    def look(self, widget: Locator, name: str) -> None:
+        """Look at a widget in both themes and on narrow pages: axe finds nothing, and nothing sticks out."""
+        for dark in (True, False):
+            self.theme(dark)
+            widget.scroll_into_view_if_needed()
+            assert self.axe(".hookscope") == []
+            self.screenshot(f"{name}-{'dark' if dark else 'light'}", widget)
+        for width in (1024, 1024 * 100 // 125):
+            self.page.set_viewport_size({"width": width, "height": 768})
+            self.page.wait_for_timeout(200)
+            output = widget.locator("xpath=ancestor::*[contains(@class, 'jp-OutputArea-output')]").first
+            for part in (widget, output, self.page.locator(".jp-WindowedPanel-outer").first):
+                wide, seen = part.evaluate("part => [part.scrollWidth, part.clientWidth]")
+                assert wide <= seen + 1, (name, width)
+            self.screenshot(f"{name}-{width}", widget)
+        self.page.set_viewport_size(SIZE)
+
+    def axe(self, selector: str) -> list[str]:
+        """Let axe-core look at what the selector finds; return its violations (WCAG A and AA), one sentence each."""
+        rules = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
+        found = Axe().run(self.page, context=selector, options=rules).response["violations"]
+        return [
+            f"{rule['id']}: {node['html'][:120]} {node['failureSummary']}" for rule in found for node in rule["nodes"]
+        ]
+
+    def pixels(self, selector: str) -> str:
+        """Return the pixels of an <img> as a data URL, once it has been decoded: equal for equal pictures only."""
+        return str(
+            self.page.locator(selector).evaluate(
+                """async (image) => {
+                    for (let left = 20; ; left--) {
+                        try {
+                            await image.decode();
+                            break;
+                        } catch (error) { // it was changed just now
+                            if (!left) throw error;
+                            await new Promise((resolve) => setTimeout(resolve, 50));
+                        }
+                    }
+                    const canvas = document.createElement("canvas");
+                    [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
+                    canvas.getContext("2d").drawImage(image, 0, 0);
+                    return canvas.toDataURL();
+                }"""
+            )
+        )
+
+    def show_all(self) -> None:
+        """Scroll through the notebook, so that cells drawn on demand are drawn."""
+        cells = self.page.locator(".jp-Notebook .jp-Cell")
+        for index in range(cells.count()):
+            cells.nth(index).scroll_into_view_if_needed()
+
+
+@contextmanager
+def running_lab(tmp: Path) -> Iterator[Lab]:
+    """Start JupyterLab on a free loopback port with no settings but the project's, and a browser page on it."""
+    folder = tmp / "notebooks"
+    shutil.copytree(ROOT / "notebooks", folder, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+    runtime = tmp / "runtime"
+    home = {f"JUPYTER_{name}_DIR": str(tmp / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
+    settings = os.environ | home | KERNEL_ENV | {"IPYTHONDIR": str(tmp / "ipython"), "HOME": str(tmp)}
+    command = [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--ServerApp.port=0"]
+    command += ["--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={folder}", "--LabApp.expose_app_in_browser=True"]
+    log = tmp / "lab.log"
+    with log.open("w") as output:
+        server = subprocess.Popen(command, env=settings, cwd=folder, stdout=output, stderr=output)
+    try:
+        with sync_playwright() as playwright:
+            url, token = wait_for_server(server, runtime, log)
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
+            try:
+                page = browser.new_page(viewport=SIZE)
+                page.set_default_timeout(PATIENCE)
+                expect.set_options(timeout=PATIENCE)
+                yield Lab(url, token, folder, page)
+            finally:
+                browser.close()
+    finally:
+        server.terminate()
+        try:
+            server.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            server.kill()
+
+
+def wait_for_server(server: subprocess.Popen[bytes], runtime: Path, log: Path) -> tuple[str, str]:
+    """Return the address and token that the server writes down when it is up."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and server.poll() is None:
+        for file in runtime.glob("jpserver-*.json"):
+            try:
+                facts = json.loads(file.read_text())
+            except json.JSONDecodeError:
+                continue  # still being written
+            return facts["url"].rstrip("/"), facts["token"]
+        time.sleep(0.1)
+    raise RuntimeError(f"JupyterLab did not start:\n{log.read_text()[-3000:]}")
