@@ -15,8 +15,8 @@ LESSONS = Path(__file__).resolve().parents[1]
 ROOT = LESSONS.parent
 NOTEBOOKS = ROOT / "notebooks"
 
-PAGE = {"title": str, "promise": str}
-HEADER = PAGE | {"finds_out": str, "minutes": int, "builds_on": list, "documents": list}
+PAGE = {"title": str, "promise": str, "finds_out": str}
+HEADER = PAGE | {"minutes": int, "builds_on": list, "documents": list}
 
 
 class LessonError(Exception):
@@ -115,8 +115,13 @@ def read_header(path: Path, lines: list[str]) -> dict[str, Any]:
 
 def header_of(path: Path) -> dict[str, Any]:
     """A lesson's header, or nothing when that lesson has an error of its own."""
+    return _header_of(path, path.read_text(encoding="utf-8"))
+
+
+@cache
+def _header_of(path: Path, text: str) -> dict[str, Any]:
     try:
-        return read_header(path, path.read_text(encoding="utf-8").splitlines())
+        return read_header(path, text.splitlines())
     except LessonError:
         return {}
 

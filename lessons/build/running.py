@@ -84,7 +84,8 @@ async def execute(chapter: Chapter, progress: Any) -> str:
         on_cell_executed=ends,
     )
     try:
-        await client.async_execute(env=os.environ | KERNEL_ENV)
+        if any(cell.cell_type == "code" for cell in notebook.cells):  # else no kernel needs to start
+            await client.async_execute(env=os.environ | KERNEL_ENV)
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         return f"{chapter.name}, cell {running}: {type(error).__name__}\n{error}"
     finish(notebook)

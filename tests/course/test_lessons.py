@@ -7,6 +7,7 @@ import re
 import nbformat
 import pytest
 
+from hookscope_course.exercises import read_exercises
 from lessons.build import making, reading
 
 CHAPTERS = [making.parse(path) for path in reading.chapter_files()]
@@ -58,21 +59,23 @@ def test_parts_come_in_order(chapter: making.Chapter) -> None:
     assert "**Use this when**" in markdown(chapter)
 
 
-def test_one_to_four_exercises_each_with_blank_hint_and_folded_solution(chapter: making.Chapter) -> None:
-    names = re.findall(
-        r"^q\d$", "\n".join(source for source in code_cells(chapter) if "\n" not in source), re.MULTILINE
-    )
+def test_one_to_four_exercises_each_with_question_blank_hint_and_folded_solution(chapter: making.Chapter) -> None:
+    texts = {text.name: text for text in read_exercises(chapter.source.with_name("exercises.md"))}
+    names = [name for name, text in texts.items() if not text.is_bug]
     assert 1 <= len(names) <= 4
-    cells = code_cells(chapter)
-    for name in names:
-        place = cells.index(name)
-        blank, hint, solution = cells[place + 1 : place + 4]
-        assert "____" in blank
-        assert f"{name}.check(" in blank
-        assert hint == f"# {name}.hint()"
-        assert solution.startswith("# solution\n")
-        assert f"{name}.check(" in solution
-    folded = [c for c in chapter.notebook.cells if c.metadata.get("jupyter", {}).get("source_hidden")]
+    cells = chapter.notebook.cells
+    assert f"{', '.join(texts)} = exercises({int(chapter.number)})" in [cell.source for cell in cells]
+    for name, text in texts.items():
+        place = next(at for at, cell in enumerate(cells) if f"# {text.heading}\n\n{text.question}" in cell.source)
+        question, blank, hint, solution = cells[place : place + 4]
+        assert question.cell_type == "markdown"
+        assert blank.source == text.starter.strip()
+        assert f"{name}.check(" in blank.source
+        if name in names:
+            assert "____" in blank.source
+            assert hint.source == f"# {name}.hint()"
+            assert solution.source == f"# solution\n{text.solution.strip()}"
+    folded = [c for c in cells if c.metadata.get("jupyter", {}).get("source_hidden")]
     assert [c.source.splitlines()[0] for c in folded] == ["# solution"] * len(names)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from lessons.build import filling, making, reading
 
-PAGES = {path.stem[3:]: making.parse(path) for path in reading.reference_files()}
+PAGES = {reading.name_of(path)[3:]: making.parse(path) for path in reading.reference_files()}
 TERMS = reading.rows_of("glossary.toml", "term")
 
 # A link into a chapter: a reader must be able to get from each row to where it is run.
@@ -40,7 +40,7 @@ def test_a_page_says_what_it_is_for_and_leads_to_the_start_and_the_others(name: 
     assert re.findall(r"\((\w+)\.ipynb\)", ways) == ["00_start_here", *others]
 
 
-@pytest.mark.parametrize("path", reading.chapter_files(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", reading.chapter_files(), ids=reading.name_of)
 def test_a_chapter_never_goes_on_to_a_reference_page(path) -> None:
     head = making.parse(path).notebook.cells[0].source
     assert not [page for page in PAGES.values() if page.name in head]

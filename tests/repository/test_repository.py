@@ -25,7 +25,7 @@ def tracked_files() -> list[Path]:
 
 
 TEXTS = [path for path in tracked_files() if path.suffix not in {".safetensors", ".png"}]
-MARKDOWN = [path for path in TEXTS if path.suffix == ".md" and path.parent != reading.LESSONS]
+MARKDOWN = [path for path in TEXTS if path.suffix == ".md" and reading.LESSONS not in path.parents]
 
 # Written in pieces, so that this file does not find itself.
 REGISTRY_HOSTS = [
@@ -114,7 +114,7 @@ def test_readme_lists_every_chapter_with_its_title_and_minutes() -> None:
 def test_readme_lists_every_reference_page_with_its_title() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     listed = re.findall(r"^- \[([^\]]+)\]\(notebooks/(\w+)\.ipynb\)", readme, re.MULTILINE)
-    assert listed == [(reading.header_of(path)["title"], path.stem) for path in reading.reference_files()]
+    assert listed == [(reading.header_of(path)["title"], reading.name_of(path)) for path in reading.reference_files()]
 
 
 def test_lessons_and_notebooks_are_in_step(capsys: pytest.CaptureFixture[str]) -> None:
