@@ -8,7 +8,7 @@ from lessons.build import filling, reading
 from tests.course.claims import DEMONSTRATIONS, d0, d1, d2, d3, d4  # noqa: F401, each adds its demonstrations
 
 CLAIMS = reading.claims()["claims"]
-LESSONS = {path.stem[:2]: path.read_text(encoding="utf-8") for path in reading.lesson_files()}
+LESSONS = {reading.name_of(path)[:2]: path.read_text(encoding="utf-8") for path in reading.lesson_files()}
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
@@ -26,7 +26,7 @@ def test_claim_is_complete_and_met_in_its_chapter(row: dict[str, object]) -> Non
     assert row["document"] == name.split(".")[0]
     assert row["document"] in reading.claims()["documents"]
     assert row["verdict"] in filling.VERDICTS
-    assert row["test"] == f"tests/test_claims.py::test_claim[{name}]"
+    assert row["test"] == f"tests/course/test_claims.py::test_claim[{name}]"
     assert ("since" in row) == (row["verdict"] == "outdated"), "an outdated claim says since when, another does not"
     for number, text in LESSONS.items():
         places = [text.count(f"{{{{{what} {name}}}}}") for what in ("claim", "verdict")]

@@ -1,0 +1,20 @@
+"""Turn lessons (MyST text) into executed notebooks, one way, byte for byte the same every time.
+
+    python -m lessons.build              build what changed
+    python -m lessons.build 01 02        build these chapters, changed or not
+    python -m lessons.build --all        build every chapter
+    python -m lessons.build --check      say what is out of step, run nothing
+
+A lesson is a folder, `lessons/NN_name/`; its notebook is `notebooks/NN_name.ipynb` and is never edited by hand.
+`reading` reads lessons, `filling` knows what stands for a placeholder, `making` makes the notebook, `running` runs it
+and compares it with the one that was saved, `readme` lists the chapters in README.md, and `__main__` is the command.
+
+The builder adds what a chapter should not have to repeat: the head of the page (from the lesson's header), the text
+and the verdict of a claim (`{{claim D0.2}}` and `{{verdict D0.2}}`, from claims.toml), the tables of the reference
+pages, and the cells of an exercise (`{{exercise q1}}`, from the exercises.md beside the lesson).
+"""
+
+import sys
+
+# jsonschema would import this grammar of internationalised addresses, 0.8 s, and do without it if it is not there.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]

@@ -1,0 +1,74 @@
+"""The command: `python -m lessons.build`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from lessons.build import readme
+from lessons.build.making import Chapter, parse
+from lessons.build.reading import LessonError, lesson_files
+from lessons.build.running import execute_all, out_of_step, strangers
+
+
+def parse_all(paths: Iterable[Path]) -> Iterator[Chapter | LessonError]:
+    """Every lesson, parsed, or why it does not parse: one bad lesson does not hide the next."""
+    for path in paths:
+        try:
+            yield parse(path)
+        except LessonError as error:
+            yield error
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m lessons.build", description="Turn lessons into executed notebooks.")
+    parser.add_argument("chapters", nargs="*", metavar="NN", help="chapters to build, e.g. 01 or 01_calling_a_module")
+    parser.add_argument("--all", action="store_true", help="build every chapter, changed or not")
+    parser.add_argument("--check", action="store_true", help="say what is out of step, run nothing")
+    options = parser.parse_args(arguments)
+
+    parsed = list(parse_all(lesson_files()))
+    errors = [item for item in parsed if isinstance(item, LessonError)]
+    chapters = [item for item in parsed if isinstance(item, Chapter)]
+    for error in errors:
+        print(error, file=sys.stderr)
+    for name in options.chapters:
+        if not any(chapter.name.startswith(name) for chapter in chapters):
+            have = ", ".join(chapter.number for chapter in chapters) or "none"
+            print(f"no chapter '{name}'; there are: {have}", file=sys.stderr)
+            return 2
+
+    if options.check:
+        stale = [(chapter, why) for chapter in chapters if (why := out_of_step(chapter))]
+        for chapter, why in stale:
+            print(f"notebooks/{chapter.target.name} {why}; run: python -m lessons.build {chapter.number}")
+        extra = [] if errors else strangers(chapters)
+        for path in extra:
+            print(f"notebooks/{path.name} has no lesson; delete it or write lessons/{path.stem}/lesson.md")
+        old = not errors and not readme.is_up_to_date(chapters)
+        if old:
+            print("README.md lists other chapters than there are; run: python -m lessons.build")
+        return 1 if errors or stale or extra or old else 0
+
+    if options.chapters:
+        todo = [c for c in chapters if any(c.name.startswith(name) for name in options.chapters)]
+    else:
+        todo = [chapter for chapter in chapters if options.all or out_of_step(chapter)]
+    if not errors:
+        readme.write(chapters)
+    failures = asyncio.run(execute_all(todo)) if todo else []
+    for failure in failures:
+        print(f"\n{failure}", file=sys.stderr)
+    report = [f"{len(todo) - len(failures)} built", f"{len(failures) + len(errors)} failed"]
+    if not options.chapters:
+        report.insert(1, f"{len(chapters) - len(todo)} already up to date")
+    print(", ".join(report))
+    return 1 if failures or errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

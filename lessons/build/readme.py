@@ -1,0 +1,45 @@
+"""List the chapters and the reference pages in README.md, between its marks, from the headers of the lessons."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from lessons.build import reading
+from lessons.build.filling import table
+from lessons.build.making import Chapter
+
+
+def listed(chapters: Iterable[Chapter]) -> dict[str, str]:
+    """What stands between the marks: the table of the chapters, and the list of the reference pages."""
+    of_kind: dict[str, list[Chapter]] = {"chapters": [], "reference": []}
+    for chapter in chapters:
+        of_kind["reference" if chapter.header.get("kind") == "reference" else "chapters"].append(chapter)
+    rows = [
+        (f"[{c.number}](notebooks/{c.name}.ipynb)", *(str(c.header[field]) for field in ("title", "finds_out", "minutes")))
+        for c in of_kind["chapters"]
+    ]
+    pages = [f"- [{c.header['title']}](notebooks/{c.name}.ipynb): {c.header['finds_out']}" for c in of_kind["reference"]]
+    return {"chapters": table(("", "Chapter", "You find out", "Minutes"), rows), "reference": "\n".join(pages)}
+
+
+def renewed(text: str, chapters: Iterable[Chapter]) -> str:
+    """README's text with the lists as they should be."""
+    for name, block in listed(chapters).items():
+        pattern = rf"(<!-- {name}, made by make build -->\n).*?(<!-- /{name} -->)"
+        text = re.sub(pattern, rf"\g<1>\n{block}\n\n\g<2>", text, flags=re.DOTALL)
+    return text
+
+
+def is_up_to_date(chapters: Iterable[Chapter]) -> bool:
+    """Whether README.md lists what there is."""
+    text = (reading.ROOT / "README.md").read_text(encoding="utf-8")
+    return renewed(text, chapters) == text
+
+
+def write(chapters: Iterable[Chapter]) -> None:
+    """Bring README.md up to date."""
+    path = reading.ROOT / "README.md"
+    text = path.read_text(encoding="utf-8")
+    if (new := renewed(text, chapters)) != text:
+        path.write_text(new, encoding="utf-8")
