@@ -30,7 +30,7 @@ test-all: .venv/ready
 	$(PYTEST) -m "slow or not slow"
 
 build: .venv/ready
-	$(PY) lessons/build.py
+	$(PY) -m lessons.build
 
 # In an environment of its own: the course does not need the peers.
 bench: .venv-bench/ready
@@ -41,9 +41,9 @@ bench: .venv-bench/ready
 	.venv/bin/uv pip install --quiet --python .venv-bench/bin/python -r requirements.lock -e . --group bench
 	@touch $@
 
-# Writes lessons/history/records.json. Old releases need Python 3.7 and 3.9: uv finds them, or fetches them if it may.
+# Writes helpers/hookscope_course/history/records.json. Old releases need Python 3.7 and 3.9: uv finds them, or fetches them if it may.
 history: .venv/ready
-	$(PY) -m lessons.history.make $(RELEASES)
+	$(PY) -m hookscope_course.history.make $(RELEASES)
 
 lint: .venv/ready
 	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy

@@ -1,10 +1,8 @@
-"""Exercises of chapter 11: four bugs that are hard to find. The first wrong answer of each is the bug itself.
-
-The ten bugs of the second sitting, the lab, are in `pitfalls_calls.py` and `pitfalls_values.py`.
-"""
+"""Chapter 11: four bugs that are hard to find, and the ten of the lab. The first wrong answer of each is the bug."""
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,9 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.censuses.census import census
-from lessons.checks import Exercise, Wrong, ____
-
-__all__ = ["____", "q1", "q2", "q3", "q4"]
+from hookscope_course.exercises import Wrong
 
 
 def linear(weight: float) -> nn.Linear:
@@ -55,7 +51,7 @@ class _Reader(nn.Module):
         return 10 * h_n
 
 
-def _check_hidden(hidden_gradient: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
+def check_q1(hidden_gradient: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
     model = _Reader()
     gradient = hidden_gradient(model, torch.ones(1, 3, 1))
     if isinstance(gradient, list) and not gradient:
@@ -70,119 +66,7 @@ def _check_hidden(hidden_gradient: Callable[[nn.Module, Tensor], Any]) -> Wrong 
     return left_on(model)
 
 
-q1 = Exercise(
-    "11.1",
-    question="The symptom: `hidden_gradient` returns an empty list. It should return the gradient that arrives at "
-    "`h_n`, the last hidden state. The loss is made from nothing else. Mend it.",
-    difficulty="hard",
-    minutes=5,
-    check=_check_hidden,
-    why="A full backward hook finds the tensors of a tuple, not those of a tuple in it; a hook on the tensor need not "
-    "find anything.",
-    hints=(
-        "Chapter 08: what does an LSTM return, and where in it does torch look for tensors? "
-        "`hookscope.record` says whether a kind of hook fired.",
-        "A forward hook is given the whole output, however nested. A tensor has hooks of its own.",
-        "In a forward hook: `_, (h_n, _) = output`, then `h_n.register_hook(seen.append)`.",
-    ),
-    solution="""
-def hidden_gradient(model, x):
-    seen = []
-
-    def watch(module, args, output):
-        _, (h_n, c_n) = output
-        h_n.register_hook(seen.append)
-
-    with model.lstm.register_forward_hook(watch):
-        model(x).sum().backward()
-    return seen[0]
-
-q1.check(hidden_gradient)
-""",
-    wrong={
-        """
-def hidden_gradient(model, x):
-    seen = []
-
-    def keep(module, grad_input, grad_output):
-        seen.append(grad_output[1])
-
-    with model.lstm.register_full_backward_hook(keep):
-        model(x).sum().backward()
-    return seen
-
-q1.check(hidden_gradient)
-""": "your list is empty: no hook was called, and torch said nothing",
-        """
-def hidden_gradient(model, x):
-    seen = []
-
-    def keep(module, grad_output):
-        seen.append(grad_output[0])
-
-    with model.lstm.register_full_backward_pre_hook(keep):
-        model(x).sum().backward()
-    return seen
-
-q1.check(hidden_gradient)
-""": "your list is empty",
-        """
-def hidden_gradient(model, x):
-    seen = []
-
-    def watch(module, args, output):
-        output[0].register_hook(seen.append)
-
-    with model.lstm.register_forward_hook(watch):
-        model(x).sum().backward()
-    return seen
-
-q1.check(hidden_gradient)
-""": "your list is empty",
-        """
-def hidden_gradient(model, x):
-    seen = []
-
-    def watch(module, args, output):
-        output.register_hook(seen.append)
-
-    with model.register_forward_hook(watch):
-        model(x).sum().backward()
-    return seen[0]
-
-q1.check(hidden_gradient)
-""": "You returned [1, 1], of shape (1, 1, 2)",
-        """
-def hidden_gradient(model, x):
-    seen = []
-
-    def watch(module, args, output):
-        output[1][0].register_hook(seen.append)
-
-    model.lstm.register_forward_hook(watch)
-    model(x).sum().backward()
-    return seen[0]
-
-q1.check(hidden_gradient)
-""": "a hook is still on the model",
-        """
-def hidden_gradient(model, x):
-    seen = []
-
-    def watch(module, args, output):
-        output[1][0].register_hook(seen.append)
-
-    with model.lstm.register_forward_hook(watch):
-        model(x).sum().backward()
-    return seen
-
-q1.check(hidden_gradient)
-""": "you returned a list; return the tensor in it",
-    },
-)
-
-
-def _check_average(with_average: Callable[[nn.Module], Any]) -> Wrong | None:
+def check_q2(with_average: Callable[[nn.Module], Any]) -> Wrong | None:
     net = nn.Sequential(linear(2.0))
     result = with_average(net)
     match result:
@@ -199,109 +83,7 @@ def _check_average(with_average: Callable[[nn.Module], Any]) -> Wrong | None:
     return Wrong(f"the net returned 2, the average 20, once each; you noted {numbers(seen)}")
 
 
-q2 = Exercise(
-    "11.2",
-    question="`with_average` makes a copy of a net, on which the weights will be averaged. It notes what the net "
-    "returns, and apart from it what the average returns. The symptom: the net is called once and returns 2; then the "
-    "average is called once and returns 20. The list of the net has both. Mend it.",
-    difficulty="hard",
-    minutes=4,
-    check=_check_average,
-    why="`deepcopy` copies the hooks along, but it does not copy functions: the hook of the copy writes where that of "
-    "the original writes.",
-    hints=(
-        "Ask `hookscope.census(average)` right after the copy.",
-        "The copy has a hook before you give it one. What if there is none yet when you copy?",
-    ),
-    solution="""
-def with_average(net):
-    average = copy.deepcopy(net)
-    seen = {"net": [], "average": []}
-
-    def note_net(module, args, output):
-        seen["net"].append(output.item())
-
-    def note_average(module, args, output):
-        seen["average"].append(output.item())
-
-    net.register_forward_hook(note_net)
-    average.register_forward_hook(note_average)
-    return average, seen
-
-q2.check(with_average)
-""",
-    setup="import copy\nimport hookscope\n",
-    wrong={
-        """
-def with_average(net):
-    seen = {"net": [], "average": []}
-
-    def note_net(module, args, output):
-        seen["net"].append(output.item())
-
-    def note_average(module, args, output):
-        seen["average"].append(output.item())
-
-    net.register_forward_hook(note_net)
-    average = copy.deepcopy(net)
-    average.register_forward_hook(note_average)
-    return average, seen
-
-q2.check(with_average)
-""": "you noted {net: [2, 20], average: [20]}",
-        """
-def with_average(net):
-    seen = {"net": [], "average": []}
-
-    def note_net(module, args, output):
-        seen["net"].append(output.item())
-
-    def note_average(module, args, output):
-        seen["average"].append(output.item())
-
-    handle = net.register_forward_hook(note_net)
-    average = copy.deepcopy(net)
-    handle.remove()
-    average.register_forward_hook(note_average)
-    return average, seen
-
-q2.check(with_average)
-""": "you noted {net: [20], average: [20]}",
-        """
-def with_average(net):
-    seen = {"net": [], "average": []}
-
-    def note_net(module, args, output):
-        seen["net"].append(output.item())
-
-    net.register_forward_hook(note_net)
-    return copy.deepcopy(net), seen
-
-q2.check(with_average)
-""": "you noted {net: [2, 20], average: []}",
-        """
-def with_average(net):
-    seen = {"net": [], "average": []}
-
-    def note_average(module, args, output):
-        seen["average"].append(output.item())
-
-    net.register_forward_hook(note_average)
-    return net, seen
-
-q2.check(with_average)
-""": "your average is the net itself",
-        """
-def with_average(net):
-    return copy.deepcopy(net)
-
-q2.check(with_average)
-""": "return the average and the dict of two lists",
-    },
-)
-
-
-def _check_first_row(without_first: Callable[[Tensor], Any]) -> Wrong | None:
+def check_q3(without_first: Callable[[Tensor], Any]) -> Wrong | None:
     for name, total in _LOSSES.items():
         x = torch.ones(3, 2, requires_grad=True)
         y = 2 * x
@@ -320,82 +102,8 @@ _LOSSES: Mapping[str, Callable[[Tensor], Tensor]] = {
     "(1 * y).sum()": lambda y: (1 * y).sum(),
 }
 
-q3 = Exercise(
-    "11.3",
-    question="`without_first` stops the gradient of the first row. With `y = 2 * x` and three rows, `x.grad` should be "
-    "0 in the first row, and 2 in the others. The symptom: with the loss `y.sum()` it is 0 in all rows. Mend it.",
-    difficulty="hard",
-    minutes=4,
-    check=_check_first_row,
-    why="A gradient may be expanded: all rows stand at one place in memory. Write into a clone, and return it.",
-    hints=(
-        "`hookscope.record(nn.Identity(), tensors={'y': y}, values=True)` shows what is left after your hook. Print "
-        "`grad.stride()` in it: a stride of 0 means that the next row is at the same place.",
-        "Never write into `grad`. Write into a clone of it, and return the clone.",
-    ),
-    solution="""
-def without_first(y):
-    def stop(grad):
-        grad = grad.clone()
-        grad[0] = 0
-        return grad
 
-    y.register_hook(stop)
-
-q3.check(without_first)
-""",
-    wrong={
-        """
-def without_first(y):
-    def stop(grad):
-        grad[0] = 0
-        return grad
-
-    y.register_hook(stop)
-
-q3.check(without_first)
-""": "the loss is y.sum(). x.grad is [0, 0, 0, 0, 0, 0]",
-        """
-def without_first(y):
-    def stop(grad):
-        grad = grad.detach()
-        grad[0] = 0
-        return grad
-
-    y.register_hook(stop)
-
-q3.check(without_first)
-""": "the loss is y.sum(). x.grad is [0, 0, 0, 0, 0, 0]",
-        """
-def without_first(y):
-    def stop(grad):
-        grad = grad.clone()
-        grad[0] = 0
-
-    y.register_hook(stop)
-
-q3.check(without_first)
-""": "x.grad is [2, 2, 2, 2, 2, 2]",
-        """
-def without_first(y):
-    def stop(grad):
-        grad[0].zero_()
-
-    y[0].register_hook(stop)
-
-q3.check(without_first)
-""": "x.grad is [2, 2, 2, 2, 2, 2]",
-        """
-def without_first(y):
-    y.register_hook(lambda grad: grad[0].zero_())
-
-q3.check(without_first)
-""": "has changed the size of value",
-    },
-)
-
-
-def _check_outputs(outputs_of: Callable[[nn.Module, list[Tensor]], Any]) -> Wrong | None:
+def check_q4(outputs_of: Callable[[nn.Module, list[Tensor]], Any]) -> Wrong | None:
     net = nn.Sequential(linear(2.0), linear(3.0))
     alive: list[weakref.ref[_Saved]] = []
 
@@ -421,90 +129,114 @@ class _Saved:
         self.tensor = tensor
 
 
-q4 = Exercise(
-    "11.4",
-    question="`outputs_of` runs a net on some batches and returns what its first layer returned. The symptom: memory "
-    "grows with every batch, much more than the outputs take. Somebody read that `torch.no_grad()` in the hook helps. "
-    "Mend it.",
-    difficulty="medium",
-    minutes=3,
-    check=_check_outputs,
-    why="A tensor with a `grad_fn` holds its whole graph, and all that autograd saved in it; `detach()` cuts it off.",
-    hints=(
-        "Print an entry: does it have a `grad_fn`? `hookscope.graph(entry)` shows what is behind it.",
-        "In the hook, `no_grad()` stops the recording of *new* steps. `output` was recorded before. What cuts it off?",
-    ),
-    solution="""
-def outputs_of(net, batches):
-    history = []
+# -- the lab ------------------------------------------------------------------------------------------------------
 
-    def keep(module, args, output):
-        history.append(output.detach().clone())
 
-    with net[0].register_forward_hook(keep):
-        for batch in batches:
-            net(batch)
-    return history
+def check_q5(answers: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
+    net = linear(2.0)
+    seen = answers(net, torch.tensor([[5.0]]))
+    if seen == []:
+        return Wrong("the net was run, and your list is empty: the hook was never called")
+    if seen != [10.0]:
+        return Wrong(f"the net returned 10 once; your list is {numbers(seen)}")
+    return left_on(net)
 
-q4.check(outputs_of)
-""",
-    wrong={
-        """
-def outputs_of(net, batches):
-    history = []
 
-    def keep(module, args, output):
-        with torch.no_grad():
-            history.append(output)
+def check_q6(net_class: Callable[[], nn.Module], watch: Callable[[nn.Module, Any], Any]) -> Wrong | None:
+    torch.manual_seed(0)
+    net, called = net_class(), list[str]()
 
-    with net[0].register_forward_hook(keep):
-        for batch in batches:
-            net(batch)
-    return history
+    def note(module: nn.Module, args: object, output: object) -> None:
+        called.append(type(module).__name__)
 
-q4.check(outputs_of)
-""": "what you returned keeps 3 tensors alive that autograd saved",
-        """
-def outputs_of(net, batches):
-    history = []
+    x = torch.tensor([[-1.0, 2.0]])
+    before = net(x)
+    watch(net, note)
+    after = net(x)
+    if not torch.equal(before, after) or after.shape != (1, 2) or not (after >= 0).all():
+        return Wrong("the net should still do Linear, ReLU, Linear, ReLU, with or without the hook")
+    if called != ["Linear", "ReLU"] * 2:
+        said = ", ".join(called) or "nothing at all"
+        return Wrong(f"the net did Linear, ReLU, Linear, ReLU, and the hook was told of {said}")
+    return None
 
-    def keep(module, args, output):
-        history.append(output.clone().cpu())
 
-    with net[0].register_forward_hook(keep):
-        for batch in batches:
-            net(batch)
-    return history
+def check_q7(count_calls: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
+    net = linear(2.0)
+    counted = [count_calls(net, torch.ones(1, 1)) for _ in range(3)]
+    if counted != [1, 1, 1]:
+        return Wrong(f"the cell was run three times, with one call of the net each, and counted {numbers(counted)}")
+    found = len(census(net, include_global=False))
+    return Wrong(f"it counts 1, but after three runs {found} hooks are on the net") if found > 1 else None
 
-q4.check(outputs_of)
-""": "tensors alive that autograd saved",
-        """
-def outputs_of(net, batches):
-    history = []
 
-    def keep(module, args, output):
-        history.append(output.mean().item())
+def check_q8(net_class: Callable[[], nn.Module]) -> Wrong | None:
+    net: Any = net_class()
+    nn.init.constant_(net.layer.weight, 2.0)
+    for value in (1.0, 2.0, 3.0):
+        net(torch.tensor([[value]]))
+    if net.seen != [2.0, 4.0, 6.0]:
+        return Wrong(f"three calls gave 2, 4 and 6, once each; the net noted {numbers(net.seen)}")
+    return None
 
-    with net[0].register_forward_hook(keep):
-        for batch in batches:
-            net(batch)
-    return history
 
-q4.check(outputs_of)
-""": "you returned [2, 4, 6]",
-        """
-def outputs_of(net, batches):
-    history = []
+def check_q9(watch: Callable[[nn.Module, dict[str, Any]], Any]) -> Wrong | None:
+    net, seen = nn.Sequential(linear(2.0), linear(3.0), linear(4.0)), dict[str, Any]()
+    watch(net, seen)
+    net(torch.ones(1, 1))
+    if seen != {"0": 2.0, "1": 6.0, "2": 24.0}:
+        return Wrong(f"layers 0, 1 and 2 returned 2, 6 and 24; `seen` is {numbers(seen)}")
+    return None
 
-    def keep(module, args, output):
-        history.append(output.detach())
 
-    net[0].register_forward_hook(keep)
-    for batch in batches:
-        net(batch)
-    return history
+def check_q10(keep_first: Callable[[nn.Module, dict[str, Tensor]], Any]) -> Wrong | None:
+    net, kept = nn.Sequential(linear(2.0), linear(3.0)), dict[str, Tensor]()
+    keep_first(net, kept)
+    outputs = [net(torch.tensor([[value]])).item() for value in (1.0, 2.0)]
+    if outputs != [6, 12]:
+        return Wrong(f"for 1 and 2 the net returns 6 and 12; with your hook it returned {numbers(outputs)}")
+    if list(kept) != ["0"] or numbers(kept["0"]) != "[2]":
+        return Wrong(f"the first output of layer 0 was [2]; you kept {numbers(kept)}")
+    return None
 
-q4.check(outputs_of)
-""": "a hook is still on the model",
-    },
-)
+
+def check_q11(clip: Callable[[Tensor], Any]) -> Wrong | None:
+    layer = linear(2.0)
+    clip(layer.weight)
+    totals = []
+    for value in (3.0, -0.5, -5.0):
+        layer(torch.tensor([[value]])).sum().backward()
+        totals.append(layer.weight.grad.item())  # type: ignore[union-attr]
+    if totals != [1.0, 0.5, -1.0]:
+        return Wrong(f"3, then -0.5, then -5 arrive, so `.grad` is 1, 0.5 and -1; with yours it is {numbers(totals)}")
+    return None
+
+
+def check_q12(before_relu: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
+    net = nn.Sequential(linear(2.0), nn.ReLU(inplace=True))
+    kept = before_relu(net, torch.tensor([[-1.0], [1.0]]))
+    if not isinstance(kept, Tensor) or numbers(kept) != "[-2, 2]":
+        return Wrong(f"layer 0 returned [-2, 2]; you returned {numbers(kept)}")
+    if not (isinstance(net[1], nn.ReLU) and net[1].inplace):
+        return Wrong("afterwards the ReLU is no longer in place; leave the model as it was")
+    return left_on(net)
+
+
+def check_q13(row_gradient: Callable[[Tensor], Any]) -> Wrong | None:
+    x = torch.ones(2, 2, requires_grad=True)
+    seen = row_gradient(x)
+    if numbers(x.grad) != "[100, 100, 0, 0]":
+        return Wrong(f"the computation itself has changed: x.grad is {numbers(x.grad)}, and was [100, 100, 0, 0]")
+    if not isinstance(seen, list) or numbers(seen) != "[[5, 5]]":
+        return Wrong(f"the loss is 5 · row, so the gradient of the row is [5, 5], once; you returned {numbers(seen)}")
+    return None
+
+
+def check_q14(output_gradient: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
+    net = nn.Sequential(linear(2.0), linear(3.0))
+    with warnings.catch_warnings(action="ignore"):
+        net[0].register_backward_hook(lambda module, grad_input, grad_output: None).remove()
+    gradient = output_gradient(net, torch.ones(1, 1))
+    if not isinstance(gradient, Tensor) or numbers(gradient) != "[3]":
+        return Wrong(f"the net multiplies what layer 0 returns by 3, so the gradient is 3; you returned {gradient!r}")
+    return left_on(net)

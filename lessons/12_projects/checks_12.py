@@ -14,12 +14,10 @@ from torch import Tensor, nn
 from hookscope import samples
 from hookscope.censuses.census import census
 from hookscope.layers.find import leaves
-from lessons.checks import Exercise, Wrong, ____
-
-__all__ = ["____", "q1", "q2", "q3"]
+from hookscope_course.exercises import Wrong
 
 
-def _check_weight(answer: object) -> Wrong | None:
+def check_q1(answer: object) -> Wrong | None:
     if isinstance(answer, Tensor) and answer.numel() == 1:
         answer = answer.item()
     if isinstance(answer, bool) or not isinstance(answer, int | float):
@@ -44,42 +42,6 @@ def _check_weight(answer: object) -> Wrong | None:
     return Wrong(reasons.get(answer, f"it is not {answer:g}; what is the weight after the first `backward()`?"))
 
 
-q1 = Exercise(
-    "12.1",
-    question="""Two passes, one step: that is how you train with twice the batch. In the usual loop the gradients \
-add up, 8 + 8, and the step gives 4 - 0.25 · 16 = 0. Here the step is in the hook. What is `weight` in the end?
-```
-weight = nn.Parameter(torch.tensor(4.0))
-
-def step(weight):
-    weight.data -= 0.25 * weight.grad
-    weight.grad = None
-
-weight.register_post_accumulate_grad_hook(step)
-for _ in range(2):
-    (weight ** 2).backward()  # the gradient is 2 * weight
-```""",
-    difficulty="easy",
-    minutes=3,
-    check=_check_weight,
-    why="4 - 0.25 · 8 = 2, then 2 - 0.25 · 4 = 1. A step in the hook cannot wait for a second pass.",
-    hints=(
-        "The hook fires in each `backward()`.",
-        "After the first pass the weight is 2. What is the gradient there?",
-    ),
-    solution="""
-q1.check(1)
-""",
-    wrong={
-        "q1.check(0)\n": "that is the usual loop",
-        "q1.check(2)\n": "after the first `backward()`; there are two",
-        "q1.check(4)\n": "nothing has changed the weight",
-        "q1.check(3)\n": "it is not 3",
-        'q1.check("1")\n': "a number, not a str",
-    },
-)
-
-
 class _Divide(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x / x.abs().amax()
@@ -97,7 +59,7 @@ def _chain(**layers: nn.Module) -> nn.Sequential:
     return model
 
 
-def _check_first_bad(first_bad: Callable[[nn.Module, Tensor], object]) -> Wrong | None:
+def check_q2(first_bad: Callable[[nn.Module, Tensor], object]) -> Wrong | None:
     inner = _chain(square=_Square(), act=nn.ReLU())
     model = _chain(stem=nn.Identity(), block=inner, divide=_Divide(), head=nn.Identity())
     cases: list[tuple[str, float, str | None]] = [
@@ -124,126 +86,6 @@ def _check_first_bad(first_bad: Callable[[nn.Module, Tensor], object]) -> Wrong 
             return Wrong(f"a layer raised, and {len(census(stopping))} hooks stayed on; take them off in a `finally`")
         return None
     return Wrong("a layer raised ValueError, and your function kept it to itself")
-
-
-q2 = Exercise(
-    "12.2",
-    question="""A colleague's hunter should return the name of the first leaf whose output is not finite, or None. \
-It blames the last layer whatever happens, it overlooks inf, and its hooks stay on. Mend all three.
-```
-def first_bad(model, x):
-    bad = []
-    for name, module in hookscope.leaves(model).items():
-        def hook(module, args, output):
-            if output.isnan().any():
-                bad.append(name)
-        module.register_forward_hook(hook)
-    model(x)
-    return bad[0] if bad else None
-```""",
-    difficulty="medium",
-    minutes=5,
-    check=_check_first_bad,
-    why="Each hook has a name of its own, `isfinite` sees NaN and inf, and `finally` takes the hooks off also when a "
-    "layer raises.",
-    hints=(
-        "When a hook runs, the loop is over. What is `name` then? A default, `name=name`, is fixed at once.",
-        "`output.isfinite().all()` is False for NaN and for inf.",
-        "Keep the handles in a list; `try: model(x)`, and `finally:` remove each of them.",
-    ),
-    setup="import hookscope\n",
-    solution="""
-def first_bad(model, x):
-    bad, handles = [], []
-    for name, module in hookscope.leaves(model).items():
-        def hook(module, args, output, name=name):
-            if not output.isfinite().all():
-                bad.append(name)
-        handles.append(module.register_forward_hook(hook))
-    try:
-        model(x)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return bad[0] if bad else None
-
-q2.check(first_bad)
-""",
-    wrong={
-        """
-def first_bad(model, x):
-    bad = []
-    for name, module in hookscope.leaves(model).items():
-        def hook(module, args, output):
-            if output.isnan().any():
-                bad.append(name)
-        module.register_forward_hook(hook)
-    model(x)
-    return bad[0] if bad else None
-
-q2.check(first_bad)
-""": "with zeros, where `divide` makes 0 / 0, your function returned 'head', and it should be 'divide'",
-        """
-def first_bad(model, x):
-    bad, handles = [], []
-    for name, module in hookscope.leaves(model).items():
-        def hook(module, args, output, name=name):
-            if output.isnan().any():
-                bad.append(name)
-        handles.append(module.register_forward_hook(hook))
-    model(x)
-    for handle in handles:
-        handle.remove()
-    return bad[0] if bad else None
-
-q2.check(first_bad)
-""": "with 1e30, whose square is inf, your function returned 'divide', and it should be 'block.square'",
-        """
-def first_bad(model, x):
-    bad = []
-    for name, module in hookscope.leaves(model).items():
-        def hook(module, args, output, name=name):
-            if not output.isfinite().all():
-                bad.append(name)
-        module.register_forward_hook(hook)
-    model(x)
-    return bad[0] if bad else None
-
-q2.check(first_bad)
-""": "the name is right, but 5 hooks are still on the model",
-        """
-def first_bad(model, x):
-    bad, handles = [], []
-    for name, module in hookscope.leaves(model).items():
-        def hook(module, args, output, name=name):
-            if not output.isfinite().all():
-                bad.append(name)
-        handles.append(module.register_forward_hook(hook))
-    model(x)
-    for handle in handles:
-        handle.remove()
-    return bad[0] if bad else None
-
-q2.check(first_bad)
-""": "a layer raised, and 2 hooks stayed on",
-        """
-def first_bad(model, x):
-    bad = []
-    for name, module in hookscope.leaves(model).items():
-        def hook(module, args, output, name=name):
-            if not output.isfinite().all():
-                bad.append(name)
-        handle = module.register_forward_hook(hook)
-    try:
-        model(x)
-    finally:
-        handle.remove()
-    return bad[0]
-
-q2.check(first_bad)
-""": "hooks are still on the model",
-    },
-)
 
 
 # -- the capstone -------------------------------------------------------------------------------------------------
@@ -369,7 +211,7 @@ _RUBRIC: tuple[tuple[str, Callable[[Ledger], str | None]], ...] = (
 )
 
 
-def _check_ledger(ledger: Ledger) -> Wrong | None:
+def check_q3(ledger: Ledger) -> Wrong | None:
     lines, points = [], 0
     for number, (asked, point) in enumerate(_RUBRIC, start=1):
         try:
@@ -379,143 +221,3 @@ def _check_ledger(ledger: Ledger) -> Wrong | None:
         points += problem is None
         lines.append(f"{number}. {'✓' if problem is None else '✗'} {asked}{f': {problem}' if problem else ''}")
     return None if points == len(_RUBRIC) else Wrong("\n".join([f"{points} of {len(_RUBRIC)} points.", *lines]))
-
-
-q3 = Exercise(
-    "12.3",
-    question="""The capstone: a tool of your own. Write `ledger(model)`, to be used as
-```
-with ledger(model) as rows:
-    model(x)
-```
-`rows` is a list. Each call of each leaf adds `{"layer": its dotted name, "bytes": of all tensors in the output, \
-"lowest": the lowest number in them}`. The check runs it on networks that you do not see. One point for each line:
-
-1. A row for each call, in order, with name and bytes.
-2. A shared layer has a row for each call.
-3. All tensors in a tuple, list or dict count.
-4. `lowest` is right before an in-place layer.
-5. After an exception: it passes on, the rows so far are there, the hooks are off.
-6. No trace: same output, no tensor kept, no hook left, and hooks of others stay.""",
-    difficulty="hard",
-    minutes=12,
-    check=_check_ledger,
-    why="""6 of 6 points. It names every call, shared layers and all, opens what a layer returns, reads numbers while
-they are there, lets errors pass, and leaves nothing behind. It works on your own models, too.""",
-    hints=(
-        "Begin with `@contextmanager` and `def ledger(model):`. Register, `try: yield rows`, `finally:` remove.",
-        "A hook that writes numbers at once, with `.item()`, is right for in-place layers and keeps no tensor.",
-        "For point 3, write a function that returns the tensors in anything: of a tensor, itself in a list; of a tuple "
-        "or list, those of each entry; of a dict, those of its values.",
-    ),
-    setup="from contextlib import contextmanager\nimport hookscope\n",
-    solution="""
-def tensors_in(value):
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (tuple, list)):
-        return [tensor for entry in value for tensor in tensors_in(entry)]
-    return []
-
-@contextmanager
-def ledger(model):
-    rows, handles = [], []
-    for name, module in hookscope.leaves(model).items():
-        def hook(module, args, output, name=name):
-            found = tensors_in(output)
-            size = sum(tensor.numel() * tensor.element_size() for tensor in found)
-            lowest = min(tensor.min().item() for tensor in found)
-            rows.append({"layer": name, "bytes": size, "lowest": lowest})
-        handles.append(module.register_forward_hook(hook))
-    try:
-        yield rows
-    finally:
-        for handle in handles:
-            handle.remove()
-
-q3.check(ledger)
-""",
-    wrong={
-        """
-@contextmanager
-def ledger(model):
-    rows, handles = [], []
-    for name, module in hookscope.leaves(model).items():
-        def hook(module, args, output, name=name):
-            size = output.numel() * output.element_size()
-            rows.append({"layer": name, "bytes": size, "lowest": output.min().item()})
-        handles.append(module.register_forward_hook(hook))
-    yield rows
-    for handle in handles:
-        handle.remove()
-
-q3.check(ledger)
-""": "4 of 6 points.\n1. ✓",
-        """
-@contextmanager
-def ledger(model):
-    rows, handles, kept = [], [], []
-    for name, module in hookscope.leaves(model).items():
-        def hook(module, args, output, name=name):
-            kept.append((name, output))
-        handles.append(module.register_forward_hook(hook))
-    yield rows
-    for name, output in kept:
-        size = output.numel() * output.element_size()
-        rows.append({"layer": name, "bytes": size, "lowest": output.min().item()})
-    for module in model.modules():
-        module._forward_hooks.clear()
-
-q3.check(ledger)
-""": "a Linear returns [3, -3], then an in-place ReLU; your lowest are [0.0, 0.0]",
-        """
-@contextmanager
-def ledger(model):
-    rows = []
-    for name, module in hookscope.leaves(model).items():
-        def hook(module, args, output, name=name):
-            rows.append({"layer": name, "bytes": output.nbytes, "lowest": output.min()})
-        module.register_forward_hook(hook)
-    try:
-        yield rows
-    finally:
-        for module in model.modules():
-            module._forward_hooks.clear()
-
-q3.check(ledger)
-""": "your rows keep tensors alive",
-        """
-@contextmanager
-def ledger(model):
-    rows, seen = [], {}
-    for name, module in hookscope.leaves(model).items():
-        def hook(module, args, output, name=name):
-            seen[name] = {"layer": name, "bytes": output.nbytes, "lowest": output.min().item()}
-        module.register_forward_hook(hook)
-    try:
-        yield rows
-    except ValueError:
-        pass
-    rows.extend(seen.values())
-    for module in model.modules():
-        module._forward_hooks.clear()
-
-q3.check(ledger)
-""": "a ReLU is called twice, and your layers are ['first', 'act', 'second']",
-        """
-@contextmanager
-def ledger(model):
-    rows = []
-    for name, module in model.named_modules():
-        def hook(module, args, output):
-            rows.append({"layer": name, "bytes": output.numel(), "lowest": 0})
-            return output.relu()
-        module.register_forward_hook(hook)
-    yield rows
-
-q3.check(ledger)
-""": "0 of 6 points.",
-    },
-)

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from lessons import reading
-from lessons.reading import claims
+from lessons.build import reading
+from lessons.build.reading import claims, name_of
 
 VERDICTS = {"holds": "Holds", "partly": "Partly true", "outdated": "Outdated", "wrong": "Wrong"}
 # A sign and a word: told apart without colour, and by a screen reader.
@@ -41,11 +41,11 @@ def link(chapter: int, section: int | str) -> str:
 
     """
     for path in reading.chapter_files():
-        if path.stem.startswith(f"{chapter:02}_"):
+        if name_of(path).startswith(f"{chapter:02}_"):
             for heading in reading.headings(path):
                 if heading == section or heading.startswith(f"{section} · "):
                     place = f", section {section}" if isinstance(section, int) else ""
-                    return f"[{chapter:02}{place}]({path.stem}.ipynb#{anchor(heading)})"
+                    return f"[{chapter:02}{place}]({name_of(path)}.ipynb#{anchor(heading)})"
             raise LookupError(f"chapter {chapter:02} has no section '{section}'")
     raise LookupError(f"there is no chapter {chapter:02}")
 

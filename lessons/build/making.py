@@ -14,10 +14,12 @@ import nbformat
 from jupytext.myst import MystMetadataParsingError, myst_to_notebook
 from nbformat import NotebookNode
 
-from lessons import filling, reading
-from lessons.reading import LessonError, claims, lesson_files, where
+from hookscope_course.exercises.text import ExerciseText, ExerciseTextError, read_exercises
+from lessons.build import filling, reading
+from lessons.build.reading import LessonError, claims, lesson_files, name_of, where
 
 PACKAGE = reading.ROOT / "helpers" / "hookscope"
+COURSE = reading.ROOT / "helpers" / "hookscope_course"
 
 
 @dataclass(frozen=True)
@@ -30,13 +32,18 @@ class Chapter:
 
     @property
     def number(self) -> str:
-        """The two digits the file name starts with, e.g. "01"."""
-        return self.source.stem[:2]
+        """The two digits the folder's name starts with, e.g. "01"."""
+        return self.name[:2]
+
+    @property
+    def name(self) -> str:
+        """The folder's name, e.g. "01_calling_a_module"."""
+        return name_of(self.source)
 
     @property
     def target(self) -> Path:
         """The notebook's path."""
-        return reading.NOTEBOOKS / f"{self.source.stem}.ipynb"
+        return reading.NOTEBOOKS / f"{self.name}.ipynb"
 
 
 def parse(path: Path) -> Chapter:
@@ -56,33 +63,44 @@ def parse(path: Path) -> Chapter:
         at = re.search(r"at line (\d+)", str(error))
         raise LessonError(f"{where(path, at[1] if at else 1)}: {error}") from error
     starts = notebook.metadata["source_map"]
-    solutions = reading.read_solutions(path, header)
+    exercises = exercises_of(path)
     cells = [head_cell(path, header)]
+    level = 2
     for cell, start in zip(notebook.cells, starts, strict=True):
         if cell.source.strip() == "{{chooser}}":
             for text, code in filling.chooser():
                 cells += [nbformat.v4.new_markdown_cell(text), nbformat.v4.new_code_cell(code)]
         elif cell.cell_type == "markdown":
             blank = next(i for i, line in enumerate(lines[start:]) if line.strip())
-            # A claim starts a cell of its own: one idea per cell.
-            filled = fill_placeholders(path, start + blank + 1, cell.source)
-            parts = re.split(r"\n+(?=\*\*D\d\.\d+\*\* · )", filled)
-            cells += [nbformat.v4.new_markdown_cell(part, metadata=cell.metadata) for part in parts]
+            for line, part in cut(cell.source, start + blank + 1):
+                if named := re.fullmatch(EXERCISE, part):
+                    cells += exercise_cells(where(path, line), exercises, named[1], level + 1)
+                    continue
+                # A claim starts a cell of its own: one idea per cell.
+                filled = fill_placeholders(path, line, part)
+                cells += [
+                    nbformat.v4.new_markdown_cell(idea, metadata=cell.metadata)
+                    for idea in re.split(r"\n+(?=\*\*D\d\.\d+\*\* · )", filled)
+                ]
+                if heads := re.findall(r"^(#+) ", part, re.MULTILINE):
+                    level = len(heads[-1])
         else:
-            fill_solution(path, start + 1, cell, solutions)
             reading.refuse_bad_python(path, lines, start, cell.source)
             cells.append(cell)
+    if exercises:
+        unused = next(iter(exercises.values()))
+        raise LessonError(f"{unused.place}: lesson.md does not have {{{{exercise {unused.name}}}}}")
     notebook.cells = cells
     finish(notebook)
     chapter = Chapter(path, header, notebook)
-    notebook.metadata["hookscope"] = {"lesson": path.name, "fingerprint": fingerprint(chapter)}
+    notebook.metadata["hookscope"] = {"lesson": chapter.name, "fingerprint": fingerprint(chapter)}
     return chapter
 
 
 def head_cell(path: Path, header: dict[str, Any]) -> NotebookNode:
     """The first cell: title, promise, and for a chapter minutes, what it builds on, the documents, the way onward."""
     facts = reference_facts(path) if header.get("kind") == "reference" else chapter_facts(path, header)
-    number = "" if header.get("kind") == "reference" else f"{path.stem[:2]} · "
+    number = "" if header.get("kind") == "reference" else f"{name_of(path)[:2]} · "
     cell: NotebookNode = nbformat.v4.new_markdown_cell(
         "\n\n".join([f"# {number}{header['title']}", header["promise"], *facts])
     )
@@ -91,11 +109,11 @@ def head_cell(path: Path, header: dict[str, Any]) -> NotebookNode:
 
 def chapter_facts(path: Path, header: dict[str, Any]) -> list[str]:
     """A line of facts about a chapter, and one with the ways to its neighbours."""
-    names = {file.stem[:2]: file for file in reading.chapter_files()}
-    number = path.stem[:2]
+    names = {name_of(file)[:2]: file for file in reading.chapter_files()}
+    number = name_of(path)[:2]
 
     def link(other: str) -> str:
-        return f"[{other}]({names[other].stem}.ipynb)"
+        return f"[{other}]({name_of(names[other])}.ipynb)"
 
     builds_on = [f"{n:02}" for n in header["builds_on"]]
     for other in builds_on:
@@ -122,7 +140,7 @@ def reference_facts(path: Path) -> list[str]:
     """The way back to the first chapter, and across to the other reference pages."""
     others = [file for file in reading.reference_files() if file != path]
     ways = [*reading.chapter_files()[:1], *others]
-    return ["Reference · " + " · ".join(f"[{reading.header_of(way)['title']}]({way.stem}.ipynb)" for way in ways)]
+    return ["Reference · " + " · ".join(f"[{reading.header_of(way)['title']}]({name_of(way)}.ipynb)" for way in ways)]
 
 
 def fill_placeholders(path: Path, line: int, source: str) -> str:
@@ -138,16 +156,43 @@ def fill_placeholders(path: Path, line: int, source: str) -> str:
     return re.sub(r"\{\{(\w+)(?: (\S+?))?\}\}", fill, source)
 
 
-def fill_solution(path: Path, line: int, cell: NotebookNode, solutions: dict[str, str]) -> None:
-    """Turn the placeholder cell `# solution: q1` into the exercise's solution, code and result folded away."""
-    placeholder = re.fullmatch(r"# solution: (\w+)\s*", cell.source)
-    if not placeholder:
-        return
-    name = placeholder[1]
-    if name not in solutions:
-        raise LessonError(f"{where(path, line)}: no exercise '{name}' with a solution in the chapter's checks")
-    cell.source = f"# solution\n{solutions[name]}"
-    cell.metadata["jupyter"] = {"source_hidden": True, "outputs_hidden": True}
+EXERCISE = r"\{\{exercise (\w+)\}\}"
+
+
+def exercises_of(path: Path) -> dict[str, ExerciseText]:
+    """The exercises of a lesson by name; none where it has no exercises.md."""
+    file = path.with_name("exercises.md")
+    try:
+        return {text.name: text for text in read_exercises(file)} if file.exists() else {}
+    except ExerciseTextError as error:
+        raise LessonError(str(error)) from None
+
+
+def cut(source: str, line: int) -> list[tuple[int, str]]:
+    """Cut Markdown at its exercises, each a part of its own; with the line in which each part begins."""
+    parts, at = [], line
+    for part in re.split(rf"^({EXERCISE.replace('(', '(?:')})$", source, flags=re.MULTILINE):
+        if part.strip():
+            parts.append((at + len(part) - len(part.lstrip("\n")), part.strip("\n")))
+        at += part.count("\n")
+    return parts
+
+
+def exercise_cells(place: str, exercises: dict[str, ExerciseText], name: str, level: int) -> list[NotebookNode]:
+    """The cells of an exercise: its question, the starter, and for one that is no bug of a lab hint and solution.
+
+    The solution's code and result are folded away.
+    """
+    if name not in exercises:
+        raise LessonError(f"{place}: exercises.md has no exercise '{name}' that is not in the lesson yet")
+    text = exercises.pop(name)
+    question = nbformat.v4.new_markdown_cell(f"{'#' * level} {text.heading}\n\n{text.question}")
+    cells = [question, nbformat.v4.new_code_cell(text.starter.strip("\n"))]
+    if not text.is_bug:
+        folded = {"jupyter": {"source_hidden": True, "outputs_hidden": True}}
+        solution = f"# solution\n{text.solution.strip(chr(10))}"
+        cells += [nbformat.v4.new_code_cell(f"# {name}.hint()"), nbformat.v4.new_code_cell(solution, metadata=folded)]
+    return cells
 
 
 def finish(notebook: NotebookNode) -> None:
@@ -168,34 +213,27 @@ def finish(notebook: NotebookNode) -> None:
 
 
 def fingerprint(chapter: Chapter) -> str:
-    """A hash of everything a chapter's outputs follow from: its text, its checks, what it `reads`, the package."""
+    """A hash of what a chapter's outputs follow from: its folder, what it `reads`, the package, the exercises' code."""
     digest = hashlib.sha256()
-    for name in chapter.header.get("reads", []):
-        try:
-            digest.update((reading.LESSONS / name).read_bytes())
-        except OSError:
-            raise LessonError(f"{where(chapter.source, 1)}: the header reads '{name}': no such file") from None
     for cell in chapter.notebook.cells:
         digest.update(json.dumps([cell.cell_type, cell.source, cell.metadata], sort_keys=True).encode())
-    digest.update(package_fingerprint())
-    taken = (own_files(reading.header_of(path)) for path in lesson_files())
-    others = set[str]().union(*taken) - own_files(chapter.header)
-    for file in sorted(reading.CHECKS.glob("*.py")):
-        if f"checks/{file.name}" not in others:
+    for file in sorted(chapter.source.parent.iterdir()):
+        if file.suffix in (".py", ".toml"):
             digest.update(file.read_bytes())
+    rooms = ["exercises", *chapter.header.get("reads", [])]
+    for room in rooms:
+        if not (COURSE / room).is_dir():
+            raise LessonError(f"{where(chapter.source, 1)}: the header reads '{room}', which hookscope_course has not")
+        digest.update(folder_fingerprint(COURSE / room))
+    digest.update(folder_fingerprint(PACKAGE))
     return digest.hexdigest()[:16]
 
 
-def own_files(header: dict[str, Any]) -> set[str]:
-    """Files in lessons/ that belong to this chapter: its checks, and what it `reads`."""
-    return {f"checks/{header.get('checks')}.py", *header.get("reads", [])}
-
-
 @cache
-def package_fingerprint() -> bytes:
-    """A hash of the package's files."""
+def folder_fingerprint(folder: Path) -> bytes:
+    """A hash of the files of a package."""
     digest = hashlib.sha256()
-    for file in sorted(PACKAGE.rglob("*")):
+    for file in sorted(folder.rglob("*")):
         if file.is_file() and "__pycache__" not in file.parts:
-            digest.update(file.relative_to(PACKAGE).as_posix().encode() + b"\0" + file.read_bytes())
+            digest.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes())
     return digest.digest()

@@ -1,4 +1,4 @@
-"""Read what lessons are made from: their files, their headers, claims.toml, the exercises' solutions."""
+"""Read what lessons are made from: their folders, their headers, claims.toml."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import Any
 
 import yaml
 
-LESSONS = Path(__file__).resolve().parent
+LESSONS = Path(__file__).resolve().parents[1]
 ROOT = LESSONS.parent
 NOTEBOOKS = ROOT / "notebooks"
-CHECKS = LESSONS / "checks"
 
 PAGE = {"title": str, "promise": str}
-HEADER = PAGE | {"minutes": int, "builds_on": list, "documents": list}
+HEADER = PAGE | {"finds_out": str, "minutes": int, "builds_on": list, "documents": list}
 
 
 class LessonError(Exception):
@@ -25,8 +24,13 @@ class LessonError(Exception):
 
 
 def lesson_files() -> list[Path]:
-    """Every lesson: the chapters in their order, then the reference pages."""
-    return sorted(LESSONS.glob("[0-9][0-9]_*.md"))
+    """The text of every lesson: the chapters in their order, then the reference pages."""
+    return sorted(LESSONS.glob("[0-9][0-9]_*/lesson.md"))
+
+
+def name_of(path: Path) -> str:
+    """The name of a lesson, which is that of its folder and of its notebook, e.g. "01_calling_a_module"."""
+    return path.parent.name
 
 
 def is_reference(path: Path) -> bool:
@@ -45,8 +49,20 @@ def reference_files() -> list[Path]:
 
 
 def rows_of(name: str, kind: str) -> list[dict[str, Any]]:
-    """The rows `[[kind]]` of a data file beside the lessons, e.g. chooser.toml."""
-    return list(tomllib.loads((LESSONS / name).read_text(encoding="utf-8"))[kind])
+    """The rows `[[kind]]` of a reference page's data file, e.g. of 91_chooser/chooser.toml."""
+    return list(tomllib.loads(data_file(name).read_text(encoding="utf-8"))[kind])
+
+
+def data_file(name: str) -> Path:
+    """Find the data file of a reference page, in whichever folder it is.
+
+    Raises:
+        LookupError: there is none.
+
+    """
+    for path in LESSONS.glob(f"[0-9][0-9]_*/{name}"):
+        return path
+    raise LookupError(f"no lesson has a file {name}")
 
 
 def headings(path: Path) -> list[str]:
@@ -58,7 +74,7 @@ def headings(path: Path) -> list[str]:
 @cache
 def claims() -> dict[str, Any]:
     """claims.toml as `{"documents": {id: row}, "claims": {id: row}}`."""
-    data = tomllib.loads((LESSONS / "claims.toml").read_text(encoding="utf-8"))
+    data = tomllib.loads(data_file("claims.toml").read_text(encoding="utf-8"))
     return {
         "documents": {row["id"]: row for row in data["document"]},
         "claims": {row["id"]: row for row in data["claim"]},
@@ -66,7 +82,7 @@ def claims() -> dict[str, Any]:
 
 
 def where(path: Path, line: int | str) -> str:
-    """`lessons/01_calling.md:12`, as editors and terminals link it."""
+    """`lessons/01_calling/lesson.md:12`, as editors and terminals link it."""
     return f"{path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name}:{line}"
 
 
@@ -128,22 +144,3 @@ def refuse_bad_python(path: Path, lines: list[str], start: int, source: str) -> 
         first = source.splitlines()[0] if source else ""
         offset = next((i for i, line in enumerate(lines[start:]) if line == first), 0)
         raise LessonError(f"{where(path, start + offset + (error.lineno or 1))}: {error.msg}") from error
-
-
-def read_solutions(path: Path, header: dict[str, Any]) -> dict[str, str]:
-    """The `solution=` text of every exercise in the chapter's checks module, read without importing it (no torch)."""
-    if not header.get("checks"):
-        return {}
-    module = CHECKS / f"{header['checks']}.py"
-    if not module.exists():
-        raise LessonError(
-            f"{where(path, 1)}: the header names checks '{header['checks']}', but there is no {module.name}"
-        )
-    found = {}
-    for node in ast.parse(module.read_text(encoding="utf-8")).body:
-        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
-            continue
-        for keyword in node.value.keywords:
-            if keyword.arg == "solution" and isinstance(node.targets[0], ast.Name):
-                found[node.targets[0].id] = str(ast.literal_eval(keyword.value)).strip("\n")
-    return found

@@ -1,41 +1,21 @@
-"""Turn lessons (MyST text) into executed notebooks, one way, byte for byte the same every time.
-
-    python lessons/build.py              build what changed
-    python lessons/build.py 01 02        build these chapters, changed or not
-    python lessons/build.py --all        build every chapter
-    python lessons/build.py --check      say what is out of step, run nothing
-
-A lesson is written in `lessons/NN_name.md`; its notebook is `notebooks/NN_name.ipynb` and is never edited by hand.
-`reading` reads lessons, `filling` knows what stands for a placeholder, `making` makes the notebook, and this file runs
-it, compares it with the one that was saved, and is the command.
-
-The builder adds what a chapter should not have to repeat: the head of the page (from the lesson's header), the text
-and the verdict of a claim (`{{claim D0.2}}` and `{{verdict D0.2}}`, from claims.toml), the tables of the reference
-pages, and the collapsed solution of an exercise (a code cell that is just `# solution: q1`, from the chapter's module
-in lessons/checks).
-"""
+"""Run a notebook that was made, refuse what must not be saved, and write it; or say that it is out of step."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import copy
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
-
-# jsonschema would import this grammar of internationalised addresses, 0.8 s, and do without it if it is not there.
-sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 import nbformat
 from nbformat import NotebookNode
 
-from lessons import reading
-from lessons.making import Chapter, finish, parse
-from lessons.reading import LessonError, lesson_files
+from lessons.build import reading
+from lessons.build.making import Chapter, finish
 
 CELL_TIMEOUT = 120  # seconds; the same limit the tests give a cell
 AT_ONCE = 2
@@ -106,12 +86,12 @@ async def execute(chapter: Chapter, progress: Any) -> str:
     try:
         await client.async_execute(env=os.environ | KERNEL_ENV)
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
-        return f"{chapter.source.name}, cell {running}: {type(error).__name__}\n{error}"
+        return f"{chapter.name}, cell {running}: {type(error).__name__}\n{error}"
     finish(notebook)
     notebook.metadata["hookscope"] = chapter.notebook.metadata["hookscope"]
     for index, cell in enumerate(notebook.cells):
         if problem := spoiled(cell):
-            return f"{chapter.source.name}, cell {index}: {problem}\n{cell.source}"
+            return f"{chapter.name}, cell {index}: {problem}\n{cell.source}"
     number_widgets(notebook)
     write(chapter.target, notebook)
     return ""
@@ -172,61 +152,3 @@ async def execute_all(chapters: list[Chapter]) -> list[str]:
 
         results = await asyncio.gather(*(one(chapter) for chapter in chapters))
     return [result for result in results if result]
-
-
-# -- the command --------------------------------------------------------------------------------------------------
-
-
-def parse_all(paths: Iterable[Path]) -> Iterator[Chapter | LessonError]:
-    """Every lesson, parsed, or why it does not parse: one bad lesson does not hide the next."""
-    for path in paths:
-        try:
-            yield parse(path)
-        except LessonError as error:
-            yield error
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Turn lessons into executed notebooks.")
-    parser.add_argument("chapters", nargs="*", metavar="NN", help="chapters to build, e.g. 01 or 01_calling_a_module")
-    parser.add_argument("--all", action="store_true", help="build every chapter, changed or not")
-    parser.add_argument("--check", action="store_true", help="say what is out of step, run nothing")
-    options = parser.parse_args(arguments)
-
-    parsed = list(parse_all(lesson_files()))
-    errors = [item for item in parsed if isinstance(item, LessonError)]
-    chapters = [item for item in parsed if isinstance(item, Chapter)]
-    for error in errors:
-        print(error, file=sys.stderr)
-    for name in options.chapters:
-        if not any(chapter.source.stem.startswith(name) for chapter in chapters):
-            have = ", ".join(chapter.number for chapter in chapters) or "none"
-            print(f"no chapter '{name}'; there are: {have}", file=sys.stderr)
-            return 2
-
-    if options.check:
-        stale = [(chapter, why) for chapter in chapters if (why := out_of_step(chapter))]
-        for chapter, why in stale:
-            print(f"notebooks/{chapter.target.name} {why}; run: python lessons/build.py {chapter.number}")
-        extra = [] if errors else strangers(chapters)
-        for path in extra:
-            print(f"notebooks/{path.name} has no lesson; delete it or write lessons/{path.stem}.md")
-        return 1 if errors or stale or extra else 0
-
-    if options.chapters:
-        todo = [c for c in chapters if any(c.source.stem.startswith(name) for name in options.chapters)]
-    else:
-        todo = [chapter for chapter in chapters if options.all or out_of_step(chapter)]
-    failures = asyncio.run(execute_all(todo)) if todo else []
-    for failure in failures:
-        print(f"\n{failure}", file=sys.stderr)
-    report = [f"{len(todo) - len(failures)} built", f"{len(failures) + len(errors)} failed"]
-    if not options.chapters:
-        report.insert(1, f"{len(chapters) - len(todo)} already up to date")
-    print(", ".join(report))
-    return 1 if failures or errors else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,8 +1,21 @@
-"""What a right answer to an exercise is, chapter by chapter, and what to say to a wrong one."""
+"""Ask, check an answer and say in words what it did, give hints, show the solution."""
 
-from lessons.checks.blank import ____
-from lessons.checks.exercise import Exercise, Feedback, Wrong
-from lessons.checks.guess import Guess
-from lessons.checks.setup import setup
+from hookscope_course.exercises.blank import ____
+from hookscope_course.exercises.card import Card, Feedback
+from hookscope_course.exercises.chapter import exercises
+from hookscope_course.exercises.exercise import Exercise, Wrong
+from hookscope_course.exercises.guess import Guess
+from hookscope_course.exercises.text import ExerciseText, ExerciseTextError, read_exercises
 
-__all__ = ["Exercise", "Feedback", "Guess", "Wrong", "____", "setup"]
+__all__ = [
+    "Card",
+    "Exercise",
+    "ExerciseText",
+    "ExerciseTextError",
+    "Feedback",
+    "Guess",
+    "Wrong",
+    "____",
+    "exercises",
+    "read_exercises",
+]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from lessons.checks.blank import holds_blank
-from lessons.checks.exercise import Card
+from hookscope_course.exercises.blank import holds_blank
+from hookscope_course.exercises.card import Card
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ class Guess:
         guess: a value, or a list of values in the order you expect; `____` while you have none.
 
     Example:
-        >>> from lessons.checks import ____
+        >>> from hookscope_course import ____
         >>> Guess(____)
         No guess yet: replace ____ and run this cell again.
         >>> Guess(3).compare(4)

@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
+from hookscope_course.lessons import LESSONS
+
 __all__ = ["SIGNS", "DatedClaim", "Standing", "claims_of", "dated_claims", "documents"]
 
 Standing = Literal["true", "partly true", "not true", "not possible yet"]
@@ -46,7 +48,7 @@ class DatedClaim:
             if answer == start or (more and answer.startswith(start)):
                 return standing
         raise ValueError(
-            f"claim {self.id}: {self.probe} answers {answer!r}; say in lessons/history/claims.toml what that means"
+            f"claim {self.id}: {self.probe} answers {answer!r}; say in history/claims.toml what that means"
         )
 
 
@@ -59,7 +61,7 @@ def dated_claims() -> tuple[DatedClaim, ...]:
 
 def documents() -> dict[str, str]:
     """Return the documents that have such claims: `{"D0": its title, …}`."""
-    rows = tomllib.loads((Path(__file__).parents[1] / "claims.toml").read_text(encoding="utf-8"))["document"]
+    rows = tomllib.loads((LESSONS / "90_claims" / "claims.toml").read_text(encoding="utf-8"))["document"]
     return {row["id"]: row["title"] for row in rows}
 
 

@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from hookscope.pictures.palette import VIRIDIS
 from hookscope.pictures.picture import Picture
-from lessons.history.records import MISSING, PROBES, history, releases, short
+from hookscope_course.history.records import MISSING, PROBES, history, releases, short
 
 __all__ = ["changing", "chart"]
 

@@ -1,7 +1,7 @@
 """Run the probe on many releases of torch, each in an environment of its own that is thrown away afterwards.
 
-    python lessons/history/make.py              every release in RELEASES (an hour, 10 GB of disk at a time)
-    python lessons/history/make.py 2.0.0 2.16.0  only these, also one that is not in RELEASES
+    python -m hookscope_course.history.make              every release in RELEASES (an hour, 10 GB of disk at a time)
+    python -m hookscope_course.history.make 2.0.0 2.16.0  only these, also one that is not in RELEASES
 
 The answers go to `records.json` beside this file, after each release, so an interrupted run keeps what it has.
 A release that cannot be installed gets one line that says why, and the others go on.

@@ -8,8 +8,8 @@ from functools import cache
 import torch
 
 from hookscope.pictures.picture import Table
-from lessons.history import make, probe
-from lessons.history.probe import PROBES, Answer
+from hookscope_course.history import make, probe
+from hookscope_course.history.probe import PROBES, Answer
 
 __all__ = [
     "MISSING",

@@ -10,9 +10,9 @@ import traitlets
 
 from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets, shows_errors
-from lessons.history.authors import SIGNS, claims_of, documents
-from lessons.history.chart import chart
-from lessons.history.records import history, installed, live, newest, releases, short
+from hookscope_course.history.authors import SIGNS, claims_of, documents
+from hookscope_course.history.chart import chart
+from hookscope_course.history.records import history, installed, live, newest, releases, short
 
 __all__ = ["AuthorSlider"]
 
@@ -25,7 +25,7 @@ class AuthorSlider(HookWidget):
 
     Args:
         document: "D0" to "D4".
-        release: one of `lessons.history.records.releases()`; by default the newest.
+        release: one of `hookscope_course.history.records.releases()`; by default the newest.
 
     Attributes:
         document: which document.

@@ -1,4 +1,4 @@
-"""Run a function of the notebook in several processes that torchrun starts, and bring back what each returned.
+"""Start the processes with torchrun, send them work, and say what became of it.
 
     group = ranks.start(2)            # torchrun starts two processes; they keep torch imported and wait
     group.run(worker, images)         # a list: what worker(images) returned on rank 0, what on rank 1
@@ -35,7 +35,7 @@ from typing import Any
 
 import cloudpickle
 
-from lessons.rank_process import FINISH, HOST, WHERE, Answer, bytes_received
+from hookscope_course.ranks.process import FINISH, HOST, WHERE, Answer, bytes_received
 
 __all__ = ["Group", "RankError", "bytes_received", "start"]
 
@@ -66,7 +66,7 @@ class Group:
         self.server = socket.create_server((HOST, 0))
         self.connections: list[Connection[bytes, bytes]] = []
         self.pids: list[int] = []
-        self.command = f"torchrun --nproc-per-node={count} -m lessons.rank_process"
+        self.command = f"torchrun --nproc-per-node={count} -m hookscope_course.ranks.process"
         options = [f"--master-addr={HOST}", f"--master-port={self.port}", f"--local-addr={HOST}"]
         options += [f"--log-dir={self.folder}", *self.command.split()[1:]]
         loopback = next(name for _, name in socket.if_nameindex() if name in ("lo", "lo0"))

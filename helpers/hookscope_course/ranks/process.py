@@ -1,4 +1,4 @@
-"""What torchrun runs for `lessons.ranks`, once per rank: a process that waits, and forks a child for each task."""
+"""What torchrun runs, once per rank: a process that waits, and forks a child for each task."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOST = "127.0.0.1"
 WHERE, FINISH = b"where", b"finish"
 WARM = ("torch._dynamo", "torch.distributed.fsdp", "hookscope")  # what takes seconds to import: before a run, not in it
 
-OUR_FOLDERS = [Path(__file__).resolve().parent, Path(__file__).resolve().parent.parent / "helpers"]
+OUR_FOLDERS = [Path(__file__).resolve().parents[2]]  # hookscope and hookscope_course
 NOT_THE_LEARNERS = [*map(Path, {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}), *OUR_FOLDERS]
 
 

@@ -1,0 +1,94 @@
+"""The short messages under a cell: notes, hints, what a check says, and a solution's code."""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+Outcome = Literal["not attempted", "wrong", "right"]
+
+
+@dataclass(frozen=True, repr=False)
+class Card:
+    """A short message under a cell: words and a sign, as plain text and as HTML; never by colour alone."""
+
+    heading: str
+    message: str
+    kind: Literal["note", "not attempted", "wrong", "right"] = "note"
+    printed: str = ""
+
+    def _sentence(self) -> str:
+        # A word of code keeps its case.
+        starts = self.heading.endswith(".") and re.match(r"[a-z]+\b(?![_.(])", self.message)
+        return self.message[:1].upper() + self.message[1:] if starts else self.message
+
+    def __repr__(self) -> str:
+        text = f"{self.heading} {self._sentence()}"
+        return f"{text}\nPrinted while checking:\n{self.printed}" if self.printed else text
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        sign, border = _LOOKS[self.kind]
+        printed = f"<pre>Printed while checking:\n{html.escape(self.printed)}</pre>" if self.printed else ""
+        return {
+            "text/plain": repr(self),
+            "text/html": f'<div role="status" style="border-left: 4px {border}; padding: 0.2em 0.8em">'
+            f'<strong><span aria-hidden="true">{sign}</span> {_markup(self.heading)}</strong> '
+            f"{_markup(self._sentence())}{printed}</div>",
+        }
+
+
+# The colours have a contrast of 3:1 or more on a white page and on a nearly black one.
+_LOOKS = {
+    "note": ("ℹ", "solid #3b7dd8"),
+    "not attempted": ("…", "dotted #808080"),
+    "wrong": ("✗", "dashed #d1495b"),
+    "right": ("✓", "solid #2e8b57"),
+}
+
+
+class Feedback(Card):
+    """What `check` answers: its `outcome`, a `message`, and what the learner's code `printed` meanwhile."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Return "right", "wrong" or, with a blank still in the answer, "not attempted"."""
+        assert self.kind != "note"
+        return self.kind
+
+
+@dataclass(frozen=True, repr=False)
+class Solution:
+    """The solution's code: plain text to copy, and a highlighted block where Markdown is shown."""
+
+    code: str
+
+    def __repr__(self) -> str:
+        return self.code.rstrip("\n")
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", self.code)), default=0))
+        return {"text/plain": repr(self), "text/markdown": f"{fence}python\n{self!r}\n{fence}"}
+
+
+_CODE_BLOCK = r"\n?```\w*\n(.*?)\n```\n?"
+
+
+def unwrapped(text: str) -> str:
+    """Join the lines of each paragraph; code blocks, items and paragraphs stay apart."""
+    parts = re.split(_CODE_BLOCK, text.strip("\n"), flags=re.DOTALL)
+    for at, part in enumerate(parts):
+        joined = re.sub(r"(?<!\n)\n(?!\n|[ \t]*(?:[-*•]|[A-Z][:)]|\d+[.)])[ \t])[ \t]*", " ", part)
+        parts[at] = f"\n```\n{part}\n```\n" if at % 2 else joined
+    return "".join(parts).strip("\n")
+
+
+def _markup(text: str) -> str:
+    words_and_blocks = re.split(_CODE_BLOCK, html.escape(text), flags=re.DOTALL)
+    for at, part in enumerate(words_and_blocks):
+        if at % 2:
+            words_and_blocks[at] = f"<pre><code>{part}</code></pre>"
+        else:
+            words_and_blocks[at] = re.sub(r"`([^`\n]+)`", r"<code>\1</code>", part).replace("\n", "<br>")
+    return "".join(words_and_blocks)

@@ -1,0 +1,36 @@
+"""Put a chapter's exercises together: what is read in its exercises.md, and the functions that check answers."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from hookscope_course.exercises.exercise import Exercise
+from hookscope_course.exercises.text import ExerciseTextError, read_exercises
+from hookscope_course.lessons import folder_of
+
+
+def exercises(chapter: int) -> tuple[Exercise, ...]:
+    """Return the exercises of a chapter, in their order.
+
+    Args:
+        chapter: its number.
+
+    Raises:
+        LookupError: there is no such chapter.
+        ExerciseTextError: its exercises.md is not complete, or an exercise has no check; names file and line.
+
+    Example:
+        >>> q1, q2, q3 = exercises(2)
+        >>> q1.check(["B", "E", "C", "D", "A"])
+        Not yet. B stands before E, but the container can only return after the layers inside it have
+
+    """
+    folder = folder_of(chapter)
+    checks = import_module(f"hookscope_course.lessons.{folder.name}.checks_{chapter:02}")
+    made = []
+    for text in read_exercises(folder / "exercises.md"):
+        check = getattr(checks, f"check_{text.name}", None)
+        if check is None:
+            raise ExerciseTextError(f"{text.place}: checks_{chapter:02}.py has no function check_{text.name}")
+        made.append(Exercise(text, check))
+    return tuple(made)
