@@ -13,7 +13,6 @@ import ast
 import json
 import sys
 import tempfile
-import textwrap
 from pathlib import Path
 
 import grimp
@@ -112,8 +111,8 @@ def arrows(found: grimp.ImportGraph, names: list[str]) -> list[tuple[str, str]]:
 
 
 def _box(name: str, label: str, text: str) -> str:
-    lines = [f"<b>{label}</b>", *textwrap.wrap(text.replace("`", "").replace('"', "#quot;"), 34)]
-    return f'{name}["{"<br/>".join(lines)}"]'
+    text = text.replace("`", "").replace('"', "#quot;")
+    return f'{name}["<b>{label}</b><br/>{text}"]'
 
 
 def picture() -> str:
@@ -129,7 +128,8 @@ def picture() -> str:
             for name, place in PLACES.items()
             if name != "hookscope"
         ),
-        '  subgraph hookscope["hookscope"]',
+        "  subgraph hookscope",
+        "    direction TB",
         *("    " + _box(f"hookscope.{room}", room, sentence(path)) for room, path in rooms("hookscope").items()),
         *(f"    {importer} --> {imported}" for importer, imported in arrows(between_rooms(), inner)),
         "  end",
