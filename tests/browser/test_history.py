@@ -10,7 +10,7 @@ from tests.shared.lab import Lab
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 
 CELL = """
-from lessons.history.slider import AuthorSlider
+from hookscope_course.history.slider import AuthorSlider
 author = AuthorSlider("D4", "1.2.0")
 author
 """.strip()

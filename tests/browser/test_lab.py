@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import Locator, expect
 
-from lessons import reading
+from lessons.build import reading
 from tests.shared.lab import Lab
 
 NOTEBOOKS = sorted(path.name for path in reading.NOTEBOOKS.glob("*.ipynb"))

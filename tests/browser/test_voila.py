@@ -12,7 +12,7 @@ import nbformat
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from lessons.build import KERNEL_ENV
+from lessons.build.running import KERNEL_ENV
 from tests.shared.lab import SCREENSHOTS, Lab
 
 CELLS = """

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lessons import build, making, reading
+from lessons.build import __main__ as build
+from lessons.build import making, reading
 
 HEADER = """---
 title: A small chapter

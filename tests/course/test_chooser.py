@@ -15,7 +15,7 @@ from torch import distributed, nn
 from torch.optim import Optimizer
 
 from hookscope import census
-from lessons import reading
+from lessons.build import reading
 
 ROWS = reading.rows_of("chooser.toml", "want")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lessons import filling, reading
+from lessons.build import filling, reading
 from tests.course.claims import DEMONSTRATIONS, d0, d1, d2, d3, d4  # noqa: F401, each adds its demonstrations
 
 CLAIMS = reading.claims()["claims"]

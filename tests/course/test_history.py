@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from lessons import build, reading
-from lessons.history import authors, chart, make, probe, records
-from lessons.history.slider import AuthorSlider
+from hookscope_course.history import authors, chart, make, probe, records
+from hookscope_course.history.slider import AuthorSlider
+from lessons.build import reading
 
 CLAIMS = authors.dated_claims()
 ONE = {"1.0.0": {"forward_hook_returns": "60"}}
@@ -105,7 +105,7 @@ def test_a_release_without_a_record_is_held_against_the_newest_one() -> None:
 
 
 def test_every_chapter_that_a_probe_names_exists() -> None:
-    numbers = {int(path.stem[:2]) for path in build.lesson_files()}
+    numbers = {int(reading.name_of(path)[:2]) for path in reading.lesson_files()}
     for name, one in probe.PROBES.items():
         assert one.chapters, name
         assert set(one.chapters) <= numbers, name
@@ -189,7 +189,7 @@ def test_an_unknown_probe_is_named() -> None:
 def test_each_claim_can_be_judged_in_every_release(claim: authors.DatedClaim) -> None:
     for answer in {*records.history(claim.probe).values(), records.live()[claim.probe]}:
         assert claim.judge(answer) in authors.SIGNS
-    with pytest.raises(ValueError, match=r"answers 'quite new'; say in lessons/history/claims\.toml"):
+    with pytest.raises(ValueError, match=r"answers 'quite new'; say in history/claims\.toml"):
         claim.judge("quite new")
 
 
@@ -256,7 +256,7 @@ def test_the_slider_refuses_what_it_does_not_know() -> None:
 
 @pytest.mark.parametrize("name", ["authors", "chart", "make", "probe", "records", "slider"])
 def test_examples_run(name: str) -> None:
-    assert doctest.testmod(importlib.import_module(f"lessons.history.{name}")).failed == 0
+    assert doctest.testmod(importlib.import_module(f"hookscope_course.history.{name}")).failed == 0
 
 
 # -- make history ---------------------------------------------------------------------------------------------------

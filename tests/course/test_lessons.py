@@ -7,37 +7,37 @@ import re
 import nbformat
 import pytest
 
-from lessons import build, reading
+from lessons.build import making, reading
 
-CHAPTERS = [build.parse(path) for path in reading.chapter_files()]
+CHAPTERS = [making.parse(path) for path in reading.chapter_files()]
 
 
-@pytest.fixture(params=CHAPTERS, ids=lambda chapter: chapter.source.stem)
-def chapter(request: pytest.FixtureRequest) -> build.Chapter:
+@pytest.fixture(params=CHAPTERS, ids=lambda chapter: chapter.name)
+def chapter(request: pytest.FixtureRequest) -> making.Chapter:
     return request.param
 
 
-def code_cells(chapter: build.Chapter) -> list[str]:
+def code_cells(chapter: making.Chapter) -> list[str]:
     return [cell.source for cell in chapter.notebook.cells if cell.cell_type == "code"]
 
 
-def markdown(chapter: build.Chapter) -> str:
+def markdown(chapter: making.Chapter) -> str:
     return "\n\n".join(cell.source for cell in chapter.notebook.cells if cell.cell_type == "markdown")
 
 
-def test_code_fits_a_small_screen(chapter: build.Chapter) -> None:
+def test_code_fits_a_small_screen(chapter: making.Chapter) -> None:
     for source in code_cells(chapter):
         lines = source.splitlines()
         assert len(lines) <= 30, f"{len(lines)} lines:\n{source}"
         assert max(map(len, lines)) <= 90, f"a line of {max(map(len, lines))} characters in:\n{source}"
 
 
-def test_first_code_cell_is_imports_and_nothing_else(chapter: build.Chapter) -> None:
+def test_first_code_cell_is_imports_and_nothing_else(chapter: making.Chapter) -> None:
     lines = code_cells(chapter)[0].splitlines()
     assert all(re.match(r"import |from |$", line) for line in lines), lines
 
 
-def test_sections_predict_run_see_why_in_this_order(chapter: build.Chapter) -> None:
+def test_sections_predict_run_see_why_in_this_order(chapter: making.Chapter) -> None:
     sections = re.split(r"^## (\d+) · ", markdown(chapter), flags=re.MULTILINE)[1:]
     numbers, texts = sections[::2], [text.split("\n## ")[0] for text in sections[1::2]]
     assert 2 <= len(texts) <= 5
@@ -47,18 +47,18 @@ def test_sections_predict_run_see_why_in_this_order(chapter: build.Chapter) -> N
         assert words == ["Predict", "Run", "See", "Why"], text[:80]
 
 
-def test_every_guess_is_held_against_what_was_seen(chapter: build.Chapter) -> None:
+def test_every_guess_is_held_against_what_was_seen(chapter: making.Chapter) -> None:
     code = "\n".join(code_cells(chapter))
     assert code.count("guess = Guess(____)") == code.count("guess.compare(") >= 2
 
 
-def test_parts_come_in_order(chapter: build.Chapter) -> None:
+def test_parts_come_in_order(chapter: making.Chapter) -> None:
     headings = re.findall(r"^## (\D.*)$", markdown(chapter), re.MULTILINE)
     assert headings == ["Exercises", "What the documents say", "Recap"]
     assert "**Use this when**" in markdown(chapter)
 
 
-def test_one_to_four_exercises_each_with_blank_hint_and_folded_solution(chapter: build.Chapter) -> None:
+def test_one_to_four_exercises_each_with_blank_hint_and_folded_solution(chapter: making.Chapter) -> None:
     names = re.findall(
         r"^q\d$", "\n".join(source for source in code_cells(chapter) if "\n" not in source), re.MULTILINE
     )
@@ -76,13 +76,13 @@ def test_one_to_four_exercises_each_with_blank_hint_and_folded_solution(chapter:
     assert [c.source.splitlines()[0] for c in folded] == ["# solution"] * len(names)
 
 
-def test_last_cell_shows_that_no_hook_is_left(chapter: build.Chapter) -> None:
+def test_last_cell_shows_that_no_hook_is_left(chapter: making.Chapter) -> None:
     assert chapter.notebook.cells[-1].source.startswith("hookscope.census(")
     saved = nbformat.read(chapter.target, as_version=4)
     assert saved.cells[-1].outputs[0].data["text/plain"].startswith("0 hooks on ")
 
 
-def test_figures_have_alt_text_and_numbers(chapter: build.Chapter) -> None:
+def test_figures_have_alt_text_and_numbers(chapter: making.Chapter) -> None:
     for cell in nbformat.read(chapter.target, as_version=4).cells:
         for output in cell.get("outputs", []):
             data = output.get("data", {})

@@ -9,23 +9,18 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lessons import build
-from lessons.checks import Exercise, pitfalls, pitfalls_calls, pitfalls_values
-from tests.course.test_checks import run_cell
+from hookscope_course import Exercise, exercises
+from lessons.build import making, reading
+from tests.shared.exercises import run_cell
 
-BUGS: dict[str, Exercise] = {
-    name: value
-    for module in (pitfalls, pitfalls_calls, pitfalls_values)
-    for name, value in vars(module).items()
-    if isinstance(value, Exercise)
-}
-CHAPTER = next(build.parse(path) for path in build.lesson_files() if path.stem.startswith("11_"))
+BUGS: dict[str, Exercise] = {exercise.name: exercise for exercise in exercises(11)}
+CHAPTER = next(making.parse(path) for path in reading.chapter_files() if reading.name_of(path).startswith("11_"))
 CELLS = [cell.source for cell in CHAPTER.notebook.cells if cell.cell_type == "code"]
 
 
 def broken(bug: Exercise) -> str:
     """The code of the bug: the first of its wrong answers."""
-    return next(iter(bug.wrong)).strip("\n")
+    return bug.text.wrong[0][0].strip("\n")
 
 
 def test_fourteen_bugs() -> None:
@@ -38,11 +33,11 @@ def test_the_bug_is_in_the_chapter_and_still_a_bug(name: str) -> None:
     in_lesson = [re.sub(r"^ +____\n", "", cell, flags=re.MULTILINE) for cell in CELLS]
     assert broken(bug) in in_lesson, f"chapter 11 does not have the code of {name} as its checks have it"
     names = {"__name__": "__main__", "torch": torch, "nn": nn, "F": F, name: bug}
-    exec(bug.setup, names)
+    exec(bug.text.before, names)
     feedback = run_cell(broken(bug), names)
-    symptom = next(iter(bug.wrong.values()))
+    symptom = bug.text.wrong[0][1]
     assert feedback.outcome == "wrong", (
-        f"on torch {torch.__version__} bug {bug.number} is none any more: {bug.question!r} Chapter 11 must say so."
+        f"on torch {torch.__version__} bug {bug.number} is none any more: {bug.text.question!r} Chapter 11 must say so."
     )
     assert symptom in feedback.message, (
         f"on torch {torch.__version__} bug {bug.number} of chapter 11 has another symptom: {feedback.message!r}, "

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import distributed
 
-from lessons import ranks
+from hookscope_course import ranks
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="`ranks` forks")
 # As from a notebook: the ranks get the functions themselves, and need not import pytest.
@@ -133,7 +133,7 @@ def test_bytes_on_the_wire_are_those_of_the_tensor_and_little_more(group):
     ],
 )
 def test_a_bad_end_names_rank_and_place_and_the_next_run_works(group, worker, timeout, told, monkeypatch):
-    monkeypatch.setattr("lessons.ranks.GRACE", 0.5)
+    monkeypatch.setattr("hookscope_course.ranks.group.GRACE", 0.5)
     began = time.monotonic()
     with pytest.raises(ranks.RankError) as caught:
         group.run(worker, timeout=timeout)
@@ -158,7 +158,7 @@ def test_an_interrupt_ends_the_run_and_not_the_group(group):
 
 def test_start_returns_the_group_that_is_there(group):
     assert ranks.start(2) is group
-    command = "torchrun --nproc-per-node=2 -m lessons.rank_process"
+    command = "torchrun --nproc-per-node=2 -m hookscope_course.ranks.process"
     assert repr(group) == f"2 processes on this machine, started by `{command}`"
 
 
@@ -178,7 +178,7 @@ def test_a_group_can_be_stopped_before_it_is_up():
 
 
 def test_a_torchrun_that_fails_says_why(monkeypatch):
-    monkeypatch.setattr("lessons.ranks.sys.executable", "/bin/false")
+    monkeypatch.setattr("hookscope_course.ranks.group.sys.executable", "/bin/false")
     with ranks.Group(2, None) as group, pytest.raises(ranks.RankError, match="did not start the processes"):
         group.run(distributed.get_rank)
 
@@ -199,7 +199,7 @@ def test_a_waiting_process_that_is_killed_is_named_and_nothing_stays_behind(grou
 
 def test_nothing_stays_behind_when_the_notebook_is_killed(tmp_path):
     code = (
-        "from lessons import ranks\nimport time\n"
+        "from hookscope_course import ranks\nimport time\n"
         "group = ranks.start(1)\nprint(group.folder, flush=True)\ngroup.run(time.sleep, 1000)"
     )
     settings = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TMPDIR": str(tmp_path)}

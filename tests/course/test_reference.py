@@ -7,9 +7,9 @@ import re
 import nbformat
 import pytest
 
-from lessons import build, filling, reading
+from lessons.build import filling, making, reading
 
-PAGES = {path.stem[3:]: build.parse(path) for path in reading.reference_files()}
+PAGES = {path.stem[3:]: making.parse(path) for path in reading.reference_files()}
 TERMS = reading.rows_of("glossary.toml", "term")
 
 # A link into a chapter: a reader must be able to get from each row to where it is run.
@@ -36,14 +36,14 @@ def test_a_page_says_what_it_is_for_and_leads_to_the_start_and_the_others(name: 
     title, promise, ways = head.split("\n\n")
     assert title == f"# {PAGES[name].header['title']}"
     assert promise.endswith(".")
-    others = [page.source.stem for other, page in PAGES.items() if other != name]
+    others = [page.name for other, page in PAGES.items() if other != name]
     assert re.findall(r"\((\w+)\.ipynb\)", ways) == ["00_start_here", *others]
 
 
 @pytest.mark.parametrize("path", reading.chapter_files(), ids=lambda path: path.stem)
 def test_a_chapter_never_goes_on_to_a_reference_page(path) -> None:
-    head = build.parse(path).notebook.cells[0].source
-    assert not [page for page in PAGES.values() if page.source.stem in head]
+    head = making.parse(path).notebook.cells[0].source
+    assert not [page for page in PAGES.values() if page.name in head]
 
 
 @pytest.mark.parametrize("name", PAGES)

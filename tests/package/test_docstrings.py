@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 import hookscope
-import lessons.checks
+import hookscope_course
 from tests.shared import ROOT
 
 
@@ -24,7 +24,7 @@ def modules_of(package: ModuleType) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", modules_of(hookscope) + modules_of(lessons.checks))
+@pytest.mark.parametrize("name", modules_of(hookscope) + modules_of(hookscope_course))
 def test_examples_run(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.failed == 0

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lessons import build, filling, reading
+from lessons.build import __main__ as build
+from lessons.build import filling, making, reading
 from tests.shared import ROOT
 
 
@@ -102,8 +103,8 @@ def test_readme_lists_every_chapter_with_its_title_and_minutes() -> None:
     rows = re.findall(
         r"^\| \[(\d\d)\]\(notebooks/(\w+)\.ipynb\) \| ([^|]+?) \| [^|]+ \| (\d+) \|", readme, re.MULTILINE
     )
-    chapters = [build.parse(path) for path in reading.chapter_files()]
-    expected = [(c.number, c.source.stem, c.header["title"], str(c.header["minutes"])) for c in chapters]
+    chapters = [making.parse(path) for path in reading.chapter_files()]
+    expected = [(c.number, c.name, c.header["title"], str(c.header["minutes"])) for c in chapters]
     assert rows == expected
     numbers = {chapter.number for chapter in chapters}
     mentioned = set(re.findall(r"\b[Cc]hapter (\d\d)\b", readme))

@@ -18,7 +18,7 @@ import nbformat
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, ViewportSize, expect, sync_playwright
 
-from lessons.build import KERNEL_ENV
+from lessons.build.running import KERNEL_ENV
 from tests.shared import ROOT
 
 SCREENSHOTS = Path(os.environ.get("HOOKSCOPE_SCREENSHOTS", ROOT / "build" / "screenshots"))

@@ -22,7 +22,7 @@ import pytest
 from nbval.plugin import IPyNbCell
 from PIL import Image
 
-from lessons.build import KERNEL_ENV
+from lessons.build.running import KERNEL_ENV
 
 # Two builds of torch or matplotlib may differ by a shade at a few pixels; a figure that shows something else differs
 # by more than this. (Values from figures made by two torch builds.)
@@ -45,7 +45,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     if item.cell.execution_count != item.cell_num + 1:
         raise AssertionError(
             f"saved execution count is {item.cell.execution_count}, expected {item.cell_num + 1}: "
-            "the notebook was not run from top to bottom; rebuild it with lessons/build.py"
+            "the notebook was not run from top to bottom; rebuild it: make build"
         )
     # The same image also sits in the HTML; it is compared as an image below, not letter by letter.
     item.parent.sanitize_patterns[DATA_URI] = "data:image/png"

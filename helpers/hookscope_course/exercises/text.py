@@ -42,7 +42,7 @@ from typing import NoReturn
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
-__all__ = ["ExerciseText", "ExerciseTextError", "closing_call", "read_exercises"]
+__all__ = ["ExerciseText", "ExerciseTextError", "closing_call", "parse_exercises", "read_exercises"]
 
 DIFFICULTIES = ("easy", "medium", "hard")
 _TITLE = re.compile(r"(?P<name>[a-z]\w*) · (?P<difficulty>\w+) · (?P<minutes>\d+) minutes?")
@@ -115,11 +115,16 @@ def read_exercises(path: Path) -> tuple[ExerciseText, ...]:
         ('02.1', 'q1', 'easy')
 
     """
-    page = _Page(path)
+    return parse_exercises(path.read_text(encoding="utf-8"), path)
+
+
+def parse_exercises(text: str, path: Path) -> tuple[ExerciseText, ...]:
+    """Do what `read_exercises` does with text that is there already; `path` says where it is from."""
+    page = _Page(text, path)
     found = [_exercise(page, number, part) for number, part in enumerate(page.parts("h2"), start=1)]
-    for text in found:
-        if any(text.name == other.name and text is not other for other in found):
-            raise ExerciseTextError(f"{text.place}: there is more than one {text.name}")
+    for number, one in enumerate(found):
+        if any(one.name == other.name for other in found[:number]):
+            raise ExerciseTextError(f"{one.place}: there is a {one.name} above already")
     return tuple(found)
 
 
@@ -146,9 +151,8 @@ def closing_call(code: str) -> tuple[str, str]:
 class _Page:
     """A Markdown page, its lines, and where they are."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, text: str, path: Path) -> None:
         self.path = path
-        text = path.read_text(encoding="utf-8")
         self.lines = text.splitlines()
         self.nodes = SyntaxTreeNode(MarkdownIt().parse(text)).children
 
