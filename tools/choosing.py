@@ -13,7 +13,7 @@ from tools import house
 
 ROOT = house.ROOT
 CHAPTER = re.compile(r"(?:lessons|notebooks)/(\d\d_\w+)(?:/|\.ipynb$)")
-EVERY_CHAPTER = ("tests/course/test_checks.py", "tests/course/test_lessons.py")
+EVERY_CHAPTER = ("tests/course/test_exercises.py", "tests/course/test_lessons.py")
 """The tests that look at every chapter."""
 
 
