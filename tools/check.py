@@ -99,6 +99,8 @@ def run_tests(plan: Iterable[str], seconds: float) -> tuple[bool, Tally]:
         # loadfile: the cells of a notebook share a kernel
         options = ["-q", "--no-header", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
         status = pytest.main([*options, *plan], plugins=[tally])
+    except pytest.exit.Exception:  # before there was anything to stop
+        status = _TIME_IS_OVER
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -129,12 +131,18 @@ def main(arguments: list[str] | None = None) -> int:
         well, tally = run_tests(plan, seconds)
         count, left = tally.done.total(), tally.left_out(plan)
         failed += [] if well else [f"tests ({len(tally.failed)})"]
-    print(f"\nran {', '.join(STEPS)} and {count} tests of {len(plan) - len(left)} files", end="")
-    print(f" in {time.monotonic() - start:.0f} s, against {base[:10]}")
-    print(f"left out for time, or only begun: {', '.join(left)}" if left else "left out for time: nothing")
-    print("not run here: what the change does not reach, slow tests, and browser tests; for everything: make test")
-    print(f"FAILED: {', '.join(failed)}" if failed else "green so far as it went" if left else "green")
+    print(f"\n{closing(list(plan), left, count, failed)}\n{time.monotonic() - start:.0f} s, against {base[:10]}")
     return 1 if failed else 0
+
+
+def closing(plan: list[str], left: list[str], count: int, failed: list[str]) -> str:
+    """Say what was run, what was not and how to run it, and in the last line how it went."""
+    lines = [f"ran {', '.join(STEPS)}, and {count} tests of {len(plan) - len(left)} files"]
+    if left:
+        lines.append(f"no time for the rest: {' '.join(['.venv/bin/python -m pytest', *left])}")
+    lines.append("never run here: what the change does not reach, slow tests, browser tests; for everything: make test")
+    lines.append(f"FAILED: {', '.join(failed)}" if failed else "green as far as it went" if left else "green")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
