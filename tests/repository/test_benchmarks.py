@@ -11,6 +11,9 @@ from benchmarks import correct, other, speed
 from benchmarks.tools import TOOLS
 from tools.blocks import block
 
+OURS = {name: tool for name, tool in TOOLS.items() if tool.__name__ not in speed.PEERS}
+"""The tools without the peers, which are installed elsewhere."""
+
 
 @pytest.mark.parametrize(
     ("tool", "model", "verdict"),
@@ -30,8 +33,7 @@ def test_verdicts(tool: str, model: str, verdict: str) -> None:
 
 def test_every_pass_runs_and_takes_its_hooks_off(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True))
-    ours = {name: tool for name, tool in TOOLS.items() if tool.__name__ not in speed.PEERS}  # the peers are elsewhere
-    monkeypatch.setattr(speed, "TOOLS", ours)
+    monkeypatch.setattr(speed, "TOOLS", OURS)
     for backward in (False, True):
         speed_of = dict(speed.passes(model, backward))
         assert speed.PLAIN in speed_of
@@ -80,7 +82,8 @@ def test_no_figure_of_a_measurement_stands_outside_the_tables() -> None:
     assert len(re.findall(r"<!-- \w+ -->", command.README.read_text(encoding="utf-8"))) == len(command.PARTS)
 
 
-def test_a_column_that_was_measured_gets_its_place() -> None:
+def test_a_column_that_was_measured_gets_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "TOOLS", OURS)
     rows = speed.measure(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.ones(2, 4), backward=False, rounds=1)
     times: command.Columns = {}
     memory: command.Columns = {}
