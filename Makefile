@@ -11,7 +11,9 @@ help:
 	@echo "make build  turn changed lessons into notebooks"
 	@echo "make bench  measure against other tools (half an hour; writes benchmarks/README.md)"
 	@echo "make history  ask every release of torch how its hooks behave (an hour; RELEASES='2.0.0 2.16.0' asks these)"
-	@echo "make lint   ruff and mypy"
+	@echo "make check  after each edit, within a minute: lint, and the tests of what changed (BASE=HEAD~1: since then)"
+	@echo "make lint   ruff, mypy, and the direction of the imports"
+	@echo "make house  draw the house into CONTRIBUTING.md"
 	@echo "make lock   renew requirements.lock"
 	@echo "make .venv  set up only"
 
@@ -46,7 +48,13 @@ history: .venv/ready
 	$(PY) -m hookscope_course.history.make $(RELEASES)
 
 lint: .venv/ready
-	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
+	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy && .venv/bin/lint-imports --no-logo
+
+check: .venv/ready
+	@$(PY) -m tools.check $(if $(BASE),--base $(BASE))
+
+house: .venv/ready
+	$(PY) -m tools.house
 
 # Without the CUDA packages: torch pins those itself, and a CPU build of torch must not drag them in.
 lock: .venv/ready
@@ -62,4 +70,4 @@ lock: .venv/ready
 	mkdir -p .venv/etc/jupyter && cp -R lessons/jupyter/. .venv/etc/jupyter/
 	@touch $@
 
-.PHONY: help lab test test-all build bench history lint lock .venv
+.PHONY: help lab test test-all build bench history lint check house lock .venv

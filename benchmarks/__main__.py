@@ -1,51 +1,64 @@
-"""Measure everything and write the tables into benchmarks/README.md."""
+"""Measure everything and write all that benchmarks/README.md says in figures."""
 
 from __future__ import annotations
 
 import argparse
 import platform
-import re
-from collections.abc import Iterator
+from collections.abc import Callable
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
 from benchmarks import correct, other, picker, speed
+from tests.shared.awkward import PEERS as MODELS_OF_PEERS
+from tests.shared.lab import CHROMIUM
+from tools.blocks import put, table
 
 README = Path(__file__).parent / "README.md"
 PEERS = ("torch", "torchvision", "torchlens", "nnsight", "captum", "matplotlib")
 
-
-def markdown(rows: list[dict[str, object]]) -> str:
-    """Write rows as a Markdown table."""
-    heads = list(dict.fromkeys(head for row in rows for head in row))
-    lines = [heads, ["---"] * len(heads), *[[str(row.get(head, "–")) for head in heads] for row in rows]]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
+KINDS = {"forward without gradients": False, "forward and backward": True}
+"""The kinds of passes that are timed, and whether each goes backward."""
 Columns = dict[str, dict[str, object]]
 
 
-def speeds(rounds: int) -> Iterator[str]:
-    """Measure, and give the tables of time and memory as far as they are."""
-    done: list[tuple[str, Columns, Columns]] = []
-    for backward in (False, True):
-        kind = "forward and backward" if backward else "forward without gradients"
-        done.append((kind, {}, {}))
-        for name, (model, make) in speed.models().items():
-            if backward and name == speed.CALM:
-                continue
-            for size in (1, 8):
-                column = f"{name}, batch {size}"
-                rows = speed.measure(model, make(size), backward, rounds)
-                print(f"{column}, {kind}\n{markdown(rows)}", flush=True)
-                enter(rows, column, *done[-1][1:])
-                yield "\n\n".join(
-                    f"### Time, {kind}\n\n{markdown(list(times.values()))}\n\n"
-                    f"### Peak memory above an idle process, MB, {kind}\n\n{markdown(list(memory.values()))}"
-                    for kind, times, memory in done
-                )
+def made(rounds: int) -> str:
+    """Say when and with what a table was made; each says it, since each can be made alone."""
+    return (
+        f"Made on {datetime.now(UTC):%Y-%m-%d} with "
+        + ", ".join(f"{name} {version(name)}" for name in PEERS)
+        + f", Python {platform.python_version()}, {torch.get_num_threads()} threads, {platform.system()}; "
+        f"rounds: {rounds}, {speed.MORE * rounds} for passes of less than {1000 * speed.QUICK:.0f} ms."
+    )
+
+
+def verdicts() -> str:
+    """Judge every tool on every model, and return the table."""
+    return f"{MODELS_OF_PEERS} models, the first of `tests/shared/awkward.py`.\n\n{table(correct.table())}"
+
+
+def columns(backward: bool) -> dict[str, tuple[str, int]]:
+    """Name the columns of the tables of time and memory, each with the model and the size of the batch."""
+    names = [name for name in speed.MODELS if not (backward and name == speed.CALM)]
+    return {f"{name}, batch {size}": (name, size) for name in names for size in (1, 8)}
+
+
+def speeds(rounds: int) -> str:
+    """Measure every tool on every model, and return the tables of time and memory."""
+    tables = []
+    for kind, backward in KINDS.items():
+        times: Columns = {}
+        memory: Columns = {}
+        for column, (name, size) in columns(backward).items():
+            model, make = speed.MODELS[name]()
+            rows = speed.measure(model, make(size), backward, rounds)
+            print(f"{column}, {kind}\n{table(rows)}", flush=True)
+            enter(rows, column, times, memory)
+        tables.append(f"### Time, {kind}\n\n{table(list(times.values()))}")
+        tables.append(f"### Peak memory above an idle process, MB, {kind}\n\n{table(list(memory.values()))}")
+    return "\n\n".join(tables)
 
 
 def enter(rows: list[dict[str, object]], column: str, times: Columns, memory: Columns) -> None:
@@ -59,71 +72,74 @@ def enter(rows: list[dict[str, object]], column: str, times: Columns, memory: Co
         mine[1][column] = f"{megabytes:.0f} MB" if plain else f"{megabytes:.0f} ({megabytes / max(base, 1.0):.1f} ×)"
 
 
-def others(rounds: int) -> str:
-    """Measure and return the table of the other promises."""
-    torch_ms, hookscope_ms = other.importing(5)
-    subplots, grid = other.grids(rounds)
-    references, captured = other.per_layer(rounds)
-    floors = {batch: other.nothing_overwritten(batch, rounds) for batch in (1, 8)}
+def _picking(rounds: int) -> str:
     picked, dropped = picker.waits(rounds)
-    rows: list[dict[str, object]] = [
-        {
-            "what": "in JupyterLab, resnet18, 64 channels: from picking a layer to its picture, against a Dropdown, an "
-            "Output and 64 subplots",
-            "measured": f"{picked:.0f} ms, {dropped / picked:.0f} × faster ({dropped:.0f} ms)",
-        },
-        {"what": "make, enter and leave a capture of 1,000 layers", "measured": f"{other.entering(rounds):.1f} ms"},
-        {
-            "what": "a pass through 1,000 layers that add 1: hooks that keep references, a new capture",
-            "measured": f"{references:.1f} ms, {captured:.1f} ms",
-        },
-        {
-            "what": "resnet18 where nothing is written in place, without gradients, against hooks that keep "
-            "references: hooks that share copy-on-write and see writes (the floor), and a first capture",
-            "measured": "; ".join(
-                f"batch {batch}: {floor:.2f} ×, {captured:.2f} ×" for batch, (floor, captured) in floors.items()
-            ),
-        },
-        {
-            "what": "`import hookscope` against `import torch`",
-            "measured": f"{hookscope_ms / torch_ms:.2f} × ({hookscope_ms:.0f} ms, {torch_ms:.0f} ms)",
-        },
-        {
-            "what": "64 maps of 112×112 to PNG bytes: `feature_grid` against 64 subplots of the same size in pixels",
-            "measured": f"{subplots / grid:.0f} × faster ({grid:.1f} ms, {subplots:.0f} ms)",
-        },
-    ]
-    return markdown(rows)
+    return f"{picked:.0f} ms, {dropped / picked:.0f} × faster ({dropped:.0f} ms)"
+
+
+def _entering(rounds: int) -> str:
+    return f"{other.entering(rounds):.1f} ms"
+
+
+def _per_layer(rounds: int) -> str:
+    references, captured = other.per_layer(rounds)
+    return f"{references:.1f} ms, {captured:.1f} ms"
+
+
+def _nothing_overwritten(rounds: int) -> str:
+    floors = {batch: other.nothing_overwritten(batch, rounds) for batch in (1, 8)}
+    return "; ".join(f"batch {batch}: {floor:.2f} ×, {captured:.2f} ×" for batch, (floor, captured) in floors.items())
+
+
+def _importing(rounds: int) -> str:
+    torch_ms, hookscope_ms = other.importing(min(rounds, 5))
+    return f"{hookscope_ms / torch_ms:.2f} × ({hookscope_ms:.0f} ms, {torch_ms:.0f} ms)"
+
+
+def _grids(rounds: int) -> str:
+    subplots, grid = other.grids(rounds)
+    return f"{subplots / grid:.0f} × faster ({grid:.1f} ms, {subplots:.0f} ms)"
+
+
+OTHERS: dict[str, Callable[[int], str]] = {
+    "in JupyterLab, resnet18, 64 channels: from picking a layer to its picture, against a Dropdown, an Output and 64 "
+    "subplots": _picking,
+    "make, enter and leave a capture of 1,000 layers": _entering,
+    "a pass through 1,000 layers that add 1: hooks that keep references, a new capture": _per_layer,
+    "resnet18 where nothing is written in place, without gradients, against hooks that keep references: hooks that "
+    "share copy-on-write and see writes (the floor), and a first capture": _nothing_overwritten,
+    "`import hookscope` against `import torch`": _importing,
+    "64 maps of 112×112 to PNG bytes: `feature_grid` against 64 subplots of the same size in pixels": _grids,
+}
+"""The other promises, and what measures each."""
+
+
+def others(rounds: int) -> str:
+    """Measure the other promises, and return their table."""
+    rows: list[dict[str, object]] = []
+    for what, measure in OTHERS.items():
+        rows.append({"what": what, "measured": measure(rounds)})
+        print(rows[-1], flush=True)
+    return table(rows)
+
+
+PARTS: dict[str, Callable[[int], str]] = {"correct": lambda rounds: verdicts(), "other": others, "speed": speeds}
+"""The parts of the page that are made, and what makes each."""
 
 
 def main() -> None:
-    """Measure what was asked for."""
+    """Measure what was asked for, and write each part when all of it is there."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("parts", nargs="*", help="correct, speed, other; all of them without any")
+    parser.add_argument("parts", nargs="*", help=f"{', '.join(PARTS)}; all of them without any")
     parser.add_argument("--rounds", type=int, default=11, help="how often each pass is timed")
     options = parser.parse_args()
-    wanted = options.parts or ["correct", "speed", "other"]
-    write(
-        "made",
-        f"Made by `make bench` (rounds: {options.rounds}) with "
-        + ", ".join(f"{name} {version(name)}" for name in PEERS)
-        + f", Python {platform.python_version()}, {torch.get_num_threads()} threads, {platform.system()}.",
-    )
-    if "correct" in wanted:
-        write("correct", markdown(correct.table()))
-    if "other" in wanted:
-        write("other", others(options.rounds))
-    if "speed" in wanted:
-        for tables in speeds(options.rounds):
-            write("speed", tables)
-
-
-def write(name: str, block: str) -> None:
-    """Put a table in its place in the README."""
-    text = README.read_text(encoding="utf-8")
-    pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
-    text = re.sub(pattern, lambda found: f"{found[1]}\n{block}\n\n{found[2]}", text, flags=re.DOTALL)
-    README.write_text(text, encoding="utf-8")
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    wanted = [part for part in PARTS if part in (options.parts or PARTS)]
+    if "other" in wanted and CHROMIUM is None:
+        parser.error("other needs a browser; on Debian: apt-get install chromium")
+    for part in wanted:
+        put(README, part, f"{PARTS[part](options.rounds)}\n\n{made(options.rounds)}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,12 @@ from benchmarks.tools import TOOLS, Kept, at_work
 from hookscope.structures import tensors_in
 from tests.shared.awkward import MODELS, PEERS, RAISED, Case, cloning
 
-SKIPPED = ("plain forward", '**hookscope**, `keep="stats"`', "**hookscope**, `gradients=True`, again")
+SKIPPED = (
+    "plain forward",
+    "plain forward, once more",
+    '**hookscope**, `keep="stats"`',
+    "**hookscope**, `gradients=True`, again",
+)
 """What keeps no outputs, or needs a backward pass."""
 
 

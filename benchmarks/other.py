@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import hookscope
-from benchmarks.speed import CALM, models
+from benchmarks.speed import CALM, MODELS
 from benchmarks.tools import bare_references, capture, shared_watched
 
 
@@ -69,7 +69,7 @@ def nothing_overwritten(batch: int, rounds: int) -> tuple[float, float]:
 
     The model is a resnet18 that writes to nothing in place, so that references are right.
     """
-    model, images = models()[CALM]
+    model, images = MODELS[CALM]()
     model.eval()
     x = images(batch)
     with torch.no_grad(), hookscope.capture(model) as seen:

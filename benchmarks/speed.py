@@ -29,7 +29,7 @@ NO_GRAPH = (
 )
 """Not timed with a backward pass: what does not give the model's output, or is a floor for passes without one."""
 PEERS = ("torchlens", "nnsight", "captum", "extractor")
-_QUICK = 0.05  # seconds; shorter passes vary more, and are timed five times as often
+QUICK, MORE = 0.05, 5  # seconds; shorter passes vary more, and are timed so many times as often
 _SETTLE = 0.2  # seconds; shorter passes are preceded by a plain one, so that each finds the allocator alike
 
 
@@ -47,20 +47,15 @@ class Recurrent(nn.Module):
         return self.out(self.second(self.first(x)[0])[0][:, -1])  # type: ignore[no-any-return]
 
 
-def models() -> dict[str, tuple[nn.Module, Callable[[int], Tensor]]]:
-    """Make the models, and for each the function that makes a batch of inputs."""
+Model = tuple[nn.Module, Callable[[int], Tensor]]
+"""A model, and the function that makes a batch of inputs."""
+
+
+def _torchvision(name: str, size: int, **options: Any) -> Model:
     import torchvision
 
     torch.manual_seed(0)
-    found: dict[str, tuple[nn.Module, Callable[[int], Tensor]]] = {
-        "resnet18": (torchvision.models.resnet18(weights=None), images(224)),
-        # Smaller pictures for the heavy ones: at 224×224 the whole run takes an hour.
-        "vgg16 at 112×112": (torchvision.models.vgg16(weights=None), images(112)),
-        "vit_b_16 at 112×112": (torchvision.models.vit_b_16(weights=None, image_size=112), images(112)),
-    }
-    found[CALM] = _calm_resnet18(), images(224)
-    found["LSTM"] = Recurrent(), lambda batch: torch.randn(batch, 100, 64)
-    return found
+    return getattr(torchvision.models, name)(weights=None, **options), images(size)
 
 
 def _calm_resnet18() -> nn.Module:
@@ -85,12 +80,26 @@ def images(size: int) -> Callable[[int], Tensor]:
     return lambda batch: torch.randn(batch, 3, size, size)
 
 
+MODELS: dict[str, Callable[[], Model]] = {
+    "resnet18": lambda: _torchvision("resnet18", 224),
+    # Smaller pictures for the heavy ones: at 224×224 the whole run takes an hour.
+    "vgg16 at 112×112": lambda: _torchvision("vgg16", 112),
+    "vit_b_16 at 112×112": lambda: _torchvision("vit_b_16", 112, image_size=112),
+    CALM: lambda: (_calm_resnet18(), images(224)),
+    "LSTM": lambda: (Recurrent(), lambda batch: torch.randn(batch, 100, 64)),
+}
+"""What makes each model."""
+
+
+def labels(backward: bool) -> list[str]:
+    """Name the tools that are timed."""
+    return [label for label in TOOLS if (label not in NO_GRAPH if backward else "gradients" not in label)]
+
+
 def passes(model: nn.Module, backward: bool) -> Iterator[tuple[str, Callable[[Tensor], Any]]]:
     """Give, for each tool, what is timed: a pass, with what the tool keeps still alive when it returns."""
-    for label, tool in TOOLS.items():
-        own_backward = "gradients" in label
-        if (backward and label in NO_GRAPH) or (own_backward and not backward):
-            continue
+    for label in labels(backward):
+        tool, own_backward = TOOLS[label], "gradients" in label
         # Some peers leave something behind on the model, which must not slow the others.
         run = tool(copy.deepcopy(model) if tool.__name__ in PEERS else model)
         yield label, _with_backward(run, model) if backward and not own_backward else run
@@ -127,7 +136,7 @@ def measure(model: nn.Module, batch: Tensor, backward: bool, rounds: int) -> lis
         tools[PLAIN](batch)
         taken_once = time.perf_counter() - start
         settle = taken_once < _SETTLE
-        rounds *= 5 if taken_once < _QUICK else 1
+        rounds *= MORE if taken_once < QUICK else 1
         for _ in range(rounds):
             gc.collect()
             for label, run in tools.items():

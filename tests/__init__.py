@@ -1,0 +1,1 @@
+"""All that must stay true; the notebooks are tests, too."""

@@ -1,0 +1,1 @@
+"""What a learner does, in a real JupyterLab in a real browser."""

@@ -1,0 +1,1 @@
+"""The course: its builder, its exercises, its claims, its reference pages."""

@@ -1,7 +1,6 @@
 """The benchmarks judge and measure what they say; how fast anything is, is no matter of tests."""
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,8 +9,10 @@ from torch import nn
 from benchmarks import __main__ as command
 from benchmarks import correct, other, speed
 from benchmarks.tools import TOOLS
+from tools.blocks import block
 
-README = (Path(command.__file__).parent / "README.md").read_text(encoding="utf-8")
+OURS = {name: tool for name, tool in TOOLS.items() if tool.__name__ not in speed.PEERS}
+"""The tools without the peers, which are installed elsewhere."""
 
 
 @pytest.mark.parametrize(
@@ -32,8 +33,7 @@ def test_verdicts(tool: str, model: str, verdict: str) -> None:
 
 def test_every_pass_runs_and_takes_its_hooks_off(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True))
-    ours = {name: tool for name, tool in TOOLS.items() if tool.__name__ not in speed.PEERS}  # the peers are elsewhere
-    monkeypatch.setattr(speed, "TOOLS", ours)
+    monkeypatch.setattr(speed, "TOOLS", OURS)
     for backward in (False, True):
         speed_of = dict(speed.passes(model, backward))
         assert speed.PLAIN in speed_of
@@ -50,12 +50,45 @@ def test_the_other_figures_are_numbers() -> None:
     assert all(figure > 0 for figure in (*other.per_layer(1), *other.grids(1)))
 
 
-def test_the_tables_have_their_places() -> None:
-    for part in ("made", "correct", "speed", "other"):
-        assert re.search(rf"<!-- {part} -->\n.*?<!-- /{part} -->", README, re.DOTALL), part
-    assert command.markdown([{"a": 1, "b": "x"}, {"a": 2}]) == "| a | b |\n| --- | --- |\n| 1 | x |\n| 2 | – |"
+def tables(part: str) -> list[tuple[list[str], list[str]]]:
+    """The heads of the columns and the first cells of the rows of each table in a part of the page that is made."""
+    found = []
+    for text in re.findall(r"(?:^\|.*\n?)+", block(command.README, part), re.MULTILINE):
+        heads, _, *rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines()]
+        found.append(([head.strip("| ") for head in heads], [row[0].strip("| ") for row in rows]))
+    return found
 
 
-def test_the_tables_are_of_the_tools_that_are_here() -> None:
-    named = set(re.findall(r"^\| (\S.*?) \|", README, re.MULTILINE))
-    assert set(TOOLS) <= named
+def test_the_table_of_verdicts_is_what_the_command_makes() -> None:
+    ((heads, rows),) = tables("correct")
+    assert heads == ["tool", "right", "WRONG", "partial", "fails", "not right on"]
+    assert rows == [label for label in TOOLS if label not in correct.SKIPPED]
+
+
+def test_the_tables_of_time_and_memory_are_what_the_command_makes() -> None:
+    expected = []
+    for backward in command.KINDS.values():
+        expected += 2 * [(["tool", *command.columns(backward)], speed.labels(backward))]
+    assert tables("speed") == expected, "run: make bench"
+
+
+def test_the_table_of_the_rest_is_what_the_command_makes() -> None:
+    assert tables("other") == [(["what", "measured"], list(command.OTHERS))]
+
+
+def test_no_figure_of_a_measurement_stands_outside_the_tables() -> None:
+    text = re.sub(r"<!-- (\w+) -->.*?<!-- /\1 -->", "", command.README.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert not re.findall(r"\d[\d.]* ?(?:×|ms|MB|µs|s\b|%)", text)
+    assert len(re.findall(r"<!-- \w+ -->", command.README.read_text(encoding="utf-8"))) == len(command.PARTS)
+
+
+def test_a_column_that_was_measured_gets_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "TOOLS", OURS)
+    rows = speed.measure(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.ones(2, 4), backward=False, rounds=1)
+    times: command.Columns = {}
+    memory: command.Columns = {}
+    command.enter(rows, "small, batch 2", times, memory)
+    assert times[speed.PLAIN]["small, batch 2"].endswith(" ms")
+    assert list(times) == [str(row["tool"]) for row in rows]
+    assert 0 < float(times["plain forward, once more"]["small, batch 2"]) < 100
+    assert memory[speed.PLAIN]["small, batch 2"].endswith(" MB")

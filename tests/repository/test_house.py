@@ -1,0 +1,184 @@
+"""The direction of the imports is kept, a broken rule is noticed, and CONTRIBUTING shows the house that is there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hookscope_course import Exercise
+from hookscope_course.exercises.text import parse_exercises
+from tests.repository.test_repository import links, tracked_files
+from tests.shared import ROOT
+from tests.shared.exercises import prove
+from tools import blocks, house
+
+LINT_IMPORTS = Path(sys.executable).with_name("lint-imports")
+PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+def lint_imports(checkout: Path) -> subprocess.CompletedProcess[str]:
+    """Run import-linter on a checkout; its own files come before the installed ones."""
+    return subprocess.run(
+        [LINT_IMPORTS, "--no-logo", "--no-cache"],
+        cwd=checkout,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(checkout), str(checkout / "helpers")])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python files of this checkout, and pyproject.toml, in another folder."""
+    folder = tmp_path_factory.mktemp("house")
+    for path in tracked_files():
+        if path.suffix == ".py" or path.name == "pyproject.toml":
+            copy = folder / path.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, copy)
+    return folder
+
+
+def test_imports_keep_their_direction() -> None:
+    done = lint_imports(ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+BROKEN = {
+    "a lower room imports a higher one": (
+        "helpers/hookscope/layers/find.py",
+        "from hookscope.captures import call",
+        "rooms",
+    ),
+    "a room imports a widget": ("helpers/hookscope/graphs/graph.py", "import hookscope.widgets", "rooms"),
+    "by a detour": ("helpers/hookscope/structures.py", "import hookscope", "rooms"),
+    "a room without a place": ("helpers/hookscope/edits.py", "", "rooms"),
+    "only for the type checker": (
+        "helpers/hookscope/pictures/palette.py",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from hookscope.pictures.grid import FeatureGrid",
+        "circles",
+    ),
+    "hookscope imports the course": ("helpers/hookscope/structures.py", "import hookscope_course", "house"),
+    "the course imports lessons": ("helpers/hookscope_course/__init__.py", "import lessons", "house"),
+    "lessons import tests": ("lessons/__init__.py", "import tests.shared", "house"),
+}
+
+
+@pytest.mark.parametrize(("file", "line", "contract"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_rule_is_noticed_and_named(copied: Path, file: str, line: str, contract: str) -> None:
+    path = copied / file
+    before = path.read_text(encoding="utf-8") if path.exists() else None
+    path.write_text(f"{before or ''}\n{line}\n", encoding="utf-8")
+    try:
+        done = lint_imports(copied)
+    finally:
+        path.write_text(before, encoding="utf-8") if before is not None else path.unlink()
+    said = " ".join(done.stdout.split())
+    name = re.search(rf'id = "{contract}"\nname = "(.+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert name
+    assert done.returncode == 1, said
+    assert f"{name[1]} BROKEN" in said
+    module = (path.parent if path.stem == "__init__" else path).stem
+    assert module in said.split("Broken contracts")[1]
+
+
+def test_the_picture_is_up_to_date() -> None:
+    drawn = f"{house.picture()}\n\n{house.listing()}"
+    assert blocks.block(house.PAGE, "house") == drawn, "run: make house"
+
+
+def test_the_picture_has_every_room_and_follows_the_imports() -> None:
+    drawn = house.picture()
+    folders = {path.parent.name for path in (ROOT / "helpers/hookscope").glob("*/__init__.py")}
+    assert len(folders) >= 10
+    for room in folders:
+        assert f'hookscope.{room}["<b>{room}</b><br/>' in drawn
+    assert "hookscope.graphs --> hookscope.censuses" in drawn
+    assert "hookscope.graphs --> hookscope.pictures" not in drawn, "it follows from censuses --> pictures"
+    assert "notebooks --> " in drawn
+    assert "hookscope --> torch" in drawn
+
+
+def test_a_room_without_a_sentence_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(house, "ROOT", tmp_path)
+    (tmp_path / "room.py").write_text("import torch\n")
+    with pytest.raises(ValueError, match=r"room\.py has no docstring"):
+        house.sentence(tmp_path / "room.py")
+
+
+def test_a_block_is_put_in_its_place_and_nowhere_else(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- one -->\n<!-- /one -->\nb\n")
+    blocks.put(page, "one", r"new \1")
+    assert page.read_text() == "a\n<!-- one -->\n\nnew \\1\n\n<!-- /one -->\nb\n"
+    assert blocks.block(page, "one") == r"new \1"
+    before = page.stat().st_mtime_ns
+    blocks.put(page, "one", r"new \1")
+    assert page.stat().st_mtime_ns == before
+    with pytest.raises(ValueError, match=r"page\.md has 0 places for two"):
+        blocks.put(page, "two", "")
+    assert blocks.table([{"a": 1, "b": "x"}, {"a": 2}]) == "| a | b |\n| --- | --- |\n| 1 | x |\n| 2 | – |"
+
+
+def test_every_path_in_contributing_exists() -> None:
+    """Links are looked at in test_repository.py; these are the others."""
+    text = re.sub(
+        r"<!-- (room|widget|exercise|house) -->.*?<!-- /\1 -->|^```.*?^```", "", PAGE, flags=re.DOTALL | re.MULTILINE
+    )
+    paths = set(re.findall(r"`((?:helpers|lessons|tests|benchmarks|tools)/[\w./-]+|\w+\.(?:toml|yml|lock))`", text))
+    paths -= {"lessons/NN_name", "tests/package/edits/"}
+    assert len(paths) > 8
+    elsewhere = {path.name for path in tracked_files()}
+    missing = [path for path in paths if not (ROOT / path).exists() and path not in elsewhere]
+    assert not missing
+
+
+def test_the_questions_lead_to_places_where_the_answer_stands() -> None:
+    table = PAGE.split("## Where do I change …")[1].split("\n## ")[0]
+    for file, word in {
+        "checks_07.py": "Wrong(",
+        "exercises.md": "### Wrong answers",
+        "test_lessons.py": "def test_parts_come_in_order",
+        "palette.py": "NAN: (",
+        "writes.py": "class Overwrites",
+        "test_capture_models.py": "def test_an_exception_in_forward_leaves_no_hook",
+    }.items():
+        target = next(target for target in links(table) if target.endswith(f"/{file}"))
+        assert word in (ROOT / target).read_text(encoding="utf-8"), target
+
+
+def example(name: str) -> list[str]:
+    """The fences of an example in CONTRIBUTING."""
+    return re.findall(r"^(````?)\w+\n(.*?)^\1$", blocks.block(house.PAGE, name), re.DOTALL | re.MULTILINE)
+
+
+def test_the_exercise_to_copy_is_one() -> None:
+    (_, text), (_, check) = example("exercise")
+    (read,) = parse_exercises(f"# Exercises\n\n{text}", Path("lessons/09_small/exercises.md"))
+    names: dict[str, Any] = {}
+    exec(check, names)
+    prove(Exercise(read, names[f"check_{read.name}"]))
+
+
+def test_the_widget_to_copy_is_one() -> None:
+    ((_, code),) = example("widget")
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(code, names)
+    counter = names["Counter"]()
+    counter.count += 1
+    assert repr(counter) == "pressed 1 times"
+    counter.close()
+
+
+def test_the_room_to_copy_says_what_it_is_for(tmp_path: Path) -> None:
+    ((_, code),) = example("room")
+    (tmp_path / "__init__.py").write_text(code, encoding="utf-8")
+    assert house.sentence(tmp_path / "__init__.py").endswith(".")

@@ -1,0 +1,1 @@
+"""What helps those who change the house: its picture, and the check after each edit."""

@@ -1,0 +1,173 @@
+"""Draw the house into CONTRIBUTING.md: the rooms with their sentences, and who imports whom.
+
+    python -m tools.house            write the picture and the table
+    python -m tools.house --check    say whether they are up to date
+
+The arrows are read from the imports by grimp, which import-linter uses too; nothing is imported for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import grimp
+
+from tools.blocks import block, put, table
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "CONTRIBUTING.md"
+PLACES = {
+    "hookscope": "helpers/hookscope",
+    "hookscope_course": "helpers/hookscope_course",
+    "lessons": "lessons",
+    "tools": "tools",
+    "benchmarks": "benchmarks",
+    "tests": "tests",
+}
+"""The packages of this house, and where they stand."""
+SHOWN = ("hookscope", "hookscope_course", "lessons", "tests")
+"""Whose rooms are listed one by one."""
+NOTEBOOKS = "Built and executed, outputs and solutions in: what learners read."
+
+
+def graph(*packages: str, places: tuple[Path, ...] = (), external: bool = False) -> grimp.ImportGraph:
+    """Read who imports whom in these packages of this checkout, or in all; nothing is imported for it."""
+    before = sys.path[:]
+    sys.path[:0] = [str(place) for place in (ROOT, ROOT / "helpers", *places)]
+    try:
+        return grimp.build_graph(*(packages or PLACES), include_external_packages=external, cache_dir=None)
+    finally:
+        sys.path[:] = before
+
+
+def rooms(package: str) -> dict[str, Path]:
+    """Give the rooms of a package by name, each with the file whose docstring begins with its sentence."""
+    folder = ROOT / PLACES[package]
+    found = {path.parent.name: path for path in folder.glob("*/__init__.py")}
+    found |= {path.stem: path for path in folder.glob("*.py") if not path.stem.startswith("__")}
+    return dict(sorted(found.items()))
+
+
+def sentence(path: Path) -> str:
+    """Return the first line of a file's docstring.
+
+    Raises:
+        ValueError: there is none.
+
+    """
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    if not text:
+        raise ValueError(f"{path.relative_to(ROOT)} has no docstring; its first line says what the room is for")
+    return text.splitlines()[0]
+
+
+def between_rooms() -> grimp.ImportGraph:
+    """Read which room of hookscope imports which."""
+    found = graph("hookscope")
+    for room in rooms("hookscope"):
+        found.squash_module(f"hookscope.{room}")
+    return found
+
+
+def between_packages() -> grimp.ImportGraph:
+    """Read which of the packages, of the notebooks and of what is installed imports which."""
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(folder) / "notebooks"
+        package.mkdir()
+        (package / "__init__.py").touch()
+        for path in (ROOT / "notebooks").glob("*.ipynb"):
+            cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+            code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+            (package / f"of_{path.stem}.py").write_text(code, encoding="utf-8")
+        found = graph(*PLACES, "notebooks", places=(Path(folder),), external=True)
+    for name in (*PLACES, "notebooks"):
+        found.squash_module(name)
+    return found
+
+
+def arrows(found: grimp.ImportGraph, names: list[str]) -> list[tuple[str, str]]:
+    """List the imports between these modules, without those that follow from others."""
+    lean = grimp.ImportGraph()
+    pairs = [
+        (importer, imported)
+        for importer in names
+        for imported in sorted(found.find_modules_directly_imported_by(importer))
+        if imported in names and imported != importer
+    ]
+    for importer, imported in pairs:
+        lean.add_import(importer=importer, imported=imported)
+    kept = []
+    for importer, imported in pairs:
+        lean.remove_import(importer=importer, imported=imported)
+        if not lean.chain_exists(importer=importer, imported=imported):
+            lean.add_import(importer=importer, imported=imported)
+            kept.append((importer, imported))
+    return kept
+
+
+def _box(name: str, label: str, text: str) -> str:
+    text = text.replace("`", "").replace('"', "#quot;")
+    return f'{name}["<b>{label}</b><br/>{text}"]'
+
+
+def picture() -> str:
+    """Draw the house in Mermaid, which a forge and JupyterLab show as a picture."""
+    inner = [f"hookscope.{room}" for room in rooms("hookscope")]
+    lines = [
+        "flowchart TD",
+        "  accTitle: The house",
+        "  accDescr: Boxes are rooms and packages, an arrow leads from what imports to what is imported",
+        "  " + _box("notebooks", "notebooks", NOTEBOOKS),
+        *(
+            "  " + _box(name, name, sentence(ROOT / place / "__init__.py"))
+            for name, place in PLACES.items()
+            if name != "hookscope"
+        ),
+        "  subgraph hookscope",
+        "    direction TB",
+        *("    " + _box(f"hookscope.{room}", room, sentence(path)) for room, path in rooms("hookscope").items()),
+        *(f"    {importer} --> {imported}" for importer, imported in arrows(between_rooms(), inner)),
+        "  end",
+        "  lessons -. make .-> notebooks",
+        *(
+            f"  {importer} --> {imported}"
+            for importer, imported in arrows(between_packages(), ["notebooks", *PLACES, "torch"])
+        ),
+    ]
+    return "\n".join(["```mermaid", *lines, "```"])
+
+
+def listing() -> str:
+    """List the rooms: name, sentence, folder."""
+    rows: list[dict[str, object]] = []
+    for package, place in PLACES.items():
+        found = {package: ROOT / place / "__init__.py"}
+        if package in SHOWN:
+            found |= {f"{package}.{room}": path for room, path in rooms(package).items()}
+        for name, path in found.items():
+            where = (path.parent if path.stem == "__init__" else path).relative_to(ROOT).as_posix()
+            rows.append({"room": f"`{name}`", "what it is for": sentence(path), "where": f"[{where}]({where})"})
+    return table(rows)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the picture and the table, or say whether they are up to date."""
+    parser = argparse.ArgumentParser(prog="python -m tools.house", description="Draw the house into CONTRIBUTING.md.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the picture is out of date")
+    house = f"{picture()}\n\n{listing()}"
+    if parser.parse_args(arguments).check:
+        if block(PAGE, "house") == house:
+            return 0
+        print("the picture of the house in CONTRIBUTING.md is out of date; run: make house")
+        return 1
+    put(PAGE, "house", house)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
