@@ -10,7 +10,7 @@ from functools import cache, cached_property
 import torch
 from torch import Tensor, nn
 
-from hookscope.layers.find import every_module
+from hookscope.layers import Modules
 
 __all__ = [
     "Foreign",
@@ -56,7 +56,7 @@ class Foreign:
     @cached_property
     def _ids(self) -> set[int]:
         found = set(map(id, self._given))
-        for module in every_module(self._model):  # faster than parameters() and buffers()
+        for module in Modules(self._model).names:  # those of now; faster than parameters() and buffers()
             found.update(map(id, module._parameters.values()), map(id, module._buffers.values()))
         return found
 

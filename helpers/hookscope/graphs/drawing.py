@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from hookscope.graphs.node import Node
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from hookscope.graphs.graph import Node
 
 __all__ = [
     "READABLE",
