@@ -24,7 +24,7 @@ from hookscope.explanations.code import (
     structures,
     tensors_in,
 )
-from hookscope.layers import Modules
+from hookscope.layers.modules import Modules, children_of, within
 from hookscope.structures import map_tensors
 
 if TYPE_CHECKING:
@@ -108,8 +108,7 @@ def of_capture(seen: Capture) -> str:
     wanted, layers, calls = seen._wanted, seen._layers, seen.calls
     form = wanted.form if isinstance(wanted.form, Form) else None
     about = Pass(list(layers.values()), seen.modules, wanted.gradients, wanted.inputs, form, ran=bool(calls))
-    inside = {below for layer in layers for below in layer.modules() if below is not layer}
-    about.nested = not inside.isdisjoint(layers)
+    about.nested = not within(child for layer in layers for _, child in children_of(layer)).isdisjoint(layers)
     about.backward = wanted.gradients
     plain: list[nn.Module] = []
     if calls:

@@ -115,7 +115,7 @@ class Graph:
         """Draw the graph from top to bottom, in layers, with its nodes as a table.
 
         Raises:
-            ImportError: matplotlib is missing.
+            ModuleNotFoundError: matplotlib is not installed.
 
         """
         boxes, arrows, folded = self._view()

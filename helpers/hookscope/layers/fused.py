@@ -7,7 +7,7 @@ from collections.abc import Collection
 import torch
 from torch import nn
 
-from hookscope.layers.modules import Modules
+from hookscope.layers.modules import Modules, within
 
 __all__ = ["FusedLayer", "fused_around"]
 
@@ -56,6 +56,6 @@ def fused_around(modules: Modules, hooked: Collection[nn.Module]) -> dict[nn.Mod
         inner: FusedLayer(name, module)
         for module, name in modules.names.items()
         if isinstance(module, nn.TransformerEncoderLayer)
-        for inner in module.modules()
+        for inner in within([module])
         if inner in hooked
     }

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
-__all__ = ["Modules", "check_model", "children_of", "kind_of"]
+__all__ = ["Modules", "check_model", "children_of", "kind_of", "within"]
 
 # torch never calls these: they hold modules or parameters, so a call hook on them never fires.
 _NEVER_CALLED = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
@@ -50,12 +50,11 @@ class Modules:
     @cached_property
     def leaves(self) -> dict[str, nn.Module]:
         """Dotted name -> module for those that compute, see `hookscope.leaves`."""
-        parametrizing = {
-            below
+        parametrizing = within(
+            module.get_submodule("parametrizations")
             for module in self.names
             if "parametrizations" in module._modules and is_parametrized(module)
-            for below in module.get_submodule("parametrizations").modules()
-        }
+        )
         return {
             name: module
             for module, name in self.names.items()
@@ -85,6 +84,18 @@ def children_of(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Yield the children of a module with their names, under each of them if there are several."""
     # Not named_children(), which leaves out a child's second name.
     return ((name, child) for name, child in module._modules.items() if child is not None)
+
+
+def within(modules: Iterable[nn.Module]) -> set[nn.Module]:
+    """Collect some modules and all that is inside of them."""
+    waiting = list(modules)
+    found = set(waiting)
+    for module in waiting:
+        for _, child in children_of(module):
+            if child not in found:
+                found.add(child)
+                waiting.append(child)
+    return found
 
 
 def kind_of(module: nn.Module) -> str:

@@ -26,6 +26,8 @@ class LayerNotFoundError(LookupError):
 
     """
 
+    __module__ = "hookscope.layers"  # what a traceback calls it, and where to import it from
+
     def __init__(self, message: str, name: str = "", suggestions: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.name = name
