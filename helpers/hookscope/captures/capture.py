@@ -1,4 +1,4 @@
-"""Keep what flowed through chosen layers, outputs, inputs and gradients, as it was at that moment."""
+"""Choose layers and what to keep of them, run a pass inside a with-block, and read it by layer and call."""
 
 from __future__ import annotations
 

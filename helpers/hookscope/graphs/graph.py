@@ -1,4 +1,4 @@
-"""Show the autograd nodes behind a tensor: which there are, what feeds what, and where hooks are.
+"""Read the autograd graph behind a tensor into names and numbers, and show it as text, as Mermaid or as a picture.
 
 A graph here is read from the tensor backwards, the way gradients flow: from `tensor.grad_fn` along `next_functions` to
 the `AccumulateGrad` nodes that write a leaf's `.grad`. Only names, shapes and numbers are kept, no node and no tensor,

@@ -1,4 +1,4 @@
-"""Write down in which order every kind of hook fired."""
+"""Choose what to record, run a pass inside a with-block, and name the tensors in it that are to be watched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real pictures and a small trained CNN to hook into, without a download: scanned digits, `DigitCNN`, MNIST."""
+"""Read the scanned digits, MNIST if it is there, and the weights of the small CNN that tells digits apart."""
 
 from __future__ import annotations
 
