@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from torch import nn
 
 from hookscope.captures.call import Call
+from hookscope.layers import Modules
 
 __all__ = ["notes_on"]
 
@@ -36,7 +37,7 @@ def notes_on(error: BaseException, model: nn.Module, calls: Sequence[Call], last
 def _views(model: nn.Module, last: Call | None) -> str:
     hooked = [
         name or "(root)"
-        for name, module in model.named_modules()
+        for module, name in Modules(model).names.items()
         if (module._backward_hooks and module._is_full_backward_hook) or module._backward_pre_hooks
     ]
     if last is not None and last.layer in hooked:

@@ -1,4 +1,4 @@
-"""Keep what flowed through chosen layers, outputs, inputs and gradients, as it was at that moment."""
+"""Choose layers and what to keep of them, run a pass inside a with-block, and read it by layer and call."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ from hookscope.captures.form import Form, Stats, stats_of
 from hookscope.captures.hooks import Hooks
 from hookscope.captures.pool import Pool
 from hookscope.captures.writes import expected
-from hookscope.layers.find import LayerNotFoundError, Which, find_layers
-from hookscope.layers.fused import fused_around
-from hookscope.layers.hookable import refuse_unhookable
-from hookscope.pictures.picture import Table
+from hookscope.layers import LayerNotFoundError, Modules, Which, fused_around, pick, refuse_unhookable
+from hookscope.pictures import Table
 
 __all__ = ["Call", "Capture", "Layer", "NotCapturedError", "Stats", "capture"]
 
@@ -97,8 +95,9 @@ def capture(
         {'0': 'layer 1 (ReLU)'}
 
     """
-    layers = {module: name for name, module in find_layers(model, *which).items()}
-    refuse_unhookable(model, layers, "capture")
+    modules = Modules(model)
+    layers = {module: name for name, module in pick(modules, *which).items()}
+    refuse_unhookable(modules, layers, "capture")
     if keep not in ("tensors", "copies", "stats"):
         raise ValueError(f"keep={keep!r}: give 'tensors', 'copies' or 'stats'")
     if isinstance(sample, int):
@@ -108,7 +107,7 @@ def capture(
     form = Form(sample, dtype, None if device is None else torch.device(device), at_once=keep == "copies")
     if keep == "stats" and form != Form():
         raise ValueError("keep='stats' keeps no tensors: leave out sample, dtype and device")
-    return Capture(model, layers, Wanted(gradients, inputs, stats_of if keep == "stats" else form, max_bytes))
+    return Capture(modules, layers, Wanted(gradients, inputs, stats_of if keep == "stats" else form, max_bytes))
 
 
 class Capture(Mapping[str, Layer]):
@@ -119,19 +118,20 @@ class Capture(Mapping[str, Layer]):
 
     Attributes:
         title: class name of the model.
+        modules: the modules of the model when this was made; for the inside of this package.
 
     """
 
-    def __init__(self, model: nn.Module, layers: dict[nn.Module, str], wanted: Wanted) -> None:
-        self._model = model
-        self.title = type(model).__name__
+    def __init__(self, modules: Modules, layers: dict[nn.Module, str], wanted: Wanted) -> None:
+        self.modules, self._model = modules, modules.model
+        self.title = type(modules.model).__name__
         self._layers = layers
         self._wanted = wanted
         self._stats_only = wanted.stats_only
         self._open = False
-        self._fused = fused_around(model, layers)
+        self._fused = fused_around(modules, layers)
         self._pool = Pool()
-        self._hooks = Hooks(model, layers, wanted, self._fused)
+        self._hooks = Hooks(modules.model, layers, wanted, self._fused)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -309,7 +309,11 @@ class Capture(Mapping[str, Layer]):
         return forecast(self._model, self._wanted, args, kwargs, self._counting)
 
     def _counting(self, count: Callable[[Tensor], Stats]) -> Capture:
-        return Capture(self._model, self._layers, replace(self._wanted, form=count, gradients=False))
+        return self.like(form=count, gradients=False)
+
+    def like(self, **changed: Any) -> Capture:
+        """Make another capture of the same layers, which wants something else; for the inside of this package."""
+        return Capture(self.modules, self._layers, replace(self._wanted, **changed))
 
 
 # The one capture of each model that `Capture.start` has started.

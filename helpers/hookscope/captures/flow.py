@@ -8,6 +8,7 @@ from torch import Tensor
 
 from hookscope.captures.call import Call, NotCapturedError
 from hookscope.captures.form import Stats, stats_of
+from hookscope.extras import needed_by
 from hookscope.pictures.picture import Picture, from_figure
 from hookscope.structures import map_tensors
 
@@ -111,11 +112,8 @@ def _count(stats: Stats) -> int:
 
 
 def _draw(calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float]]]) -> Any:
-    try:
+    with needed_by("gradient_flow"):
         from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        text = "gradient_flow needs matplotlib: pip install 'hookscope[all]'"
-        raise ModuleNotFoundError(text, name=error.name) from error
     figure = Figure(figsize=(min(3 + 0.28 * len(calls), 16), 5), layout="constrained")
     above, below = figure.subplots(2, sharex=True, height_ratios=[3, 1])
     for offset, (of, series) in zip((-0.12, 0.12), sizes.items(), strict=True):

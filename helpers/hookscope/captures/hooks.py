@@ -12,7 +12,7 @@ from hookscope.captures.form import Form, Stats
 from hookscope.captures.keep import Foreign, is_ordinary, lazy_clone_works, share
 from hookscope.captures.pool import Pool
 from hookscope.captures.writes import Overwrites
-from hookscope.layers.fused import FusedLayer
+from hookscope.layers import FusedLayer
 from hookscope.structures import map_tensors, tensors_in
 
 __all__ = ["Hooks"]

@@ -10,7 +10,7 @@ from functools import cache, cached_property
 import torch
 from torch import Tensor, nn
 
-from hookscope.layers.find import every_module
+from hookscope.layers import Modules
 
 __all__ = [
     "Foreign",
@@ -51,12 +51,12 @@ class Foreign:
     """Memory whose address must stay what it is, since others know it: of parameters, buffers, what a caller gave."""
 
     def __init__(self, model: nn.Module, given: Iterable[Tensor] = ()) -> None:
-        self._model, self._given = model, list(given)
+        self._model, self._given, self._alone = model, list(given), _uses_by_two()
 
     @cached_property
     def _ids(self) -> set[int]:
         found = set(map(id, self._given))
-        for module in every_module(self._model):  # faster than parameters() and buffers()
+        for module in Modules(self._model).names:  # those of now; faster than parameters() and buffers()
             found.update(map(id, module._parameters.values()), map(id, module._buffers.values()))
         return found
 
@@ -73,10 +73,26 @@ class Foreign:
         """Whether this is, which is the storage of `tensor` and of one alias of it."""
         # Memory that nobody knows but these two and `storage` is foreign only if the tensor itself is. To ask so is
         # several times cheaper than to look up the storages of all parameters.
-        return id(tensor) in self._ids if _use_count(storage._cdata) <= 3 else self.has(storage)
+        return id(tensor) in self._ids if _use_count(storage._cdata) <= self._alone else self.has(storage)
 
 
 _use_count: Callable[[int], float] = getattr(torch._C, "_storage_Use_Count", lambda cdata: math.inf)
+
+
+@cache
+def _uses_by_two() -> float:
+    """Count, as this torch does, the uses of a storage that a tensor, one alias of it and no other share.
+
+    Returns:
+        What `_use_count` says of such a storage; 0, which it says of none, if a third tensor makes no difference to it.
+
+    """
+    tensor = torch.zeros(1, device="cpu")
+    alias = tensor.detach()
+    storage = alias.untyped_storage()
+    count = _use_count(storage._cdata)
+    third = tensor.detach()
+    return count if _use_count(third.untyped_storage()._cdata) > count else 0
 
 
 def keep(tensor: Tensor, foreign: Foreign | None = None) -> Tensor:

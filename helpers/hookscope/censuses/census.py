@@ -1,4 +1,4 @@
-"""Say which hooks are on a model, an optimizer or a tensor right now, where they come from, and take them off.
+"""Find every hook on a model, an optimizer or a tensor, show them as one table, and take them off, all or only new ones.
 
 What can be listed is what torch keeps in dicts that Python can read: the `_forward_hooks` and their like of every
 module, parameter, buffer and optimizer, and the global ones of `torch.nn.modules.module` and
@@ -25,8 +25,8 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from hookscope.censuses.entry import KINDS, HookEntry, hooks_of, identify, weakly
-from hookscope.layers.find import LayerNotFoundError
-from hookscope.pictures.picture import Table
+from hookscope.layers import LayerNotFoundError, Modules
+from hookscope.pictures import Table
 
 __all__ = ["KINDS", "Census", "HookEntry", "census", "removing_new_hooks"]
 
@@ -212,7 +212,7 @@ def census(*targets: nn.Module | Optimizer | Tensor, include_global: bool = True
         if not isinstance(target, nn.Module):
             add(target, owner=owners[-1])
             continue
-        for layer, module in target.named_modules():
+        for module, layer in Modules(target).names.items():
             layers.add(layer)
             add(module, layer=layer, owner=owners[-1])
             for tensors in (module.named_parameters, module.named_buffers):

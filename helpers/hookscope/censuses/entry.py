@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torch.nn.modules.module import _WrappedHook
 from torch.optim import Optimizer
 
-__all__ = ["KINDS", "HookEntry", "hooks_of", "identify", "weakly"]
+__all__ = ["KINDS", "ON_ALL", "ON_MODULE", "ON_TENSOR", "HookEntry", "hooks_of", "identify", "weakly"]
 
 # Where torch keeps its hooks: attribute -> kind. `_with_kwargs` and `_always_called` beside some of them hold
 # the ids of the hooks that were registered with that option.
-_ON_MODULE = {
+ON_MODULE = {
     "_forward_pre_hooks": "forward_pre",
     "_forward_hooks": "forward",
     "_backward_pre_hooks": "full_backward_pre",
@@ -32,8 +32,8 @@ _ON_MODULE = {
     "_load_state_dict_pre_hooks": "load_state_dict_pre",
     "_load_state_dict_post_hooks": "load_state_dict_post",
 }
-_ON_TENSOR = {"_backward_hooks": "tensor", "_post_accumulate_grad_hooks": "post_accumulate_grad"}
-_ON_OPTIMIZER = {
+ON_TENSOR = {"_backward_hooks": "tensor", "_post_accumulate_grad_hooks": "post_accumulate_grad"}
+ON_OPTIMIZER = {
     "_optimizer_step_pre_hooks": "optimizer step_pre",
     "_optimizer_step_post_hooks": "optimizer step_post",
     "_optimizer_state_dict_pre_hooks": "optimizer state_dict_pre",
@@ -41,7 +41,7 @@ _ON_OPTIMIZER = {
     "_optimizer_load_state_dict_pre_hooks": "optimizer load_state_dict_pre",
     "_optimizer_load_state_dict_post_hooks": "optimizer load_state_dict_post",
 }
-_GLOBAL = {
+ON_ALL = {
     "_global_forward_pre_hooks": "global forward_pre",
     "_global_forward_hooks": "global forward",
     "_global_backward_pre_hooks": "global full_backward_pre",
@@ -55,14 +55,14 @@ _GLOBAL = {
 _OPTIONS = {"_with_kwargs": "with_kwargs", "_always_called": "always_call"}
 _LEGACY = {"full_backward": "backward (legacy)", "global full_backward": "global backward (legacy)"}
 
-KINDS = (*_ON_MODULE.values(), *_ON_TENSOR.values(), *_ON_OPTIMIZER.values(), *_GLOBAL.values(), *_LEGACY.values())
+KINDS = (*ON_MODULE.values(), *ON_TENSOR.values(), *ON_OPTIMIZER.values(), *ON_ALL.values(), *_LEGACY.values())
 """Every kind of hook that a census tells apart, in torch's own words."""
 
 _TABLES: tuple[tuple[type, Mapping[str, str]], ...] = (
-    (nn.Module, _ON_MODULE),
-    (Tensor, _ON_TENSOR),
-    (Optimizer, _ON_OPTIMIZER),
-    (ModuleType, _GLOBAL),
+    (nn.Module, ON_MODULE),
+    (Tensor, ON_TENSOR),
+    (Optimizer, ON_OPTIMIZER),
+    (ModuleType, ON_ALL),
 )
 
 _NOTEBOOK = re.compile(

@@ -1,4 +1,4 @@
-"""Show one module's legacy and full backward hook side by side, and say why they see different gradients.
+"""Put what two backward hooks got into one table, and say of every entry what it is, from the values seen.
 
 A legacy hook (`register_backward_hook`) is put on the autograd node of the module's output, whichever that is, and sees
 that node's inputs. A full hook (`register_full_backward_hook`) sees the gradients of the module's positional

@@ -24,6 +24,7 @@ from hookscope.explanations.code import (
     structures,
     tensors_in,
 )
+from hookscope.layers.modules import Modules, children_of, within
 from hookscope.structures import map_tensors
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Pass:
 
     Attributes:
         names: the layers.
-        model: the model, to find a rule for the names by; None if it is not at hand.
+        modules: those of the model, to find a rule for the names by; None if they are not at hand.
         gradients: keep gradients too.
         inputs: keep args and kwargs too.
         form: how to keep a tensor; None for statistics.
@@ -85,7 +86,7 @@ class Pass:
     """
 
     names: list[str]
-    model: nn.Module | None
+    modules: Modules | None
     gradients: bool
     inputs: bool
     form: Form | None
@@ -106,9 +107,8 @@ def of_capture(seen: Capture) -> str:
     """Write what a capture does."""
     wanted, layers, calls = seen._wanted, seen._layers, seen.calls
     form = wanted.form if isinstance(wanted.form, Form) else None
-    about = Pass(list(layers.values()), seen._model, wanted.gradients, wanted.inputs, form, ran=bool(calls))
-    inside = {below for layer in layers for below in layer.modules() if below is not layer}
-    about.nested = not inside.isdisjoint(layers)
+    about = Pass(list(layers.values()), seen.modules, wanted.gradients, wanted.inputs, form, ran=bool(calls))
+    about.nested = not within(child for layer in layers for _, child in children_of(layer)).isdisjoint(layers)
     about.backward = wanted.gradients
     plain: list[nn.Module] = []
     if calls:
@@ -132,7 +132,7 @@ def of_capture(seen: Capture) -> str:
         plain = [module for module, name in layers.items() if counts[name] and name not in odd]
     elif all(map(returns_tensor, layers)):
         about.out = {"tensor"}
-    about.plain_result = returns_tensor(seen._model, plain)
+    about.plain_result = returns_tensor(seen.modules.model, plain)
     return write(about)
 
 
@@ -177,7 +177,7 @@ def write(about: Pass) -> str:
     register += ["        handles.append(layer.register_forward_hook(keep_output))"]
 
     what = "statistics of what it returned" if stats else "what it returned"
-    start = [layers_line(about.names, about.model), f"{outputs} = {{}}  # layer name -> {what}, one entry per call"]
+    start = [layers_line(about.names, about.modules), f"{outputs} = {{}}  # layer name -> {what}, one entry per call"]
     if about.gradients and not about.backward:
         start[:0] = ["# No gradient has reached your layers, so no backward pass runs here."]
     if about.gradients:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.captures.call import Slot
+from hookscope.layers import Modules
 
 WIDTH = 88
 _MANY = 12  # names that are listed even where an expression would say the same
@@ -39,9 +40,9 @@ def script(*parts: str) -> str:
     return "\n".join([*imports, *([""] * bool(imports)), text]) + "\n"
 
 
-def layers_line(names: list[str], model: nn.Module | None = None) -> str:
+def layers_line(names: list[str], modules: Modules | None = None) -> str:
     """Write the line that maps each layer to its name, and all layers of a kind by a rule where there is one."""
-    if model is not None and len(names) > _MANY and (rule := _rule(model, names)) is not None:
+    if modules is not None and len(names) > _MANY and (rule := _rule(modules, names)) is not None:
         return "layers = {\n    module: name\n    for name, module in model.named_modules()\n" + rule + "}"
     listed = listing(names)
     if "\n" not in listed and len(listed) <= WIDTH - 55:
@@ -49,24 +50,24 @@ def layers_line(names: list[str], model: nn.Module | None = None) -> str:
     return f"names = {listed}\nlayers = {{model.get_submodule(name): name for name in names}}"
 
 
-def _rule(model: nn.Module, names: list[str]) -> str | None:
+def _rule(modules: Modules, names: list[str]) -> str | None:
     """Find a condition that picks just these layers of a model, "" for all; None if there is no simple one."""
-    modules = list(model.named_modules())
-    chosen = {name: module for name, module in modules if name in set(names)}
+    named = [(name, module) for module, name in modules.names.items()]
+    chosen = {name: module for name, module in named if name in set(names)}
     if len(chosen) != len(names):
         return None
-    if len(modules) == len(chosen):
+    if len(named) == len(chosen):
         return ""
-    if _same((n for n, m in modules if not list(m.children())), chosen):
+    if _same((n for n, m in named if not list(m.children())), chosen):
         return "    if not list(module.children())  # every layer that has no layers inside\n"
     kinds = dict.fromkeys(type(module) for module in chosen.values())
     public = len(kinds) <= 3 and all(getattr(nn, kind.__name__, None) is kind for kind in kinds)
-    if public and _same((n for n, m in modules if isinstance(m, tuple(kinds))), chosen):
+    if public and _same((n for n, m in named if isinstance(m, tuple(kinds))), chosen):
         known = ", ".join(f"nn.{kind.__name__}" for kind in kinds)
         return f"    if isinstance(module, {f'({known})' if len(kinds) > 1 else known})\n"
     start = names[0].partition(".")[0] + "."
     if len(repr(start)) < _PIECE:
-        below = {name: module for name, module in modules if name.startswith(start)}
+        below = {name: module for name, module in named if name.startswith(start)}
         if _same(below, chosen):
             return f"    if name.startswith({start!r})\n"
         if _same((n for n, m in below.items() if not list(m.children())), chosen):

@@ -1,4 +1,4 @@
-"""Show the plain torch lines that an object of this package stands for."""
+"""Find who writes the lines for an object, and show them as code."""
 
 from __future__ import annotations
 

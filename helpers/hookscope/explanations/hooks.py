@@ -5,7 +5,7 @@ from __future__ import annotations
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from hookscope.censuses.entry import _GLOBAL, _ON_MODULE, _ON_TENSOR
+from hookscope.censuses.entry import ON_ALL, ON_MODULE, ON_TENSOR
 from hookscope.explanations.code import REMOVE, WIDTH, is_tensor_shape, layers_line, literal, run, script, tensors_in
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def of_recording(recording: Recording) -> str:
     """Write what a recording does, for one pass and the hooks of its own."""
     names, kinds, events = list(recording._names), recording._kinds, recording.events
     own = [event for event in events if not event.hook]
-    model = recording._to_start[0][0] if recording._to_start else None
+    modules = recording._to_start[0][0] if recording._to_start else None
     parameters = "post_accumulate_grad" in kinds or any(event.type == "Parameter" for event in own)
     on_layers = [kind for kind in ("forward_pre", "forward", "full_backward_pre", "full_backward") if kind in kinds]
     on_parameters = [kind for kind in _PARAMETER_KINDS if kind in kinds] if parameters else []
@@ -73,7 +73,7 @@ def of_recording(recording: Recording) -> str:
     start = [said] if said else []
     if wanted and events and not backward:
         start += ["# No backward pass ran in your recording, so none runs here."]
-    start += [layers_line(names, model), "events = []  # (kind, name), in the order in which the hooks fired"]
+    start += [layers_line(names, modules), "events = []  # (kind, name), in the order in which the hooks fired"]
     start += ["handles = []"]
     return script("\n".join(start), tensors_in(False) if backward and not plain else "", _NOTE, "\n".join(lines))
 
@@ -91,10 +91,10 @@ def of_census(found: Census) -> str:
     """Write how to read the dicts that torch keeps hooks in, those dicts where the census found some."""
     kinds = {entry.kind.replace("backward (legacy)", "full_backward") for entry in found}
     legacy = any("legacy" in entry.kind for entry in found)
-    always = list(_ON_MODULE)[:4]
-    on_module = {a: kind for a, kind in _ON_MODULE.items() if kind in kinds or a in always}
-    on_tensor = {a: kind for a, kind in _ON_TENSOR.items() if kind in kinds}
-    on_all = {a: kind for a, kind in _GLOBAL.items() if kind in kinds and "optimizer" not in kind}
+    always = list(ON_MODULE)[:4]
+    on_module = {a: kind for a, kind in ON_MODULE.items() if kind in kinds or a in always}
+    on_tensor = {a: kind for a, kind in ON_TENSOR.items() if kind in kinds}
+    on_all = {a: kind for a, kind in ON_ALL.items() if kind in kinds and "optimizer" not in kind}
     others = dict.fromkeys(
         f"{entry.kind} on {entry.where}"
         for entry in found

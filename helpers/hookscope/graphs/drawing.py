@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from hookscope.extras import needed_by
+from hookscope.graphs.node import Node
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from hookscope.graphs.graph import Node
 
 __all__ = [
     "READABLE",
@@ -307,13 +308,11 @@ def draw(boxes: Sequence[Box], arrows: Arrows) -> Figure:
     """Draw the boxes in layers, from the tensor at the top down to the leaves.
 
     Raises:
-        ImportError: matplotlib is missing.
+        ModuleNotFoundError: matplotlib is not installed.
 
     """
-    try:
+    with needed_by("drawing a graph"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("drawing a graph needs matplotlib: pip install 'hookscope[all]'") from error
     places, routes = place_boxes(boxes, arrows)
     text = {box.id: [shortened(plain(line)) for line in (f"{box.id} {box.title}", *box.details)] for box in boxes}
     # All in inches: in 8 point monospace a character is 0.067 wide, a line 0.14 high.

@@ -1,4 +1,4 @@
-"""Show the autograd nodes behind a tensor: which there are, what feeds what, and where hooks are.
+"""Read the autograd graph behind a tensor into names and numbers, and show it as text, as Mermaid or as a picture.
 
 A graph here is read from the tensor backwards, the way gradients flow: from `tensor.grad_fn` along `next_functions` to
 the `AccumulateGrad` nodes that write a leaf's `.grad`. Only names, shapes and numbers are kept, no node and no tensor,
@@ -10,13 +10,13 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
 from hookscope.censuses.entry import hooks_of
 from hookscope.graphs.drawing import Arrows, Box, box_of, draw, fits_a_page, fold, mermaid_text, tree
+from hookscope.graphs.node import Edge, Node, Shape
 from hookscope.pictures.picture import Picture, Table, from_figure
 
 __all__ = ["Edge", "Graph", "Node", "graph"]
@@ -24,51 +24,6 @@ __all__ = ["Edge", "Graph", "Node", "graph"]
 _WIDE_LABELS = '%%{init: {"flowchart": {"wrappingWidth": 320}}}%%'  # pixels; Mermaid's own 200 break node names
 _MODULE_HOOK = "BackwardHookFunctionBackward"
 _UNSEEN = "Hooks on nodes (grad_fn.register_hook) and on tensors that are neither leaves nor named cannot be seen."
-
-Shape = tuple[int, ...] | None
-
-
-@dataclass(frozen=True)
-class Node:
-    """One autograd node.
-
-    Attributes:
-        id: its number: 0 is the tensor's own node, the others follow depth first, in the order of `next_functions`.
-        name: what torch calls it, "AddmmBackward0" say.
-        label: the name of the tensor that this node made or, for a leaf, writes `.grad` of; "" if not known.
-        shapes: the shapes of what the forward operation returned, so also of this node's `grad_output`; None for one
-            that is not known, `()` in brackets for a scalar. Empty where torch does not say.
-        hooks: the hooks that are seen on these tensors, "retain_grad" among them.
-        leaf: whether it is an `AccumulateGrad`, the end of the graph at a leaf.
-        inputs: the number of entries in `next_functions`; those without an edge need no gradient.
-
-    """
-
-    id: int
-    name: str
-    label: str
-    shapes: tuple[Shape, ...]
-    hooks: tuple[str, ...]
-    leaf: bool
-    inputs: int
-
-
-@dataclass(frozen=True, order=True)
-class Edge:
-    """The way of one gradient from a node to the next.
-
-    Attributes:
-        source: id of the node that computes the gradient.
-        index: which entry of `source`'s `next_functions`, and so of its `grad_input`.
-        target: id of the node that gets it.
-        input_nr: which entry of `target`'s `grad_output` it adds to.
-
-    """
-
-    source: int
-    index: int
-    target: int
-    input_nr: int
 
 
 class Graph:
@@ -160,7 +115,7 @@ class Graph:
         """Draw the graph from top to bottom, in layers, with its nodes as a table.
 
         Raises:
-            ImportError: matplotlib is missing.
+            ModuleNotFoundError: matplotlib is not installed.
 
         """
         boxes, arrows, folded = self._view()

@@ -1,5 +1,22 @@
-"""Turn names, globs, types and predicates into the modules of a model that they mean."""
+"""Say which modules a model has and what they are called, and pick some by name, glob, type or predicate."""
 
-from hookscope.layers.find import LayerNotFoundError, Which, find_layers, layer_names, leaves, tree
+from hookscope.layers.find import Which, find_layers, layer_names, leaves, pick
+from hookscope.layers.fused import FusedLayer, fused_around
+from hookscope.layers.hookable import refuse_unhookable
+from hookscope.layers.modules import Modules
+from hookscope.layers.outline import tree
+from hookscope.layers.suggestions import LayerNotFoundError
 
-__all__ = ["LayerNotFoundError", "Which", "find_layers", "layer_names", "leaves", "tree"]
+__all__ = [
+    "FusedLayer",
+    "LayerNotFoundError",
+    "Modules",
+    "Which",
+    "find_layers",
+    "fused_around",
+    "layer_names",
+    "leaves",
+    "pick",
+    "refuse_unhookable",
+    "tree",
+]

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import torch
 from torch import nn
 
-from hookscope.layers.find import every_module, layer_names
+from hookscope.layers.modules import Modules, within
 
 __all__ = ["FusedLayer", "fused_around"]
 
@@ -37,12 +37,12 @@ class FusedLayer:
         )
 
 
-def fused_around(model: nn.Module, hooked: Collection[nn.Module]) -> dict[nn.Module, FusedLayer]:
+def fused_around(modules: Modules, hooked: Collection[nn.Module]) -> dict[nn.Module, FusedLayer]:
     """Find the fused layer around each module that is to be hooked, for those that are inside of one.
 
     Example:
         >>> layer = nn.TransformerEncoderLayer(4, 2, batch_first=True).eval()
-        >>> found = fused_around(nn.Sequential(layer), [layer.linear1])
+        >>> found = fused_around(Modules(nn.Sequential(layer)), [layer.linear1])
         >>> found[layer.linear1].name
         '0'
         >>> with torch.no_grad():
@@ -50,12 +50,12 @@ def fused_around(model: nn.Module, hooked: Collection[nn.Module]) -> dict[nn.Mod
         True
 
     """
-    if not any(isinstance(module, nn.TransformerEncoderLayer) for module in every_module(model)):
+    if not any(issubclass(kind, nn.TransformerEncoderLayer) for kind in modules.kinds):
         return {}
     return {
         inner: FusedLayer(name, module)
-        for module, name in layer_names(model).items()
+        for module, name in modules.names.items()
         if isinstance(module, nn.TransformerEncoderLayer)
-        for inner in module.modules()
+        for inner in within([module])
         if inner in hooked
     }

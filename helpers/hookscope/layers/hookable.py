@@ -7,27 +7,29 @@ from collections.abc import Container
 import torch
 from torch import nn
 
-from hookscope.layers.find import every_module, layer_names
+from hookscope.layers.modules import Modules
+
+__all__ = ["refuse_unhookable"]
 
 
-def refuse_unhookable(model: nn.Module, chosen: Container[nn.Module], verb: str) -> None:
+def refuse_unhookable(modules: Modules, chosen: Container[nn.Module], verb: str) -> None:
     """Raise if hooks on the chosen modules would be ignored.
 
     Args:
-        model: the model.
-        chosen: the modules that are to get hooks.
+        modules: those of the model.
+        chosen: the ones that are to get hooks.
         verb: what is about to happen, such as "capture"; it goes into the message.
 
     Raises:
         ValueError: a part of the model is compiled, or a chosen one is TorchScript; says what to do instead.
 
     """
-    for module in every_module(model):
+    some_scripted = any(issubclass(kind, torch.jit.ScriptModule) for kind in modules.kinds)
+    for module, name in modules.names.items():
         wrapped = "_orig_mod" in module._modules  # made by torch.compile(module)
-        scripted = isinstance(module, torch.jit.ScriptModule) and module in chosen
+        scripted = some_scripted and isinstance(module, torch.jit.ScriptModule) and module in chosen
         if not (wrapped or scripted or module._compiled_call_impl is not None):
             continue
-        name = layer_names(model)[module]
         what = f"layer {name!r}" if name else "the model"
         if wrapped:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Write down in which order every kind of hook fired."""
+"""Choose what to record, run a pass inside a with-block, and name the tensors in it that are to be watched."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from hookscope.layers.find import Which, find_layers, layer_names
-from hookscope.layers.hookable import refuse_unhookable
+from hookscope.layers import Modules, Which, pick, refuse_unhookable
 from hookscope.recordings.event import GIVEN, Event
+from hookscope.recordings.journal import Journal
 from hookscope.recordings.log import EventLog
 from hookscope.recordings.recorder import KINDS, Recorder
 from hookscope.recordings.watcher import PARAMETER_KINDS
@@ -118,19 +118,19 @@ def record(
         (1, 2)
 
     """
-    names = layer_names(model)
+    modules = Modules(model)
     if which:
-        layers = {module: name for name, module in find_layers(model, *which).items()}
+        layers = {module: name for name, module in pick(modules, *which).items()}
     else:  # what has no forward, such as nn.ModuleList, is never called
-        layers = {module: name for module, name in names.items() if _has_forward(module)}
-    refuse_unhookable(model, layers, "record")
+        layers = {module: name for module, name in modules.names.items() if _has_forward(module)}
+    refuse_unhookable(modules, layers, "record")
     for name, tensor in (tensors or {}).items():
         _check_tensor(tensor, name)
     if max_events < 1:
         raise ValueError(f"max_events must be 1 or more, not {max_events}")
     chosen = _check_kinds(kinds, parameters)
     named = _name_optimizers(optimizers)
-    return Recording(model, layers, chosen, dict(tensors or {}), parameters, named, values, max_events)
+    return Recording(modules, layers, chosen, dict(tensors or {}), parameters, named, values, max_events)
 
 
 class Recording(EventLog):
@@ -141,7 +141,7 @@ class Recording(EventLog):
 
     def __init__(
         self,
-        model: nn.Module,
+        modules: Modules,
         layers: dict[nn.Module, str],
         kinds: frozenset[str],
         tensors: Mapping[str, torch.Tensor],
@@ -150,10 +150,11 @@ class Recording(EventLog):
         values: bool,
         max_events: int,
     ) -> None:
-        self._recorder = Recorder(layers, kinds, max_events, values)
-        super().__init__(type(model).__name__, kinds, self._recorder.events, self._recorder.notes)
+        self._journal = Journal(max_events, values)
+        self._recorder = Recorder(layers, kinds, self._journal)
+        super().__init__(type(modules.model).__name__, kinds, self._journal.events, self._journal.notes)
         self._names = tuple(layers.values())
-        self._to_start = [(model, dict(tensors), parameters, dict(optimizers))]
+        self._to_start = [(modules, dict(tensors), parameters, dict(optimizers))]
 
     @property
     def uncalled(self) -> tuple[str, ...]:
@@ -240,14 +241,15 @@ class Recording(EventLog):
         self._recorder.watcher.add_all(tensors, mode)
 
     def _check_running(self, name: str) -> None:
-        if not self._recorder.running:
+        if not self._journal.running:
             raise RuntimeError(f"tensor {name!r} is watched outside the with-block; watch it inside")
 
     def __enter__(self) -> Self:
         if not self._to_start:
             raise RuntimeError("a recording is made once; call record(...) again for another one")
+        modules, tensors, parameters, optimizers = self._to_start.pop()
         try:
-            self._recorder.start(*self._to_start.pop())
+            self._recorder.start(modules.model, tensors, parameters, optimizers)
         except BaseException:
             self._recorder.stop()
             raise

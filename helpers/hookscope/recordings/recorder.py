@@ -8,7 +8,6 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,8 +16,8 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.optim import Optimizer
 
-from hookscope.layers.find import layer_names
-from hookscope.recordings.event import Event, phase_of, shapes_of, values_of
+from hookscope.layers import Modules
+from hookscope.recordings.journal import Journal
 from hookscope.recordings.tap import Hook, Hooks, Point, Tap, name_of, untap
 from hookscope.recordings.watcher import PARAMETER_KINDS, Watcher
 
@@ -53,25 +52,19 @@ class Recorder:
     Args:
         layers: layers to record and their names.
         kinds: kinds of hooks of theirs to log.
-        max_events: how many events to log at most.
-        values: whether events keep the numbers that hooks were given.
+        journal: what to log them in.
 
     """
 
-    def __init__(self, layers: dict[nn.Module, str], kinds: frozenset[str], max_events: int, values: bool) -> None:
-        self.events: list[Event] = []
-        self.notes: dict[str, None] = {}  # an ordered set
+    def __init__(self, layers: dict[nn.Module, str], kinds: frozenset[str], journal: Journal) -> None:
         self.ran: set[str] = set()
-        self.running = False
+        self._journal = journal
         self._layers = dict(layers)
         self._kinds = kinds
-        self._max_events = max_events
-        self._values = values
-        self.watcher = Watcher(self)
+        self.watcher = Watcher(journal)
         self._calls: Counter[nn.Module] = Counter()
         self._early: set[tuple[str, int]] = set()  # calls no input of which requires grad
         self._here = _Here()
-        self.cleanup = ExitStack()
         self._own_backward = False
         # The entries of backward hook dictionaries, and how to make the one for the next call: see _renew.
         self._slots: dict[nn.Module | None, list[tuple[Hooks, int, Callable[[Hook, Calls], Hook]]]] = {}
@@ -86,10 +79,10 @@ class Recorder:
         optimizers: Mapping[Optimizer, str],
     ) -> None:
         """Register everything. If that fails half-way, `stop` takes off what is on."""
-        self.running = True
+        self._journal.running = True
         legacy = _legacy_hook(model)
         if legacy and self._kinds & {"full_backward_pre", "full_backward"}:
-            self.note(f"{legacy}, and full backward hooks would change what it receives: none recorded")
+            self._journal.note(f"{legacy}, and full backward hooks would change what it receives: none recorded")
         for kind, (own, common) in _DICTS.items():
             if kind in self._kinds:
                 self._tap_all(None, kind, getattr(torch_module, common))
@@ -102,17 +95,17 @@ class Recorder:
         self.watcher.add_optimizers(optimizers)
         for module in self._layers:
             before, after = Point(self._before), Point(self._after)
-            self.cleanup.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
-            self.cleanup.enter_context(module.register_forward_hook(after, always_call=True))
+            self._journal.cleanup.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
+            self._journal.cleanup.enter_context(module.register_forward_hook(after, always_call=True))
             if not legacy:
                 self._add_backward(module)
 
     def stop(self) -> None:
         """Take everything off, and put every hook that was there back in its place."""
         self.watcher.settle()
-        self.running = False
+        self._journal.running = False
         try:
-            self.cleanup.close()
+            self._journal.cleanup.close()
         finally:
             self.watcher.forget()
             self._unmute()
@@ -133,15 +126,15 @@ class Recorder:
         kinds = [kind for kind in ("full_backward_pre", "full_backward") if kind in self._kinds]
         latch = module._is_full_backward_hook
         if latch is False and "full_backward" in kinds:
-            self.note(f"{self._titled(module)} once had a legacy backward hook: torch refuses full ones there")
+            self._journal.note(f"{self._titled(module)} once had a legacy backward hook: torch refuses full ones there")
             kinds = ["full_backward_pre"]
-        self.cleanup.callback(_restore_latch, module, latch)  # runs after the hooks are off
+        self._journal.cleanup.callback(_restore_latch, module, latch)  # runs after the hooks are off
         # full_backward needs the pre-hook too: torch warns right after it.
         for kind in dict.fromkeys(["full_backward_pre", *kinds]) if kinds else ():
             self._own_backward = True
             renew = functools.partial(self._point, kind, self._layers[module])
             handle = getattr(module, f"register_{kind}_hook")(renew(None, {module: 1}))
-            self.cleanup.enter_context(handle)
+            self._journal.cleanup.enter_context(handle)
             slot = (getattr(module, _DICTS[kind][0]), handle.id, renew)
             self._slots.setdefault(module, []).append(slot)
 
@@ -154,18 +147,12 @@ class Recorder:
             if isinstance(hook, Point):  # of a recording around this one
                 continue
             log = functools.partial(self._log_module, shown, name_of(hook))
-            self.cleanup.callback(untap, hooks, key)
-            hooks[key] = Tap(self, hook, functools.partial(log, calls))
+            self._journal.cleanup.callback(untap, hooks, key)
+            hooks[key] = Tap(self._journal, hook, functools.partial(log, calls))
             if kind.startswith("full_backward"):
                 self._slots.setdefault(module, []).append((hooks, key, functools.partial(self._retap, log)))
         where = "globally" if module is None else f"on {self._titled(module)}"
-        self.cleanup.callback(self.note_new, hooks, set(hooks), where)
-
-    def note_new(self, hooks: Hooks, known: set[int], where: str) -> None:
-        """Note the hooks that are not among the known ones."""
-        for key, hook in hooks.items():
-            if key not in known and not isinstance(hook, Point):
-                self.note(f"{name_of(hook)} was registered {where} inside the block: not logged")
+        self._journal.cleanup.callback(self._journal.note_new, hooks, set(hooks), where)
 
     # hookscope's own hooks.
 
@@ -182,7 +169,7 @@ class Recorder:
         if not (needs_grad and torch.is_grad_enabled()):
             self._early.add((name, self._calls[module]))
         if isinstance(module, nn.TransformerEncoderLayer) and not (module.training or torch.is_grad_enabled()):
-            self.note(f"hooks switch off the fused path of {self._titled(module)}, where nothing inside fires")
+            self._journal.note(f"hooks switch off the fused path of {self._titled(module)}, where nothing inside fires")
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         stack, error = self._here.open, sys.exception()
@@ -194,7 +181,7 @@ class Recorder:
             self._here.last = self._titled(module)
             if self._own_backward and not isinstance(output, torch.Tensor | tuple):
                 what = type(output).__name__
-                self.note(f"{self._here.last} returns a {what}: its full backward hooks cannot fire")
+                self._journal.note(f"{self._here.last} returns a {what}: its full backward hooks cannot fire")
                 self._mute(module)
         # With always_call torch comes by as an error goes up, to the innermost layer first.
         elif _stopped(error) and not hasattr(error, "_hookscope_at"):
@@ -206,17 +193,17 @@ class Recorder:
         """Make hookscope's own backward hook for one call of one layer."""
 
         def point(module: nn.Module, grads: Sequence[torch.Tensor | None], *_: Any) -> None:
-            if not self.running:
-                self.note("a graph built inside the block was run backward after it: not logged")
+            if not self._journal.running:
+                self._journal.note("a graph built inside the block was run backward after it: not logged")
             elif kind in self._kinds:
                 self._log_module(kind, "", calls, module, grads)
             if (name, calls.get(module)) not in self._early:
                 return
             if kind == "full_backward":
                 self._unmute()
-                if self.running:
-                    self.note(f"no input of layer {name or '(root)'} requires grad: full_backward fires early")
-            elif "full_backward" in self._kinds or self.running:
+                if self._journal.running:
+                    self._journal.note(f"no input of layer {name or '(root)'} requires grad: full_backward fires early")
+            elif "full_backward" in self._kinds or self._journal.running:
                 self._mute(module)
 
         return Point(point)
@@ -226,7 +213,7 @@ class Recorder:
         if not isinstance(hook, Tap):
             return hook
         below = self._retap(log, hook.below, calls)
-        return Tap(hook.owner, below, functools.partial(log, calls) if hook.owner is self else hook.log)
+        return Tap(hook.owner, below, functools.partial(log, calls) if hook.owner is self._journal else hook.log)
 
     def _renew(self, module: nn.Module) -> None:
         # A call takes its backward hooks up when it starts, before any pre-hook. Once the dictionaries hold
@@ -257,26 +244,7 @@ class Recorder:
         else:
             call = calls.get(module, call)
         if kind in self._kinds or kind == "backward":
-            self.log(kind, name, type(module).__name__, call, value, hook, depth)
-
-    def log(self, kind: str, name: str, of: str, call: int, value: Any, hook: str = "", depth: int = 0) -> None:
-        """Add an event; `value` is what the hook was given."""
-        if not self.running:
-            return
-        self.watcher.settle()
-        if len(self.events) == self._max_events:
-            self.note(f"only the first {self._max_events} events were logged; see max_events")
-            return
-        values = None
-        if self._values:
-            values = values_of(value.grad if kind == "post_accumulate_grad" else value)
-        index = len(self.events) + 1
-        event = Event(index, kind, name, of, call, phase_of(kind), shapes_of(value), hook, depth, values)
-        self.events.append(event)
-
-    def note(self, text: str) -> None:
-        """Say what else there is to know, once."""
-        self.notes[text] = None
+            self._journal.log(kind, name, type(module).__name__, call, value, hook, depth)
 
     def _titled(self, module: nn.Module) -> str:
         return f"layer {self._layers[module] or '(root)'} ({type(module).__name__})"
@@ -327,7 +295,7 @@ def _restore_latch(module: nn.Module, latch: bool | None) -> None:
 def _legacy_hook(model: nn.Module) -> str:
     if torch_module._global_is_full_backward_hook is False and torch_module._global_backward_hooks:
         return "there is a global legacy backward hook"
-    for module, name in layer_names(model).items():
+    for module, name in Modules(model).names.items():
         if module._is_full_backward_hook is False and module._backward_hooks:
             return f"layer {name or '(root)'} ({type(module).__name__}) has a legacy backward hook"
     return ""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from hookscope.extras import needed_by
 from hookscope.pictures.picture import Picture, from_figure
 from hookscope.recordings.event import phase_of
 
@@ -45,12 +46,9 @@ def draw(events: Sequence[Event], caption: str, rows: Sequence[Mapping[str, obje
         ModuleNotFoundError: matplotlib is not installed.
 
     """
-    try:
+    with needed_by("a timeline"):
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
-    except ModuleNotFoundError as error:
-        text = "a timeline needs matplotlib: pip install 'hookscope[all]'"
-        raise ModuleNotFoundError(text, name=error.name) from error
 
     lines = list(dict.fromkeys((event.name or "(root)", event.type) for event in events))
     places = {event.index: lines.index((event.name or "(root)", event.type)) for event in events}

@@ -6,7 +6,7 @@ import functools
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -15,10 +15,8 @@ from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 from torch.optim import optimizer as torch_optimizer
 
+from hookscope.recordings.journal import Journal
 from hookscope.recordings.tap import Hook, Hooks, Point, Tap, name_of, untap
-
-if TYPE_CHECKING:
-    from hookscope.recordings.recorder import Recorder
 
 # The dictionary of a tensor, and the method that registers.
 _ON_TENSORS = {
@@ -37,12 +35,13 @@ class Watcher:
     """Put hooks on what is no layer.
 
     Args:
-        recorder: keeps the events, and takes everything off at the end.
+        journal: keeps the events, and takes everything off at the end.
 
     """
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        journal.settle = self.settle
         self._fired: Counter[tuple[str, str, str]] = Counter()  # by kind, name and type
         self._optimizers: dict[Optimizer, str] = {}
         # Steps that have begun: optimizer, number, and its kwargs. Few are open at a time.
@@ -75,9 +74,9 @@ class Watcher:
             log = functools.partial(self._log_tensor, kind, name, type(tensor).__name__)
             attribute, register = _ON_TENSORS[kind]
             self._tap_all(getattr(tensor, attribute) or {}, log)
-            self._recorder.cleanup.enter_context(getattr(tensor, register)(Point(functools.partial(log, ""))))
+            self._journal.cleanup.enter_context(getattr(tensor, register)(Point(functools.partial(log, ""))))
             hooks: Hooks = getattr(tensor, attribute)
-            self._recorder.cleanup.callback(self._recorder.note_new, hooks, set(hooks), f"on tensor {name!r}")
+            self._journal.cleanup.callback(self._journal.note_new, hooks, set(hooks), f"on tensor {name!r}")
 
     def add_grad(self, tensor: torch.Tensor, name: str) -> None:
         """Log when `.grad` of `tensor` is filled, in which torch calls no hook."""
@@ -88,11 +87,11 @@ class Watcher:
         filling = _Filling(tensor, name)
 
         def about_to_fill(grad: torch.Tensor) -> None:
-            if not self._recorder.running or (watched := filling.tensor()) is None:
+            if not self._journal.running or (watched := filling.tensor()) is None:
                 return
             if watched.grad is not None and watched.grad is not filling.known and watched._version != filling.version:
                 text = f"tensor {name!r} was changed in place while watched: .grad is filled earlier, not logged"
-                self._recorder.note(text)
+                self._journal.note(text)
                 return
             filling.known = watched.grad
             if filling not in self._due:
@@ -101,7 +100,7 @@ class Watcher:
             torch.autograd.Variable._execution_engine.queue_callback(self.settle)
 
         register = getattr(tensor, _ON_TENSORS["tensor"][1])
-        self._recorder.cleanup.enter_context(register(Point(about_to_fill)))
+        self._journal.cleanup.enter_context(register(Point(about_to_fill)))
 
     def add_node(self, tensor: torch.Tensor, name: str) -> None:
         """Log when the node that made `tensor`, or accumulates its gradient, runs in backward."""
@@ -112,14 +111,14 @@ class Watcher:
         log = functools.partial(self._log, name=name, of=node.name().rpartition("::")[2])
         for kind, register in (("node_pre", node.register_prehook), ("node_post", node.register_hook)):
             handle = register(Point(functools.partial(_first, functools.partial(log, kind))))
-            self._recorder.cleanup.enter_context(handle)
+            self._journal.cleanup.enter_context(handle)
 
     def add_all(self, tensors: Mapping[str, torch.Tensor], mode: Literal["all", "any"]) -> None:
         """Log when torch's multi-grad hook on some tensors fires."""
         log = functools.partial(self._log, "multi_grad", name=", ".join(tensors), of=mode)
         with torch.enable_grad():  # as in add_node
             handle: Any = register_multi_grad_hook(list(tensors.values()), Point(log), mode=mode)
-        self._recorder.cleanup.enter_context(handle)
+        self._journal.cleanup.enter_context(handle)
         for part in handle.handles:  # torch's functions around it are hookscope's own too
             hooks = part.hooks_dict_ref()
             hooks[part.id] = Point(hooks[part.id])
@@ -133,7 +132,7 @@ class Watcher:
             for optimizer, name in self._optimizers.items():
                 self._tap_all(getattr(optimizer, attribute), log, f"on {name}")
                 handle = getattr(optimizer, register)(Point(functools.partial(log, "")))
-                self._recorder.cleanup.enter_context(handle)
+                self._journal.cleanup.enter_context(handle)
 
     def settle(self) -> None:
         """Log the gradients that retain_grad has filled since something was logged last.
@@ -144,24 +143,24 @@ class Watcher:
         done = [filling for filling in self._due if filling.is_done()]
         self._due = [filling for filling in self._due if filling not in done]
         for filling in done:
-            if (tensor := filling.tensor()) is not None and self._recorder.running:
+            if (tensor := filling.tensor()) is not None and self._journal.running:
                 filling.known = tensor.grad
                 self._log("retain_grad", tensor.grad, name=filling.name, of=type(tensor).__name__)
 
     def _tap_all(self, hooks: Hooks, log: Callable[..., None], where: str = "") -> None:
         for key, hook in list(hooks.items()):
             if not isinstance(hook, Point):
-                self._recorder.cleanup.callback(untap, hooks, key)
-                hooks[key] = Tap(self._recorder, hook, functools.partial(log, name_of(hook)))
+                self._journal.cleanup.callback(untap, hooks, key)
+                hooks[key] = Tap(self._journal, hook, functools.partial(log, name_of(hook)))
         if where:
-            self._recorder.cleanup.callback(self._recorder.note_new, hooks, set(hooks), where)
+            self._journal.cleanup.callback(self._journal.note_new, hooks, set(hooks), where)
 
     def _log(self, kind: str, value: Any, *, name: str, of: str) -> None:
         self._log_tensor(kind, name, of, "", value)
 
     def _log_tensor(self, kind: str, name: str, of: str, hook: str, value: Any) -> None:
         call = self._fired[kind, name, of] + 1
-        self._recorder.log(kind, name, of, call, value, hook)
+        self._journal.log(kind, name, of, call, value, hook)
         if not hook:  # hookscope's own comes last
             self._fired[kind, name, of] = call
 
@@ -177,7 +176,7 @@ class Watcher:
             begun = (entry[1] for entry in reversed(self._steps) if entry[0] is optimizer and entry[2] is kwargs)
             number = next(begun, number)
         given = (*args[1:], *([kwargs] if kwargs else []))  # the first is the optimizer
-        self._recorder.log(kind, name, type(optimizer).__name__, number, given, hook)
+        self._journal.log(kind, name, type(optimizer).__name__, number, given, hook)
 
 
 class _Filling:

@@ -1,16 +1,17 @@
-"""Real pictures and a small trained CNN to hook into, without a download: scanned digits, `DigitCNN`, MNIST."""
+"""Read the scanned digits, MNIST if it is there, and the weights of the small CNN that tells digits apart."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from http.client import HTTPException
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from hookscope.extras import needed_by
 
 Split = Literal["test", "train", "all"]
 
@@ -129,7 +130,10 @@ def _load() -> tuple[Tensor, Tensor]:
     """Read, enlarge and shuffle; the callers copy."""
     import numpy as np
 
-    raw = _need("sklearn.datasets", "scikit-learn").load_digits()
+    with needed_by("reading the digits"):
+        from sklearn.datasets import load_digits
+
+    raw = load_digits()
     order = np.random.RandomState(0).permutation(len(raw.target))  # the one generator whose numbers never change
     scans = torch.from_numpy(raw.images[order]).double().unsqueeze(1) / 16
     # A margin first: a stroke that touches the edge of the scan must fade out, not end in a straight cut.
@@ -198,7 +202,10 @@ def digit_cnn(trained: bool = True) -> DigitCNN:
         torch.default_generator.manual_seed(0)
         model = DigitCNN()
     if trained:
-        model.load_state_dict(_need("safetensors.torch", "safetensors").load_file(WEIGHTS))
+        with needed_by("a trained DigitCNN"):
+            from safetensors.torch import load_file
+
+        model.load_state_dict(load_file(WEIGHTS))
     return model.eval()
 
 
@@ -225,7 +232,10 @@ def mnist(root: str | Path = "data", train: bool = False, download: bool = False
     problem = f"no MNIST in {root.name or '.'}/; mnist(download=True) would fetch it"
     if download or (root / "MNIST").is_dir():
         try:
-            found = _need("torchvision.datasets", "torchvision").MNIST(root, train=train, download=download)
+            with needed_by("MNIST"):
+                from torchvision.datasets import MNIST
+
+            found = MNIST(root, train=train, download=download)
         except _UNREADABLE as error:
             reason = getattr(error, "strerror", None) or str(error).strip() or "a file is damaged"
             problem = f"MNIST could not be {'downloaded' if download else 'read'}: {reason}"
@@ -236,10 +246,3 @@ def mnist(root: str | Path = "data", train: bool = False, download: bool = False
     note = f"These are not MNIST: {problem}"
     print(note)
     return Digits(images[:limit].clone(), labels[:limit].clone(), note=note)
-
-
-def _need(module: str, package: str) -> Any:
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"this needs {package}: pip install 'hookscope[all]'", name=error.name) from error

@@ -1,12 +1,45 @@
-"""What a learner plays with in a notebook: pick a layer, step through hooks, edit an input, follow a gradient."""
+"""What a learner plays with in a notebook: pick a layer, step through hooks, edit an input, follow a gradient.
+
+Each is imported when it is first asked for: they alone need anywidget, and what it brings.
+"""
 
 from __future__ import annotations
 
-from hookscope.widgets.grad_input import GradInputExplorer
-from hookscope.widgets.gradients import GradientPlayground
-from hookscope.widgets.picker import LayerPicker
-from hookscope.widgets.player import OrderPlayer
-from hookscope.widgets.pre_hook import PreHookPlayground
-from hookscope.widgets.quiz import OrderQuiz
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from hookscope.extras import needed_by
+
+if TYPE_CHECKING:
+    from hookscope.widgets.grad_input import GradInputExplorer
+    from hookscope.widgets.gradients import GradientPlayground
+    from hookscope.widgets.picker import LayerPicker
+    from hookscope.widgets.player import OrderPlayer
+    from hookscope.widgets.pre_hook import PreHookPlayground
+    from hookscope.widgets.quiz import OrderQuiz
 
 __all__ = ["GradInputExplorer", "GradientPlayground", "LayerPicker", "OrderPlayer", "OrderQuiz", "PreHookPlayground"]
+
+_FILES = {
+    "GradInputExplorer": "grad_input",
+    "GradientPlayground": "gradients",
+    "LayerPicker": "picker",
+    "OrderPlayer": "player",
+    "OrderQuiz": "quiz",
+    "PreHookPlayground": "pre_hook",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a widget when it is first asked for."""
+    if name not in _FILES:
+        raise AttributeError(f"module 'hookscope.widgets' has no attribute '{name}'")
+    with needed_by(f"hookscope.widgets.{name}"):
+        import anywidget  # noqa: F401 (first, since it brings all that the widgets need)
+    globals()[name] = widget = getattr(import_module(f"hookscope.widgets.{_FILES[name]}"), name)
+    return widget
+
+
+def __dir__() -> list[str]:
+    """Also list the widgets that nobody has asked for yet."""
+    return sorted({*globals(), *__all__})

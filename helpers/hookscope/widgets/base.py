@@ -9,14 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import anywidget
 import traitlets
 
-from hookscope.pictures.picture import Picture, Rows
-
-try:
-    import anywidget
-except ImportError as error:
-    raise ImportError("hookscope.widgets needs anywidget: pip install 'hookscope[all]'") from error
+from hookscope.pictures import Picture, Rows
 
 __all__ = ["HookWidget", "assets", "shows_errors"]
 

@@ -42,7 +42,7 @@ class ModelPass:
         self.max_bytes = max_bytes
         self.output: Any = None
         self._plain = capture(model, _can_be_hooked, max_bytes=max_bytes)
-        self._graded = capture(model, _can_be_hooked, gradients=True, max_bytes=max_bytes)
+        self._graded = self._plain.like(gradients=True)
         self.seen: Capture = self._plain
 
     def run(self) -> None:

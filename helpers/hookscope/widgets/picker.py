@@ -13,7 +13,7 @@ import traitlets
 from torch import Tensor, nn
 
 from hookscope.captures.capture import Call
-from hookscope.layers.find import LayerNotFoundError, layer_names
+from hookscope.layers import LayerNotFoundError
 from hookscope.pictures.picture import Rows, as_text
 from hookscope.widgets.base import HookWidget, assets, shows_errors
 from hookscope.widgets.model_pass import ModelPass, parts_of
@@ -129,7 +129,7 @@ class LayerPicker(HookWidget):
         self._pass = ModelPass(model, inputs, kwargs or {}, max_bytes)
         self._pass.run()
         self._classes = list(classes) if classes is not None else None
-        self._names = {name: module for module, name in layer_names(model).items()}
+        self._names = {name: module for module, name in self._pass.seen.modules.names.items()}
         self._graded_for: int | None = None
         self._view: View | None = None
         self._input_of = -1  # the sample whose picture is shown

@@ -344,7 +344,7 @@ def test_without_matplotlib_text_and_diagram_are_left():
         bundle, _ = large._repr_mimebundle_()
         assert set(bundle) == {"text/plain", "text/vnd.mermaid", "text/html"}
         assert "5.weight" in bundle["text/html"]
-        with pytest.raises(ImportError, match=r"needs matplotlib: pip install 'hookscope\[all\]'"):
+        with pytest.raises(ImportError, match=r"needs matplotlib: pip install matplotlib"):
             g.picture()
 
 

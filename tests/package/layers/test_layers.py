@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from hookscope.layers.find import LayerNotFoundError, find_layers, layer_names, leaves, tree
+from hookscope.layers import LayerNotFoundError, find_layers, layer_names, leaves, tree
 
 
 class Block(nn.Module):

@@ -321,7 +321,7 @@ def test_a_missing_package_is_named(module, package, call, monkeypatch, tmp_path
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.chdir(tmp_path)
     handwritten._load.cache_clear()
-    with pytest.raises(ModuleNotFoundError, match=rf"this needs {package}: pip install 'hookscope\[all\]'"):
+    with pytest.raises(ModuleNotFoundError, match=rf"needs {package}: pip install {package}"):
         eval(f"samples.{call}")
 
 

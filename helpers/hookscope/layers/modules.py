@@ -1,0 +1,103 @@
+"""Know the modules of a model, walked once: their names, the leaves among them, the children of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+import torch
+from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
+
+__all__ = ["Modules", "check_model", "children_of", "kind_of", "within"]
+
+# torch never calls these: they hold modules or parameters, so a call hook on them never fires.
+_NEVER_CALLED = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
+
+
+class Modules:
+    """The modules that a model has when this is made; a module that comes or goes later is not noticed.
+
+    Attributes:
+        model: the model.
+        names: module -> its first dotted name, in the order of `model.named_modules()`; the root's is `""`.
+
+    Raises:
+        TypeError: `model` is not a module.
+
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        check_model(model)
+        self.model = model
+        self.names: dict[nn.Module, str] = {model: ""}
+        self._walk(model, "")
+
+    def _walk(self, module: nn.Module, prefix: str) -> None:
+        # Not named_modules(), which passes every name through a generator for each level above it.
+        names = self.names
+        for part, child in module._modules.items():
+            if child is not None and child not in names:
+                names[child] = name = prefix + part
+                if child._modules:
+                    self._walk(child, name + ".")
+
+    @cached_property
+    def kinds(self) -> frozenset[type[nn.Module]]:
+        """The classes of the modules: to ask for a class among them is cheaper than among the modules."""
+        return frozenset(map(type, self.names))
+
+    @cached_property
+    def leaves(self) -> dict[str, nn.Module]:
+        """Dotted name -> module for those that compute, see `hookscope.leaves`."""
+        parametrizing = within(
+            module.get_submodule("parametrizations")
+            for module in self.names
+            if "parametrizations" in module._modules and is_parametrized(module)
+        )
+        return {
+            name: module
+            for module, name in self.names.items()
+            if not isinstance(module, _NEVER_CALLED)
+            and module not in parametrizing
+            and (not module._modules or all(child in parametrizing for _, child in children_of(module)))
+        }
+
+    def called(self, name: str) -> nn.Module | None:
+        """Find the module of that name, also by a name that is not its first; None if there is none."""
+        module: nn.Module | None = self.model
+        for part in name.split(".") if name else ():
+            held = module._modules if module is not None else {}
+            module = held[part] if part in held else None  # noqa: SIM401 (TorchScript's has no get)
+        return module
+
+
+def check_model(model: object) -> None:
+    """Raise a TypeError for what is not a module."""
+    if isinstance(model, type) and issubclass(model, nn.Module):
+        raise TypeError(f"model must be a module, not the class {model.__name__}; make one: {model.__name__}(...)")
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+
+
+def children_of(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the children of a module with their names, under each of them if there are several."""
+    # Not named_children(), which leaves out a child's second name.
+    return ((name, child) for name, child in module._modules.items() if child is not None)
+
+
+def within(modules: Iterable[nn.Module]) -> set[nn.Module]:
+    """Collect some modules and all that is inside of them."""
+    waiting = list(modules)
+    found = set(waiting)
+    for module in waiting:
+        for _, child in children_of(module):
+            if child not in found:
+                found.add(child)
+                waiting.append(child)
+    return found
+
+
+def kind_of(module: nn.Module) -> str:
+    """Name the module's class; for TorchScript the class it was made from."""
+    return str(module.original_name) if isinstance(module, torch.jit.ScriptModule) else type(module).__name__

@@ -1,0 +1,25 @@
+"""Every file of the package has a sentence of its own, and keeps the names that begin with an underscore to itself."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.shared import ROOT
+
+FILES = sorted((ROOT / "helpers/hookscope").rglob("*.py"))
+
+
+def test_no_two_files_have_the_same_sentence() -> None:
+    first = Counter((ast.get_docstring(ast.parse(file.read_text("utf-8"))) or "").splitlines()[0] for file in FILES)
+    assert [line for line, count in first.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(ROOT / "helpers").as_posix())
+def test_no_file_imports_what_another_keeps_to_itself(file: Path) -> None:
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hookscope"):
+            assert [alias.name for alias in node.names if alias.name.startswith("_")] == []
