@@ -134,7 +134,6 @@ REACHED = {
     "benchmarks/speed.py": ("tests/repository/test_benchmarks.py", "imports benchmarks.speed"),
     "tools/blocks.py": ("tests/repository/test_house.py", "imports tools.blocks"),
     "environment.yml": ("tests/repository/test_environment.py", "speaks of environment.yml"),
-    "README.md": ("tests/repository/test_repository.py", "speaks of README.md"),
     "tests/browser/test_order.py": ("tests/browser/test_order.py", "changed"),
 }
 
@@ -144,6 +143,11 @@ def test_whatever_is_changed_reaches_its_tests(checkout: Checkout) -> None:
     plan = checkout.plan()
     for changed, (reached, reason) in REACHED.items():
         assert plan.get(reached) == reason, changed
+
+
+def test_a_page_reaches_the_tests_that_speak_of_it(checkout: Checkout) -> None:
+    checkout.change("README.md")
+    assert checkout.plan()["tests/repository/test_repository.py"] == "speaks of README.md"
 
 
 def test_a_base_that_git_does_not_know(checkout: Checkout) -> None:
