@@ -45,6 +45,7 @@ GROUPS = {
     "bench": (".venv-bench", ["-r", COURSE, "-r", DEV, "--group", "bench"]),
 }
 FIELDS = {"ready", "home", "group", "torch_backend", "pinned", "ours", "by_hand"}  # of set_up.json
+UV = "uv>=0.9"  # in the environment itself: what is on the machine may be older
 NO_VENV = "Python's own `venv` does not work; on Debian and Ubuntu, `apt install python3-venv` brings it."
 NO_PACKAGES = (
     "Packages come from the Python package index: is there a network, and room on the disk ({free:.1f} GB free)?"
@@ -104,8 +105,6 @@ class Environment:
             self.begin_afresh()
             if by_hand:
                 print("Not in the new", self.folder.name, "is what you installed yourself:", *sorted(by_hand))
-        if not shutil.which("uv", path=self.programs):
-            self.run(NO_PACKAGES, self.python, "-m", "pip", "install", "--disable-pip-version-check", "-q", "uv>=0.9")
         touched = self.touched()
         try:
             options = ["-e", ".", *(["--torch-backend", backend] if backend else [])]
@@ -132,8 +131,13 @@ class Environment:
             elif path not in (self.state_file, self.lock_file):
                 path.unlink()
         # Not the interpreter of an activated .venv, which is gone now, but the one that this was made from.
-        base = getattr(sys, "_base_executable", sys.executable)
-        self.run(NO_VENV, base, "-m", "venv", self.folder)
+        base, uv = getattr(sys, "_base_executable", sys.executable), shutil.which("uv")
+        if uv:  # on this machine: ten seconds faster, and the same in the end
+            self.run(NO_VENV, uv, "venv", "-q", "--allow-existing", "--python", base, self.folder)
+            self.run(NO_PACKAGES, uv, "pip", "install", "-q", "--python", self.python, "pip", UV)
+        else:
+            self.run(NO_VENV, base, "-m", "venv", self.folder)
+            self.run(NO_PACKAGES, self.python, "-m", "pip", "install", "--disable-pip-version-check", "-q", UV)
 
     def needed(self, names: set[str], by_hand: set[str]) -> set[str]:
         """Those of some names that a package installed by hand needs, or might need for one of its extras."""

@@ -18,9 +18,8 @@ from tests.shared import ROOT
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 ENVIRONMENT = yaml.safe_load((ROOT / "environment.yml").read_text())
-COURSE_LOCK, DEV_LOCK = (
-    (ROOT / name).read_text().splitlines() for name in ("requirements.lock", "requirements-dev.lock")
-)
+COURSE_LOCK = (ROOT / "requirements.lock").read_text().splitlines()
+DEV_LOCK = (ROOT / "requirements-dev.lock").read_text().splitlines()
 LOCK = [*COURSE_LOCK, *DEV_LOCK]
 SPECS = [spec for spec in ENVIRONMENT["dependencies"] if isinstance(spec, str)]
 
