@@ -47,9 +47,7 @@ GROUPS = {
 FIELDS = {"ready", "home", "group", "torch_backend", "pinned", "ours", "by_hand"}  # of set_up.json
 UV = "uv>=0.9"  # in the environment itself: what is on the machine may be older
 NO_VENV = "Python's own `venv` does not work; on Debian and Ubuntu, `apt install python3-venv` brings it."
-NO_PACKAGES = (
-    "Packages come from the Python package index: is there a network, and room on the disk ({free:.1f} GB free)?"
-)
+NO_PACKAGES = "Packages come from the Python package index. Is there a network? Is there room ({free:.1f} GB are free)?"
 
 
 class StoppedError(Exception):
