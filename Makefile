@@ -41,7 +41,7 @@ test-all: dev
 	$(PYTEST) -m "slow or not slow"
 
 build: dev
-	$(PY) lessons/build.py
+	$(PY) -m lessons.build
 
 # In an environment of its own: the course does not need the peers.
 bench:

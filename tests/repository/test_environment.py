@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 import yaml
@@ -147,3 +149,12 @@ def test_importing_hookscope_imports_nothing_heavy() -> None:
     added = {name.split(".")[0] for name in result.stdout.split()}
     assert "hookscope" in added
     assert not added & set(heavy), added & set(heavy)
+
+
+@pytest.mark.parametrize("name", ["tests", "lessons", "benchmarks", "conftest", "set_up", "train_digit_cnn"])
+def test_nothing_of_ours_but_the_packages_can_be_imported_from_elsewhere(name: str, tmp_path: Path) -> None:
+    code = f"import hookscope\ntry: import {name}\nexcept ModuleNotFoundError as error: print(error)"
+    surroundings = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=True)
+    assert done.stdout == f"No module named '{name}'\n"
