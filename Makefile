@@ -3,7 +3,11 @@ PYTHON ?= python3
 PY := .venv/bin/python
 # In a container people are root; Jupyter wants to be told that this is meant.
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
-SETUP := requirements.lock pyproject.toml $(shell find lessons/jupyter -type f)
+# Where HOME cannot be written, Jupyter, uv and matplotlib keep their files here.
+ifneq ($(shell [ -w "$$HOME" ] && echo writable),writable)
+export HOME := $(CURDIR)/build/home
+$(shell mkdir -p build/home)
+endif
 
 help:
 	@echo "make lab    open the course in JupyterLab"
@@ -14,10 +18,17 @@ help:
 	@echo "make check  after each edit, within a minute: lint, and the tests of what changed (BASE=HEAD~1: since then)"
 	@echo "make lint   ruff, mypy, and the direction of the imports"
 	@echo "make house  draw the house into CONTRIBUTING.md"
-	@echo "make lock   renew requirements.lock"
-	@echo "make .venv  set up only"
+	@echo "make lock   renew requirements.lock and requirements-dev.lock"
+	@echo "make .venv  only set up what the course needs (make dev: and what contributors need)"
 
-lab: .venv/ready
+# Each does nothing, in a quarter of a second, if there is nothing to do.
+.venv:
+	@$(PYTHON) set_up.py
+
+dev:
+	@$(PYTHON) set_up.py dev
+
+lab: .venv
 	.venv/bin/jupyter lab --ServerApp.ip=127.0.0.1 $(AS_ROOT) --ServerApp.root_dir=notebooks \
 	  --LabApp.default_url=/lab/tree/00_start_here.ipynb
 
@@ -25,49 +36,40 @@ lab: .venv/ready
 # would come last otherwise, and one process would wait.
 PYTEST := $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test: .venv/ready
+test: dev
 	$(PYTEST)
 
-test-all: .venv/ready
+test-all: dev
 	$(PYTEST) -m "slow or not slow"
 
-build: .venv/ready
+build: dev
 	$(PY) -m lessons.build
 
 # In an environment of its own: the course does not need the peers.
-bench: .venv-bench/ready
+bench:
+	@$(PYTHON) set_up.py bench
 	.venv-bench/bin/python -W ignore -m benchmarks
 
-.venv-bench/ready: .venv/ready
-	.venv/bin/uv venv --quiet --allow-existing --python $(PY) .venv-bench
-	.venv/bin/uv pip install --quiet --python .venv-bench/bin/python -r requirements.lock -e . --group bench
-	@touch $@
-
-# Writes helpers/hookscope_course/history/records.json. Old releases need Python 3.7 and 3.9: uv finds them, or fetches them if it may.
-history: .venv/ready
+# Writes its records.json. Old releases need Python 3.7 and 3.9: uv finds them, or fetches them if it may.
+history: dev
 	$(PY) -m hookscope_course.history.make $(RELEASES)
 
-lint: .venv/ready
+lint: dev
 	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy && .venv/bin/lint-imports --no-logo
 
-check: .venv/ready
+check: dev
 	@$(PY) -m tools.check $(if $(BASE),--base $(BASE))
 
-house: .venv/ready
+house: dev
 	$(PY) -m tools.house
 
 # Without the CUDA packages: torch pins those itself, and a CPU build of torch must not drag them in.
-lock: .venv/ready
-	.venv/bin/uv pip compile pyproject.toml --group dev --universal --upgrade --no-header --no-annotate --quiet \
-	  | grep -vE '^(nvidia-|cuda-|triton==)' > requirements.lock.new && mv requirements.lock.new requirements.lock
+# The second file has only what the first has not.
+COMPILE := .venv/bin/uv pip compile pyproject.toml --universal --upgrade --no-header --no-annotate --quiet
+lock: dev
+	$(COMPILE) --group course | grep -vE '^(nvidia-|cuda-|triton==)' > requirements.lock.new
+	$(COMPILE) --group dev -c requirements.lock.new | grep -vE '^(nvidia-|cuda-|triton==)' \
+	  | grep -vxFf requirements.lock.new > requirements-dev.lock.new
+	mv requirements.lock.new requirements.lock && mv requirements-dev.lock.new requirements-dev.lock
 
-.venv: .venv/ready
-
-.venv/ready: $(SETUP)
-	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("hookscope needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12 lab")'
-	@test -x .venv/bin/uv || { echo "Setting up .venv"; $(PYTHON) -m venv .venv && $(PY) -m pip install --disable-pip-version-check --quiet "uv>=0.9"; }
-	.venv/bin/uv pip install --python $(PY) -r requirements.lock -e .
-	mkdir -p .venv/etc/jupyter && cp -R lessons/jupyter/. .venv/etc/jupyter/
-	@touch $@
-
-.PHONY: help lab test test-all build bench history lint check house lock .venv
+.PHONY: help .venv dev lab test test-all build bench history lint check house lock

@@ -28,7 +28,12 @@ def setup() -> Card:
     if missing:
         way = "In a terminal, in the folder of the course, run `make .venv`; then restart the kernel."
         return Card(f"Missing: {', '.join(missing)}.", f"{way}\n{versions}", "wrong")
-    if not found["torch"].startswith(f"{COURSE_TORCH}."):
+    installed, needed = ([int(part) for part in text.split(".")[:2]] for text in (found["torch"], COURSE_TORCH))
+    if installed < needed:
+        way = "In a terminal, in the folder of the course, run `make .venv`; then choose its kernel, or restart yours."
+        why = f"The course needs torch {COURSE_TORCH} or newer: older ones print other results, and some crash."
+        return Card(f"torch {found['torch']} is too old.", f"{why}\n{way}\n{versions}", "wrong")
+    if installed > needed:
         note = f"The course was run on torch {COURSE_TORCH}; on yours some results may differ."
         return Card("Setup complete:", f"{versions}\n{note}")
     return Card("Setup complete:", versions, "right")

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import cloudpickle
+import psutil
 import pytest
 import torch
 from torch import distributed
@@ -60,6 +61,11 @@ def received(numbers):
     return ranks.bytes_received() - before
 
 
+def speaks_then_sleeps():
+    distributed.barrier()
+    time.sleep(1)
+
+
 def raises():
     if distributed.get_rank() == 1:
         raise KeyError("bucket")
@@ -107,6 +113,36 @@ def test_functions_classes_and_values_of_a_cell_go_along(group):
     names = {"__name__": "__main__"}
     exec(cell + "    return helper(x)", names)
     assert group.run(names["worker"], 4) == [42, 42]
+
+
+def listening(folder):
+    """The addresses at which any process of a group listens, in all families."""
+    found = set()
+    for pid in processes_of(folder):
+        with suppress(psutil.NoSuchProcess):
+            sockets = psutil.Process(pid).net_connections(kind="inet")
+            found |= {each.laddr.ip for each in sockets if each.status == psutil.CONN_LISTEN}
+    return found
+
+
+def test_all_sockets_are_on_loopback_while_the_ranks_work(group):
+    group.run(distributed.get_rank)  # they are up
+    seen = []
+    ending = threading.Event()
+
+    def watch():
+        while not ending.wait(0.1):
+            seen.append(listening(group.folder))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        group.run(speaks_then_sleeps)
+    finally:
+        ending.set()
+        watching.join()
+    assert any(seen), "torchrun's store listens, and gloo"
+    assert set().union(*seen) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
 
 def test_bytes_on_the_wire_are_those_of_the_tensor_and_little_more(group):

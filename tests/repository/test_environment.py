@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from lessons.checks.setup import COURSE_TORCH
 from tests.shared import ROOT
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 ENVIRONMENT = yaml.safe_load((ROOT / "environment.yml").read_text())
-LOCK = (ROOT / "requirements.lock").read_text().splitlines()
+COURSE_LOCK = (ROOT / "requirements.lock").read_text().splitlines()
+DEV_LOCK = (ROOT / "requirements-dev.lock").read_text().splitlines()
+LOCK = [*COURSE_LOCK, *DEV_LOCK]
 SPECS = [spec for spec in ENVIRONMENT["dependencies"] if isinstance(spec, str)]
 
 # conda-forge's names for what PyPI calls otherwise
@@ -27,7 +32,7 @@ CONDA_ONLY = {"python", "pip"}
 
 
 def course_requirements() -> dict[str, Requirement]:
-    """What a learner installs: the package's own dependencies and the course group."""
+    """What a learner installs: the package's own dependencies and the course group, whose bounds are the narrower."""
     lines = PYPROJECT["project"]["dependencies"] + PYPROJECT["dependency-groups"]["course"]
     return {requirement.name: requirement for requirement in map(Requirement, lines)}
 
@@ -50,7 +55,7 @@ def test_environment_and_pyproject_name_the_same_packages_and_bounds() -> None:
 
 
 def test_environment_installs_cpu_torch_and_the_project_itself() -> None:
-    assert "pytorch >=2.4 cpu*" in SPECS
+    assert "pytorch >=2.15 cpu*" in SPECS
     assert {"pip": ["-e ."]} in ENVIRONMENT["dependencies"]
     assert ENVIRONMENT["channels"] == ["conda-forge", "nodefaults"]
 
@@ -64,18 +69,22 @@ def test_repo2docker_builds_from_environment_yml_with_its_python() -> None:
     assert '--file "environment.yml"' in said
 
 
-def test_lock_pins_everything_and_nothing_else() -> None:
-    pins = [line for line in LOCK if line]
-    for line in pins:
+def test_locks_pin_everything_and_nothing_else() -> None:
+    for line in LOCK:
         assert re.fullmatch(r"[a-z0-9._-]+==[0-9][^ ]*( ; .+)?", line), line
-    names = {line.split("==")[0] for line in pins}
-    for group in ("course", "dev"):
+    for group, lock in (("course", COURSE_LOCK), ("dev", LOCK)):
+        names = {line.split("==")[0] for line in lock}
         for item in PYPROJECT["dependency-groups"][group]:
             if isinstance(item, str):
-                assert canonicalize_name(Requirement(item).name) in names, (
-                    f"{item} is not in requirements.lock; run: make lock"
-                )
-    assert {"torch==2.15.0", "torchvision==0.29.2"} <= set(pins)
+                name = canonicalize_name(Requirement(item).name)
+                assert name in names, f"{item} is not in the lock for {group}; run: make lock"
+    assert {"torch==2.15.0", "torchvision==0.29.2"} <= set(COURSE_LOCK)
+
+
+def test_learners_get_nothing_that_only_contributors_need() -> None:
+    names = {line.split("==")[0] for line in COURSE_LOCK}
+    assert not names & {"jupytext", "voila", "playwright", "mypy", "ruff", "jupyter-repo2docker", "pytest-xdist"}
+    assert not set(COURSE_LOCK) & set(DEV_LOCK)
 
 
 def test_lock_leaves_the_cuda_packages_to_torch() -> None:
@@ -91,22 +100,29 @@ def test_installed_packages_are_the_locked_ones() -> None:
 
 
 def test_extra_all_is_the_course_without_jupyter() -> None:
-    everything = set(PYPROJECT["project"]["optional-dependencies"]["all"])
-    course = set(PYPROJECT["dependency-groups"]["course"])
-    assert {Requirement(line).name for line in course - everything} == {"cloudpickle", "jupyterlab", "nbval"}
+    everything = {Requirement(line).name for line in PYPROJECT["project"]["optional-dependencies"]["all"]}
+    course = {Requirement(line).name for line in PYPROJECT["dependency-groups"]["course"]}
+    assert course - everything == {"torch", "cloudpickle", "jupyterlab", "nbval"}
     assert everything < course
 
 
-def test_jupytext_is_off_in_the_learners_jupyterlab() -> None:
-    """It is installed for lessons/build.py; switched on, saving a notebook could overwrite a lesson."""
+def test_the_course_wants_the_torch_that_it_was_run_on() -> None:
+    torch = course_requirements()["torch"].specifier
+    assert (str(torch), COURSE_TORCH) == (">=2.15", "2.15")
+    assert "torch>=2.5" in PYPROJECT["project"]["dependencies"]
+
+
+def test_what_only_contributors_have_is_off_in_their_jupyterlab() -> None:
+    """jupytext is installed for lessons/build.py; switched on, saving a notebook could overwrite a lesson."""
     command = [sys.executable, "-m", "jupyter", "server", "extension", "list"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    states = re.findall(r"(\S*jupytext) (?:\x1b\[\d+m)?(enabled|disabled)", result.stdout + result.stderr)
-    assert states, result.stdout + result.stderr
+    states = re.findall(r"(\S*jupytext|voila\S*) (?:\x1b\[\d+m)?(enabled|disabled)", result.stdout + result.stderr)
+    assert {name.split(".")[0] for name, _ in states} >= {"jupytext", "voila"}, result.stdout + result.stderr
     assert {state for _, state in states} == {"disabled"}
     command = [sys.executable, "-m", "jupyter", "labextension", "list"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert re.search(r"jupyterlab-jupytext \S+ (?:\x1b\[\d+m)?disabled", result.stdout + result.stderr)
+    for name in ("jupyterlab-jupytext", "@voila-dashboards/jupyterlab-preview"):
+        assert re.search(rf"{name} \S+ (?:\x1b\[\d+m)?disabled", result.stdout + result.stderr), name
 
 
 def test_jupyterlab_asks_nobody_for_news() -> None:
@@ -133,3 +149,12 @@ def test_importing_hookscope_imports_nothing_heavy() -> None:
     added = {name.split(".")[0] for name in result.stdout.split()}
     assert "hookscope" in added
     assert not added & set(heavy), added & set(heavy)
+
+
+@pytest.mark.parametrize("name", ["tests", "lessons", "benchmarks", "conftest", "set_up", "train_digit_cnn"])
+def test_nothing_of_ours_but_the_packages_can_be_imported_from_elsewhere(name: str, tmp_path: Path) -> None:
+    code = f"import hookscope\ntry: import {name}\nexcept ModuleNotFoundError as error: print(error)"
+    surroundings = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=True)
+    assert done.stdout == f"No module named '{name}'\n"

@@ -72,6 +72,7 @@ class Group:
         loopback = next(name for _, name in socket.if_nameindex() if name in ("lo", "lo0"))
         settings = {
             "RANKS_PORT": str(self.server.getsockname()[1]),
+            "RANKS_STORE_PORT": str(self.port),
             "RANKS_TOKEN": self.token,
             "RANKS_FOLDER": str(self.folder),
             "OMP_NUM_THREADS": "1",
@@ -80,7 +81,7 @@ class Group:
         }
         with (self.folder / "log").open("wb") as log:
             self.torchrun = subprocess.Popen(
-                [sys.executable, "-m", "torch.distributed.run", *options],
+                [sys.executable, "-m", "lessons.rank_torchrun", *options],
                 env={**os.environ, **settings},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -262,7 +263,7 @@ def _free(port: int | None) -> int:
 
 
 def _why_not_started(said: str, port: int) -> str:
-    if "EADDRINUSE" in said:
+    if "EADDRINUSE" in said or "Address already in use" in said:
         return f"port {port} was taken by another program just now; run this cell again"
     told = [line for line in said.splitlines() if re.match(r"\w*(Error|Exception)\b", line)]
     return "torchrun did not start the processes: " + (told[-1] if told else said[-500:] or "it said nothing")
