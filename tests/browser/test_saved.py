@@ -50,7 +50,7 @@ def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path
     expect(notes).to_have_count(0)
     before = lab.pixels(GRID)
     page.get_by_role("option", name="block2.conv, ").click()
-    lab.wait_for_kernel("print(picker.layer)", "block2.conv")
+    lab.told("print(picker.layer)", "block2.conv")
     expect(page.locator(".hs-caption")).to_contain_text("block2.conv")
     picked = lab.pixels(GRID)
     assert picked != before
@@ -62,9 +62,9 @@ def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path
     expect(widgets).to_have_count(6)
     expect(notes).to_have_count(0)
     page.get_by_role("option", name="block3.conv, ").click()
-    lab.wait_for_kernel("print(picker.layer)", "block3.conv")
+    lab.told("print(picker.layer)", "block3.conv")
     page.get_by_role("option", name="block2.conv, ").click()
-    lab.wait_for_kernel("print(picker.layer)", "block2.conv")
+    lab.told("print(picker.layer)", "block2.conv")
 
     # The kernel is another: they are seen, say so, and what needs a kernel does not move.
     page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
@@ -94,7 +94,7 @@ def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path
     expect(widgets).to_have_count(6)
     expect(notes).to_have_count(0)
     page.get_by_role("option", name="block3.conv, ").click()
-    lab.wait_for_kernel("print(picker.layer)", "block3.conv")
+    lab.told("print(picker.layer)", "block3.conv")
 
     # What the learner saves now compares under nbval, like the course's own notebooks.
     lab.command("docmanager:save")

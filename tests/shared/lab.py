@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,27 @@ PATIENCE = 30_000  # milliseconds; a busy machine may be slow, and a test that p
 SIZE = ViewportSize(width=1280, height=900)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+ALL_WIDGETS = (
+    """
+import torch
+from torch import nn
+import hookscope
+from hookscope import samples
+from hookscope.widgets import *
+net, five = samples.digit_cnn(), samples.digit(5)
+model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+with hookscope.record(model) as recording:
+    model(torch.ones(1, 4, requires_grad=True)).sum().backward()
+""".strip(),
+    "picker = LayerPicker(net, five)\npicker",
+    "playground = PreHookPlayground(net, five)\nplayground",
+    "playing = GradientPlayground()\nplaying",
+    "explorer = GradInputExplorer()\nexplorer",
+    "player = OrderPlayer(recording)\nplayer",
+    'quiz = OrderQuiz(recording, kinds="full_backward")\nquiz',
+)
+"""The cells of a notebook with all six widgets."""
+_SELF_OR_INSIDE = "descendant-or-self::*[@data-state]"
 # What JupyterLab itself says on the console at every start; anything else is ours.
 LAB_NOISE = ("favicon", "ResizeObserver loop")
 
@@ -147,13 +169,35 @@ class Lab:
             )
         ).strip()
 
-    def wait_for_kernel(self, code: str, printed: str) -> None:
-        """Run code in the kernel until it prints this; what the page has sent may still be on its way."""
-        for _ in range(50):
-            if (now := self.kernel(code)) == printed:
-                return
-            self.page.wait_for_timeout(100)
-        raise AssertionError(f"{code} prints {now!r}, not {printed!r}")
+    def start(self, *code: str) -> None:
+        """Begin to run code in the notebook's kernel, and do not wait for its end."""
+        self.page.evaluate(
+            """(code) => {
+                window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.requestExecute({ code });
+            }""",
+            "\n".join(code),
+        )
+
+    def stage(self, label: str) -> Locator:
+        """Return the widget that says this of itself, in sight."""
+        found = self.page.get_by_role("region", name=label)
+        found.scroll_into_view_if_needed()
+        return found
+
+    def settled(self, widget: Locator | None = None) -> None:
+        """Wait until a widget, or every one, announces that it shows the answer to what was asked last.
+
+        Layout comes first: a widget that has got another width asks for other pictures in the frame after.
+        """
+        self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        staged = self.page.locator("[data-state]") if widget is None else widget.locator(f"xpath={_SELF_OR_INSIDE}")
+        for found in staged.all():
+            expect(found).to_have_attribute("data-state", re.compile("ready|still"))
+
+    def told(self, code: str, printed: str) -> None:
+        """Once the widgets are settled, running code in the kernel prints this: it knows what the page shows."""
+        self.settled()
+        assert self.kernel(code) == printed
 
     def theme(self, dark: bool) -> None:
         """Switch to JupyterLab's dark or light theme."""
@@ -171,11 +215,12 @@ class Lab:
         for dark in (True, False):
             self.theme(dark)
             widget.scroll_into_view_if_needed()
+            self.settled(widget)
             assert self.axe(".hookscope") == []
             self.screenshot(f"{name}-{'dark' if dark else 'light'}", widget)
         for width in (1024, 1024 * 100 // 125):
             self.page.set_viewport_size({"width": width, "height": 768})
-            self.page.wait_for_timeout(200)
+            self.settled(widget)
             output = widget.locator("xpath=ancestor::*[contains(@class, 'jp-OutputArea-output')]").first
             for part in (widget, output, self.page.locator(".jp-WindowedPanel-outer").first):
                 wide, seen = part.evaluate("part => [part.scrollWidth, part.clientWidth]")
@@ -192,19 +237,13 @@ class Lab:
         ]
 
     def pixels(self, selector: str) -> str:
-        """Return the pixels of an <img> as a data URL, once it has been decoded: equal for equal pictures only."""
+        """Return the pixels of an <img> of a widget that is settled, as a data URL: equal for equal pictures only."""
+        image = self.page.locator(selector)
+        self.settled(image.locator("xpath=ancestor::*[@data-state]"))
         return str(
-            self.page.locator(selector).evaluate(
+            image.evaluate(
                 """async (image) => {
-                    for (let left = 20; ; left--) {
-                        try {
-                            await image.decode();
-                            break;
-                        } catch (error) { // it was changed just now
-                            if (!left) throw error;
-                            await new Promise((resolve) => setTimeout(resolve, 50));
-                        }
-                    }
+                    await image.decode();
                     const canvas = document.createElement("canvas");
                     [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
                     canvas.getContext("2d").drawImage(image, 0, 0);

@@ -67,7 +67,7 @@ class HookWidget(anywidget.AnyWidget):
     A cell that is run again closes the widgets it made before, with their comms: ipywidgets itself keeps every widget
     for ever.
 
-    The page numbers what it says, in `_asked`; `_answered` follows here once all is done and sent. So the page knows,
+    The page numbers what it says, in `_request`; `_response` follows here once all is done and sent. So the page knows,
     and announces, whether it shows the answer to what was asked last. It says everything as traits, never as messages
     of its own: those would overtake the traits that ipywidgets holds back while the kernel is busy.
 
@@ -81,8 +81,8 @@ class HookWidget(anywidget.AnyWidget):
     problem = traitlets.Unicode("").tag(sync=True)
     png = traitlets.Bytes(b"").tag(sync=True)
     alt = traitlets.Unicode("").tag(sync=True)
-    _asked = traitlets.Int(0).tag(sync=True)
-    _answered = traitlets.Int(0).tag(sync=True)
+    _request = traitlets.Int(0).tag(sync=True)
+    _response = traitlets.Int(0).tag(sync=True)
     _hearing: frozenset[str] = frozenset()  # what the page is just saying
 
     def __init__(self, **traits: Any) -> None:
@@ -113,7 +113,7 @@ class HookWidget(anywidget.AnyWidget):
             finally:
                 self._hearing = frozenset()
                 self._send({"method": "echo_update", "state": self.get_state(said), "buffer_paths": []})
-                self._answered = self._asked
+                self._response = self._request
 
     def notify_change(self, change: Any) -> None:
         """Tell the page and who observes, one thread after the other."""

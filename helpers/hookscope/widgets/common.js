@@ -54,7 +54,7 @@ function slider(model, trait, { min, max, step = 1, text = (value) => String(val
  * While the kernel is busy, ipywidgets keeps what is put, the newest of each trait, and sends it all together.
  */
 function put(model, values) {
-  for (const [trait, value] of Object.entries({ ...values, _asked: model.get("_asked") + 1 })) model.set(trait, value);
+  for (const [trait, value] of Object.entries({ ...values, _request: model.get("_request") + 1 })) model.set(trait, value);
   model.save_changes();
 }
 
@@ -117,7 +117,7 @@ function stage(model, el, label, ...children) {
   };
   const root = h("section", { class: "hs-stage", "aria-label": label }, saved, problem, ...children);
   const settle = () => {
-    const asks = model.get("_asked") !== model.get("_answered");
+    const asks = model.get("_request") !== model.get("_response");
     const loads = [...root.querySelectorAll("img[src]")].some((image) => !image.complete);
     const state = root.matches(".hs-still") ? "still" : asks || loads ? "busy" : "ready";
     root.dataset.state = state;
@@ -125,8 +125,8 @@ function stage(model, el, label, ...children) {
   };
   for (const type of ["load", "error"]) root.addEventListener(type, settle, true);
   settles.set(model, settle);
-  hear(model, "change:_asked", settle); // at once
-  listen(model, root, "_answered", settle); // after what came with it has been drawn
+  hear(model, "change:_request", settle); // at once
+  listen(model, root, "_response", settle); // after what came with it has been drawn
   show();
   listen(model, problem, "problem", show);
   hear(model, "comm_live_update", () => { gone = true; show(); });
