@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from playwright.sync_api import Locator, expect
 
@@ -24,10 +26,11 @@ ROUNDS = 5
 
 
 @pytest.fixture(scope="module")
-def slow(lab: Lab) -> Lab:
+def slow(lab: Lab) -> Iterator[Lab]:
     lab.scratch("quick", SLOW, *ALL_WIDGETS)
     expect(lab.page.locator(".hookscope")).to_have_count(6)
-    return lab
+    yield lab
+    lab.kernel("HookWidget.set_state = hear")
 
 
 @pytest.fixture(autouse=True, params=["idle", "in a cell"])

@@ -11,40 +11,16 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.shared.lab import ROOT, Lab
+from tests.shared.lab import ALL_WIDGETS, ROOT, Lab
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 
-CELLS = """
-import torch
-from torch import nn
-import hookscope
-from hookscope import samples
-from hookscope.widgets import *
-net, five = samples.digit_cnn(), samples.digit(5)
-model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
-with hookscope.record(model) as recording:
-    model(torch.ones(1, 4, requires_grad=True)).sum().backward()
-
-picker = LayerPicker(net, five)
-picker
-
-PreHookPlayground(net, five)
-
-GradientPlayground()
-
-GradInputExplorer()
-
-OrderPlayer(recording)
-
-OrderQuiz(recording, kinds="full_backward")
-"""
 GRID = ".hs-grid > .hs-picture"
 
 
 def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path: Path) -> None:
     page = lab.page
-    lab.scratch("saved", *CELLS.strip().split("\n\n"))
+    lab.scratch("saved", *ALL_WIDGETS)
     widgets, notes = page.locator(".hookscope"), page.locator(".hs-saved:visible")
     expect(widgets).to_have_count(6)
     expect(notes).to_have_count(0)

@@ -82,15 +82,27 @@ class Lab:
         if address.scheme in ("http", "https", "ws", "wss") and address.hostname not in ("127.0.0.1", "localhost"):
             self.outside.append(request.url)
 
-    def open(self, notebook: str) -> None:
+    def open(self, notebook: str, again: bool = False) -> None:
         """Open a notebook in a fresh workspace and wait until it is drawn and its kernel is idle.
 
         The kernels of other notebooks are shut down: each may hold half a gigabyte.
+
+        Args:
+            notebook: its path in `folder`.
+            again: take over the kernel of the notebook before, emptied; for a new one has to import torch first.
+
         """
         self.page.goto("about:blank")
         access, sessions = {"Authorization": f"token {self.token}"}, f"{self.url}/api/sessions"
+        emptied = False
         for session in self.page.request.get(sessions, headers=access).json():
-            if session["path"] != notebook:
+            if session["path"] == notebook:
+                continue
+            if again and not emptied:
+                now = {"path": notebook, "name": notebook}
+                self.page.request.patch(f"{sessions}/{session['id']}", headers=access, data=now)
+                emptied = True
+            else:
                 self.page.request.delete(f"{sessions}/{session['id']}", headers=access)
         self.page.goto(f"{self.url}/lab/tree/{notebook}?reset&token={self.token}")
         self.page.wait_for_selector(".jp-Notebook .jp-Cell")
@@ -103,6 +115,8 @@ class Lab:
             }""",
             timeout=60_000,
         )
+        if emptied:
+            self.kernel("import ipywidgets\nipywidgets.Widget.close_all()\n%reset -f")
 
     def command(self, name: str, arguments: dict[str, Any] | None = None, seconds: float = 120) -> None:
         """Run a JupyterLab command and wait for its end, but not for ever: `evaluate` alone knows no limit."""
@@ -130,7 +144,7 @@ class Lab:
         )
 
     def scratch(self, name: str, *cells: str, outputs: list[dict[str, Any]] | None = None, run: bool = True) -> None:
-        """Write a notebook of code cells, open it and run all cells.
+        """Write a notebook of code cells, open it and run all cells, in the kernel of the notebook before, emptied.
 
         Args:
             name: file name without suffix.
@@ -145,7 +159,7 @@ class Lab:
             notebook.cells[-1]["outputs"] = [nbformat.from_dict(output) for output in outputs]  # type: ignore[no-untyped-call]
             notebook.cells[-1]["execution_count"] = len(cells)
         nbformat.write(notebook, self.folder / f"{name}.ipynb")
-        self.open(f"{name}.ipynb")
+        self.open(f"{name}.ipynb", again=run)
         if run:
             self.run_all()
             self.show_all()
