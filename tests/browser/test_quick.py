@@ -92,7 +92,8 @@ def test_gradient_playground(slow: Lab) -> None:
         slow.settled(stage)
         expect(factor).to_have_value("-2", timeout=1)
         expect(value).to_have_value("8", timeout=1)
-        expect(stage.locator(".gp-numbers tbody tr", has_text="a * b").locator("td").nth(6)).to_have_text("-16")
+        row = stage.locator(".gp-numbers tbody tr", has=slow.page.locator("th:text-is('d')"))
+        expect(row.locator("td").nth(6)).to_have_text("-16", timeout=1)
         assert slow.kernel("print(playing.factors['d'], playing.values['c'])") == "-2.0 8.0"
         run = stage.get_by_role("button", name="Run backward")
         for _ in range(3):

@@ -30,7 +30,7 @@ def test_the_number_of_what_was_asked_comes_last(
 ) -> None:
     messages = sent(playground, monkeypatch)
     playground.set_state({"brightness": 0.5, "_request": 7})
-    assert "edited_png" in {name for message in messages[:-2] for name in message["state"]}
+    assert "code" in {name for message in messages[:-2] for name in message["state"]}
     assert messages[-2] == {
         "method": "echo_update", "state": {"brightness": 0.5, "_request": 7}, "buffer_paths": [],
     }  # fmt: skip
