@@ -307,7 +307,7 @@ def running_lab(tmp: Path) -> Iterator[Lab]:
 
 def wait_for_server(server: subprocess.Popen[bytes], runtime: Path, log: Path) -> tuple[str, str]:
     """Return the address and token that the server writes down when it is up."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180  # where others keep the processors busy, a minute was not enough
     while time.monotonic() < deadline and server.poll() is None:
         for file in runtime.glob("jpserver-*.json"):
             try:
