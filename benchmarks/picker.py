@@ -87,7 +87,7 @@ def waits(rounds: int) -> tuple[float, float]:
 
 def _one(lab: Lab, root: str, layer: str, act: str) -> float:
     lab.page.locator(".hs-layers" if act == "pick" else ".widget-dropdown").scroll_into_view_if_needed()
-    lab.page.wait_for_timeout(300)  # the notebook draws what has come into sight
+    lab.settled()  # the notebook has drawn what has come into sight
     waited = float(lab.page.evaluate(_WATCH, [root, layer, act]))
-    lab.page.wait_for_timeout(300)
+    lab.settled()
     return waited

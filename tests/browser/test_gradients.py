@@ -56,7 +56,7 @@ def test_a_learner_plays_with_gradients(lab: Lab, tmp_path: Path) -> None:
     expect(cell(widget, "d", after)).to_have_text("8")
     expect(notes).to_contain_text("retain_grad() keeps what the hook returned, though you wrote retain_grad() first")
     # The page and Python know the same, and the code shown gives the same.
-    lab.wait_for_kernel("print(playground.choices)", "{'d': 'retain_grad, then hook'}")
+    lab.told("print(playground.choices)", "{'d': 'retain_grad, then hook'}")
     widget.locator("summary").click()
     code = widget.locator(".gp-code").inner_text()
     printed = lab.kernel(code)
@@ -148,7 +148,7 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
     expect(verdict).to_contain_text("(6, 5)")
-    lab.wait_for_kernel("print(explorer.input_shape, explorer.bias)", "(2, 3, 4) False")
+    lab.told("print(explorer.input_shape, explorer.bias)", "(2, 3, 4) False")
     layer = widget.get_by_label("Layer", exact=True)
     layer.select_option("ReLU")
     expect(verdict).to_contain_text("Both hooks get the same here")
@@ -189,7 +189,7 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     widget.scroll_into_view_if_needed()
     widget.get_by_label("bias", exact=True).uncheck()
     expect(first).to_have_text(["(3, 4): input.grad", "(3, 4): input.grad"])
-    lab.wait_for_kernel("print(explorer.bias)", "False")
+    lab.told("print(explorer.bias)", "False")
 
 
 def test_the_picture_stands_in_before_anything_runs(lab: Lab) -> None:
@@ -200,4 +200,4 @@ def test_the_picture_stands_in_before_anything_runs(lab: Lab) -> None:
     lab.scratch("gradients_saved", PLAY, outputs=[output], run=False)
     image = lab.page.locator(".jp-OutputArea-output img").first
     expect(image).to_have_attribute("alt", GradientPlayground().alt)
-    assert image.evaluate("image => image.complete && image.naturalWidth") > 200
+    assert image.evaluate("image => image.decode().then(() => image.naturalWidth)") > 200

@@ -38,13 +38,13 @@ def test_a_learner_travels_through_the_releases(lab: Lab) -> None:
     assert lab.pixels(".hi-chart") != before
     assert lab.kernel("print(author.release)") == "1.1.0"
     page.keyboard.press("End")
-    lab.wait_for_kernel("print(author.release == author._releases[-1])", "True")
+    lab.told("print(author.release == author._releases[-1])", "True")
     expect(forward_hook).not_to_contain_text("(differs)")
 
     # By keyboard: another document.
     document.focus()
     page.keyboard.press("d")  # the next one that begins so
-    lab.wait_for_kernel("print(author.document)", "D0")
+    lab.told("print(author.document)", "D0")
     expect(widget.locator(".hi-claims tbody tr").first).to_contain_text("D0.5")
 
     # From Python.

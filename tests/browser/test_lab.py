@@ -53,7 +53,7 @@ def test_no_jupytext_and_no_news_in_the_learners_lab(lab: Lab) -> None:
     assert any(name.startswith("@jupyterlab/") for name in plugins)
     assert not [name for name in plugins if "jupytext" in name]
     assert lab.page.locator(".Toastify__toast").count() == 0
-    lab.page.wait_for_timeout(500)
+    lab.page.evaluate("() => window.jupyterapp.restored")  # what asks does so before
     assert lab.page.locator(".jp-Dialog").count() == 0
 
 
@@ -68,7 +68,7 @@ def test_shows_its_pictures_and_then_runs_with_its_widgets(lab: Lab, notebook: s
     expect(images).to_have_count(figures)
     for index in range(figures):
         assert images.nth(index).get_attribute("alt"), f"figure {index} has no alt text"
-        assert images.nth(index).evaluate("image => image.complete && image.naturalWidth") > 20
+        assert images.nth(index).evaluate("image => image.decode().then(() => image.naturalWidth)") > 20
     screenshot(lab, f"{Path(notebook).stem}-opened")
 
     widgets = sum("application/vnd.jupyter.widget-view+json" in data for data in saved)
@@ -118,7 +118,7 @@ def test_a_learner_orders_hooks_and_then_steps_through_them(lab: Lab) -> None:
     cell.get_by_role("button", name="Start over").click()
     for name in ("head", "block"):
         cell.get_by_role("button", name=f"full_backward {name}", exact=True).click()
-    lab.wait_for_kernel("print(quiz.answer)", "['full_backward head', 'full_backward block']")
+    lab.told("print(quiz.answer)", "['full_backward head', 'full_backward block']")
     reveal = cell_with(lab, "02_call_order.ipynb", "quiz.reveal()")
     reveal.locator(".cm-content").click()
     lab.page.keyboard.press("Control+Enter")

@@ -63,7 +63,7 @@ def test_player(opened: Lab) -> None:
     expect(stage.locator(".op-badge")).to_have_text("← backward")
     expect(stage.get_by_role("button", name="Next")).to_have_attribute("aria-disabled", "true")
     assert stage.screenshot() != before
-    lab.wait_for_kernel("print(player.index, player.event.label)", "19 full_backward (root)")
+    lab.told("print(player.index, player.event.label)", "19 full_backward (root)")
     press(stage, "First")
     stage.locator(".op-event", has_text="output (1, 3)").first.click()
     expect(words).to_contain_text(f"forward hook of layer '0.{HOSTILE}', call 1: output (1, 3)")
@@ -87,11 +87,11 @@ def test_player(opened: Lab) -> None:
         ("ArrowLeft", 18),
     ):
         lab.page.keyboard.press(key)
-        lab.wait_for_kernel("print(player.index)", str(index))
+        lab.told("print(player.index)", str(index))
     stage.get_by_role("slider", name="event").focus()
     for key, index in (("ArrowLeft", 17), ("ArrowUp", 18), ("ArrowDown", 17), ("Home", 0)):
         lab.page.keyboard.press(key)
-        lab.wait_for_kernel("print(player.index)", str(index))
+        lab.told("print(player.index)", str(index))
     stage.get_by_label("speed").select_option("very fast")
     stage.get_by_role("listbox").focus()
     lab.page.keyboard.press("Space")
@@ -108,7 +108,7 @@ def test_player(opened: Lab) -> None:
     # A long recording: few rows are in the page, every one is reached.
     long = player(lab, 1)
     long.scroll_into_view_if_needed()
-    lab.wait_for_kernel("print(len(many.events))", "2000")
+    lab.told("print(len(many.events))", "2000")
     long.get_by_role("listbox").focus()
     lab.page.keyboard.press("End")
     expect(long.locator(".op-lit .op-number")).to_have_text("2000")
@@ -140,7 +140,7 @@ def test_quiz(opened: Lab) -> None:
     expect(status).to_have_text("full_backward (root) is number 3. 2 left.")
     expect(stage.get_by_role("button", name="full_backward 1", exact=True)).to_have_attribute("aria-disabled", "true")
     press(stage, "Take back")
-    lab.wait_for_kernel("print(quiz.answer)", "['full_backward 0.relu', 'full_backward 1']")
+    lab.told("print(quiz.answer)", "['full_backward 0.relu', 'full_backward 1']")
     page = stage.inner_text()
     assert "first difference" not in page
     lab.look(stage, "quiz")
@@ -170,7 +170,7 @@ def test_quiz(opened: Lab) -> None:
             break
     lab.page.keyboard.press("Space")
     expect(stage.locator(".oq-verdict")).to_have_text("All 5 right: this is torch's own order.")
-    lab.wait_for_kernel("print(quiz.score, quiz.order == quiz.answer)", "5 True")
+    lab.told("print(quiz.score, quiz.order == quiz.answer)", "5 True")
 
     # From the kernel.
     lab.kernel("quiz.start_over(); quiz.answer = ['full_backward 1']")
@@ -184,10 +184,10 @@ def test_both_run_again_from_a_new_kernel(opened: Lab) -> None:
     lab.show_all()
     expect(player(lab).locator(".op-words")).to_contain_text("Nothing has fired yet")
     press(player(lab), "Next")
-    lab.wait_for_kernel("print(player.index)", "0")
+    lab.told("print(player.index)", "0")
     expect(quiz(lab).locator(".oq-placed")).to_have_count(0)
     quiz(lab).locator(".oq-card").first.click()
-    lab.wait_for_kernel("print(len(quiz.answer))", "1")
+    lab.told("print(len(quiz.answer))", "1")
 
 
 def player(lab: Lab, number: int = 0) -> Locator:

@@ -23,13 +23,11 @@ picker
 GRID = ".hs-grid > .hs-picture"
 
 
-def wait_for_other_pixels(lab: Lab, before: str) -> str:
-    for _ in range(100):
-        now = lab.pixels(GRID)
-        if now != before:
-            return now
-        lab.page.wait_for_timeout(30)
-    raise AssertionError("the picture does not change")
+def other_pixels(lab: Lab, before: str) -> str:
+    """Return the pixels once the picker is settled; they are others."""
+    now = lab.pixels(GRID)
+    assert now != before
+    return now
 
 
 def test_a_learner_picks_layers_and_channels(lab: Lab) -> None:
@@ -41,12 +39,12 @@ def test_a_learner_picks_layers_and_channels(lab: Lab) -> None:
 
     # by mouse
     layers.get_by_role("option", name="block2.conv, ").click()
-    second = wait_for_other_pixels(lab, first)
-    lab.wait_for_kernel("print(picker.layer)", "block2.conv")
+    second = other_pixels(lab, first)
+    lab.told("print(picker.layer)", "block2.conv")
     page.get_by_role("button", name="channel 2, ").click()
     expect(page.get_by_role("heading", name="Channel 2")).to_be_visible()
     expect(page.get_by_role("img", name="channel 2: ")).to_have_count(2)
-    lab.wait_for_kernel("print(picker.channel)", "2")
+    lab.told("print(picker.channel)", "2")
     seven, image = (page.locator(css).bounding_box() for css in (".hs-channel[data-index='7']", GRID))
     left, top, wide, _ = json.loads(lab.kernel("import json; print(json.dumps(picker.boxes[7]))"))
     assert seven is not None
@@ -55,10 +53,10 @@ def test_a_learner_picks_layers_and_channels(lab: Lab) -> None:
     placed = [seven["x"] - image["x"], seven["y"] - image["y"], seven["width"]]
     assert placed == pytest.approx([left * factor, top * factor, wide * factor], abs=1.5)
     page.get_by_label("Show", exact=True).select_option("gradient")
-    third = wait_for_other_pixels(lab, second)
+    third = other_pixels(lab, second)
     page.get_by_label("of class").select_option("3")
-    wait_for_other_pixels(lab, third)
-    lab.wait_for_kernel("print(picker.target, picker.show)", "3 gradient")
+    other_pixels(lab, third)
+    lab.told("print(picker.target, picker.show)", "3 gradient")
 
     # by keyboard: the list, the channels, the search
     page.get_by_label("Show", exact=True).select_option("activation")
@@ -68,7 +66,7 @@ def test_a_learner_picks_layers_and_channels(lab: Lab) -> None:
     page.keyboard.press("ArrowDown")
     expect(layers.locator("[aria-selected=true]")).to_have_count(1)
     chosen = layers.locator("[aria-selected=true]").get_attribute("aria-label") or ""
-    lab.wait_for_kernel("print(picker.layer)", chosen.split(",")[0])
+    lab.told("print(picker.layer)", chosen.split(",")[0])
     page.get_by_role("searchbox", name="Search").fill("block2 relu")
     expect(layers.get_by_role("option")).to_have_count(1)
     page.get_by_role("searchbox", name="Search").press("Tab")
@@ -85,7 +83,7 @@ def test_a_learner_picks_layers_and_channels(lab: Lab) -> None:
     # the next cell goes on with it; Python drives the page
     before = lab.pixels(GRID)
     lab.kernel("picker.layer = 'block1.conv'; picker.channel = 7")
-    wait_for_other_pixels(lab, before)
+    other_pixels(lab, before)
     expect(page.get_by_role("heading", name="Channel 7")).to_be_visible()
 
     lab.look(page.locator(".hs-stage"), "picker")
@@ -131,7 +129,7 @@ picker
     idle = layers.get_by_role("option", name="idle, ReLU: was not called")
     expect(idle).to_have_attribute("aria-disabled", "true")
     idle.click(force=True)
-    lab.wait_for_kernel("print(picker.layer != 'idle')", "True")
+    lab.told("print(picker.layer != 'idle')", "True")
     lab.kernel("model.angry = True")
     page.get_by_role("button", name="Run again").click()
     expect(page.get_by_role("alert")).to_have_text("ValueError: <b>not</b> today")
@@ -189,7 +187,7 @@ def test_many_modules_open_fast_enough_to_be_used(lab: Lab) -> None:
     layers.focus()
     lab.page.keyboard.press("End")
     expect(layers.get_by_role("option", name="4999, Identity")).to_be_visible()
-    lab.wait_for_kernel("print(picker.layer)", "4999")
+    lab.told("print(picker.layer)", "4999")
     # After a search the list is back at what is chosen.
     search = lab.page.get_by_role("searchbox", name="Search")
     search.fill("17")
@@ -225,7 +223,7 @@ picker
     expect(page.locator(".hs-own")).to_have_count(7)
     for width in (1280, 1024, 1024 * 100 // 125):
         page.set_viewport_size({"width": width, "height": 768})
-        page.wait_for_timeout(200)
+        lab.settled()
         assert page.evaluate(cut, ".hs-own, .hs-type, .hs-what span:nth-child(2)") == []
     page.set_viewport_size(SIZE)
     # A search shows whole names: of one that is too long, its own end.

@@ -23,12 +23,10 @@ EDITED, DIFFERENCE = (f".ph-figure:nth-child({place}) img" for place in (2, 3))
 
 
 def changed(lab: Lab, selector: str, before: str) -> str:
-    """Wait until the pixels are others, and return them."""
-    for _ in range(100):
-        if (now := lab.pixels(selector)) != before:
-            return now
-        lab.page.wait_for_timeout(20)
-    raise AssertionError(f"{selector} has not changed")
+    """Return the pixels once the widget is settled; they are others."""
+    now = lab.pixels(selector)
+    assert now != before
+    return now
 
 
 def test_a_learner_plays(lab: Lab) -> None:
@@ -103,12 +101,13 @@ def test_a_learner_plays(lab: Lab) -> None:
         }"""
     )
     expect(code).to_contain_text("# square: 4 rows from row 12")
+    now = changed(lab, EDITED, now)
     ran = int(lab.kernel("handle.remove(); print(len(runs))"))
     assert 4 <= ran < 200, f"{ran} runs for 201 events, two for each change"
 
     lab.look(widget, "pre_hook")
     page.set_viewport_size({"width": 1024, "height": 768})
-    page.wait_for_timeout(200)
+    lab.settled(widget)
     # Pictures in one row, bars beside the sliders.
     tops = {f["y"] for place in range(3) if (f := widget.locator(".ph-figure").nth(place).bounding_box())}
     assert len(tops) == 1

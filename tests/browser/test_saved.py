@@ -11,46 +11,22 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.shared.lab import ROOT, Lab
+from tests.shared.lab import ALL_WIDGETS, ROOT, Lab
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 
-CELLS = """
-import torch
-from torch import nn
-import hookscope
-from hookscope import samples
-from hookscope.widgets import *
-net, five = samples.digit_cnn(), samples.digit(5)
-model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
-with hookscope.record(model) as recording:
-    model(torch.ones(1, 4, requires_grad=True)).sum().backward()
-
-picker = LayerPicker(net, five)
-picker
-
-PreHookPlayground(net, five)
-
-GradientPlayground()
-
-GradInputExplorer()
-
-OrderPlayer(recording)
-
-OrderQuiz(recording, kinds="full_backward")
-"""
 GRID = ".hs-grid > .hs-picture"
 
 
 def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path: Path) -> None:
     page = lab.page
-    lab.scratch("saved", *CELLS.strip().split("\n\n"))
+    lab.scratch("saved", *ALL_WIDGETS)
     widgets, notes = page.locator(".hookscope"), page.locator(".hs-saved:visible")
     expect(widgets).to_have_count(6)
     expect(notes).to_have_count(0)
     before = lab.pixels(GRID)
     page.get_by_role("option", name="block2.conv, ").click()
-    lab.wait_for_kernel("print(picker.layer)", "block2.conv")
+    lab.told("print(picker.layer)", "block2.conv")
     expect(page.locator(".hs-caption")).to_contain_text("block2.conv")
     picked = lab.pixels(GRID)
     assert picked != before
@@ -62,9 +38,9 @@ def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path
     expect(widgets).to_have_count(6)
     expect(notes).to_have_count(0)
     page.get_by_role("option", name="block3.conv, ").click()
-    lab.wait_for_kernel("print(picker.layer)", "block3.conv")
+    lab.told("print(picker.layer)", "block3.conv")
     page.get_by_role("option", name="block2.conv, ").click()
-    lab.wait_for_kernel("print(picker.layer)", "block2.conv")
+    lab.told("print(picker.layer)", "block2.conv")
 
     # The kernel is another: they are seen, say so, and what needs a kernel does not move.
     page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
@@ -94,7 +70,7 @@ def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path
     expect(widgets).to_have_count(6)
     expect(notes).to_have_count(0)
     page.get_by_role("option", name="block3.conv, ").click()
-    lab.wait_for_kernel("print(picker.layer)", "block3.conv")
+    lab.told("print(picker.layer)", "block3.conv")
 
     # What the learner saves now compares under nbval, like the course's own notebooks.
     lab.command("docmanager:save")

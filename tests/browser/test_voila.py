@@ -13,38 +13,14 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from lessons.build.running import KERNEL_ENV
-from tests.shared.lab import SCREENSHOTS, Lab
-
-CELLS = """
-import torch
-from torch import nn
-import hookscope
-from hookscope import samples
-from hookscope.widgets import *
-net, five = samples.digit_cnn(), samples.digit(5)
-model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
-with hookscope.record(model) as recording:
-    model(torch.ones(1, 4, requires_grad=True)).sum().backward()
-
-LayerPicker(net, five)
-
-PreHookPlayground(net, five)
-
-GradientPlayground()
-
-GradInputExplorer()
-
-OrderPlayer(recording)
-
-OrderQuiz(recording, kinds="full_backward")
-"""
+from tests.shared.lab import ALL_WIDGETS, SCREENSHOTS, Lab
 
 
 @pytest.fixture(scope="module")
 def page(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     """One page with all widgets: starting Voila and its kernel costs most."""
     folder = tmp_path_factory.mktemp("voila")
-    cells = [nbformat.v4.new_code_cell(cell) for cell in CELLS.strip().split("\n\n")]
+    cells = [nbformat.v4.new_code_cell(cell) for cell in ALL_WIDGETS]
     notebook = nbformat.v4.new_notebook(cells=cells)
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(notebook, folder / "page.ipynb")

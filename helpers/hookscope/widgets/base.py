@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -19,6 +20,10 @@ __all__ = ["HookWidget", "assets", "shows_errors"]
 _HERE = Path(__file__).parent
 _P = ParamSpec("_P")
 _W = TypeVar("_W", bound="HookWidget")
+# JupyterLab has a kernel answer widgets in one thread while cells run in another, and ipywidgets' own bookkeeping
+# (hold_sync, what the page just said) is for one: what one thread wants sent, the other forgets. One lock for all
+# widgets, for they may share a model, and one may set another.
+_TURN = threading.RLock()
 
 
 def assets(name: str) -> dict[str, str]:
@@ -58,6 +63,10 @@ class HookWidget(anywidget.AnyWidget):
     A cell that is run again closes the widgets it made before, with their comms: ipywidgets itself keeps every widget
     for ever.
 
+    The page numbers what it says, in `_request`; `_response` follows here once all is done and sent. So the page knows,
+    and announces, whether it shows the answer to what was asked last. It says everything as traits, never as messages
+    of its own: those would overtake the traits that ipywidgets holds back while the kernel is busy.
+
     Attributes:
         problem: what went wrong, a sentence for the learner; empty if nothing did.
         png: the bytes of the picture that is shown.
@@ -68,6 +77,9 @@ class HookWidget(anywidget.AnyWidget):
     problem = traitlets.Unicode("").tag(sync=True)
     png = traitlets.Bytes(b"").tag(sync=True)
     alt = traitlets.Unicode("").tag(sync=True)
+    _request = traitlets.Int(0).tag(sync=True)
+    _response = traitlets.Int(0).tag(sync=True)
+    _hearing: frozenset[str] = frozenset()  # what the page is just saying
 
     def __init__(self, **traits: Any) -> None:
         super().__init__(**traits)
@@ -78,6 +90,40 @@ class HookWidget(anywidget.AnyWidget):
         if self.comm is not None:
             self.layout.close()
         super().close()
+
+    def set_state(self, sync_data: Mapping[str, Any]) -> None:
+        """Take what the page says, and answer with what holds now.
+
+        ipywidgets echoes what was said before it is tried. So the page would go on with what was refused here or made
+        another; and where it is another, ipywidgets sends it as news, which on the page replaces what was said since.
+        An echo does not: the page drops it if it has said more.
+        """
+        with _TURN:
+            said = [name for name in sync_data if name in self.keys]
+            self._hearing = frozenset(said)
+            try:
+                with self.hold_trait_notifications():
+                    for name in said:
+                        read = self.trait_metadata(name, "from_json", self._trait_from_json)
+                        self.set_trait(name, read(sync_data[name], self))
+            finally:
+                self._hearing = frozenset()
+                self._send({"method": "echo_update", "state": self.get_state(said), "buffer_paths": []})
+                self._response = self._request
+
+    def notify_change(self, change: Any) -> None:
+        """Tell the page and who observes, one thread after the other."""
+        with _TURN:
+            super().notify_change(change)
+
+    @contextmanager
+    def hold_sync(self) -> Iterator[None]:
+        """Send what changes inside the block at its end, all at once."""
+        with _TURN, super().hold_sync():
+            yield
+
+    def _should_send_property(self, key: str, value: Any) -> bool:
+        return key not in self._hearing and bool(super()._should_send_property(key, value))
 
     def summary(self) -> str:
         """Say in a line or a few what the widget shows; without addresses, since notebooks are compared."""

@@ -49,9 +49,12 @@ function slider(model, trait, { min, max, step = 1, text = (value) => String(val
   return { control, value, show };
 }
 
-/** Write traits and send them. */
+/**
+ * Write traits and send them, under a number that the kernel gives back once it has answered.
+ * While the kernel is busy, ipywidgets keeps what is put, the newest of each trait, and sends it all together.
+ */
 function put(model, values) {
-  for (const [trait, value] of Object.entries(values)) model.set(trait, value);
+  for (const [trait, value] of Object.entries({ ...values, _request: model.get("_request") + 1 })) model.set(trait, value);
   model.save_changes();
 }
 
@@ -70,6 +73,7 @@ function hear(model, event, callback) {
   cleanups.get(model)?.push(() => model.off(event, callback));
 }
 const cleanups = new WeakMap();
+const settles = new WeakMap(); // what looks again whether a widget is settled
 
 /** An <img> of the PNG bytes in a trait, with the alternative text of another. */
 function picture(model, bytes = "png", alt = "alt", attributes = {}) {
@@ -84,6 +88,7 @@ function picture(model, bytes = "png", alt = "alt", attributes = {}) {
     if (url) image.src = url;
     else image.removeAttribute("src");
     if (old) URL.revokeObjectURL(old);
+    settles.get(model)?.();
   };
   show();
   listen(model, image, `${bytes} ${alt}`, show);
@@ -94,7 +99,9 @@ function picture(model, bytes = "png", alt = "alt", attributes = {}) {
 const CONTROLS = "button, select, input, [role=option], [role=listbox], [role=button], .ph-pad";
 /**
  * Put a widget on the page: its name, what it shows, what went wrong, and a word when there is no kernel.
- * Its controls are held then; one that needs no kernel adds the class hs-alone to what this returns.
+ * Its controls are held then; one that needs no kernel, since all it shows is on the page, adds the class hs-alone.
+ * data-state of what this returns says "busy" until the kernel has answered what was asked last and its pictures are
+ * loaded, then "ready"; "still" without a kernel. A screen reader waits with what changes while it is aria-busy.
  */
 function stage(model, el, label, ...children) {
   const problem = h("p", { class: "hs-problem", role: "alert" });
@@ -106,8 +113,20 @@ function stage(model, el, label, ...children) {
     root.classList.toggle("hs-still", gone || !saved.hidden);
     problem.textContent = gone ? "The kernel has gone. Restart it, and run this cell again." : model.get("problem");
     problem.hidden = !problem.textContent;
+    settle();
   };
   const root = h("section", { class: "hs-stage", "aria-label": label }, saved, problem, ...children);
+  const settle = () => {
+    const asks = model.get("_request") !== model.get("_response");
+    const loads = [...root.querySelectorAll("img[src]")].some((image) => !image.complete);
+    const state = root.matches(".hs-still") ? "still" : asks || loads ? "busy" : "ready";
+    root.dataset.state = state;
+    root.setAttribute("aria-busy", String(state === "busy" && !root.matches(".hs-alone")));
+  };
+  for (const type of ["load", "error"]) root.addEventListener(type, settle, true);
+  settles.set(model, settle);
+  hear(model, "change:_request", settle); // at once
+  listen(model, root, "_response", settle); // after what came with it has been drawn
   show();
   listen(model, problem, "problem", show);
   hear(model, "comm_live_update", () => { gone = true; show(); });

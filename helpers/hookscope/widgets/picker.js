@@ -212,7 +212,7 @@ function controls(model) {
   const on = h("button", { type: "button", onclick: () => put(model, { page: model.get("page") + 1 }) }, "Next ›");
   const where = h("span", { role: "status" });
   const again = h("button", { type: "button", title: "Run the model with the weights and hooks it has now",
-    onclick: () => model.send({ run: true }) }, "Run again");
+    onclick: () => put(model, { _again: model.get("_again") + 1 }) }, "Run again");
   const fields = {
     target: field("of class", target), call: field("Call", call), part: field("Part", part), sample: field("Sample", sample),
     last: field("channels last", last), size: field("per page", size),

@@ -93,6 +93,7 @@ class LayerPicker(HookWidget):
     scale = traitlets.Unicode("channel").tag(sync=True)
     channels_last = traitlets.Bool(False).tag(sync=True)
 
+    _again = traitlets.Int(0).tag(sync=True)  # how often the page has asked to run again
     width = traitlets.Int(640).tag(sync=True)  # pixels there are for the maps
 
     # What there is to choose from, and what is shown; written here, read by the page.
@@ -134,7 +135,6 @@ class LayerPicker(HookWidget):
         self._view: View | None = None
         self._input_of = -1  # the sample whose picture is shown
         super().__init__()
-        self.on_msg(lambda widget, content, buffers: self.run() if content.get("run") else None)
         self._fill()
         self._settling = False
         with self.hold_sync():
@@ -253,6 +253,10 @@ class LayerPicker(HookWidget):
             elif change.name in ("order", "per_page"):
                 self.page = 0
         self._update()
+
+    @traitlets.observe("_again")
+    def _run_again(self, change: Any) -> None:
+        self.run()
 
     @traitlets.observe("channel")
     def _enlarge(self, change: Any) -> None:

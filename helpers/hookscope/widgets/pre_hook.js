@@ -115,7 +115,7 @@ function controls(model) {
     line("square: column", "column", { min: 0, max: width - 1 }),
     line("shift down", "shift_rows", { min: 1 - height, max: height - 1 }),
     line("shift right", "shift_columns", { min: 1 - width, max: width - 1 }),
-    h("button", { type: "button", onclick: () => model.send("reset") }, "Reset: no edit"));
+    h("button", { type: "button", onclick: () => put(model, model.get("_neutral")) }, "Reset: no edit"));
 }
 
 /** The hook as it stands, to read and to copy. */

@@ -79,6 +79,7 @@ class PreHookPlayground(HookWidget):
     shift_rows = traitlets.Int(0).tag(sync=True)
     shift_columns = traitlets.Int(0).tag(sync=True)
 
+    _neutral = traitlets.Dict().tag(sync=True)  # the settings that change nothing
     code = traitlets.Unicode("").tag(sync=True)
     title = traitlets.Unicode("").tag(sync=True)
     answer = traitlets.Unicode("").tag(sync=True)
@@ -135,9 +136,9 @@ class PreHookPlayground(HookWidget):
             in_colour=self._view.in_colour,
             reach=round_up(self._view.span),
             title=f"{type(model).__name__}: what {where} hands on",
+            _neutral={name: self.traits()[name].default_value for name in _SETTINGS},
             **self._shown(),
         )
-        self.on_msg(self._on_message)
 
     @property
     def edited(self) -> Tensor:
@@ -172,8 +173,8 @@ class PreHookPlayground(HookWidget):
     def reset(self) -> None:
         """Set everything back, so that the hook changes nothing."""
         with self.hold_sync(), self.hold_trait_notifications():
-            for name in _SETTINGS:
-                setattr(self, name, self.traits()[name].default_value)
+            for name, value in self._neutral.items():
+                setattr(self, name, value)
 
     def summary(self) -> str:
         """Say what is edited, and the probabilities without and with the hook."""
@@ -287,10 +288,6 @@ finally:
             self._done = self._settings()
         if self._failure is not None:
             raise self._failure
-
-    def _on_message(self, _: object, content: object, buffers: object) -> None:
-        if content == "reset":
-            self.reset()
 
     def _settings(self) -> tuple[object, ...]:
         return tuple(getattr(self, name) for name in _SETTINGS)

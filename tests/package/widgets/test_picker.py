@@ -381,7 +381,7 @@ def test_a_message_from_the_page_runs_again() -> None:
     with torch.no_grad():
         model[0].weight.zero_()
         model[0].bias.zero_()
-    picker._handle_custom_msg({"run": True}, [])
+    picker.set_state({"_again": 1, "_request": 1})
     assert not picker.activation.any()
 
 
