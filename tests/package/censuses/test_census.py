@@ -24,8 +24,10 @@ from torch.utils.hooks import RemovableHandle
 
 from hookscope.censuses.census import KINDS, Census, HookEntry, census, removing_new_hooks
 from hookscope.layers.find import LayerNotFoundError
+from tests.shared import ROOT
 
-HERE = Path(__file__).name
+HERE = Path(__file__).relative_to(ROOT).as_posix()
+"""As a location says it: relative to the folder that pytest runs in."""
 
 
 def nothing(*args, **kwargs):
@@ -122,7 +124,7 @@ def test_every_kind_of_module_hook(net, kind):
     (entry,) = census(net)
     assert entry.kind == kind
     assert (entry.layer, entry.tensor, entry.callable, entry.options) == ("fc", "", "nothing", ())
-    assert entry.location == f"tests/{HERE}:{nothing.__code__.co_firstlineno}"
+    assert entry.location == f"{HERE}:{nothing.__code__.co_firstlineno}"
     assert (entry.by_torch, entry.owner) == (False, "Net")
     assert census(net).remove_all() == 1
     assert len(census(net)) == 0
@@ -310,7 +312,7 @@ def test_every_sort_of_callable_has_a_name_and_a_place(net, hook, name, line):
     net.register_forward_hook(hook)
     (entry,) = census(net)
     assert entry.callable == name
-    where = f"tests/{HERE}:{line.__code__.co_firstlineno}" if line else "builtin"
+    where = f"{HERE}:{line.__code__.co_firstlineno}" if line else "builtin"
     assert entry.location == where
     assert not entry.by_torch
 
@@ -618,7 +620,7 @@ def test_a_census_is_a_sequence_that_does_not_change(net):
 
 
 def test_the_text_is_a_table_without_anything_that_changes_from_run_to_run(net):
-    place = f"tests/test_census.py:{nothing.__code__.co_firstlineno}"
+    place = f"{HERE}:{nothing.__code__.co_firstlineno}"
     handle = net.fc.register_forward_hook(nothing)
     before = repr(census(net))
     assert before.splitlines() == [
@@ -680,7 +682,7 @@ def test_assert_none_says_what_where_and_the_way_out(net):
         census(net).assert_none("End of the chapter")
     lines = str(caught.value).splitlines()
     assert lines[0] == "End of the chapter: 1 hook on Net"
-    assert lines[1].startswith("  forward hook nothing on fc (tests/test_census.py:")
+    assert lines[1].startswith(f"  forward hook nothing on fc ({HERE}:")
     assert "remove()" in lines[2]
     assert "remove_all()" in lines[2]
     for _ in range(40):
@@ -758,7 +760,7 @@ def test_hooks_that_nobody_named_go_too(net):
         "global optimizer step_post",
         "tensor",
     ]
-    assert str(removed[0]).startswith("full_backward hook nothing on (Linear) (tests/")
+    assert str(removed[0]).startswith("full_backward hook nothing on (Linear) (tests/package/censuses/")
     assert [entry.owner for entry in removed[-4:]] == ["Net", "", "", "Tensor"]
     assert len(census(net, optimizer, leaf, inner)) == 0
     net.fc.register_backward_hook(nothing)  # the latch is lifted here as well
