@@ -69,7 +69,7 @@ def play(build: Callable[[], Case], mode: str, watch: Callable[[nn.Module], Abst
     model, args, kwargs = build()
     hooks = len(census(model))
     output, error = None, ""
-    torch.manual_seed(1)
+    awkward.seed(1)
     watching = watch(model)
     with contextlib.ExitStack() as stack:
         stack.enter_context(MODES[mode]())
@@ -89,7 +89,7 @@ def play(build: Callable[[], Case], mode: str, watch: Callable[[nn.Module], Abst
         strides=[t.stride() for t in results],
         gradients=[(t.requires_grad, t.grad) for t in trained],
         state=deep_clone(dict(model.state_dict())) | {f"arg {i}": t.clone() for i, t in enumerate(tensors_in(args))},
-        random=[torch.get_rng_state(), random.getstate()],
+        random=[torch.get_rng_state(), hash(random.getstate())],
         flags={name: (module.training, type(module).__name__) for name, module in model.named_modules()},
         hooks=len(census(model)) - hooks,
         error=error,

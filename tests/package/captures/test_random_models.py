@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tests.shared.awkward import Case, Do, Pair, Result, tensors_in
+from tests.shared.awkward import Case, Do, Pair, Result, seed, tensors_in
 from tests.shared.captured import check
 
 # Every tensor is 2 × 4, so that anything can be passed to anything.
@@ -110,7 +110,7 @@ def build(tree: Any, shared: list[nn.Module]) -> nn.Module:
 @given(trees, st.sampled_from(["no_grad", "grad", "grad", "inference"]), st.booleans(), st.booleans())
 def test_random_models(tree: Any, mode: str, inputs: bool, requires_grad: bool) -> None:
     def case() -> Case:
-        torch.manual_seed(0)
+        seed(0)
         model = build(tree, [])
         return model, (torch.randn(2, 4).requires_grad_(requires_grad),), {}
 

@@ -5,7 +5,7 @@ forward hook on every leaf that clones, at the moment the leaf returns, all ther
 """
 
 # isort: off
-from tests.shared.awkward.building import MODELS, Case, Do, Net, Own, Pair, Result
+from tests.shared.awkward.building import MODELS, Case, Do, Net, Own, Pair, Result, seed
 from tests.shared.awkward.reference import (
     RAISED,
     Call,
@@ -51,6 +51,7 @@ __all__ = [
     "loss_of",
     "outputs",
     "overwrites",
+    "seed",
     "tensor_map",
     "tensors_in",
 ]

@@ -87,14 +87,19 @@ class Doubling(torch.autograd.Function):
         return grads[0] * 2
 
 
+def seed(number: int) -> None:
+    """Seed the CPU alone: `torch.manual_seed` formats its whole call stack once for every sort of accelerator."""
+    torch.default_generator.manual_seed(number)
+
+
 def model(name: str) -> Callable[[Callable[[], Any]], Callable[[], Case]]:
     """Enter a builder of `model` or `(model, *args)` or a whole case in `MODELS`, with a fixed seed."""
 
     def enter(build: Callable[[], Any]) -> Callable[[], Case]:
         @wraps(build)
         def seeded() -> Case:
-            with torch.random.fork_rng():
-                torch.manual_seed(0)
+            with torch.random.fork_rng(devices=[]):
+                seed(0)
                 built = build()
                 if isinstance(built, nn.Module):
                     built = built, torch.randn(2, 4)
