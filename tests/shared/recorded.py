@@ -1,9 +1,5 @@
 """Small models to record, and a look at everything that a recording could leave behind."""
 
-import warnings
-from types import SimpleNamespace
-
-import pytest
 import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
@@ -42,14 +38,6 @@ def hooks_on(*models):
             state.append(list((p._backward_hooks or {}).items()))
             state.append(list((p._post_accumulate_grad_hooks or {}).items()))
     return state
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_behind():
-    before = hooks_on()
-    yield
-    assert hooks_on() == before
-    assert not any(isinstance(entry[1], SimpleNamespace) for entry in warnings.filters)
 
 
 def ones(*shape, grad=True):

@@ -10,7 +10,7 @@ import traitlets
 from torch import nn
 
 from hookscope import census
-from hookscope.layers.find import LayerNotFoundError
+from hookscope.layers import LayerNotFoundError
 from hookscope.recordings.event import GIVEN
 from hookscope.recordings.record import record
 from hookscope.widgets import player as player_module

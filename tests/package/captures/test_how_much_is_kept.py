@@ -1,0 +1,167 @@
+"""Less than everything is kept on request: statistics, a sample, another dtype, a bound; and more where it must be."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from hookscope import capture, census
+from hookscope.captures.capture import NotCapturedError
+from tests.shared.awkward import Do
+from tests.shared.captured import X, small
+
+
+def test_stats_in_place_of_tensors():
+    net = small()
+    with capture(net, gradients=True, inputs=True, keep="stats") as seen:
+        net(torch.tensor([[1.0, 3.0], [0.0, -1.0]])).sum().backward()
+    stats = seen["0"].stats  # 8 and -2
+    assert (stats.shape, stats.dtype) == ((2, 1), torch.float32)
+    assert (stats.mean, stats.std, stats.mean_abs, stats.min, stats.max) == (3, 5, 5, -2, 8)
+    assert (stats.zeros, stats.nan, stats.inf) == (0, 0, 0)
+    assert seen["1"].stats.zeros == 1
+    assert seen["1"].args[0].min == -2
+    assert seen["0"].grad_stats.mean == 1.5  # 3 and, where the ReLU is shut, 0
+    with pytest.raises(NotCapturedError, match="only statistics were kept"):
+        _ = seen["0"].output
+    with capture(net) as seen:
+        net(X)
+    with pytest.raises(NotCapturedError, match="keep='stats'"):
+        _ = seen["0"].stats
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (torch.tensor([1.0, float("nan"), float("inf"), -float("inf"), 3.0]), (2, 1, 2, 1, 3, 0, 1, 2)),
+        (torch.tensor([float("nan")]), (*[None] * 5, 0, 1, 0)),
+        (torch.zeros(0, 3), (*[None] * 5, 0, 0, 0)),
+        (torch.tensor([60000.0, 60000.0], dtype=torch.float16), (60000, 0, 60000, 60000, 60000, 0, 0, 0)),
+        (torch.tensor([True, False]), (0.5, 0.5, 0.5, 0, 1, 1, 0, 0)),
+        (torch.tensor([2**40, 2**40 + 2]), (2**40 + 1, 1, 2**40 + 1, 2**40, 2**40 + 2, 0, 0, 0)),
+        (torch.tensor([3 + 4j, 0j]), (2.5, 2.5, 2.5, 0, 5, 1, 0, 0)),
+        (torch.eye(2).to_sparse(), (0.5, 0.5, 0.5, 0, 1, 2, 0, 0)),
+        (torch.tensor([[1.0, 2.0, 3.0]])[:, ::2].expand(4, 2), (2, 1, 2, 1, 3, 0, 0, 0)),
+    ],
+)
+def test_stats_are_right_for_every_kind_of_tensor(values, expected):
+    net = Do(lambda: values)
+    with capture(net, keep="stats") as seen:
+        net()
+    got = seen[""].stats[2:]
+    for ours, theirs in zip(got, expected, strict=True):
+        assert ours != ours if theirs is None else ours == theirs  # nan is not equal to itself
+
+
+def test_grad_stats_of_two_passes_are_refused():
+    net = small()
+    with capture(net, gradients=True, keep="stats") as seen:
+        loss = net(torch.tensor([[1.0, 3.0]])).sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+    with pytest.raises(NotCapturedError, match="2 backward passes"):
+        _ = seen["0"].grad_stats
+
+
+def test_sample_dtype_and_device_bound_what_is_kept():
+    net = nn.Sequential(nn.Flatten(), nn.ReLU(inplace=True))
+    x = torch.arange(12.0).reshape(3, 4)
+    with capture(net, sample=1) as seen:
+        net(x.clone())
+    assert seen["0"].output.tolist() == [[4, 5, 6, 7]]
+    assert seen["0"].output.untyped_storage().nbytes() == 16, "the rest of the batch is not kept"
+    with capture(net, sample=slice(1, 3), dtype=torch.float16) as seen:
+        net(-x)
+    assert seen["0"].output.dtype == torch.float16
+    assert seen["0"].output.tolist() == (-x[1:3]).tolist()
+    with (
+        pytest.raises(IndexError, match=r"sample=7 picks nothing of a tensor of shape \(3, 4\)"),
+        capture(net, sample=7),
+    ):
+        net(x)
+    assert len(census(net)) == 0
+    with capture(Do(lambda x: (x, torch.tensor(3), 5)), sample=0, dtype=torch.float64) as seen:
+        seen._model(x)
+    first, scalar, number = seen[""].output
+    assert (first.dtype, scalar.dtype, number) == (torch.float64, torch.int64, 5)
+
+
+def test_the_forecast_is_what_a_pass_keeps_and_computes_nothing():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Dropout(), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2))
+    x = torch.randn(2, 1, 6, 6)
+    state = {name: value.clone() for name, value in net.state_dict().items()}
+    rng, version = torch.get_rng_state(), x._version
+    for options in ({}, {"gradients": True}, {"sample": 0}, {"dtype": torch.float16}, {"inputs": True}):
+        forecast = capture(net, **options).estimate(x)
+        assert torch.equal(torch.get_rng_state(), rng)
+        assert x._version == version
+        assert all(torch.equal(value, state[name]) for name, value in net.state_dict().items())
+        with capture(net, **options) as seen, torch.random.fork_rng():
+            net(x).sum().backward()
+        tensors = [call.output for call in seen.calls]
+        tensors += [call.grad for call in seen.calls] if options.get("gradients") else []
+        tensors += [call.args[0] for call in seen.calls] if options.get("inputs") else []
+        assert forecast == sum(tensor.numel() * tensor.element_size() for tensor in tensors), options
+        net.load_state_dict(state)
+    assert capture(net, keep="stats").estimate(x) == 0
+    assert len(census(net)) == 0
+
+
+def test_a_forecast_that_needs_values_is_refused_in_words():
+    net = Do(lambda x: x if x.sum().item() > 0 else -x)
+    with pytest.raises(RuntimeError, match=r"its path may depend on values\. Capture with keep='stats'"):
+        capture(net).estimate(torch.ones(2))
+    assert len(census(net)) == 0
+
+
+def test_max_bytes_refuses_naming_the_layer_and_ways_out():
+    net = nn.Sequential(nn.Linear(1, 100), nn.Linear(100, 100))
+    with (
+        pytest.raises(MemoryError, match=r"max_bytes=500; reached at call 1\. .*keep='stats'"),
+        capture(net, max_bytes=500),
+    ):
+        net(torch.ones(1, 1))
+    assert len(census(net)) == 0
+    with capture(net, max_bytes=800) as seen:
+        net(torch.ones(1, 1))
+    assert len(seen) == 2
+
+
+def test_copies_at_once_where_copy_on_write_cannot_know():
+    """A NumPy window made before the layer returned, and an output that is resized later."""
+    windows = []
+
+    def with_window(x):
+        y = x + 1
+        windows.append(y.numpy())
+        return y
+
+    net = Do(with_window)
+    with torch.no_grad(), capture(net, keep="copies") as seen:
+        net(torch.zeros(2))
+        windows[0][:] = 7
+    assert seen[""].output.tolist() == [1, 1]
+
+    linear = nn.Linear(1, 2)
+
+    def resized(x):
+        y = linear(x)
+        y.resize_(4, 4).zero_()
+        return y
+
+    net = Do(resized)
+    net.linear = linear
+    with torch.no_grad(), capture(net, "linear", keep="copies") as seen:
+        net(torch.ones(1, 1))
+    assert seen["linear"].output.shape == (1, 2)
+    with torch.no_grad(), capture(net, "linear") as seen:
+        net(torch.ones(1, 1))  # what was overwritten in the last pass is copied at once
+    assert seen["linear"].output.shape == (1, 2)
+    net = Do(resized)  # of which nothing is known
+    net.linear = linear
+    with torch.no_grad(), pytest.raises(RuntimeError) as caught, capture(net, "linear"):
+        net(torch.ones(1, 1))
+    assert any("keep='copies'" in note for note in caught.value.__notes__)
+    assert len(census(net)) == 0

@@ -1,0 +1,208 @@
+"""A capture changes no result, no gradient and no address, and keeps nothing alive."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from hookscope import capture
+from tests.shared import awkward
+from tests.shared.awkward import Do, Net, cloning, deep_clone, difference, loss_of, tensors_in
+from tests.shared.captured import X, assert_same_calls, small
+
+
+def test_results_and_gradients_are_the_same_with_and_without():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Dropout(0.5), nn.Flatten())
+    x = torch.randn(2, 1, 6, 6)
+
+    def run(with_capture):
+        torch.manual_seed(1)
+        net.zero_grad()
+        net[1].reset_running_stats()
+        if with_capture:
+            with capture(net, gradients=True, inputs=True):
+                y = net(x)
+                y.sum().backward()
+        else:
+            y = net(x)
+            y.sum().backward()
+        return [y, torch.rand(1), net[1].running_mean.clone(), *(p.grad.clone() for p in net.parameters())]
+
+    assert all(torch.equal(a, b) for a, b in zip(run(False), run(True), strict=True))
+    assert all(module.training for module in net.modules())
+
+
+_THE_SAME_MEMORY = {
+    "itself": lambda x: x,
+    "detach": lambda x: x.detach(),
+    "data": lambda x: x.data,
+    "view": lambda x: x.view(1, 3),
+}
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("same", _THE_SAME_MEMORY.values(), ids=_THE_SAME_MEMORY)
+@pytest.mark.parametrize("kind", [nn.Parameter, nn.Buffer])
+def test_parameters_and_buffers_keep_their_address(kind, same, grad):
+    """A layer may return its own parameter; copy-on-write would move it at the next optimizer step."""
+    net = nn.Module()
+    net.position = Do(lambda: same(net.weight))
+    net.weight = kind(torch.ones(3))
+    net.forward = lambda: net.position() * 2
+    address = net.weight.data_ptr()
+    with torch.set_grad_enabled(grad), capture(net, "position") as seen:
+        net()
+    with torch.no_grad():
+        net.weight.add_(1)
+    assert net.weight.data_ptr() == address
+    assert seen["position"].output.flatten().tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("same", _THE_SAME_MEMORY.values(), ids=_THE_SAME_MEMORY)
+def test_the_callers_input_keeps_its_address(same, grad):
+    net, x = nn.Sequential(Do(same)), torch.ones(3)
+    address = x.data_ptr()
+    with torch.set_grad_enabled(grad), capture(net) as seen:
+        net(x)
+    x.add_(1)
+    assert x.data_ptr() == address
+    assert seen["0"].output.flatten().tolist() == [1, 1, 1]
+
+
+def test_separate_models_in_separate_threads():
+    errors = []
+
+    def work(factor):
+        try:
+            net = small()
+            for _ in range(20):
+                with torch.no_grad(), capture(net) as seen:
+                    net(X * factor)
+                assert seen["0"].output.item() == -4 * factor
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(factor,)) for factor in (1, 2, 3, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+def test_nothing_is_kept_alive():
+    net = small()
+    x = torch.tensor([[1.0, 3.0]], requires_grad=True)
+    with capture(net, gradients=True) as seen:
+        y = net(x)
+    leaf_of_the_graph, model = weakref.ref(x), weakref.ref(net)
+    del x, y
+    gc.collect()
+    assert leaf_of_the_graph() is None, "the capture must not keep the graph"
+    del net
+    gc.collect()
+    assert seen["0"].output.item() == 8
+    del seen
+    gc.collect()
+    assert model() is None
+
+
+def test_memory_is_flat_over_many_passes():
+    import tracemalloc
+
+    net = small()
+    seen = capture(net, gradients=True, inputs=True)
+    tensors = []
+    tracemalloc.start()
+    for turn in range(200):
+        with seen:
+            net(torch.tensor([[1.0, 3.0]])).sum().backward()
+        if turn in (50, 199):
+            gc.collect()
+            tensors.append(
+                (sum(issubclass(type(o), torch.Tensor) for o in gc.get_objects()), tracemalloc.get_traced_memory()[0])
+            )
+    tracemalloc.stop()
+    assert tensors[0][0] == tensors[1][0]
+    assert tensors[1][1] < tensors[0][1] + 20_000
+
+
+def test_what_happens_after_the_block_does_not_reach_the_capture() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 3))
+    x = torch.randn(2, 4)
+    with cloning(model) as reference:
+        model(x)
+    with capture(model) as seen:
+        output = model(x)
+    output.detach().zero_()
+    x.zero_()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    model(torch.ones(2, 4))
+    assert_same_calls(seen, reference, gradients=False, inputs=False)
+
+
+def test_what_is_done_to_the_capture_does_not_reach_the_model() -> None:
+    weight = awkward.Own(lambda self: (self.weight, self.seen))
+    model = Net(lambda self, x: self.b(x) + self.own()[0].sum(), own=weight, b=nn.Linear(4, 3))
+    x = torch.randn(2, 4)
+    with capture(model, inputs=True) as seen:
+        output = model(x)
+    before = deep_clone((dict(model.state_dict()), output, x))
+    for call in seen.calls:
+        for tensor in tensors_in((call.output, call.args, call.kwargs)):
+            tensor.fill_(7)
+    assert not difference((dict(model.state_dict()), output, x), before)
+
+
+def test_a_training_step_inside_the_block() -> None:
+    def train(watch: Callable[[nn.Module], AbstractContextManager[Any]]) -> tuple[Any, nn.Module]:
+        torch.manual_seed(0)
+        model = nn.Sequential(
+            nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.Dropout(0.5), nn.Linear(8, 2)
+        )
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        with watch(model) as seen:
+            for _ in range(3):
+                optimizer.zero_grad()
+                loss_of(model(torch.randn(6, 4))).backward()
+                optimizer.step()
+        return seen, model
+
+    _, plain = train(lambda model: contextlib.nullcontext())
+    reference, _ = train(lambda model: cloning(model, gradients=True))
+    seen, trained = train(lambda model: capture(model, gradients=True))
+    assert not difference(dict(trained.state_dict()), dict(plain.state_dict()))
+    assert_same_calls(seen, reference, gradients=True, inputs=False)
+    assert len(seen["0"].calls) == 3
+
+
+def test_memory_of_parameters_buffers_and_arguments_stays_where_it_is() -> None:
+    def run(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        weight, steps = self.own()
+        with torch.no_grad():
+            for tensor in (weight, steps, self.identity(x)):
+                tensor.add_(1)
+        return self.b(x)
+
+    own = awkward.Own(lambda self: (self.weight, self.seen))
+    model = Net(run, own=own, identity=nn.Identity(), b=nn.Linear(4, 3))
+    array = torch.zeros(2, 4)
+    windows = [tensor.detach().numpy() for tensor in (own.weight, own.seen, array)]
+    before = [window.copy() for window in windows]
+    with capture(model, inputs=True):
+        model(array)
+    for window, was in zip(windows, before, strict=True):
+        assert (window == was + 1).all()

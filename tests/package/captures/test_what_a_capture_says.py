@@ -1,0 +1,101 @@
+"""What a capture says of itself, of what it did not keep, and of models and options that it refuses."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from hookscope import capture
+from hookscope.captures.capture import NotCapturedError
+from hookscope.layers import LayerNotFoundError
+from tests.shared.captured import X, small
+
+
+def test_what_was_not_asked_for_says_how_to_ask():
+    net = small()
+    with capture(net) as seen:
+        net(X)
+    with pytest.raises(NotCapturedError, match="gradients=True"):
+        _ = seen["0"].grad
+    with pytest.raises(NotCapturedError, match="inputs=True"):
+        _ = seen["0"].args
+
+
+def test_missing_gradients_say_why():
+    net = small()
+    with torch.no_grad(), capture(net, gradients=True) as seen:
+        net(X)
+    with pytest.raises(NotCapturedError, match="does not require grad"):
+        _ = seen["0"].grad
+    with capture(net, gradients=True) as seen:
+        y = net(X)
+    y.sum().backward()
+    with pytest.raises(NotCapturedError, match=r"no gradient has reached 0; call backward\(\) inside the with-block"):
+        _ = seen["0"].grad
+
+
+def test_uncalled_layers_are_listed_with_a_reason():
+    net = nn.Module()
+    net.used, net.unused, net.several = nn.Linear(1, 1), nn.Linear(1, 1), nn.ModuleList([nn.ReLU()])
+    net.attention = nn.MultiheadAttention(2, 1)
+    net.forward = net.used.__call__
+    with capture(net, lambda name, module: name != "") as seen:
+        net(torch.ones(1, 1))
+    assert list(seen) == ["used"]
+    assert "did not reach it" in seen.uncalled["unused"]
+    assert "never calls a ModuleList" in seen.uncalled["several"]
+    assert "never calls it" in seen.uncalled["attention.out_proj"]
+    with pytest.raises(NotCapturedError, match="layer 'unused' was not called"):
+        _ = seen["unused"]
+    with pytest.raises(LayerNotFoundError, match="did you mean 'used' or 'unused'"):
+        _ = seen["uset"]
+    with pytest.raises(LayerNotFoundError, match="did you mean"):
+        capture(net, "uset")
+    assert seen.get("unused") is None
+    assert "unused" not in seen
+
+
+def test_compiled_and_scripted_models_are_refused_before_the_pass():
+    net = small()
+    with pytest.raises(ValueError, match=r"the model is compiled .*set_stance\("):
+        capture(torch.compile(net))
+    net[0].compile()
+    with pytest.raises(ValueError, match=r"layer '0' is compiled, by \.compile\(\)"):
+        capture(net)
+
+
+def test_its_table_gives_each_output_once_with_its_gradient_kept_too():
+    net = small()
+    with capture(net, gradients=True) as seen:
+        net(torch.ones(1, 2)).sum().backward()
+    assert [row["output"] for row in seen._table().rows] == ["(1, 1)"] * 3
+    with capture(nn.LSTM(1, 2), gradients=True) as seen:
+        seen._model(torch.ones(3, 1, 1))[0].sum().backward()
+    assert seen._table().rows[0]["output"] == "(3, 1, 2), (1, 1, 2), (1, 1, 2)"
+
+
+def test_it_shows_itself_as_a_table_with_escaped_names():
+    net = nn.Module()
+    evil = "<img src=x onerror=alert(1)>"
+    net.add_module(evil, nn.ReLU(inplace=True))
+    net.forward = net._modules[evil].__call__
+    with capture(net, nn.ReLU) as seen:
+        net(torch.ones(2))
+    assert repr(seen).splitlines()[0] == "Module: 1 calls of 1 layers"
+    html = seen._repr_mimebundle_()["text/html"]
+    assert "&lt;img" in html
+    assert "<img" not in html
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"keep": "everything"}, "give 'tensors', 'copies' or 'stats'"),
+        ({"keep": "stats", "sample": 0}, "leave out sample"),
+        ({"sample": -1}, "count samples from 0"),
+    ],
+)
+def test_contradictory_options_are_refused_early(options, message):
+    with pytest.raises(ValueError, match=message):
+        capture(small(), **options)

@@ -1,0 +1,257 @@
+"""Feature maps are drawn where and how their arguments say; the picture says what it shows; the rest is refused."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hookscope.pictures import palette as pal
+from hookscope.pictures.grid import feature_grid
+from hookscope.pictures.mosaic import letters
+from tests.shared.drawn import BASE, MIDDLE, TOP, drawn, label, numbers, says
+
+# --- the picture -----------------------------------------------------------------------------------------
+
+
+def test_every_value_is_one_square_of_its_colour_in_the_right_place():
+    from PIL import Image
+
+    activation = torch.tensor([[0.0, 1.0], [2.0, 4.0]]).repeat(1, 4, 1, 1)
+    activation[0, 2] = activation[0, 2].flip(0)
+    grid = feature_grid(activation)
+    image = Image.open(io.BytesIO(grid.png))
+    assert image.mode == "P"
+    assert (np.asarray(image) == grid.mosaic).all()
+    colours = pal.palette(pal.VIRIDIS)
+    assert (np.asarray(image.convert("RGB")) == colours[grid.mosaic]).all()
+    assert drawn(grid, 0) == [[0, 62], [124, 248]]
+    assert drawn(grid, 2) == [[124, 248], [0, 62]]
+    # Row by row, framed, on paper, and never over one another.
+    (x0, y0, w, h), second, third, _ = grid.boxes
+    assert second == (second[0], y0, w, h)
+    assert second[0] > x0 + w
+    assert third == (x0, third[1], w, h)
+    assert third[1] > y0 + h
+    frame = grid.mosaic[y0 - 1 : y0 + h + 1, x0 - 1 : x0 + w + 1].copy()
+    frame[1:-1, 1:-1] = pal.EDGE
+    assert (frame == pal.EDGE).all()
+    assert grid.mosaic[0, 0] == grid.mosaic[-1, -1] == pal.PAPER
+    assert [says(label(grid, i), str(i)) for i in range(4)] == [True] * 4
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 16, 64, 200])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 3), (7, 7), (28, 28), (4, 90), (90, 4), (150, 200)])
+def test_maps_never_overlap_and_the_picture_fits_a_page(count, shape):
+    grid = feature_grid(np.zeros((count, *shape)), channels="all")
+    height, width = grid.mosaic.shape
+    covered = np.zeros_like(grid.mosaic)
+    for left, top, wide, high in grid.boxes:
+        assert left >= 1
+        assert top >= 13
+        covered[top - 13 : top + high + 1, left - 1 : left + wide + 1] += 1
+    assert len(grid.boxes) == count
+    assert covered.shape == (height, width)
+    assert covered.max() == 1
+    assert covered.sum() == sum((w + 2) * (h + 14) for _, _, w, h in grid.boxes)
+    assert width <= 972
+
+
+def test_columns_and_size_are_obeyed():
+    activation = torch.rand(1, 6, 10, 10)
+    assert len({top for _, top, _, _ in feature_grid(activation, columns=1).boxes}) == 6
+    assert len({top for _, top, _, _ in feature_grid(activation, columns=6).boxes}) == 1
+    assert len({top for _, top, _, _ in feature_grid(activation, columns=99).boxes}) == 1
+    small, large = feature_grid(activation, size=300), feature_grid(activation, size=900)
+    assert 250 < small.mosaic.shape[1] <= 300
+    assert 850 < large.mosaic.shape[1] <= 900
+    assert small.rows == large.rows
+
+
+def test_large_maps_are_averaged_and_the_caption_says_so():
+    activation = torch.zeros(1, 1, 1201, 1199)
+    activation[..., :2, :2] = torch.tensor([[0.0, 1.0], [1.0, 2.0]])
+    activation[..., -1, -1] = 2
+    grid = feature_grid(activation)
+    assert "drawn at 1/2 size" in grid.caption
+    values = drawn(grid, 0, shape=(601, 600))
+    assert values[0][0] == MIDDLE  # the mean of 0, 1, 1, 2
+    assert values[0][1] == 0
+    assert values[-1][-1] == TOP  # the block in the corner holds a single value
+    assert grid.rows[0]["max"] == 2
+    assert "drawn at" not in feature_grid(torch.zeros(1, 1, 300, 300)).caption
+
+
+# --- which channels --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("channels", "picked", "words"),
+    [
+        (None, [0, 1, 2, 3, 4, 5], "channels 0 to 5, all there are"),
+        (2, [0, 1], "channels 0 to 1 of 6"),
+        (6, [0, 1, 2, 3, 4, 5], "channels 0 to 5, all there are"),
+        (16, [0, 1, 2, 3, 4, 5], "channels 0 to 5, all there are (16 asked for)"),
+        ("all", [0, 1, 2, 3, 4, 5], "channels 0 to 5, all there are"),
+        ([4], [4], "channel 4 of 6"),
+        ([5, -6, 2], [5, 0, 2], "channels 5, 0, 2 of 6"),
+        (slice(1, None, 2), [1, 3, 5], "channels 1, 3, 5 of 6"),
+        (range(2, 4), [2, 3], "channels 2 to 3 of 6"),
+        (torch.tensor([3, 1]), [3, 1], "channels 3, 1 of 6"),
+        (np.int64(1), [0], "channel 0 of 6"),
+        ((i for i in (1, 2)), [1, 2], "channels 1 to 2 of 6"),
+    ],
+)
+def test_channels_are_picked_by_number_list_slice_or_all(channels, picked, words):
+    activation = torch.arange(6.0)[:, None, None] + torch.zeros(1, 6, 2, 2)
+    grid = feature_grid(activation, channels=channels, title="conv")
+    assert grid.channels == picked
+    assert numbers(grid, "max") == picked
+    assert grid.caption.splitlines()[0] == f"conv: {words}"
+    assert says(label(grid, len(picked) - 1), f"{picked[-1]} {'dead' if picked[-1] == 0 else 'flat'}")
+
+
+def test_seed_draws_distinct_channels_and_leaves_the_global_generator_alone():
+    activation = torch.arange(64.0)[:, None, None] + torch.zeros(64, 2, 2)
+    state = torch.get_rng_state()
+    draws = [feature_grid(activation, seed=seed).channels for seed in range(20)]
+    assert torch.equal(torch.get_rng_state(), state)
+    for picked in draws:
+        assert len(set(picked)) == 16
+        assert picked == sorted(picked)
+        assert picked != list(range(16))
+    assert len({tuple(picked) for picked in draws}) == 20
+    assert {channel for picked in draws for channel in picked} == set(range(64))  # none is left out for good
+    assert feature_grid(activation, seed=3).channels == draws[3]
+    assert "drawn with seed 3" in feature_grid(activation, seed=3).caption
+    assert "drawn" not in feature_grid(activation, seed=3, channels=64).caption
+
+
+def test_names_stand_above_the_maps_where_they_fit_and_in_the_numbers():
+    names = ["red", "green 緑", "a name far too long for the room above a map of this size"]
+    grid = feature_grid(torch.rand(3, 8, 8), names=names, channels=[0, 1, 2])
+    assert numbers(grid, "name") == names
+    assert says(label(grid, 0), "0 red")
+    assert says(label(grid, 1), "1 green ?")
+    width = grid.boxes[2][2]
+    assert says(label(grid, 2), f"2 {names[2]}"[: width // letters("0").shape[1]])
+    assert numbers(feature_grid(torch.rand(3, 8, 8), names=names, channels=[2]), "name") == names[2:]
+
+
+# --- what it says ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "sample", "reading"),
+    [
+        ((2, 3, 4, 5), 1, "shape (2, 3, 4, 5) read as (N, C, H, W), sample 1"),
+        ((2, 3, 4, 5), -1, "shape (2, 3, 4, 5) read as (N, C, H, W), sample 1"),
+        ((256, 4, 5), 0, "shape (256, 4, 5) read as (C, H, W), 256 channels of one sample"),
+        ((4, 5), 0, "shape (4, 5) read as (H, W), one map of 4 rows and 5 columns"),
+    ],
+)
+def test_the_caption_says_how_the_shape_was_read(shape, sample, reading):
+    activation = torch.rand(shape)
+    grid = feature_grid(activation, sample=sample)
+    assert grid.shape == shape
+    assert grid.caption.splitlines()[1] == reading
+    expected = activation[sample] if len(shape) == 4 else activation
+    assert grid.rows[0]["max"] == pytest.approx(float(expected.reshape(-1, 4, 5)[0].max()))
+
+
+def test_alt_text_says_what_is_to_be_seen():
+    activation = torch.zeros(1, 4, 2, 2)
+    activation[0, 1] = -1.5
+    activation[0, 3, 0, 0] = 4
+    assert feature_grid(activation, title="conv1").alt == (
+        "conv1: 4 feature maps of 2×2 in 2 rows × 2 columns, channels 0 to 3, all there are; "
+        "scale: each map has its own, from min (dark) to max (bright). "
+        "Values run from -1.5 (channel 1) to 4 (channel 3); dead (all zeros): channels 0, 2; "
+        "flat (all equal): channel 1."
+    )
+
+
+def test_long_lists_of_dead_channels_are_cut_in_the_alt_text_only():
+    grid = feature_grid(torch.zeros(40, 2, 2), channels="all")
+    assert "8, 9, 10, 11 and 28 more" in grid.alt
+    assert len(grid.rows) == 40
+
+
+def test_titles_and_names_are_escaped_in_html():
+    evil = "<img src=x onerror=alert(1)>"
+    html = feature_grid(torch.rand(1, 1, 2, 2), title=evil, names=[evil]).to_html()
+    assert html.count("<img") == 1
+    assert "&lt;img src=x onerror=alert(1)&gt;: channel 0 of 1" in html
+
+
+def test_the_repr_is_the_same_every_time():
+    activation = torch.rand(1, 3, 5, 5)
+    first, second = feature_grid(activation), feature_grid(activation.clone())
+    assert repr(first) == repr(second)
+    assert first.png == second.png
+
+
+# --- what cannot be drawn --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ((BASE,), TypeError, r"not a tuple of 1 \(Tensor \(2, 3, 4, 5\)\).*args\[0\]"),
+        ((BASE, (BASE, BASE)), TypeError, r"not a tuple of 2 \(Tensor \(2, 3, 4, 5\), tuple\)"),
+        ({"out": BASE, "aux": BASE}, TypeError, "the keys are 'out', 'aux'"),
+        (None, TypeError, "not None .*no gradient flows"),
+        (nn.Conv2d(1, 1, 1), TypeError, "not the module Conv2d: run the module"),
+        ("conv1", TypeError, "not str"),
+        (torch.tensor(1.0), ValueError, r"shape \(\).*single number"),
+        (torch.rand(7), ValueError, r"shape \(7,\).*activation\[None\]"),
+        (torch.rand(1, 2, 3, 4, 5), ValueError, r"activation\[:, :, 0\]"),
+        (torch.rand(1, 1, 1, 1, 2, 2), ValueError, "merge 2 of its axes"),
+        (torch.empty(1, 0, 4, 4), ValueError, r"no elements: its shape is \(1, 0, 4, 4\)"),
+        (torch.empty(0, 3, 4, 4), ValueError, "no elements"),
+        (BASE.to("meta"), TypeError, "meta device"),
+        (torch.complex(BASE.float(), BASE.float()), TypeError, r"complex: pass activation\.abs\(\)"),
+        (BASE.numpy() * 1j, TypeError, "complex"),
+        (np.full((2, 2), "a"), TypeError, "not of numbers"),
+    ],
+    ids=lambda value: str(type(value).__name__),
+)
+def test_what_cannot_be_drawn_says_what_it_is_and_the_way_out(given, error, words):
+    with pytest.raises(error, match=words):
+        feature_grid(given)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"channels": 0}, ValueError, "at least 1"),
+        ({"channels": [1, 3]}, IndexError, r"no channel 3: there are 3, so 0 to 2 \(or -3 to -1\)"),
+        ({"channels": [-4]}, IndexError, "no channel -4"),
+        ({"channels": []}, ValueError, "selects none of the 3 channels"),
+        ({"channels": slice(7, 9)}, ValueError, "selects none"),
+        ({"channels": [True, False, True]}, TypeError, "not by True"),
+        ({"channels": True}, TypeError, "not by True"),
+        ({"channels": 2.0}, TypeError, "not by float"),
+        ({"channels": "conv1"}, ValueError, "'all'"),
+        ({"channels": [0], "seed": 1}, ValueError, "give a number of channels"),
+        ({"sample": 2}, IndexError, "no sample 2.*0 to 1"),
+        ({"scale": "global"}, ValueError, "'channel', 'shared'"),
+        ({"scale": 3}, ValueError, "'channel', 'shared'"),
+        ({"scale": (2, 1)}, ValueError, "low must lie below high"),
+        ({"scale": (0, float("inf"))}, ValueError, "finite"),
+        ({"scale": (-1, 2), "center": 0}, ValueError, r"give \(-2, 2\)"),
+        ({"center": float("nan")}, ValueError, "finite"),
+        ({"columns": 0}, ValueError, "columns=0"),
+        ({"size": 0}, ValueError, "size=0"),
+        ({"names": ["a"]}, ValueError, "1 names for 3 channels"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options, error, words):
+    with pytest.raises(error, match=words):
+        feature_grid(BASE, **options)
+
+
+def test_a_sample_of_something_without_a_batch_is_refused():
+    with pytest.raises(ValueError, match="no batch axis"):
+        feature_grid(BASE[0], sample=1)

@@ -1,0 +1,231 @@
+"""Recordings as text, table, tree and picture."""
+
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from hookscope.pictures.picture import Picture
+from hookscope.recordings.record import record
+from tests.shared.recorded import nested, ones
+
+# How it is shown.
+
+
+class SimpleModel(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+def walk_through():
+    model = SimpleModel()
+
+    def forward_hook(module, args, output):
+        pass
+
+    model.linear.register_forward_hook(forward_hook)
+    with record(model) as recording:
+        recording.watch(model(ones(1, 4)), "y").sum().backward()
+    return recording
+
+
+def test_text_is_stable():
+    assert repr(walk_through()) == (
+        "SimpleModel: 10 events (5 forward, 5 backward)\n"
+        " #  phase     kind               layer   type         call  shapes                 hook\n"
+        "--  --------  -----------------  ------  -----------  ----  ---------------------  ------------\n"
+        " 1  forward   forward_pre        (root)  SimpleModel     1  args ((1, 4),)\n"
+        " 2  forward   forward_pre        linear  Linear          1  args ((1, 4),)\n"
+        " 3  forward   forward            linear  Linear          1  output (1, 2)          forward_hook\n"
+        " 4  forward   forward            linear  Linear          1  output (1, 2)\n"
+        " 5  forward   forward            (root)  SimpleModel     1  output (1, 2)\n"
+        " 6  backward  tensor             y       Tensor          1  grad (1, 2)\n"
+        " 7  backward  full_backward_pre  (root)  SimpleModel     1  grad_output ((1, 2),)\n"
+        " 8  backward  full_backward_pre  linear  Linear          1  grad_output ((1, 2),)\n"
+        " 9  backward  full_backward      linear  Linear          1  grad_input ((1, 4),)\n"
+        "10  backward  full_backward      (root)  SimpleModel     1  grad_input ((1, 4),)"
+    )
+    assert repr(record(nn.ReLU())) == "ReLU: 0 events"
+
+
+def test_the_call_tree_shows_what_runs_around_forward():
+    tree = walk_through().call_tree()
+    assert repr(tree) == (
+        "forward\n"
+        "└── (root): SimpleModel.__call__()\n"
+        "    ├── [1] forward_pre  args ((1, 4),)\n"
+        "    ├── forward()\n"
+        "    │   └── linear: Linear.__call__()\n"
+        "    │       ├── [2] forward_pre  args ((1, 4),)\n"
+        "    │       ├── forward()\n"
+        "    │       ├── [3] forward: forward_hook  output (1, 2)\n"
+        "    │       └── [4] forward  output (1, 2)\n"
+        "    └── [5] forward  output (1, 2)\n"
+        "backward\n"
+        "├── [6] tensor y  grad (1, 2)\n"
+        "└── (root): SimpleModel\n"
+        "    ├── [7] full_backward_pre  grad_output ((1, 2),)\n"
+        "    ├── linear: Linear\n"
+        "    │   ├── [8] full_backward_pre  grad_output ((1, 2),)\n"
+        "    │   └── [9] full_backward  grad_input ((1, 4),)\n"
+        "    └── [10] full_backward  grad_input ((1, 4),)"
+    )
+    assert tree._repr_mimebundle_()["text/plain"] == repr(tree)
+
+
+def test_a_tree_cut_by_a_backward_pass_inside_forward():
+    class Inner(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 2)
+
+        def forward(self, x):
+            (grad,) = torch.autograd.grad(self.fc(x).sum(), x)
+            return grad
+
+    model = Inner()
+    with record(model) as recording:
+        model(ones(1, 4))
+    text = repr(recording.call_tree())
+    assert [line for line in text.splitlines() if not line.startswith((" ", "├", "└"))] == [
+        "forward",
+        "backward",
+        "forward",
+    ]
+    assert "did not return" not in text
+
+
+def test_html_is_escaped():
+    evil = "<img src=x onerror=alert(1)>"
+    model = nn.Sequential()
+    model.add_module(evil.replace(".", ""), nn.Linear(4, 2))
+
+    def hook(*args):
+        pass
+
+    hook.__qualname__ = "<script>"
+    model[0].register_forward_hook(hook)
+    with record(model) as recording:
+        recording.watch(model(ones(1, 4, grad=False)), "<b>").sum().backward()
+    shown = [
+        recording._repr_mimebundle_(),
+        recording.call_tree()._repr_mimebundle_(),
+        recording.timeline()._repr_mimebundle_(),
+        recording.compare(["<i>"])._repr_mimebundle_(),
+    ]
+    for bundle in shown:
+        html = bundle["text/html"]
+        assert not any(tag in html for tag in ("<img src=x", "<script>", "<b>", "<i>"))
+        assert "&lt;" in html
+    assert "note: no input of layer &lt;img" in shown[0]["text/html"]
+    assert shown[0]["text/plain"] == repr(recording)
+
+
+def test_a_long_recording_shows_its_beginning():
+    model = nested()
+    with record(model) as recording:
+        for _ in range(21):
+            model(torch.ones(1, 4))
+    assert len(recording.events) == 210
+    text = repr(recording)
+    assert text.startswith("Sequential: 210 events (210 forward); the first 200 of them\n")
+    assert len(text.splitlines()) == 203
+
+
+def test_compare_marks_the_first_difference():
+    recording = walk_through()
+    right = recording.order("full_backward")
+    assert recording.compare(right, "full_backward").caption == "The guess is right in all 2 places"
+    table = recording.compare(["full_backward  linear ", "tensor y", "more"], "full_backward")
+    assert table.caption == "The first difference is at place 2 of 3"
+    assert [row[""] for row in table.rows] == ["same", "first difference", "differs"]
+    assert [row["recorded"] for row in table.rows] == [*right, ""]
+
+
+def test_the_timeline_says_in_words_what_it_draws():
+    recording = walk_through()
+    picture = recording.timeline()
+    assert isinstance(picture, Picture)
+    assert picture.alt == (
+        "The order in which 10 hooks fired. Forward: forward_pre (root), forward_pre linear, "
+        "forward linear: forward_hook, forward linear, forward (root); backward: tensor y, "
+        "full_backward_pre (root), full_backward_pre linear, full_backward linear, full_backward (root)."
+    )
+    assert [row["#"] for row in picture.rows] == list(range(1, 11))
+    assert picture.png == recording.timeline().png
+    assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
+
+
+def test_the_timeline_of_a_long_recording_is_summed_up():
+    model = nested()
+    with record(model, parameters=True) as recording:
+        for _ in range(5):
+            model(ones(1, 4)).sum().backward()
+    alt = recording.timeline().alt
+    assert alt.startswith("The order in which 140 hooks fired. Forward: forward_pre (root), forward_pre 0, 7 more, ")
+    assert "6 more phases" in alt
+    assert len(alt) < 600
+
+
+def test_names_are_no_formulas_in_the_timeline():
+    with record(nn.Identity(), kinds="forward") as recording:
+        recording.watch(ones(1) * 1, r"$\nonsense{$").sum().backward()
+    assert recording.timeline().png
+
+
+def test_without_matplotlib_the_timeline_names_what_to_install(monkeypatch):
+    recording = walk_through()
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ModuleNotFoundError, match="a timeline needs matplotlib: pip install matplotlib"):
+        recording.timeline()
+
+
+def test_the_backward_tree_nests_only_what_really_encloses():
+    class Branches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.left, self.right = (nn.Sequential(nn.Linear(1, 1), nn.ReLU()) for _ in range(2))
+
+        def forward(self, x):
+            return self.left(x) + self.right(x)
+
+    model, x = Branches(), torch.ones(1, 1, requires_grad=True)
+    with record(model, kinds=["forward_pre", "forward", "full_backward_pre", "full_backward"]) as recording:
+        y = model(x).sum()
+        y.backward(retain_graph=True)
+        y.backward()
+    passes = repr(recording.call_tree()).split("backward\n", 1)[1].split("(root): Branches")[1:]
+    assert len(passes) == 2, "the same graph run backward twice is two trees"
+    for tree in passes:
+        for line in tree.splitlines():
+            indent = len(line) - len(line.lstrip(" │├└─"))
+            if "left.0" in line or "right.0" in line or "left.1" in line or "right.1" in line:
+                assert indent > 8, line
+
+    with record(
+        model, "left", "right", kinds=["forward_pre", "forward", "full_backward_pre", "full_backward"]
+    ) as plain:
+        model(torch.ones(1, 1)).sum().backward()
+    order = [(event.kind, event.name) for event in plain.events if event.phase == "backward"]
+    assert [name for kind, name in order if kind == "full_backward"] == [
+        n for k, n in order if k == "full_backward_pre"
+    ]
+    # A pre-hook of one layer between the two hooks of another: each line then says whose hook it is.
+    from hookscope.recordings.call_tree import CallTree
+    from hookscope.recordings.event import Event
+
+    kinds = [("full_backward_pre", "a"), ("full_backward_pre", "b"), ("full_backward", "a"), ("full_backward", "b")]
+    events = [
+        Event(index, kind, name, "Linear", 1, "backward", None, "", 0) for index, (kind, name) in enumerate(kinds, 1)
+    ]
+    text = repr(CallTree(events))
+    for index, (kind, name) in enumerate(kinds, 1):
+        line = next(line for line in text.splitlines() if f"[{index}]" in line)
+        above = [line.strip(" │├└─") for line in text.splitlines()[: text.splitlines().index(line)]]
+        owner = [words for words in above if words.endswith(": Linear")][-1]
+        assert f"{kind} {name}" in line or owner == f"{name}: Linear", line

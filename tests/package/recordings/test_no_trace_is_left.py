@@ -1,0 +1,232 @@
+"""A recording leaves no hook and no memory behind, however its block ends."""
+
+import copy
+import gc
+import warnings
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+from hookscope.recordings.record import KINDS, record
+from tests.shared.recorded import Twice, hooks_on, nested, ones
+
+
+def busy_model():
+    """A model with a hook of every kind and option on it."""
+    model = nested()
+
+    def hook(*args):
+        pass
+
+    for module in model.modules():
+        module.register_forward_pre_hook(hook, with_kwargs=True)
+        module.register_forward_hook(lambda *args: None, always_call=True)
+        module.register_forward_hook(hook, prepend=True, with_kwargs=True)
+        module.register_full_backward_pre_hook(hook)
+        module.register_full_backward_hook(hook)
+    model[1].weight.register_hook(hook)
+    model[1].weight.register_post_accumulate_grad_hook(hook)
+    return model
+
+
+@pytest.mark.parametrize("make", [nested, busy_model])
+@pytest.mark.parametrize("end", [None, ValueError, KeyboardInterrupt, SystemExit])
+def test_everything_is_as_before_however_the_block_ends(make, end):
+    model = make()
+    before = hooks_on(model)
+    try:
+        with record(model, parameters=True) as recording:
+            model(ones(1, 4)).sum().backward()
+            assert hooks_on(model) != before
+            if end:
+                raise end
+    except (ValueError, KeyboardInterrupt, SystemExit):
+        assert end
+    assert hooks_on(model) == before
+    assert recording.order("forward")[-1] == "forward (root)"
+
+
+def test_an_interrupted_forward_leaves_nothing_and_can_be_read():
+    class Interrupted(nn.Module):
+        def forward(self, x):
+            raise KeyboardInterrupt
+
+    model = nn.Sequential(nn.ReLU(), Interrupted())
+    before = hooks_on(model)
+    with pytest.raises(KeyboardInterrupt), record(model) as recording:
+        model(ones(1))
+    assert hooks_on(model) == before
+    assert recording.order() == ["forward_pre (root)", "forward_pre 0", "forward 0", "forward_pre 1"]
+    assert "forward() did not return" in repr(recording.call_tree())
+
+
+def test_a_start_that_fails_takes_off_what_is_on():
+    model = nn.Sequential(nn.Linear(4, 4), nn.LazyLinear(2))
+    before = hooks_on(model[0])
+    with pytest.raises(ValueError, match=r"parameter '1\.weight' has no shape yet"), record(model, parameters=True):
+        pass
+    assert hooks_on(model[0]) == before
+    with record(model) as recording:  # torch's own hook removes itself and changes the layer's class
+        model(ones(1, 4))
+    lazy = [event for event in recording.events if event.name == "1"]
+    assert [e.hook for e in lazy] == ["LazyModuleMixin._infer_parameters", "", ""]
+    assert [e.type for e in lazy] == ["LazyLinear", "Linear", "Linear"]
+    assert not model[1]._forward_pre_hooks
+
+
+def test_a_removed_hook_stays_removed_and_a_replaced_one_stays_replaced():
+    model = nested()
+
+    def hook(*args):
+        pass
+
+    def other(*args):
+        pass
+
+    gone = model[0].register_forward_hook(hook, always_call=True)
+    kept = model[0].register_forward_hook(hook)
+    replaced = model[1].register_full_backward_hook(hook)
+    with record(model):
+        model(ones(1, 4))
+        gone.remove()
+        model[1]._backward_hooks[replaced.id] = other
+        model(ones(1, 4)).sum().backward()
+    assert list(model[0]._forward_hooks.items()) == [(kept.id, hook)]
+    assert not model[0]._forward_hooks_always_called
+    assert list(model[1]._backward_hooks.values()) == [other]
+    kept.remove()
+    assert not model[0]._forward_hooks
+
+
+def test_legacy_hooks_can_be_registered_afterwards():
+    model = nested()
+    with record(model):
+        model(ones(1, 4))
+    model[0].register_backward_hook(lambda *args: None)
+    with record(model[1]) as recording:
+        model[1].register_full_backward_hook(lambda *args: None)
+    assert model[1]._is_full_backward_hook is True
+    assert len(recording.notes) == 1
+
+
+def test_a_legacy_hook_is_logged_and_receives_what_it_did():
+    got = {}
+
+    def legacy(module, grad_input, grad_output):
+        got[len(got)] = [None if g is None else tuple(g.shape) for g in grad_input]
+
+    model = nested()
+    model.register_backward_hook(legacy)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        model(ones(2, 4)).sum().backward()
+        with record(model) as recording:
+            model(ones(2, 4)).sum().backward()
+    assert got[0] == got[1]
+    assert recording.order("backward", "full_backward", "full_backward_pre") == ["backward (root): legacy"]
+    assert recording.notes == (
+        "layer (root) (Sequential) has a legacy backward hook, and full backward hooks would change what it "
+        "receives: none recorded",
+    )
+
+
+def test_a_layer_that_once_had_a_legacy_hook_keeps_its_pre_hook():
+    model = nested()
+    model[1].register_backward_hook(lambda *args: None).remove()
+    before = hooks_on(model)
+    with record(model) as recording:
+        model(ones(2, 4)).sum().backward()
+    assert hooks_on(model) == before
+    assert "full_backward_pre 1" in recording.order()
+    assert "full_backward 1" not in recording.order()
+    assert "full_backward 0" in recording.order()
+    assert recording.notes == ("layer 1 (Linear) once had a legacy backward hook: torch refuses full ones there",)
+
+
+def test_recordings_nest():
+    model = Twice()
+
+    def mine(module, grad_input, grad_output):
+        pass
+
+    model.fc.register_full_backward_hook(mine)
+    before = hooks_on(model)
+    with record(model) as outer:
+        model(ones(1, 4))
+        with record(model, "fc") as inner:
+            model(ones(1, 4)).sum().backward()
+        model(ones(1, 4)).sum().backward()
+    assert hooks_on(model) == before
+    assert inner.order("full_backward") == [
+        "full_backward fc #2: mine",
+        "full_backward fc #2",
+        "full_backward fc: mine",
+        "full_backward fc",
+    ]
+    assert [e.call for e in outer.events if e.kind == "full_backward" and e.hook] == [4, 3, 6, 5]
+    assert [e.call for e in outer.events if e.kind == "full_backward" and e.name and not e.hook] == [4, 3, 6, 5]
+
+
+def test_recordings_that_end_in_the_other_order_leave_nothing_either():
+    model = busy_model()
+    before = hooks_on(model)
+    first, second = record(model, parameters=True), record(model, parameters=True)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    model(ones(1, 4)).sum().backward()
+    second.__exit__(None, None, None)
+    assert hooks_on(model) == before
+    assert first.events == ()
+    assert {"full_backward (root): hook", "tensor 1.weight: hook"} <= set(second.order())
+
+
+def test_a_graph_run_backward_after_the_block_logs_nothing_and_adds_a_note(recwarn):
+    model = nested()
+    ran = []
+    model[0].register_full_backward_hook(lambda *args: ran.append(1))
+    with record(model) as recording:
+        loss = model(ones(1, 4)).sum()
+        early = nn.Sequential(nn.Linear(4, 1))
+        with record(early) as other:
+            late = early(ones(1, 4, grad=False)).sum()
+    count = len(recording.events)
+    loss.backward()
+    late.backward()
+    assert len(recording.events) == count
+    assert ran == [1]
+    text = "a graph built inside the block was run backward after it: not logged"
+    assert recording.notes == (text,)
+    assert other.notes == (text,)
+    assert not recwarn.list
+
+
+def test_a_graph_built_before_has_no_hooks_of_layers_in_it():
+    layer = nn.Linear(4, 2)
+    loss = layer(ones(1, 4)).sum()
+    with record(layer, parameters=True) as recording:
+        loss.backward()
+    assert set(recording.order()) == {f"{k} {p}" for k in KINDS[4:] for p in ("weight", "bias")}
+
+
+def test_a_recording_does_not_keep_the_model_or_its_tensors():
+    model, x = nested(), ones(1, 4)
+    with record(model, tensors={"x": x}) as recording:
+        recording.watch(model(x), "y").sum().backward()
+    refs = [weakref.ref(model), weakref.ref(model[0]), weakref.ref(x)]
+    del model, x
+    gc.collect()
+    assert [ref() for ref in refs] == [None, None, None]
+    assert len(recording.events) == 22
+
+
+def test_a_model_cannot_be_copied_or_saved_with_the_hooks_of_a_recording(tmp_path):
+    model = nested()
+    with record(model, "0"):
+        with pytest.raises(RuntimeError, match="outside the with-block"):
+            copy.deepcopy(model)
+        with pytest.raises(RuntimeError, match="outside the with-block"):
+            torch.save(model, tmp_path / "model.pt")
+    copy.deepcopy(model)

@@ -1,0 +1,155 @@
+"""The numbers that a recording keeps on request, and how every kind of event is shown."""
+
+import copy
+import json
+
+import torch
+from torch import nn
+from torch.optim import SGD, Adam
+
+from hookscope.recordings.record import record
+from tests.shared.recorded import ones
+
+
+class Anything(nn.Module):
+    def forward(self, *args):
+        return args
+
+
+def kept(*args):
+    model = Anything()
+    with record(model, kinds="forward", values=True) as recording:
+        model(*args)
+    return recording
+
+
+def test_small_tensors_are_kept_as_they_were():
+    x = ones(2, 2)
+    model = nn.ReLU(inplace=True)
+    with record(model, kinds=("forward_pre", "forward"), values=True) as recording:
+        inside = x * -1
+        model(inside)
+    before, after = recording.events
+    assert before.values[0].tolist() == [[-1, -1], [-1, -1]]
+    assert after.values.tolist() == [[0, 0], [0, 0]]
+    assert not after.values.requires_grad
+    assert recording.to_dicts()[0]["values"] == [[[-1.0, -1.0], [-1.0, -1.0]]]
+    assert [row["values"] for row in recording._table().rows] == ["([[-1, -1], [-1, -1]],)", "[[0, 0], [0, 0]]"]
+
+
+def test_numbers_are_kept_on_request_only():
+    layer = nn.Linear(4, 2)
+    with record(layer) as recording:
+        layer(ones(1, 4)).sum().backward()
+    assert {event.values for event in recording.events} == {None}
+    assert "values" not in repr(recording)
+    assert recording.to_dicts()[0]["values"] is None
+
+
+def test_sixteen_elements_are_kept_and_seventeen_are_summed_up():
+    recording = kept(torch.arange(16), torch.arange(17), torch.ones(20, dtype=torch.bool))
+    small, large, flags = recording.events[0].values
+    assert small.tolist() == list(range(16))
+    assert (large.mean, large.min, large.max) == (8, 0, 16)
+    assert (flags.mean, flags.min, flags.max) == (1, 1, 1)
+    assert recording.to_dicts()[0]["values"][1] == {"mean": 8.0, "min": 0.0, "max": 16.0}
+    assert "mean 8 min 0 max 16" in repr(recording)
+
+
+def test_what_is_no_number_is_named():
+    recording = kept(
+        torch.eye(3).to_sparse(),
+        torch.ones(3, device="meta"),
+        torch.ones(20, dtype=torch.complex64),
+        torch.ones(1, dtype=torch.complex64),
+        {"a": [None, 2.5, True], "b": nn.ReLU()},
+        torch.full((17,), float("nan")),
+        torch.zeros(0),
+    )
+    values = recording.to_dicts()[0]["values"]
+    assert values[:5] == [
+        "sparse tensor",
+        "meta tensor",
+        "complex tensor",
+        ["(1+0j)"],
+        {"a": [None, 2.5, True], "b": "ReLU"},
+    ]
+    assert str(values[5]["mean"]) == "nan"
+    assert values[6] == []
+    assert json.dumps(values)
+
+
+def test_numbers_under_transforms_and_in_inference_mode():
+    layer = nn.Linear(2, 1)
+    with record(layer, kinds="forward", values=True) as recording:
+        torch.vmap(layer)(torch.ones(3, 2))
+        torch.func.grad(lambda x: layer(x).sum())(torch.ones(2))
+        with torch.inference_mode():
+            layer(torch.ones(1, 2))
+    batched, inside, inferred = (event.values for event in recording.events)
+    assert batched == "unreadable tensor"
+    assert inside.tolist() == inferred[0].tolist()
+    assert not torch._C._functorch.is_functorch_wrapped_tensor(inside)
+    assert not inferred.is_inference()
+
+
+def test_post_accumulate_grad_keeps_the_gradient():
+    layer = nn.Linear(2, 1, bias=False)
+    with record(layer, parameters=True, kinds="post_accumulate_grad", values=True) as recording:
+        for _ in range(2):
+            layer(ones(1, 2, grad=False)).sum().backward()
+    assert [event.values.tolist() for event in recording.events] == [[[1, 1]], [[2, 2]]]
+
+
+def test_numbers_do_not_change_the_run():
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+    watched = copy.deepcopy(plain)
+    data = torch.randn(5, 4)
+
+    def train(model, optimizer):
+        torch.manual_seed(1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(data).pow(2).sum().backward()
+            optimizer.step()
+
+    train(plain, Adam(plain.parameters()))
+    optimizer = Adam(watched.parameters())
+    with record(watched, optimizers=optimizer, parameters=True, values=True, kinds=("forward", "tensor")) as recording:
+        train(watched, optimizer)
+    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), watched.parameters(), strict=True))
+    assert len(recording.order("step_post")) == 3
+
+
+def everything():
+    layer = nn.Linear(2, 1)
+    optimizer = SGD(layer.parameters(), lr=0.1)
+    with record(layer, optimizers=optimizer, parameters=True, values=True) as recording:
+        y = recording.watch(layer(ones(1, 2)), "y", retain_grad=True, nodes=True)
+        recording.watch_all({"y": y, "weight": layer.weight})
+        y.sum().backward()
+        optimizer.step()
+    return recording
+
+
+def test_every_kind_has_its_own_marker():
+    from hookscope.recordings import timeline
+    from hookscope.recordings.event import GIVEN
+
+    assert set(timeline._MARKERS) == set(GIVEN)
+    assert len(set(timeline._MARKERS.values())) == len(GIVEN)
+
+
+def test_every_kind_is_shown():
+    recording = everything()
+    alt = recording.timeline().alt
+    assert "backward: tensor y" in alt
+    assert "step: step_pre SGD, step_post SGD" in alt
+    tree = repr(recording.call_tree())
+    for event in recording.events:
+        assert sum(f"[{event.index}] " in line for line in tree.splitlines()) == 1
+    assert tree.endswith("step\n├── [14] step_pre SGD  args ()\n└── [15] step_post SGD  args ()")
+    assert [row["values"] for row in recording.timeline().rows][-1] == "()"
+    assert "retain_grad" in recording._repr_mimebundle_()["text/html"]
+    assert recording.order("multi_grad", "retain_grad") == ["retain_grad y", "multi_grad y, weight"]

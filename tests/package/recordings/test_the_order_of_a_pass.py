@@ -1,0 +1,266 @@
+"""The order in which torch fires hooks through a pass, as recordings show it."""
+
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_module
+
+from hookscope.recordings.record import record
+from tests.shared.recorded import (
+    NESTED_FORWARD,
+    Heads,
+    Twice,
+    hooks_on,
+    nested,
+    ones,
+)
+
+
+def linear_order(grad):
+    layer = nn.Linear(4, 2)
+    x = ones(3, 4, grad=grad)
+    kwargs = {"tensors": {"x": x}} if grad else {}
+
+    def watch_inner(module, args, output):
+        recording.watch(output, "inner")
+
+    inner = layer.register_forward_hook(watch_inner)
+    with record(layer, parameters=True, **kwargs) as recording:
+        inside = recording.watch(x * 1, "in") if grad else x
+        recording.watch(layer(inside), "out").sum().backward()
+    inner.remove()
+    return [text.split(" (root)")[0] for text in recording.order() if "watch_inner" not in text]
+
+
+def test_linear_with_an_input_that_requires_grad():
+    assert linear_order(grad=True) == [
+        "forward_pre",
+        "forward",
+        "tensor out",
+        "full_backward_pre",
+        "tensor inner",
+        "tensor bias",
+        "post_accumulate_grad bias",
+        "tensor weight",
+        "post_accumulate_grad weight",
+        "full_backward",
+        "tensor in",
+        "tensor x",
+    ]
+
+
+def test_linear_with_a_plain_input_fires_full_backward_before_the_layer_runs_backward():
+    assert linear_order(grad=False) == [
+        "forward_pre",
+        "forward",
+        "tensor out",
+        "full_backward_pre",
+        "full_backward",
+        "tensor inner",
+        "tensor bias",
+        "post_accumulate_grad bias",
+        "tensor weight",
+        "post_accumulate_grad weight",
+    ]
+
+
+def test_several_hooks_of_a_kind_global_first_then_prepended_then_in_order():
+    layer = nn.Linear(4, 2)
+    handles = []
+
+    def named(name):
+        def hook(*args):
+            return None
+
+        hook.__qualname__ = name
+        return hook
+
+    for kind in ("forward_pre", "forward", "full_backward_pre", "full_backward"):
+        add = getattr(layer, f"register_{kind}_hook")
+        add(named("1"))
+        add(named("2"))
+        add(named("P1"), prepend=True)
+        add(named("P2"), prepend=True)
+        for name in ("G1", "G2"):
+            handles.append(getattr(torch_module, f"register_module_{kind}_hook")(named(name)))
+    before = hooks_on(layer)
+    with record(layer) as recording:
+        layer(ones(3, 4)).sum().backward()
+    assert hooks_on(layer) == before
+    for handle in handles:
+        handle.remove()
+    for kind in ("forward_pre", "forward", "full_backward_pre", "full_backward"):
+        fired = [event.hook for event in recording.events if event.kind == kind]
+        assert fired == ["G1", "G2", "P2", "P1", "1", "2", ""], kind
+    torch_module._global_is_full_backward_hook = None
+
+
+def test_nested_with_an_input_that_requires_grad():
+    model = nested()
+    with record(model) as recording:
+        model(ones(2, 4)).sum().backward()
+    assert recording.order("forward_pre", "forward") == NESTED_FORWARD
+    assert recording.order()[10:] == [
+        "full_backward_pre (root)",
+        "full_backward_pre 1",
+        "full_backward 1",
+        "full_backward_pre 0",
+        "full_backward_pre 0.1",
+        "full_backward 0.1",
+        "full_backward_pre 0.0",
+        "full_backward 0.0",
+        "full_backward 0",
+        "full_backward (root)",
+    ]
+    assert recording.notes == ()
+
+
+def test_nested_with_a_plain_input():
+    model = nested()
+    with record(model) as recording:
+        model(ones(2, 4, grad=False)).sum().backward()
+    assert recording.order()[:10] == NESTED_FORWARD
+    assert recording.order()[10:] == [
+        "full_backward_pre (root)",
+        "full_backward (root)",
+        "full_backward_pre 1",
+        "full_backward 1",
+        "full_backward_pre 0",
+        "full_backward 0",
+        "full_backward_pre 0.1",
+        "full_backward 0.1",
+        "full_backward_pre 0.0",
+        "full_backward 0.0",
+    ]
+    early = [note for note in recording.notes if "requires grad" in note]
+    assert [note.split(" requires")[0] for note in early] == [
+        "no input of layer (root)",
+        "no input of layer 0",
+        "no input of layer 0.0",
+    ]
+    shapes = {(e.kind, e.name): e.shapes for e in recording.events}
+    assert shapes["full_backward", "0"] == (None,)
+    assert shapes["full_backward", "1"] == ((2, 3),)
+
+
+def test_a_module_called_twice_goes_backward_from_its_second_call():
+    model = Twice()
+    seen = []
+    model.fc.register_full_backward_hook(lambda m, gi, go: seen.append("back"))
+    global_hook = torch_module.register_module_full_backward_pre_hook(lambda m, go: seen.append("pre"))
+    with record(model, "fc", parameters=True) as recording:
+        model(ones(2, 4)).sum().backward()
+    global_hook.remove()
+    assert recording.order("forward_pre", "forward") == [
+        "forward_pre fc",
+        "forward fc",
+        "forward_pre fc #2",
+        "forward fc #2",
+    ]
+    backward = [e for e in recording.events if e.phase == "backward"]
+    lambdas = "<lambda>"
+    assert [e.label for e in backward if "bias" not in e.name] == [
+        f"full_backward_pre fc #2: {lambdas}",
+        "full_backward_pre fc #2",
+        f"full_backward fc #2: {lambdas}",
+        "full_backward fc #2",
+        f"full_backward_pre fc: {lambdas}",
+        "full_backward_pre fc",
+        "tensor fc.weight",
+        "post_accumulate_grad fc.weight",
+        f"full_backward fc: {lambdas}",
+        "full_backward fc",
+    ]
+    assert seen == ["pre", "pre", "back", "pre", "back"]  # the root's pre-hook first
+
+
+def test_calls_are_counted_through_the_whole_recording_also_when_heads_go_backward_separately():
+    layer = nn.Linear(4, 4)
+    with record(layer, kinds="full_backward") as recording:
+        first, second, third = layer(ones(1, 4)), layer(ones(1, 4)), layer(ones(1, 4))
+        second.sum().backward()
+        first.sum().backward()
+        third.sum().backward()
+    assert [e.call for e in recording.events] == [2, 1, 3]
+
+
+def test_a_module_that_calls_itself():
+    class Countdown(nn.Module):
+        def forward(self, x, n):
+            return self(x * 2, n - 1) if n else x * 3
+
+    model = Countdown()
+    with record(model) as recording:
+        model(ones(1), 2).sum().backward()
+    calls = [(e.kind, e.call, e.depth) for e in recording.events]
+    assert calls[:6] == [
+        ("forward_pre", 1, 0),
+        ("forward_pre", 2, 1),
+        ("forward_pre", 3, 2),
+        ("forward", 3, 2),
+        ("forward", 2, 1),
+        ("forward", 1, 0),
+    ]
+    assert [c[:2] for c in calls[6:]] == [
+        ("full_backward_pre", 1),
+        ("full_backward_pre", 2),
+        ("full_backward_pre", 3),
+        ("full_backward", 3),
+        ("full_backward", 2),
+        ("full_backward", 1),
+    ]
+
+
+def test_two_backward_passes_log_twice():
+    layer = nn.Linear(4, 2)
+    with record(layer) as recording:
+        loss = layer(ones(1, 4)).sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+    back = ["full_backward_pre (root)", "full_backward (root)"]
+    assert recording.order()[2:] == back + back
+
+
+def test_two_heads_fire_once_per_backward():
+    model = Heads()
+    with record(model, "trunk.*", "", kinds="full_backward") as recording:
+        a, b = model(ones(1, 4))
+        a.sum().backward(retain_graph=True)
+        first = recording.order()
+        b.sum().backward()
+    assert first.count("full_backward (root)") == 1
+    assert recording.order().count("full_backward (root)") == 2
+    with record(model, "trunk.*", kinds="full_backward") as recording:
+        a, b = model(ones(1, 4))
+        a.sum().backward()
+        b.sum().backward()
+    assert recording.order() == ["full_backward trunk.a", "full_backward trunk.b"]
+
+
+def test_with_a_hooked_container_backward_walks_an_unused_output_too():
+    model = Heads()
+    with record(model, parameters=True) as recording:
+        a, _ = model(ones(1, 4))
+        a.sum().backward()
+    shapes = {(e.kind, e.name): e.shapes for e in recording.events}
+    assert shapes["full_backward_pre", ""] == ((1, 4), None)
+    assert shapes["full_backward_pre", "trunk.b"] == (None,)
+    assert shapes["tensor", "trunk.b.weight"] is None
+    assert model.trunk["b"].weight.grad is None
+
+
+def test_double_backward_fires_in_both_passes():
+    layer = nn.Linear(4, 2)
+    x = ones(1, 4)
+    with record(layer) as recording:
+        (grad,) = torch.autograd.grad(layer(x).pow(2).sum(), x, create_graph=True)
+        assert recording.order()[2:] == ["full_backward_pre (root)", "full_backward (root)"]
+        grad.sum().backward()
+    assert recording.order()[4:] == ["full_backward_pre (root)", "full_backward (root)"]
+    assert {event.call for event in recording.events} == {1}
+
+
+def test_autograd_grad_of_a_weight_fires_the_pre_hook_only():
+    layer = nn.Linear(4, 2)
+    with record(layer, parameters=True) as recording:
+        torch.autograd.grad(layer(ones(1, 4)).sum(), layer.weight)
+    assert recording.order()[2:] == ["full_backward_pre (root)", "tensor weight"]

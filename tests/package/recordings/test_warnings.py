@@ -1,0 +1,82 @@
+"""Warnings about the hooks of a recording become its notes; all others are shown as ever."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_module
+
+from hookscope.recordings.record import record
+from tests.shared.recorded import ToDict, ones
+
+FIRING, OUTPUT = "Full backward hook is firing", "For backward hooks to be called"
+
+
+def test_warnings_about_its_own_hooks_become_notes_and_filters_are_left_alone(capsys):
+    model = nn.Sequential(nn.Linear(4, 4), ToDict())
+    filters = list(warnings.filters)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with record(model) as recording:
+            model(ones(1, 4, grad=False))["out"].sum().backward()
+            warnings.warn("mine", stacklevel=1)
+    assert [str(w.message) for w in seen] == ["mine"]
+    assert recording.notes == (
+        "layer 1 (ToDict) returns a dict: its full backward hooks cannot fire",
+        "layer (root) (Sequential) returns a dict: its full backward hooks cannot fire",
+        "no input of layer 0 requires grad: full_backward fires early",
+    )
+    assert list(warnings.filters) == filters
+
+
+def test_filters_set_inside_stay_and_do_not_bring_the_warnings_back():
+    model = nn.Linear(4, 2)
+    with warnings.catch_warnings():
+        with record(model):
+            warnings.simplefilter("error")
+            model(ones(1, 4, grad=False)).sum().backward()
+        assert warnings.filters[0][0] == "error"
+        with record(model):
+            warnings.resetwarnings()
+            model(ones(1, 4, grad=False)).sum().backward()
+        assert not warnings.filters
+
+
+@pytest.mark.parametrize("where", ["local", "global", "early"])
+def test_the_same_warnings_about_hooks_of_the_learners_are_shown(where):
+    if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 8):
+        pytest.skip("torch warns since 2.8")
+    model = nn.Sequential(nn.Linear(4, 4), ToDict())
+    add = model[1].fc.register_full_backward_hook
+    handles = []
+    if where == "global":
+        handles = [torch_module.register_module_full_backward_hook(lambda *args: None)]
+    else:
+        handles = [add(lambda *args: None), model[1].register_full_backward_hook(lambda *args: None)]
+        handles += [model[0].register_full_backward_hook(lambda *args: None)]
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with record(model):
+            model(ones(1, 4, grad=False))["out"].sum().backward()
+    for handle in handles:
+        handle.remove()
+    torch_module._global_is_full_backward_hook = None
+    texts = [str(w.message)[: len(FIRING)] for w in seen]
+    assert texts.count(FIRING) == 1
+    assert texts.count(OUTPUT[: len(FIRING)]) == (2 if where == "global" else 1)
+
+
+def test_a_warning_shown_once_per_place_is_shown_after_and_not_again():
+    model = nn.Linear(4, 2)
+
+    def run():
+        model(ones(1, 4, grad=False)).sum().backward()
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("default")
+        with record(model):
+            for _ in range(2):
+                warnings.warn("once", stacklevel=1)
+                run()
+    assert [str(w.message) for w in seen] == ["once"]

@@ -1,0 +1,162 @@
+"""Watched tensors, alone and several together, and what `watch` refuses."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD
+
+from hookscope.recordings.record import record
+from tests.shared.recorded import nested, ones
+
+
+def test_retain_grad_logs_every_filling_also_where_the_node_does_not_run():
+    with record(nn.Identity(), kinds="forward", values=True) as recording:
+        y = recording.watch(ones(2) * 2, "y", retain_grad=True)
+        y.sum().backward(retain_graph=True)
+        (y * 3).sum().backward(retain_graph=True)  # added to what is there
+        y.grad = None
+        torch.autograd.grad(y.sum(), y)
+        y.grad.zero_()
+    fillings = [event for event in recording.events if event.kind == "retain_grad"]
+    assert [event.call for event in fillings] == [1, 2, 3]
+    assert [event.values.tolist() for event in fillings] == [[1, 1], [4, 4], [1, 1]]
+    assert recording.order() == [f"{kind} y{call}" for call in ("", " #2", " #3") for kind in ("tensor", "retain_grad")]
+
+
+def test_outputs_of_one_node_run_all_tensor_hooks_before_their_gradients_are_retained():
+    with record(nn.Identity(), kinds="forward") as recording:
+        a, b = torch.split(ones(2) * 1, 1)
+        recording.watch(a, "a", retain_grad=True, nodes=True)
+        recording.watch(b, "b", retain_grad=True)
+        (a + b).sum().backward(retain_graph=True)
+        (a + b).sum().backward(retain_graph=True)  # adds to gradients that are there
+        a.grad = torch.zeros(1)
+        (a + b).sum().backward()
+    once = ["tensor a", "tensor b", "retain_grad a", "retain_grad b", "node_pre a", "node_post a"]
+    assert recording.order() == [f"{label}{call}" for call in ("", " #2", " #3") for label in once]
+
+
+def test_hooks_registered_on_a_tensor_inside_the_block_are_noted():
+    def late(grad):
+        pass
+
+    x = ones(2)
+    with record(nn.Identity(), tensors={"x": x}) as recording:
+        x.register_hook(late)
+        x.sum().backward()
+    assert recording.order() == ["tensor x"]
+    assert recording.notes == ("late was registered on tensor 'x' inside the block: not logged",)
+
+
+def test_a_leaf_is_watched_under_no_grad_too():
+    x = ones(2)
+    with record(nn.Identity()) as recording:
+        with torch.no_grad():
+            recording.watch(x, "x", nodes=True)
+        gc.collect()  # the node lives until the block ends, though no graph uses it yet
+        x.sum().backward()
+    assert recording.order() == ["tensor x", "node_pre x", "node_post x"]
+
+
+def test_what_was_not_retained_is_not_logged():
+    with record(nn.Identity(), kinds="forward") as recording:
+        y = recording.watch(ones(2) * 2, "y", retain_grad=True)
+        z = y * 1
+        del y  # nobody can read its .grad any more
+        z.sum().backward()
+    assert recording.order() == ["tensor y"]
+
+
+def test_an_in_place_operation_after_watching_is_noted():
+    with record(nn.Identity(), kinds="forward") as recording:
+        y = recording.watch(ones(2) * 2, "y", retain_grad=True, nodes=True)
+        y.mul_(3)
+        (y * 5).sum().backward()
+    assert y.grad.tolist() == [5, 5]
+    assert recording.order() == ["tensor y", "node_pre y", "node_post y"]
+    assert recording.notes == ("tensor 'y' was changed in place while watched: .grad is filled earlier, not logged",)
+
+
+def test_watch_all_any_and_all():
+    with record(nn.Identity(), kinds="forward") as recording:
+        x = ones(2)
+        a, b, apart = x * 2, x * 3, ones(3) * 1
+        recording.watch_all({"a": a, "b": b, "apart": apart})
+        recording.watch_all({"b": b, "a": a}, mode="any")
+        a.sum().backward(retain_graph=True)
+        (a.sum() + b.sum()).backward()
+    assert recording.order() == [
+        "multi_grad a, b, apart",
+        "multi_grad b, a",
+        "multi_grad b, a #2",
+        "multi_grad a, b, apart #2",
+    ]
+    assert [event.type for event in recording.events] == ["all", "any", "any", "all"]
+    assert [event.shapes for event in recording.events] == [((2,), None, None), (2,), (2,), ((2,), (2,), None)]
+
+
+def test_multi_grad_hooks_of_a_recording_are_not_taken_for_the_learners():
+    x = ones(2)
+    with record(nn.Identity(), kinds="forward") as recording:
+        recording.watch_all({"x": x})
+        recording.watch_all({"x": x}, "any")
+        with record(nn.Identity(), tensors={"x": x}) as inner:
+            recording.watch(x, "x", retain_grad=True)
+            x.sum().backward()
+    assert inner.order() == ["tensor x"]
+    assert not any(event.hook for event in recording.events)
+
+
+def test_tensors_nodes_and_optimizers_are_not_kept():
+    model, x = nested(), ones(1, 4)
+    optimizer = SGD(model.parameters(), lr=0.1)
+    with record(model, optimizers=optimizer, values=True, parameters=True) as recording:
+        y = recording.watch(model(x), "y", retain_grad=True, nodes=True)
+        recording.watch(x, "x", retain_grad=True, nodes=True)
+        for mode in ("all", "any"):
+            recording.watch_all({"x": x, "y": y}, mode)
+        z = y.sum()
+        z.backward(retain_graph=True)
+        optimizer.step()
+    refs = [weakref.ref(thing) for thing in (model, x, y, optimizer)]
+    del model, x, y, z, optimizer
+    gc.collect()
+    assert [ref() for ref in refs] == [None] * 4
+    assert recording.events
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda r: r.watch_all({}), ValueError, "no tensors to watch"),
+        (lambda r: r.watch_all({"x": ones(1)}, "some"), ValueError, "mode must be 'all' or 'any', not 'some'"),
+        (lambda r: r.watch_all({"x": ones(1, grad=False)}), ValueError, "'x' does not require grad"),
+        (lambda r: r.watch_all({"x": 3}), TypeError, "'x' must be a Tensor, not int"),
+        (lambda r: r.watch(torch.ones(1), "y", retain_grad=True, nodes=True), ValueError, "'y' does not require grad"),
+    ],
+)
+def test_bad_input_is_named(call, error, text):
+    with record(nn.Identity()) as recording, pytest.raises(error, match=text):
+        call(recording)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"optimizers": "SGD"}, TypeError, r"must be torch\.optim\.Optimizer, not str"),
+        ({"optimizers": [nn.Linear(1, 1)]}, TypeError, "not Linear"),
+        ({"kinds": "step_pre"}, ValueError, "'step_pre' is not chosen with kinds: .* optimizers="),
+        ({"kinds": ["node_post"]}, ValueError, r"'node_post' is not chosen with kinds: .* Recording\.watch"),
+    ],
+)
+def test_bad_options_are_named_before_anything_is_registered(options, error, text):
+    with pytest.raises(error, match=text):
+        record(nested(), **options)
+
+
+def test_watching_several_outside_the_block():
+    with pytest.raises(RuntimeError, match="'x, y' is watched outside the with-block"):
+        record(nn.Identity()).watch_all({"x": ones(1), "y": ones(1)})

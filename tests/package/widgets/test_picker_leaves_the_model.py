@@ -1,0 +1,132 @@
+"""A layer picker leaves the model, its hooks and the random numbers as they were, and lets go when it is closed."""
+
+import ipywidgets
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hookscope
+from hookscope import samples
+from hookscope.widgets import LayerPicker, base
+from tests.shared.picked import convs, images
+
+
+def test_the_model_stays_as_it_was() -> None:
+    model = convs()
+    model(images())  # makes the lazy layer
+    model.train()
+    model[1].eval()
+    model[0].weight.grad = torch.ones_like(model[0].weight)
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    flags = [module.training for module in model.modules()]
+    random = torch.random.get_rng_state()
+    picker = LayerPicker(model, images())
+    picker.show = "gradient"
+    picker.target = 2
+    picker.run()
+    assert [module.training for module in model.modules()] == flags
+    assert torch.equal(torch.random.get_rng_state(), random)
+    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+    assert torch.equal(model[0].weight.grad, torch.ones_like(model[0].weight))
+    assert all(parameter.grad is None for parameter in list(model.parameters())[1:])
+    assert len(hookscope.census(model)) == 0
+
+
+def test_a_model_that_raises_leaves_no_hook_and_a_living_widget() -> None:
+    class Moody(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.angry = nn.Conv2d(1, 2, 3), True
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.conv(x)
+            if self.angry:
+                raise ValueError("not today")
+            return y
+
+    model, x = Moody(), torch.zeros(1, 1, 8, 8)
+    with pytest.raises(ValueError, match="not today"):
+        LayerPicker(model, x)
+    assert len(hookscope.census(model)) == 0
+    model.angry = False
+    picker = LayerPicker(model, x)
+    model.angry = True
+    picker.run()
+    assert picker.problem == "ValueError: not today"
+    assert len(hookscope.census(model)) == 0
+    model.angry = False
+    picker.run()
+    assert not picker.problem
+    picker.channel = 1
+    assert picker.large
+
+
+def test_run_again_takes_the_weights_and_hooks_of_now() -> None:
+    model, x = convs().eval(), images()
+    model(x)
+    picker = LayerPicker(model, x, layer="0")
+    before, png = picker.activation.clone(), picker.png
+    with torch.no_grad():
+        model[0].weight.mul_(-1)
+    assert torch.equal(picker.activation, before)
+    picker.run()
+    assert not torch.equal(picker.activation, before)
+    assert picker.png != png
+    handle = model[0].register_forward_hook(lambda module, args, output: output * 0)
+    picker.run()
+    handle.remove()
+    assert picker.layer == "0"
+    assert picker.rows[0]["zeros %"] == 100
+
+
+def test_a_cell_that_runs_again_closes_what_it_made_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = 0
+    monkeypatch.setattr(base, "_cell", lambda: ("cell", run))
+    model = samples.digit_cnn()
+    counts = []
+    for run in range(100):  # noqa: B007 (read by the lambda)
+        first = LayerPicker(model, samples.digit(5))
+        second = LayerPicker(model, samples.digit(6))
+        counts.append(len(ipywidgets.widgets.widget._instances))
+    assert counts[0] == counts[1] == counts[-1]
+    assert first.comm is not None
+    assert second.comm is not None
+    assert len(hookscope.census(model)) == 0
+    other = LayerPicker(model, samples.digit(5))
+    monkeypatch.setattr(base, "_cell", lambda: ("another cell", 1))
+    LayerPicker(model, samples.digit(5))
+    assert other.comm is not None
+
+
+def test_a_closed_picker_lets_go() -> None:
+    import gc
+    import weakref
+
+    model = convs().eval()
+    model(images())
+    picker = LayerPicker(model, images())
+    picker.show = "gradient"
+    gone = weakref.ref(picker.activation)
+    picker.close()
+    gc.collect()
+    assert gone() is None
+    assert repr(picker) == "LayerPicker closed"
+
+
+def test_run_again_takes_new_gradients_and_draws_no_random_numbers_of_yours() -> None:
+    class Noisy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Linear(3, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.scale(x) * torch.rand(3)
+
+    model = Noisy()
+    random = torch.random.get_rng_state()
+    picker = LayerPicker(model, torch.ones(2, 3), layer="scale", show="gradient", target=1)
+    assert torch.equal(torch.random.get_rng_state(), random)
+    before = picker.gradient.clone()
+    torch.manual_seed(7)
+    picker.run()
+    assert not torch.equal(picker.gradient, before)

@@ -1,0 +1,57 @@
+"""Models that make it hard to see what flowed through them, and a naive reference that sees it right.
+
+`MODELS` holds functions that build `(model, args, kwargs)`, the same numbers every time. The reference puts a plain
+forward hook on every leaf that clones, at the moment the leaf returns, all there is in its output.
+"""
+
+# isort: off
+from tests.shared.awkward.building import MODELS, Case, Do, Net, Own, Pair, Result, seed
+from tests.shared.awkward.reference import (
+    RAISED,
+    Call,
+    clone_everything,
+    cloning,
+    deep_clone,
+    difference,
+    gradients_by_hand,
+    loss_of,
+    tensor_map,
+    tensors_in,
+)
+
+# Each enters its models in MODELS; in this order, so that the first ones are those of PEERS.
+from tests.shared.awkward.peers import PEERS
+from tests.shared.awkward import outputs, overwrites, calls
+# isort: on
+
+RESIZES = ("overwritten by storage freed and filled again", "a view overwritten by storage freed and filled again")
+"""torch's copy-on-write does not bear that the storage is resized; capture says so and offers keep="copies"."""
+FUSED = ("transformer encoder in eval",)
+"""Any hook on a child keeps these from a fused path, whose last bits may differ."""
+
+__all__ = [
+    "FUSED",
+    "MODELS",
+    "PEERS",
+    "RAISED",
+    "RESIZES",
+    "Call",
+    "Case",
+    "Do",
+    "Net",
+    "Own",
+    "Pair",
+    "Result",
+    "calls",
+    "clone_everything",
+    "cloning",
+    "deep_clone",
+    "difference",
+    "gradients_by_hand",
+    "loss_of",
+    "outputs",
+    "overwrites",
+    "seed",
+    "tensor_map",
+    "tensors_in",
+]
