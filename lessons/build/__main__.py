@@ -25,7 +25,7 @@ def parse_all(paths: Iterable[Path]) -> Iterator[Chapter | LessonError]:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m lessons.build", description="Turn lessons into executed notebooks.")
+    parser = argparse.ArgumentParser(prog="python -m lessons.build", description="Turn lessons into notebooks.")
     parser.add_argument("chapters", nargs="*", metavar="NN", help="chapters to build, e.g. 01 or 01_calling_a_module")
     parser.add_argument("--all", action="store_true", help="build every chapter, changed or not")
     parser.add_argument("--check", action="store_true", help="say what is out of step, run nothing")

@@ -16,7 +16,7 @@ from nbformat import NotebookNode
 
 from hookscope_course.exercises.text import ExerciseText, ExerciseTextError, read_exercises
 from lessons.build import filling, reading
-from lessons.build.reading import LessonError, claims, lesson_files, name_of, where
+from lessons.build.reading import LessonError, claims, name_of, where
 
 PACKAGE = reading.ROOT / "helpers" / "hookscope"
 COURSE = reading.ROOT / "helpers" / "hookscope_course"

@@ -15,11 +15,15 @@ def listed(chapters: Iterable[Chapter]) -> dict[str, str]:
     of_kind: dict[str, list[Chapter]] = {"chapters": [], "reference": []}
     for chapter in chapters:
         of_kind["reference" if chapter.header.get("kind") == "reference" else "chapters"].append(chapter)
+    fields = ("title", "finds_out", "minutes")
     rows = [
-        (f"[{c.number}](notebooks/{c.name}.ipynb)", *(str(c.header[field]) for field in ("title", "finds_out", "minutes")))
-        for c in of_kind["chapters"]
+        (f"[{chapter.number}](notebooks/{chapter.name}.ipynb)", *(str(chapter.header[field]) for field in fields))
+        for chapter in of_kind["chapters"]
     ]
-    pages = [f"- [{c.header['title']}](notebooks/{c.name}.ipynb): {c.header['finds_out']}" for c in of_kind["reference"]]
+    pages = [
+        f"- [{page.header['title']}](notebooks/{page.name}.ipynb): {page.header['finds_out']}"
+        for page in of_kind["reference"]
+    ]
     return {"chapters": table(("", "Chapter", "You find out", "Minutes"), rows), "reference": "\n".join(pages)}
 
 

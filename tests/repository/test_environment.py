@@ -15,7 +15,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from lessons.checks.setup import COURSE_TORCH
+from hookscope_course.ready import COURSE_TORCH
 from tests.shared import ROOT
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

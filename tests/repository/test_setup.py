@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 import set_up
-from lessons.checks import setup as ready
+from hookscope_course import ready
 from tests.shared import ROOT
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="`make` and process groups")

@@ -81,7 +81,7 @@ class Group:
         }
         with (self.folder / "log").open("wb") as log:
             self.torchrun = subprocess.Popen(
-                [sys.executable, "-m", "lessons.rank_torchrun", *options],
+                [sys.executable, "-m", "hookscope_course.ranks.torchrun", *options],
                 env={**os.environ, **settings},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

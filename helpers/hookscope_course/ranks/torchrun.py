@@ -1,4 +1,4 @@
-"""torchrun as `lessons.ranks` starts it: with its store on loopback, where nobody else on the network can reach it.
+"""torchrun as `ranks.start` starts it: with its store on loopback, where nobody else on the network can reach it.
 
 torchrun's store listens on every interface, whatever `--master-addr` says. If its process already has a store at that
 port, torchrun takes that one; so here is one, with a socket on loopback.
@@ -12,7 +12,7 @@ import socket
 from torch import distributed
 from torch.distributed.run import main
 
-from lessons.rank_process import HOST
+from hookscope_course.ranks.process import HOST
 
 
 def run() -> None:
