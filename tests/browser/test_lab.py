@@ -48,7 +48,7 @@ def test_make_lab_serves_the_notebooks_on_loopback_and_opens_the_first() -> None
 
 
 def test_no_jupytext_and_no_news_in_the_learners_lab(lab: Lab) -> None:
-    lab.open(NOTEBOOKS[0])
+    lab.open(NOTEBOOKS[0], again=True)
     plugins = lab.page.evaluate("() => window.jupyterapp.listPlugins()")
     assert any(name.startswith("@jupyterlab/") for name in plugins)
     assert not [name for name in plugins if "jupytext" in name]
@@ -59,7 +59,7 @@ def test_no_jupytext_and_no_news_in_the_learners_lab(lab: Lab) -> None:
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS)
 def test_shows_its_pictures_and_then_runs_with_its_widgets(lab: Lab, notebook: str) -> None:
-    lab.open(notebook)
+    lab.open(notebook, again=True)
     lab.show_all()
     saved = outputs(lab, notebook)
     # A fresh clone is not trusted, so JupyterLab sanitises its HTML. Every figure must show all the same.
@@ -85,7 +85,7 @@ def test_shows_its_pictures_and_then_runs_with_its_widgets(lab: Lab, notebook: s
 
 
 def test_solutions_are_folded_until_asked_for(lab: Lab) -> None:
-    lab.open("00_start_here.ipynb")
+    lab.open("00_start_here.ipynb", again=True)
     lab.show_all()
     folded = lab.page.locator(".jp-InputArea-editor:has-text('# solution'), .jp-InputPlaceholder")
     assert folded.count() >= 2
@@ -93,7 +93,7 @@ def test_solutions_are_folded_until_asked_for(lab: Lab) -> None:
 
 
 def test_a_learner_answers_wrong_then_right_and_every_step_is_said(lab: Lab) -> None:
-    lab.open("01_calling_a_module.ipynb")
+    lab.open("01_calling_a_module.ipynb", again=True)
     lab.run_all()
     cell = cell_with(lab, "01_calling_a_module.ipynb", "def call_with(module, hook, x):\n    ____")
     expect(cell.locator(".jp-OutputArea")).to_contain_text("Not attempted")
@@ -111,7 +111,7 @@ def test_a_learner_answers_wrong_then_right_and_every_step_is_said(lab: Lab) -> 
 
 
 def test_a_learner_orders_hooks_and_then_steps_through_them(lab: Lab) -> None:
-    lab.open("02_call_order.ipynb")
+    lab.open("02_call_order.ipynb", again=True)
     lab.run_all()
     cell = cell_with(lab, "02_call_order.ipynb", "with hookscope.record(nest) as recording:\n    nest(x)")
     expect(cell.locator(".oq-result table")).to_be_visible()  # else it comes after "Start over"

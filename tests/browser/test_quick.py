@@ -22,7 +22,7 @@ def slowly(self, state):
     time.sleep(next(pauses))
 HookWidget.set_state = slowly
 """.strip()
-ROUNDS = 5
+ROUNDS = 2
 
 
 @pytest.fixture(scope="module")

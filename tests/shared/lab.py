@@ -156,7 +156,7 @@ class Lab:
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
         if outputs is not None:
-            notebook.cells[-1]["outputs"] = [nbformat.from_dict(output) for output in outputs]  # type: ignore[no-untyped-call]
+            notebook.cells[-1]["outputs"] = [nbformat.from_dict(output) for output in outputs]
             notebook.cells[-1]["execution_count"] = len(cells)
         nbformat.write(notebook, self.folder / f"{name}.ipynb")
         self.open(f"{name}.ipynb", again=run)
