@@ -1,4 +1,4 @@
-"""Find every hook on a model, an optimizer or a tensor, show them as one table, take them off, all or only new ones.
+"""Find every hook on a model, an optimizer or a tensor, show them as a table, and take them off, all or only new ones.
 
 What can be listed is what torch keeps in dicts that Python can read: the `_forward_hooks` and their like of every
 module, parameter, buffer and optimizer, and the global ones of `torch.nn.modules.module` and
