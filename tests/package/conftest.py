@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+pytest.register_assert_rewrite("tests.shared.captured", "tests.shared.explained")  # failures there say why, too
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> Iterator[None]:
