@@ -194,7 +194,7 @@ def test_each_claim_can_be_judged_in_every_release(claim: authors.DatedClaim) ->
 
 
 def test_the_newest_standing_agrees_with_the_verdict_of_the_course() -> None:
-    rows = tomllib.loads((reading.LESSONS / "claims.toml").read_text(encoding="utf-8"))["claim"]
+    rows = tomllib.loads((reading.LESSONS / "90_claims" / "claims.toml").read_text(encoding="utf-8"))["claim"]
     verdicts = {row["id"]: row["verdict"] for row in rows}
     for identity in {claim.id for claim in CLAIMS}:
         halves = [claim for claim in CLAIMS if claim.id == identity]

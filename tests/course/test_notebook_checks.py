@@ -13,6 +13,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from tests.shared import ROOT
 
+PLUGIN = "tests.shared.notebook_checks"
 FIGURE = """
 import io, numpy as np
 from PIL import Image
@@ -63,31 +64,45 @@ GOOD = {
 }
 
 
+ALONE = ("too_slow", "kernel_dies")  # no other cell can run after these
+
+
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Save every notebook above as it was, change its source, and let the project's own pytest run them all."""
+    """Save every cell above as it was, change its source, and let the project's own pytest run them all."""
     folder = tmp_path_factory.mktemp("notebooks")
     cases = BROKEN | GOOD
-
-    # One kernel runs every "before"; each result then becomes a notebook of its own.
     before = new_notebook(cells=[new_code_cell(source) for source, _ in cases.values()])
     NotebookClient(before, kernel_name="python3", timeout=60).execute()
+    notebooks: dict[str, list[str]] = {"together": []} | {name: [] for name in ALONE}
+    cells: dict[str, list[nbformat.NotebookNode]] = {notebook: [] for notebook in notebooks}
     for (name, (_, now)), cell in zip(cases.items(), before.cells, strict=True):
+        notebook = name if name in ALONE else "together"
+        notebooks[notebook].append(name)
+        cells[notebook].append(cell)
         cell.source = now
-        cell.execution_count = None if name == "unexecuted_cell" else 1
+        number = len(cells[notebook])
+        cell.execution_count = None if name == "unexecuted_cell" else number
         for output in cell.outputs:
             if output.output_type == "execute_result":
-                output.execution_count = 1
-        nbformat.write(new_notebook(cells=[cell]), folder / f"{name}.ipynb")
+                output.execution_count = number
+    for notebook, parts in cells.items():
+        nbformat.write(new_notebook(cells=parts), folder / f"{notebook}.ipynb")
     command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(folder)]
-    command += ["-p", "no:cacheprovider", "--nbval-cell-timeout=8", "-rA", "--color=no", str(folder)]
+    command += ["-p", PLUGIN, "-p", "no:cacheprovider", "--nbval-cell-timeout=8", "-rA", "--color=no", str(folder)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     found = {
-        name: word
-        for word, name in re.findall(r"^(PASSED|FAILED|ERROR|XFAIL) \S*?(\w+)\.ipynb", result.stdout, re.MULTILINE)
+        notebooks[notebook][int(number)]: word
+        for word, notebook, number in re.findall(
+            r"^(PASSED|FAILED|ERROR|XFAIL) \S*?(\w+)\.ipynb::Cell (\d+)", result.stdout, re.MULTILINE
+        )
     }
     assert set(found) == set(cases), result.stdout + result.stderr
     return found
+
+
+def test_the_project_s_own_runs_load_the_plugin(request: pytest.FixtureRequest) -> None:
+    assert request.config.pluginmanager.has_plugin(PLUGIN)
 
 
 @pytest.mark.parametrize("name", BROKEN)

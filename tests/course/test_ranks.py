@@ -17,6 +17,7 @@ import torch
 from torch import distributed
 
 from hookscope_course import ranks
+from hookscope_course.ranks.group import why_not_started
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="`ranks` forks")
 # As from a notebook: the ranks get the functions themselves, and need not import pytest.
@@ -203,7 +204,7 @@ def test_a_port_in_use_is_named():
         port = server.getsockname()[1]
         with pytest.raises(ranks.RankError, match=f"port {port} .*in use.*leave `port` out"):
             ranks.Group(2, port)
-    assert "was taken by another program" in ranks._why_not_started("… EADDRINUSE …", 29500)
+    assert "was taken by another program" in why_not_started("… EADDRINUSE …", 29500)
 
 
 def test_a_group_can_be_stopped_before_it_is_up():

@@ -102,7 +102,7 @@ def test_installed_packages_are_the_locked_ones() -> None:
 def test_extra_all_is_the_course_without_jupyter() -> None:
     everything = {Requirement(line).name for line in PYPROJECT["project"]["optional-dependencies"]["all"]}
     course = {Requirement(line).name for line in PYPROJECT["dependency-groups"]["course"]}
-    assert course - everything == {"torch", "cloudpickle", "jupyterlab", "nbval"}
+    assert course - everything == {"torch", "cloudpickle", "markdown-it-py", "jupyterlab", "nbval"}
     assert everything < course
 
 

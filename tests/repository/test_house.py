@@ -149,7 +149,7 @@ def test_the_questions_lead_to_places_where_the_answer_stands() -> None:
         "test_lessons.py": "def test_parts_come_in_order",
         "palette.py": "NAN: (",
         "writes.py": "class Overwrites",
-        "test_capture_models.py": "def test_an_exception_in_forward_leaves_no_hook",
+        "test_hooks_come_off.py": "def test_an_exception_in_forward_leaves_no_hook",
     }.items():
         target = next(target for target in links(table) if target.endswith(f"/{file}"))
         assert word in (ROOT / target).read_text(encoding="utf-8"), target

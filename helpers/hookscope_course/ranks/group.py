@@ -174,7 +174,7 @@ class Group:
                 if self.torchrun.poll() is not None or time.monotonic() > deadline:
                     said = (self.folder / "log").read_text(encoding="utf-8", errors="replace")
                     self.stop()
-                    raise RankError(_why_not_started(said, self.port)) from None
+                    raise RankError(why_not_started(said, self.port)) from None
                 continue
             accepted.setblocking(True)
             connection: Connection[bytes, bytes] = Connection(accepted.detach())
@@ -262,7 +262,7 @@ def _free(port: int | None) -> int:
         raise RankError(f"port {port} on this machine cannot be used ({error.strerror}); {way}") from None
 
 
-def _why_not_started(said: str, port: int) -> str:
+def why_not_started(said: str, port: int) -> str:
     if "EADDRINUSE" in said or "Address already in use" in said:
         return f"port {port} was taken by another program just now; run this cell again"
     told = [line for line in said.splitlines() if re.match(r"\w*(Error|Exception)\b", line)]
