@@ -105,8 +105,9 @@ class Environment:
                 print("Not in the new", self.folder.name, "is what you installed yourself:", *sorted(by_hand))
         touched = self.touched()
         try:
+            options = ["-e", ".", *(["--torch-backend", backend] if backend else [])]
             # Compiled once here, torch is imported in half the time, also where Python may not write what it compiled.
-            options = ["--compile-bytecode", "-e", ".", *(["--torch-backend", backend] if backend else [])]
+            os.environ.setdefault("UV_COMPILE_BYTECODE", "1")
             self.run(NO_PACKAGES, *self.uv("install"), *GROUPS[group][1], *options)
         except StoppedError:
             if in_place and self.touched() == touched:  # uv fetches everything before it changes anything

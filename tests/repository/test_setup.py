@@ -65,6 +65,7 @@ def command(target: str, with_uv: bool = True, **more: str) -> tuple[list[str], 
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     path = [folder for folder in os.environ["PATH"].split(os.pathsep) if not shutil.which("uv", path=folder)]
     surroundings["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), *path] if with_uv else path)
+    surroundings["UV_COMPILE_BYTECODE"] = "0"  # the sets of packages here are made to be thrown away
     return ["make", *target.split(), f"PYTHON={sys._base_executable}"], surroundings | more  # type: ignore[attr-defined]
 
 

@@ -82,29 +82,53 @@ class Lab:
         if address.scheme in ("http", "https", "ws", "wss") and address.hostname not in ("127.0.0.1", "localhost"):
             self.outside.append(request.url)
 
-    def open(self, notebook: str, again: bool = False) -> None:
-        """Open a notebook in a fresh workspace and wait until it is drawn and its kernel is idle.
+    def open(self, notebook: str, again: bool = False, stay: bool = False) -> None:
+        """Open a notebook and wait until it is drawn and its kernel is idle.
 
         The kernels of other notebooks are shut down: each may hold half a gigabyte.
 
         Args:
             notebook: its path in `folder`.
             again: take over the kernel of the notebook before, emptied; for a new one has to import torch first.
+            stay: and stay in the same JupyterLab, which takes seconds to load; else it is loaded in a fresh workspace.
 
         """
-        self.page.goto("about:blank")
+        takes = again and self._has_idle_kernel()
+        stays = takes and stay
+        if takes:  # before another page can ask for the widgets that are in it
+            self.kernel("import ipywidgets\nipywidgets.Widget.close_all()\n%reset -f")
+        if stays:
+            self.page.evaluate(
+                """() => {
+                    for (const tab of [...window.jupyterapp.shell.widgets("main")]) {
+                        if (tab.context) tab.context.model.dirty = false;  // else it asks whether to save
+                        tab.dispose();
+                    }
+                }"""
+            )
+        else:
+            self.page.goto("about:blank")
         access, sessions = {"Authorization": f"token {self.token}"}, f"{self.url}/api/sessions"
-        emptied = False
+        taken = False
         for session in self.page.request.get(sessions, headers=access).json():
-            if session["path"] == notebook:
+            if session["path"] == notebook and not takes:
                 continue
-            if again and not emptied:
+            if takes and not taken:
                 now = {"path": notebook, "name": notebook}
                 self.page.request.patch(f"{sessions}/{session['id']}", headers=access, data=now)
-                emptied = True
+                taken = True
             else:
                 self.page.request.delete(f"{sessions}/{session['id']}", headers=access)
-        self.page.goto(f"{self.url}/lab/tree/{notebook}?reset&token={self.token}")
+        if stays:
+            self.page.evaluate(
+                """async (path) => {
+                    await window.jupyterapp.serviceManager.sessions.refreshRunning();
+                    await window.jupyterapp.commands.execute("docmanager:open", { path });
+                }""",
+                notebook,
+            )
+        else:
+            self.page.goto(f"{self.url}/lab/tree/{notebook}?reset&token={self.token}")
         self.page.wait_for_selector(".jp-Notebook .jp-Cell")
         self.page.wait_for_function("() => window.jupyterapp !== undefined")
         # The indicator says idle before there is a kernel; running a cell then asks which kernel to take.
@@ -115,8 +139,17 @@ class Lab:
             }""",
             timeout=60_000,
         )
-        if emptied:
-            self.kernel("import ipywidgets\nipywidgets.Widget.close_all()\n%reset -f")
+
+    def _has_idle_kernel(self) -> bool:
+        """Whether the page shows a notebook the kernel of which has nothing to do."""
+        return bool(
+            self.page.evaluate(
+                """() => {
+                    const kernel = window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel;
+                    return kernel?.connectionStatus === "connected" && kernel.status === "idle";
+                }"""
+            )
+        )
 
     def command(self, name: str, arguments: dict[str, Any] | None = None, seconds: float = 120) -> None:
         """Run a JupyterLab command and wait for its end, but not for ever: `evaluate` alone knows no limit."""
@@ -159,7 +192,7 @@ class Lab:
             notebook.cells[-1]["outputs"] = [nbformat.from_dict(output) for output in outputs]
             notebook.cells[-1]["execution_count"] = len(cells)
         nbformat.write(notebook, self.folder / f"{name}.ipynb")
-        self.open(f"{name}.ipynb", again=run)
+        self.open(f"{name}.ipynb", again=run, stay=run)
         if run:
             self.run_all()
             self.show_all()
