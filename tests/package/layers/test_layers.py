@@ -1,5 +1,6 @@
 """Names, globs, types, modules and predicates pick the layers they say, or explain why not."""
 
+import copy
 import pickle
 import warnings
 
@@ -9,37 +10,6 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from hookscope.layers import LayerNotFoundError, find_layers, layer_names, leaves, tree
-
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv1 = nn.Conv2d(2, 2, 3, padding=1)
-        self.relu = nn.ReLU()
-        self.conv2 = nn.Conv2d(2, 2, 3, padding=1)
-
-    def forward(self, x):
-        return x + self.conv2(self.relu(self.conv1(x)))
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv1 = nn.Conv2d(1, 2, 3)
-        self.relu = nn.ReLU()
-        self.layer1 = nn.Sequential(Block(), Block())
-        self.layer2 = nn.Sequential(Block())
-        self.avg_pool = nn.AdaptiveAvgPool2d(1)
-        self.fc = nn.Linear(2, 3)
-
-    def forward(self, x):
-        x = self.avg_pool(self.layer2(self.layer1(self.relu(self.conv1(x)))))
-        return self.fc(x.flatten(1))
-
-
-@pytest.fixture
-def net():
-    return Net()
 
 
 def names(model, *which, **options):
@@ -94,7 +64,7 @@ def test_globs_tell_upper_from_lower_case(net):
 
 
 def test_types_modules_and_predicates(net):
-    assert names(net, Block) == ["layer1.0", "layer1.1", "layer2.0"]
+    assert names(net, type(net.layer1[0])) == ["layer1.0", "layer1.1", "layer2.0"]
     assert names(net, nn.Module) == [name for name, _ in net.named_modules()]
     assert names(net, net.layer1[1].relu) == ["layer1.1.relu"]
     assert names(net, lambda name, module: name.endswith("conv2") and module.bias is not None) == [
@@ -123,12 +93,6 @@ def test_leaves_only_narrows_what_was_picked(net):
 
 
 # --- shared modules ---------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def shared():
-    act, block = nn.ReLU(), nn.Sequential(nn.Linear(2, 2))
-    return nn.ModuleDict({"a": act, "enc": block, "b": act, "dec": block})
 
 
 def test_a_shared_module_is_listed_once_by_its_first_name(shared):
@@ -190,9 +154,9 @@ def test_an_unknown_name_suggests_what_was_meant(net, asked, meant):
     assert find_layers(net, meant)
 
 
-def test_the_message_reads_as_a_question():
+def test_the_message_reads_as_a_question(net):
     assert str(refused(nn.ModuleDict({"layer4": nn.ReLU()}), "layer5")) == ("no layer 'layer5'; did you mean 'layer4'?")
-    error = refused(Net(), "layer9")
+    error = refused(net, "layer9")
     assert str(error) == "no layer 'layer9'; did you mean 'layer2', 'layer1' or 'layer2.0'?"
     error = refused(nn.Sequential(*map(nn.Linear, [1] * 3, [1] * 3)), "00")
     assert str(error) == "no layer '00'; did you mean '0'?"
@@ -236,7 +200,7 @@ def test_a_type_that_is_not_there_names_those_that_are(net):
 
 
 def test_a_module_of_another_model_is_not_found(net):
-    assert "the Conv2d asked for is not a module of this Net" in str(refused(net, Net().conv1))
+    assert "the Conv2d asked for is not a module of this Net" in str(refused(net, copy.deepcopy(net).conv1))
 
 
 def test_one_item_that_finds_nothing_is_enough_to_refuse(net):
@@ -253,11 +217,11 @@ def test_an_item_of_a_wrong_kind_is_named(net, item):
 
 
 @pytest.mark.parametrize("call", [find_layers, leaves, layer_names, tree])
-def test_something_else_than_a_module_is_refused(call):
+def test_something_else_than_a_module_is_refused(net, call):
     with pytest.raises(TypeError, match="not str"):
         call("resnet18")
     with pytest.raises(TypeError, match=r"class Net; make one: Net\("):
-        call(Net)
+        call(type(net))
 
 
 def test_a_predicate_that_raises_names_the_layer_and_the_reason(net):
@@ -337,50 +301,6 @@ def test_wrapped_and_scripted_models():
     compiled = nn.ModuleDict({"_orig_mod": net})  # the names of a torch.compile()d model, without its 5 s import
     assert names(compiled, nn.Conv2d) == ["_orig_mod.0"]
     assert refused(compiled, "1.0").suggestions == ("_orig_mod.1.0",)
-
-
-# --- tree -------------------------------------------------------------------------------------------
-
-
-def test_the_tree_shows_names_types_and_own_parameters(net):
-    lines = tree(net).splitlines()
-    assert lines[0].split() == ["(root)", "Net", "0"]
-    assert lines[1].split() == ["conv1", "Conv2d", "20"]
-    assert "    layer1.0          Block               0" in lines
-    assert len(lines) == len(list(net.modules()))
-    for line in lines[1:]:
-        assert find_layers(net, line.split()[0])
-
-
-def test_the_tree_can_be_cut_and_says_what_it_hides(net):
-    assert tree(net, max_depth=0) == "(root)  Net  0  + 18 below"
-    lines = tree(net, max_depth=1).splitlines()
-    assert len(lines) == 7
-    assert lines[3].split() == ["layer1", "Sequential", "0", "+", "8", "below"]
-    assert lines[-1].split() == ["fc", "Linear", "9"]
-    assert tree(net, max_depth=99) == tree(net)
-
-
-def test_the_tree_marks_shared_lazy_and_odd_names(shared):
-    assert tree(shared) == (
-        "(root)     ModuleDict  0\n"
-        "  a        ReLU        0\n"
-        "  enc      Sequential  0\n"
-        "    enc.0  Linear      6\n"
-        "  b        ReLU        0  = a\n"
-        "  dec      Sequential  0  = enc"
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert tree(nn.LazyLinear(3)) == "(root)  LazyLinear  lazy"
-    assert "a\\nb" in tree(nn.ModuleDict({"a\nb": nn.ReLU()}))
-    assert "1,001,000" in tree(nn.Linear(1000, 1000))
-
-
-@pytest.mark.parametrize(("depth", "error"), [(-1, ValueError), (1.5, TypeError), ("1", TypeError), (True, TypeError)])
-def test_a_wrong_max_depth_is_refused(net, depth, error):
-    with pytest.raises(error, match="max_depth"):
-        tree(net, max_depth=depth)
 
 
 def test_five_thousand_modules_are_no_trouble():
