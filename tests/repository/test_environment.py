@@ -113,7 +113,7 @@ def test_the_course_wants_the_torch_that_it_was_run_on() -> None:
 
 
 def test_what_only_contributors_have_is_off_in_their_jupyterlab() -> None:
-    """jupytext is installed for lessons/build.py; switched on, saving a notebook could overwrite a lesson."""
+    """jupytext is installed for the builder; switched on, saving a notebook could overwrite a lesson."""
     command = [sys.executable, "-m", "jupyter", "server", "extension", "list"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     states = re.findall(r"(\S*jupytext|voila\S*) (?:\x1b\[\d+m)?(enabled|disabled)", result.stdout + result.stderr)
