@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 from torch import nn
 
 from hookscope.graphs.graph import Graph, graph
-from tests.shared.lab import Lab
+from tests.shared.lab import KERNEL, Lab
 
 HOSTILE = '<img src=x onerror=alert(1)>"]; click n0 call alert() %% $x_{1}$ `#quot;`\n end'
 NAME = "graph_in_lab.ipynb"
@@ -50,8 +50,7 @@ def opened(lab: Lab) -> Lab:
         data["image/png"] = b64encode(data["image/png"]).decode()
         output = new_output("execute_result", data, metadata=metadata, execution_count=1)
         cells.append(new_code_cell(source, outputs=[output]))
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), Path(lab.folder) / NAME)
+    nbformat.write(new_notebook(cells=cells, metadata=KERNEL), Path(lab.folder) / NAME)
     lab.console_errors.clear()
     lab.open(NAME)
     return lab

@@ -33,7 +33,7 @@ def slow(lab: Lab) -> Iterator[Lab]:
     lab.kernel("HookWidget.set_state = hear")
 
 
-@pytest.fixture(autouse=True, params=["idle", "in a cell"])
+@pytest.fixture(autouse=True, params=["idle", pytest.param("in a cell", marks=pytest.mark.slow)])
 def kernel_does(slow: Lab, request: pytest.FixtureRequest) -> None:
     """Let each test run beside a cell that takes its time, too: the kernel answers widgets in another thread."""
     if request.param == "in a cell":

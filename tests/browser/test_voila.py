@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from lessons.build.running import KERNEL_ENV
-from tests.shared.lab import ALL_WIDGETS, SCREENSHOTS, Lab
+from tests.shared.lab import ALL_WIDGETS, KERNEL, SCREENSHOTS, Lab
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +21,7 @@ def page(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     """One page with all widgets: starting Voila and its kernel costs most."""
     folder = tmp_path_factory.mktemp("voila")
     cells = [nbformat.v4.new_code_cell(cell) for cell in ALL_WIDGETS]
-    notebook = nbformat.v4.new_notebook(cells=cells)
-    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    notebook = nbformat.v4.new_notebook(cells=cells, metadata=KERNEL)
     nbformat.write(notebook, folder / "page.ipynb")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -145,7 +145,8 @@ def test_killed_at_any_moment_it_is_never_called_ready_and_the_next_run_mends_it
     assert made(project) == "", "what is ready is left alone"
 
 
-@pytest.mark.parametrize("last", [pytest.param("shutil.copytree", marks=pytest.mark.slow), "Environment.home"])
+@pytest.mark.slow
+@pytest.mark.parametrize("last", ["shutil.copytree", "Environment.home"])
 def test_killed_just_before_its_end_it_is_not_ready(project: Path, last: str) -> None:
     """Before the settings of Jupyter are copied, and between that and the word "ready"."""
     made(project)
@@ -168,6 +169,7 @@ def test_ctrl_c_is_no_traceback(project: Path) -> None:
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_two_at_once_wait_for_what_a_killed_one_has_left_running(project: Path) -> None:
     words, surroundings = command("-j2 .venv dev")
     alone = [words[-1].removeprefix("PYTHON="), "set_up.py"]
@@ -197,6 +199,7 @@ def test_moved_and_copied_it_sets_up_itself_again_and_uses_nothing_of_the_origin
     assert made(moved) == made(copied) == ""
 
 
+@pytest.mark.slow
 def test_pins_that_went_go_and_what_was_installed_by_hand_stays(project: Path) -> None:
     pin(project, "six", "mpmath", "webencodings", "idna")
     made(project)
@@ -213,6 +216,7 @@ def test_pins_that_went_go_and_what_was_installed_by_hand_stays(project: Path) -
     assert "Setting up" in made(moved)
 
 
+@pytest.mark.slow
 def test_contributors_get_more_and_going_back_and_forth_does_nothing(project: Path) -> None:
     made(project)
     assert "iniconfig" not in installed(project)

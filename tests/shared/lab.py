@@ -28,6 +28,8 @@ PATIENCE = 30_000  # milliseconds; a busy machine may be slow, and a test that p
 SIZE = ViewportSize(width=1280, height=900)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+"""The metadata of a notebook that says which kernel it wants, or JupyterLab asks."""
 ALL_WIDGETS = (
     """
 import torch
@@ -49,8 +51,9 @@ with hookscope.record(model) as recording:
 )
 """The cells of a notebook with all six widgets."""
 _SELF_OR_INSIDE = "descendant-or-self::*[@data-state]"
-# What JupyterLab itself says on the console at every start; anything else is ours.
-LAB_NOISE = ("favicon", "ResizeObserver loop")
+# What JupyterLab itself says on the console: at every start, and when a kernel goes before its debugger was asked
+# whether it is there. Anything else is ours.
+LAB_NOISE = ("favicon", "ResizeObserver loop", "Could not restore the debugger state: Canceled future")
 
 
 class Lab:
@@ -82,22 +85,21 @@ class Lab:
         if address.scheme in ("http", "https", "ws", "wss") and address.hostname not in ("127.0.0.1", "localhost"):
             self.outside.append(request.url)
 
-    def open(self, notebook: str, again: bool = False, stay: bool = False) -> None:
+    def open(self, notebook: str, again: bool = False) -> None:
         """Open a notebook and wait until it is drawn and its kernel is idle.
 
         The kernels of other notebooks are shut down: each may hold half a gigabyte.
 
         Args:
             notebook: its path in `folder`.
-            again: take over the kernel of the notebook before, emptied; for a new one has to import torch first.
-            stay: and stay in the same JupyterLab, which takes seconds to load; else it is loaded in a fresh workspace.
+            again: stay in the JupyterLab that is open, which takes seconds to load, and take over the kernel of the
+                notebook before, emptied, for a new one has to import torch first. Else JupyterLab is loaded in a fresh
+                workspace, with a new kernel, unless this notebook has one.
 
         """
-        takes = again and self._has_idle_kernel()
-        stays = takes and stay
-        if takes:  # before another page can ask for the widgets that are in it
+        stays = again and self._has_idle_kernel()
+        if stays:  # before the other notebook can ask for the widgets that are in it
             self.kernel("import ipywidgets\nipywidgets.Widget.close_all()\n%reset -f")
-        if stays:
             self.page.evaluate(
                 """() => {
                     for (const tab of [...window.jupyterapp.shell.widgets("main")]) {
@@ -111,9 +113,9 @@ class Lab:
         access, sessions = {"Authorization": f"token {self.token}"}, f"{self.url}/api/sessions"
         taken = False
         for session in self.page.request.get(sessions, headers=access).json():
-            if session["path"] == notebook and not takes:
+            if session["path"] == notebook and not stays:
                 continue
-            if takes and not taken:
+            if stays and not taken:
                 now = {"path": notebook, "name": notebook}
                 self.page.request.patch(f"{sessions}/{session['id']}", headers=access, data=now)
                 taken = True
@@ -186,13 +188,13 @@ class Lab:
             run: run all cells.
 
         """
-        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        code = [nbformat.v4.new_code_cell(cell) for cell in cells]
+        notebook = nbformat.v4.new_notebook(cells=code, metadata=KERNEL)
         if outputs is not None:
             notebook.cells[-1]["outputs"] = [nbformat.from_dict(output) for output in outputs]
             notebook.cells[-1]["execution_count"] = len(cells)
         nbformat.write(notebook, self.folder / f"{name}.ipynb")
-        self.open(f"{name}.ipynb", again=run, stay=run)
+        self.open(f"{name}.ipynb", again=run)
         if run:
             self.run_all()
             self.show_all()
@@ -301,9 +303,17 @@ class Lab:
 
     def show_all(self) -> None:
         """Scroll through the notebook, so that cells drawn on demand are drawn."""
-        cells = self.page.locator(".jp-Notebook .jp-Cell")
-        for index in range(cells.count()):
-            cells.nth(index).scroll_into_view_if_needed()
+        self.page.evaluate(
+            """async () => {
+                const frame = () => new Promise((done) => requestAnimationFrame(done));
+                for (const cell of window.jupyterapp.shell.currentWidget.content.widgets) {
+                    cell.node.scrollIntoView({ block: "center" });
+                    await cell.ready;
+                    await frame();
+                }
+                await frame();
+            }"""
+        )
 
 
 @contextmanager
