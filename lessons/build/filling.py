@@ -79,6 +79,25 @@ def verdict(name: str) -> str:
     return f"**Verdict on {name}: {VERDICTS[row['verdict']].lower()}{since}.**"
 
 
+def claims_run_here(document: str) -> list[str]:
+    """The claims of a document that run on the ledger's own page, in order: those of which runs/ has a fragment."""
+    runs = reading.data_file("claims.toml").parent / "runs"
+    names = (path.stem for path in runs.glob(f"{document}.*.md"))
+    return sorted(names, key=lambda name: int(name.partition(".")[2]))
+
+
+def repeats(name_and_section: str) -> str:
+    """One line for a claim that only repeats a section of the page: verdict, section, the way to where it runs."""
+    name, _, section = name_and_section.partition(" ")
+    row = claim_named(name)
+    if name not in claims_run_here(row["document"]):
+        raise LookupError(f"claim {name} does not run on the ledger: 90_claims/runs/{name}.md is missing")
+    since = f" since torch {row['since']}" if row.get("since") else ""
+    shown = f" Section {section} shows it." if section else ""
+    ledger = f"[Run it on the ledger page](90_claims.ipynb#{name})."
+    return f"- **{name}** {row['text']} *{VERDICTS[row['verdict']]}{since}.*{shown} {ledger}"
+
+
 def tally(rows: list[dict[str, Any]]) -> str:
     """How many claims have which verdict."""
     count = Counter(row["verdict"] for row in rows)
@@ -167,6 +186,7 @@ def glossary(_: str) -> str:
 PLACEHOLDERS: dict[str, Callable[[str], str]] = {
     "claim": claim,
     "verdict": verdict,
+    "repeats": repeats,
     "document": document,
     "claims_count": claims_count,
     "wants": wants,

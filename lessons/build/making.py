@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,8 +16,9 @@ from jupytext.myst import MystMetadataParsingError, myst_to_notebook
 from nbformat import NotebookNode
 
 from hookscope_course.exercises.text import ExerciseText, ExerciseTextError, read_exercises
-from lessons.build import filling, reading
-from lessons.build.reading import LessonError, claims, name_of, where
+from lessons.build import filling, reading, timing
+from lessons.build.reading import LessonError, name_of, where
+from lessons.build.timing import Minutes
 
 PACKAGE = reading.ROOT / "helpers" / "hookscope"
 COURSE = reading.ROOT / "helpers" / "hookscope_course"
@@ -29,6 +31,12 @@ class Chapter:
     source: Path
     header: dict[str, Any]
     notebook: NotebookNode
+    sittings: tuple[Minutes, ...] = ()
+
+    @property
+    def minutes(self) -> Minutes:
+        """How long all of it takes."""
+        return Minutes(sum(part.reading for part in self.sittings), sum(part.exercises for part in self.sittings))
 
     @property
     def number(self) -> str:
@@ -54,52 +62,51 @@ def parse(path: Path) -> Chapter:
 
     """
     text = path.read_text(encoding="utf-8")
+    header = reading.read_header(path, text.splitlines())
+    exercises = exercises_of(path)
+    given = {name: exercise.minutes for name, exercise in exercises.items()}
+    cells = list(body(path, text, exercises))
+    if exercises:
+        unused = next(iter(exercises.values()))
+        raise LessonError(f"{unused.place}: lesson.md does not have {{{{exercise {unused.name}}}}}")
+    sittings = tuple(sittings_of(cells, given))
+    say_where_to_stop(cells, sittings)
+    notebook = nbformat.v4.new_notebook(cells=[head_cell(path, header, sittings), *cells])
+    finish(notebook)
+    chapter = Chapter(path, header, notebook, sittings)
+    notebook.metadata["hookscope"] = {"lesson": chapter.name, "fingerprint": fingerprint(chapter)}
+    return chapter
+
+
+def body(path: Path, text: str, exercises: dict[str, ExerciseText], level: int = 2) -> Iterator[NotebookNode]:
+    """Give the cells of a text; takes the exercises that stand in it out of `exercises`."""
     lines = text.splitlines()
-    header = reading.read_header(path, lines)
     reading.refuse_open_fence(path, lines)
     try:
         notebook = myst_to_notebook(text, add_source_map=True)
     except MystMetadataParsingError as error:
         at = re.search(r"at line (\d+)", str(error))
         raise LessonError(f"{where(path, at[1] if at else 1)}: {error}") from error
-    starts = notebook.metadata["source_map"]
-    exercises = exercises_of(path)
-    cells = [head_cell(path, header)]
-    level = 2
-    for cell, start in zip(notebook.cells, starts, strict=True):
-        if cell.source.strip() == "{{chooser}}":
-            for text, code in filling.chooser():
-                cells += [nbformat.v4.new_markdown_cell(text), nbformat.v4.new_code_cell(code)]
-        elif cell.cell_type == "markdown":
-            blank = next(i for i, line in enumerate(lines[start:]) if line.strip())
-            for line, part in cut(cell.source, start + blank + 1):
-                if named := re.fullmatch(EXERCISE, part):
-                    cells += exercise_cells(where(path, line), exercises, named[1], level + 1)
-                    continue
-                # A claim starts a cell of its own: one idea per cell.
-                filled = fill_placeholders(path, line, part)
-                cells += [
-                    nbformat.v4.new_markdown_cell(idea, metadata=cell.metadata)
-                    for idea in re.split(r"\n+(?=\*\*D\d\.\d+\*\* · )", filled)
-                ]
-                if heads := re.findall(r"^(#+) ", part, re.MULTILINE):
-                    level = len(heads[-1])
-        else:
+    for cell, start in zip(notebook.cells, notebook.metadata["source_map"], strict=True):
+        if cell.cell_type != "markdown":
             reading.refuse_bad_python(path, lines, start, cell.source)
-            cells.append(cell)
-    if exercises:
-        unused = next(iter(exercises.values()))
-        raise LessonError(f"{unused.place}: lesson.md does not have {{{{exercise {unused.name}}}}}")
-    notebook.cells = cells
-    finish(notebook)
-    chapter = Chapter(path, header, notebook)
-    notebook.metadata["hookscope"] = {"lesson": chapter.name, "fingerprint": fingerprint(chapter)}
-    return chapter
+            yield cell
+            continue
+        blank = next(i for i, line in enumerate(lines[start:]) if line.strip())
+        for line, part in cut(cell.source, start + blank + 1):
+            if alone := re.fullmatch(ALONE, part):
+                yield from ALONES[alone[1]](path, line, alone[2] or "", exercises, level + 1)
+                continue
+            # A claim starts a cell of its own: one idea per cell.
+            for idea in re.split(r"\n+(?=\*\*D\d\.\d+\*\* · )", fill_placeholders(path, line, part)):
+                yield nbformat.v4.new_markdown_cell(idea, metadata=cell.metadata)
+            if heads := re.findall(r"^(#+) ", part, re.MULTILINE):
+                level = len(heads[-1])
 
 
-def head_cell(path: Path, header: dict[str, Any]) -> NotebookNode:
-    """The first cell: title, promise, and for a chapter minutes, what it builds on, the documents, the way onward."""
-    facts = reference_facts(path) if header.get("kind") == "reference" else chapter_facts(path, header)
+def head_cell(path: Path, header: dict[str, Any], sittings: tuple[Minutes, ...]) -> NotebookNode:
+    """The first cell: title, promise, and for a chapter its minutes, what it builds on, the way onward."""
+    facts = reference_facts(path) if header.get("kind") == "reference" else chapter_facts(path, header, sittings)
     number = "" if header.get("kind") == "reference" else f"{name_of(path)[:2]} · "
     cell: NotebookNode = nbformat.v4.new_markdown_cell(
         "\n\n".join([f"# {number}{header['title']}", header["promise"], *facts])
@@ -107,7 +114,7 @@ def head_cell(path: Path, header: dict[str, Any]) -> NotebookNode:
     return cell
 
 
-def chapter_facts(path: Path, header: dict[str, Any]) -> list[str]:
+def chapter_facts(path: Path, header: dict[str, Any], sittings: tuple[Minutes, ...]) -> list[str]:
     """A line of facts about a chapter, and one with the ways to its neighbours."""
     names = {name_of(file)[:2]: file for file in reading.chapter_files()}
     number = name_of(path)[:2]
@@ -119,13 +126,11 @@ def chapter_facts(path: Path, header: dict[str, Any]) -> list[str]:
     for other in builds_on:
         if other not in names:
             raise LessonError(f"{where(path, 1)}: builds_on names chapter {other}, which does not exist")
-    facts = [
-        f"**{header['minutes']} minutes**",
-        "builds on " + ", ".join(map(link, builds_on)) if builds_on else "builds on nothing",
-    ]
-    if header["documents"]:
-        rows = (claims()["documents"][d] for d in header["documents"])
-        facts.append("follows " + ", ".join(f"{row['id']} ({row['title']})" for row in rows))
+    reading_time, exercise_time = (sum(getattr(part, kind) for part in sittings) for kind in ("reading", "exercises"))
+    facts = [f"**{reading_time} minutes** to read and run", f"**{exercise_time} minutes** of exercises"]
+    if len(sittings) > 1:
+        facts.append(f"{len(sittings)} sittings ({', '.join(str(part.total) for part in sittings)} minutes)")
+    facts.append("builds on " + ", ".join(map(link, builds_on)) if builds_on else "builds on nothing")
     order = sorted(names)
     place = order.index(number) if number in order else 0
     ways = []
@@ -153,10 +158,7 @@ def fill_placeholders(path: Path, line: int, source: str) -> str:
             at = line + source[: match.start()].count("\n")
             raise LessonError(f"{where(path, at)}: {error.args[0]}") from None
 
-    return re.sub(r"\{\{(\w+)(?: (\S+?))?\}\}", fill, source)
-
-
-EXERCISE = r"\{\{exercise (\w+)\}\}"
+    return re.sub(r"\{\{(\w+)(?: ([^{}]+))?\}\}", fill, source)
 
 
 def exercises_of(path: Path) -> dict[str, ExerciseText]:
@@ -168,31 +170,98 @@ def exercises_of(path: Path) -> dict[str, ExerciseText]:
         raise LessonError(str(error)) from None
 
 
+ALONE = r"\{\{(exercise|stop|runs|chooser)(?: (\w+))?\}\}"
+"""A placeholder that stands alone on its line and becomes cells."""
+
+
 def cut(source: str, line: int) -> list[tuple[int, str]]:
-    """Cut Markdown at its exercises, each a part of its own; with the line in which each part begins."""
+    """Cut Markdown at what stands alone, each a part of its own; with the line in which each part begins."""
     parts, at = [], line
-    for part in re.split(rf"^({EXERCISE.replace('(', '(?:')})$", source, flags=re.MULTILINE):
+    for part in re.split(rf"^({ALONE.replace('(', '(?:').replace('(?:?:', '(?:')})$", source, flags=re.MULTILINE):
         if part.strip():
             parts.append((at + len(part) - len(part.lstrip("\n")), part.strip("\n")))
         at += part.count("\n")
     return parts
 
 
-def exercise_cells(place: str, exercises: dict[str, ExerciseText], name: str, level: int) -> list[NotebookNode]:
+def tagged(make: Callable[..., NotebookNode], source: str, tag: str, **metadata: Any) -> NotebookNode:
+    """A cell that says what part of an exercise it is."""
+    return make(source, metadata={"tags": [tag], **metadata})
+
+
+def exercise_cells(
+    path: Path, line: int, name: str, exercises: dict[str, ExerciseText], level: int
+) -> Iterator[NotebookNode]:
     """The cells of an exercise: its question, the starter, and for one that is no bug of a lab hint and solution.
 
     The solution's code and result are folded away.
     """
     if name not in exercises:
-        raise LessonError(f"{place}: exercises.md has no exercise '{name}' that is not in the lesson yet")
+        raise LessonError(f"{where(path, line)}: exercises.md has no exercise '{name}' that is not in the lesson yet")
     text = exercises.pop(name)
-    question = nbformat.v4.new_markdown_cell(f"{'#' * level} {text.heading}\n\n{text.question}")
-    cells = [question, nbformat.v4.new_code_cell(text.starter.strip("\n"))]
+    question = f"{'#' * level} {text.heading}\n\n{text.question}"
+    yield tagged(nbformat.v4.new_markdown_cell, question, "question")
+    yield tagged(nbformat.v4.new_code_cell, text.starter.strip("\n"), "exercise", exercise=name)
     if not text.is_bug:
-        folded = {"jupyter": {"source_hidden": True, "outputs_hidden": True}}
+        folded = {"source_hidden": True, "outputs_hidden": True}
         solution = f"# solution\n{text.solution.strip(chr(10))}"
-        cells += [nbformat.v4.new_code_cell(f"# {name}.hint()"), nbformat.v4.new_code_cell(solution, metadata=folded)]
-    return cells
+        yield tagged(nbformat.v4.new_code_cell, f"# {name}.hint()", "hint")
+        yield tagged(nbformat.v4.new_code_cell, solution, "solution", jupyter=folded)
+
+
+def stop_cell(*_: Any) -> Iterator[NotebookNode]:
+    """A place to stop; `say_where_to_stop` says what comes after it."""
+    yield tagged(nbformat.v4.new_markdown_cell, "", "stop")
+
+
+def sittings_of(cells: list[NotebookNode], minutes: dict[str, int]) -> Iterator[Minutes]:
+    """Time what stands between two places to stop, given the minutes of each exercise."""
+    parts: list[list[NotebookNode]] = [[]]
+    for cell in cells:
+        if "stop" in cell.metadata.get("tags", []):
+            parts.append([])
+        else:
+            parts[-1].append(cell)
+    for part in parts:
+        names = [cell.metadata["exercise"] for cell in part if "exercise" in cell.metadata]
+        yield timing.minutes_of(part, sum(minutes[name] for name in names))
+
+
+def say_where_to_stop(cells: list[NotebookNode], sittings: tuple[Minutes, ...]) -> None:
+    """Write at each place to stop how long the next sitting takes."""
+    stops = (cell for cell in cells if "stop" in cell.metadata.get("tags", []))
+    for cell, after in zip(stops, sittings[1:], strict=True):
+        cell.source = (
+            f"**A good place to stop.** The next part takes about {after}. When you come back, restart the kernel and "
+            "run the page from the top down to here: click into the next cell, then `Run` → `Restart Kernel and Run Up "
+            "to Selected Cell…`."
+        )
+
+
+def run_cells(
+    path: Path, line: int, document: str, exercises: dict[str, ExerciseText], level: int
+) -> Iterator[NotebookNode]:
+    """The claims of a document that run on the ledger's own page, each below a heading."""
+    for name in filling.claims_run_here(document):
+        heading = f"{'#' * level} {name}\n\n{filling.claim(name)}"
+        yield nbformat.v4.new_markdown_cell(heading)
+        fragment = path.parent / "runs" / f"{name}.md"
+        yield from body(fragment, fragment.read_text(encoding="utf-8"), {}, level)
+
+
+def chooser_cells(*_: Any) -> Iterator[NotebookNode]:
+    """The sections of the chooser."""
+    for text, code in filling.chooser():
+        yield nbformat.v4.new_markdown_cell(text)
+        yield nbformat.v4.new_code_cell(code)
+
+
+ALONES: dict[str, Callable[[Path, int, str, dict[str, ExerciseText], int], Iterator[NotebookNode]]] = {
+    "exercise": exercise_cells,
+    "stop": stop_cell,
+    "runs": run_cells,
+    "chooser": chooser_cells,
+}
 
 
 def finish(notebook: NotebookNode) -> None:

@@ -16,7 +16,7 @@ ROOT = LESSONS.parent
 NOTEBOOKS = ROOT / "notebooks"
 
 PAGE = {"title": str, "promise": str, "finds_out": str}
-HEADER = PAGE | {"minutes": int, "builds_on": list, "documents": list}
+HEADER = PAGE | {"builds_on": list, "documents": list}
 
 
 class LessonError(Exception):

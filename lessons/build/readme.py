@@ -15,16 +15,23 @@ def listed(chapters: Iterable[Chapter]) -> dict[str, str]:
     of_kind: dict[str, list[Chapter]] = {"chapters": [], "reference": []}
     for chapter in chapters:
         of_kind["reference" if chapter.header.get("kind") == "reference" else "chapters"].append(chapter)
-    fields = ("title", "finds_out", "minutes")
     rows = [
-        (f"[{chapter.number}](notebooks/{chapter.name}.ipynb)", *(str(chapter.header[field]) for field in fields))
+        (
+            f"[{chapter.number}](notebooks/{chapter.name}.ipynb)",
+            str(chapter.header["title"]),
+            str(chapter.header["finds_out"]),
+            f"{chapter.minutes.reading} + {chapter.minutes.exercises}",
+        )
         for chapter in of_kind["chapters"]
     ]
     pages = [
         f"- [{page.header['title']}](notebooks/{page.name}.ipynb): {page.header['finds_out']}"
         for page in of_kind["reference"]
     ]
-    return {"chapters": table(("", "Chapter", "You find out", "Minutes"), rows), "reference": "\n".join(pages)}
+    return {
+        "chapters": table(("", "Chapter", "You find out", "Minutes + exercises"), rows),
+        "reference": "\n".join(pages),
+    }
 
 
 def renewed(text: str, chapters: Iterable[Chapter]) -> str:
