@@ -1,6 +1,8 @@
 # hookscope: every command sets itself up first (.venv), then acts.
 PYTHON ?= python3
 PY := .venv/bin/python
+# Where the learner's copy is, or shall be.
+COURSE ?= course
 # In a container people are root; Jupyter wants to be told that this is meant.
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 # Where HOME cannot be written, Jupyter, uv and matplotlib keep their files here.
@@ -10,7 +12,9 @@ $(shell mkdir -p build/home)
 endif
 
 help:
-	@echo "make lab    open the course in JupyterLab"
+	@echo "make lab    open your own copy of the course in JupyterLab (make course: only make it, or bring it up to date)"
+	@echo "make reset CHAPTER=03  begin a chapter again; what you wrote is kept as a dated copy"
+	@echo "make progress  which exercises are done, and what is next"
 	@echo "make test   prove everything (make test-all: with every model family of torchvision)"
 	@echo "make build  turn changed lessons into notebooks"
 	@echo "make bench  measure against other tools (half an hour; writes benchmarks/README.md)"
@@ -28,9 +32,19 @@ help:
 dev:
 	@$(PYTHON) set_up.py dev
 
-lab: .venv
-	.venv/bin/jupyter lab --ServerApp.ip=127.0.0.1 $(AS_ROOT) --ServerApp.root_dir=notebooks \
+lab: course
+	.venv/bin/jupyter lab --ServerApp.ip=127.0.0.1 $(AS_ROOT) --ServerApp.root_dir="$(COURSE)" \
 	  --LabApp.default_url=/lab/tree/00_start_here.ipynb
+
+# The learner's own copy. It is never overwritten: what was changed stays, and the new version is laid beside it.
+course: .venv
+	@$(PY) -m hookscope_course.learner --to "$(COURSE)"
+
+reset: .venv
+	@$(PY) -m hookscope_course.learner --to "$(COURSE)" reset $(CHAPTER)
+
+progress: .venv
+	@$(PY) -m hookscope_course.learner --to "$(COURSE)" progress
 
 # Two processes. loadfile: the cells of a notebook share a kernel. In their order: the browser tests, which take longest,
 # would come last otherwise, and one process would wait.
@@ -72,4 +86,4 @@ lock: dev
 	  | grep -vxFf requirements.lock.new > requirements-dev.lock.new
 	mv requirements.lock.new requirements.lock && mv requirements-dev.lock.new requirements-dev.lock
 
-.PHONY: help .venv dev lab test test-all build bench history lint check house lock
+.PHONY: help .venv dev course reset progress lab test test-all build bench history lint check house lock

@@ -5,10 +5,24 @@
     q1, q2, q3 = exercises(2)      # those of chapter 02
 
 `exercises` reads and checks answers, `history` knows how hooks behaved in every release of torch, `ranks` runs a
-function in several processes, `lessons` is the folder of the chapters.
+function in several processes, `lessons` is the folder of the chapters, `learner` makes a learner's own copy of them.
 """
 
-from hookscope_course.exercises import Exercise, Feedback, Guess, Wrong, ____, exercises
-from hookscope_course.ready import setup
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Exercise", "Feedback", "Guess", "Wrong", "____", "exercises", "setup"]
+if TYPE_CHECKING:
+    from hookscope_course.exercises import Exercise, Feedback, Guess, Wrong, ____, exercises
+    from hookscope_course.learner.progress import progress
+    from hookscope_course.ready import setup
+
+__all__ = ["Exercise", "Feedback", "Guess", "Wrong", "____", "exercises", "progress", "setup"]
+_ROOMS = {"progress": "learner.progress", "setup": "ready"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for only now: making a learner's copy needs no torch."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_ROOMS.get(name, 'exercises')}"), name)
+    return value

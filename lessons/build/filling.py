@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from lessons.build import reading
 from lessons.build.reading import claims, name_of
 
-VERDICTS = {"holds": "Holds", "partly": "Partly true", "outdated": "Outdated", "wrong": "Wrong"}
+VERDICTS = {
+    "holds": "Holds",
+    "partly": "Partly true",
+    "outdated": "Outdated",
+    "wrong": "Wrong",
+    "cannot tell": "Cannot tell",
+}
 # A sign and a word: told apart without colour, and by a screen reader.
-SIGNS = {"holds": "✓\u00a0holds", "partly": "◐\u00a0partly", "outdated": "↺\u00a0outdated", "wrong": "✗\u00a0wrong"}
+SIGNS = {
+    "holds": "✓\u00a0holds",
+    "partly": "◐\u00a0partly",
+    "outdated": "↺\u00a0outdated",
+    "wrong": "✗\u00a0wrong",
+    "cannot tell": "?\u00a0cannot\u00a0tell",
+}
 
 
 def fill(what: str, name: str) -> str:
@@ -27,10 +42,26 @@ def fill(what: str, name: str) -> str:
 
 
 def anchor(heading: str) -> str:
-    """The fragment by which JupyterLab, and a forge that shows the notebook, find a heading."""
-    for character, instead in {"`": "", " ": "-", "(": "%28", ")": "%29"}.items():
-        heading = heading.replace(character, instead)
-    return heading
+    """The fragment by which JupyterLab, and a forge that shows the notebook, find a heading of the same page.
+
+    Only for headings in ASCII: of others a browser writes a fragment that JupyterLab does not decode.
+    """
+    return heading.replace("`", "").replace(" ", "-")
+
+
+@cache
+def cell_of(path: Path, heading: str) -> str:
+    """The id of the cell in which a heading of a chapter stands.
+
+    By it a link finds the place in a notebook that is only being opened, by JupyterLab 4.6. By the name of the heading
+    it does not: the headings are drawn later, and a name such as "3 · Hooks" is not found at all.
+    """
+    from lessons.build import making  # which needs this module
+
+    for cell in making.parse(path).notebook.cells:
+        if cell.cell_type == "markdown" and re.search(rf"^## {re.escape(heading)}$", cell.source, re.MULTILINE):
+            return str(cell.id)
+    raise LookupError(f"{name_of(path)} has no cell with the heading '{heading}'")
 
 
 def link(chapter: int, section: int | str) -> str:
@@ -45,7 +76,7 @@ def link(chapter: int, section: int | str) -> str:
             for heading in reading.headings(path):
                 if heading == section or heading.startswith(f"{section} · "):
                     place = f", section {section}" if isinstance(section, int) else ""
-                    return f"[{chapter:02}{place}]({name_of(path)}.ipynb#{anchor(heading)})"
+                    return f"[{chapter:02}{place}]({name_of(path)}.ipynb#cell-id={cell_of(path, heading)})"
             raise LookupError(f"chapter {chapter:02} has no section '{section}'")
     raise LookupError(f"there is no chapter {chapter:02}")
 
@@ -105,24 +136,32 @@ def tally(rows: list[dict[str, Any]]) -> str:
 
 
 def document(name: str) -> str:
-    """A section about one document: its claims, their verdicts, and where they are run."""
+    """A section about one document: what it is, its claims, their verdicts, what torch does, where they are run."""
     if name not in claims()["documents"]:
         raise LookupError(f"claims.toml has no document '{name}'")
     of = claims()["documents"][name]
     rows = [row for row in claims()["claims"].values() if row["document"] == name]
     rows.sort(key=lambda row: int(row["id"].split(".")[1]))
+    here = claims_run_here(name)
     lines = [
         (
             row["id"],
             row["text"],
-            SIGNS[row["verdict"]],
-            row.get("since", ""),
-            link(row["chapter"], "What the documents say"),
+            SIGNS[row["verdict"]] + (f" since\u00a0{row['since']}" if "since" in row else ""),
+            row["does"],
+            f"[this page](#{row['id']})" if row["id"] in here else link(row["chapter"], "What the documents say"),
         )
         for row in rows
     ]
-    head = f"## {name}: {of['title']}\n\nWritten in {of['language']}. {len(rows)} claims: {tally(rows)}."
-    return f"{head}\n\n{table(('Claim', 'The document says', 'Verdict', 'Since torch', 'Run in'), lines)}"
+    called = f', called "{of["name"]}"' if "name" in of else ""
+    parts = [
+        f"## {name}: {of['title']}",
+        f"*{of['kind']}{called} · author: {of['author']} · in {of['language']} · {of['date']}*",
+        of["summary"].strip(),
+        f"{len(rows)} claims: {tally(rows)}.",
+        table(("Claim", "The document says", "Verdict", "What torch does", "Run it in"), lines),
+    ]
+    return "\n\n".join(parts)
 
 
 def claims_count(_: str) -> str:

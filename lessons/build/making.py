@@ -64,14 +64,14 @@ def parse(path: Path) -> Chapter:
     text = path.read_text(encoding="utf-8")
     header = reading.read_header(path, text.splitlines())
     exercises = exercises_of(path)
-    given = {name: exercise.minutes for name, exercise in exercises.items()}
+    given = {exercise.number: exercise.minutes for exercise in exercises.values()}
     cells = list(body(path, text, exercises))
     if exercises:
         unused = next(iter(exercises.values()))
         raise LessonError(f"{unused.place}: lesson.md does not have {{{{exercise {unused.name}}}}}")
     sittings = tuple(sittings_of(cells, given))
     say_where_to_stop(cells, sittings)
-    notebook = nbformat.v4.new_notebook(cells=[head_cell(path, header, sittings), *cells])
+    notebook = nbformat.v4.new_notebook(cells=[edition_cell(), head_cell(path, header, sittings), *cells])
     finish(notebook)
     chapter = Chapter(path, header, notebook, sittings)
     notebook.metadata["hookscope"] = {"lesson": chapter.name, "fingerprint": fingerprint(chapter)}
@@ -102,6 +102,15 @@ def body(path: Path, text: str, exercises: dict[str, ExerciseText], level: int =
                 yield nbformat.v4.new_markdown_cell(idea, metadata=cell.metadata)
             if heads := re.findall(r"^(#+) ", part, re.MULTILINE):
                 level = len(heads[-1])
+
+
+def edition_cell() -> NotebookNode:
+    """The line that says what these notebooks are; a learner's copy does not have it."""
+    words = (
+        "*The instructor's edition: run, with every result and every solution. To learn, open your own copy, which has "
+    )
+    words += "none of them: `make lab`.*"
+    return tagged(nbformat.v4.new_markdown_cell, words, "edition")
 
 
 def head_cell(path: Path, header: dict[str, Any], sittings: tuple[Minutes, ...]) -> NotebookNode:
@@ -201,8 +210,8 @@ def exercise_cells(
     text = exercises.pop(name)
     question = f"{'#' * level} {text.heading}\n\n{text.question}"
     yield tagged(nbformat.v4.new_markdown_cell, question, "question")
-    yield tagged(nbformat.v4.new_code_cell, text.starter.strip("\n"), "exercise", exercise=name)
-    if not text.is_bug:
+    yield tagged(nbformat.v4.new_code_cell, text.starter.strip("\n"), "exercise", exercise=text.number)
+    if not text.in_lab:
         folded = {"source_hidden": True, "outputs_hidden": True}
         solution = f"# solution\n{text.solution.strip(chr(10))}"
         yield tagged(nbformat.v4.new_code_cell, f"# {name}.hint()", "hint")

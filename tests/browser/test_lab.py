@@ -31,12 +31,12 @@ def test_server_is_on_loopback_with_a_token(lab: Lab) -> None:
         urlopen(f"{lab.url}/api/contents")
 
 
-def test_make_lab_serves_the_notebooks_on_loopback_and_opens_the_first() -> None:
+def test_make_lab_serves_the_copy_on_loopback_and_opens_its_first_page() -> None:
     if shutil.which("make") is None:
         pytest.skip("no make on this machine")
     said = subprocess.run(["make", "-n", "lab"], cwd=reading.ROOT, capture_output=True, text=True, check=True).stdout
     assert "--ServerApp.ip=127.0.0.1" in said
-    assert "--ServerApp.root_dir=notebooks" in said
+    assert '--ServerApp.root_dir="course"' in said
     assert f"--LabApp.default_url=/lab/tree/{NOTEBOOKS[0]}" in said
     assert "token" not in said, "Jupyter's own token stays on"
 
@@ -53,7 +53,7 @@ def test_no_jupytext_and_no_news_in_the_learners_lab(lab: Lab) -> None:
 
 def test_a_clone_that_nobody_trusts_yet_shows_every_saved_picture(lab: Lab) -> None:
     """JupyterLab sanitises its HTML and shows no widget. Every figure of the course must show all the same."""
-    cells = [cell for name in NOTEBOOKS for cell in nbformat.read(lab.folder / name, 4).cells if figures(cell)]
+    cells = [cell for name in NOTEBOOKS for cell in cells_of(reading.NOTEBOOKS / name) if figures(cell)]
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=KERNEL), lab.folder / "figures.ipynb")
     lab.open("figures.ipynb")
     lab.show_all()
@@ -69,29 +69,40 @@ def test_a_clone_that_nobody_trusts_yet_shows_every_saved_picture(lab: Lab) -> N
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS)
-def test_opens_and_runs_with_its_widgets(lab: Lab, notebook: str) -> None:
+def test_a_fresh_copy_runs_to_its_end_and_solves_nothing(lab: Lab, notebook: str) -> None:
     lab.open(notebook, again=True)
-    widgets = sum(shows(cell, "application/vnd.jupyter.widget-view+json") for cell in saved_cells(lab, notebook))
-    if not widgets:
-        lab.show_all()
-        screenshot(lab, f"{Path(notebook).stem}-opened")
-        return  # nbval runs it, and a browser would show nothing more
     lab.run_all()
     lab.show_all()
     assert lab.page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.stderr"]').count() == 0
     assert lab.page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]').count() == 0
-    expect(lab.page.locator(".jp-OutputArea-output .hookscope")).to_have_count(widgets)
-    left = lab.page.locator(".jp-Cell:has(.jp-OutputArea) .jp-OutputArea-output").last.inner_text()
-    assert "0 hooks" in left
+    cells, shown = cells_of(lab.folder / notebook), lab.page.locator(".jp-Notebook .jp-Cell")
+    exercises = [place for place, cell in enumerate(cells) if "exercise" in cell.metadata.get("tags", [])]
+    for place in exercises:
+        expect(shown.nth(place).locator(".jp-OutputArea")).to_contain_text("Not attempted")
+    assert lab.page.locator(".jp-OutputArea", has_text="Not attempted").count() == len(exercises)
+    assert lab.page.locator(".jp-OutputArea", has_text="✓ Right").count() == 0
+    expect(lab.page.locator(".jp-OutputArea-output .hookscope")).to_have_count(widgets_in(notebook))
+    if exercises:
+        assert "0 hooks" in shown.last.inner_text()
     screenshot(lab, f"{Path(notebook).stem}-run")
 
 
-def test_solutions_are_folded_until_asked_for(lab: Lab) -> None:
-    lab.open("00_start_here.ipynb", again=True)
+def test_an_error_in_an_exercise_stops_no_cell_below_and_its_solution_is_shown_on_request(lab: Lab) -> None:
+    notebook = "01_calling_a_module.ipynb"
+    copy = nbformat.read(lab.folder / notebook, 4)
+    exercises = [cell for cell in copy.cells if "exercise" in cell.metadata.get("tags", [])]
+    for cell, broken in zip(exercises, ("def (", "1 / 0"), strict=False):
+        cell.source = broken
+    hint = next(cell for cell in copy.cells if cell.source == "# q2.hint()\n# q2.solution()")
+    hint.source = hint.source.replace("# q2.solution()", "q2.solution()")
+    nbformat.write(copy, lab.folder / "broken.ipynb")
+    lab.open("broken.ipynb", again=True)
+    lab.run_all()
     lab.show_all()
-    folded = lab.page.locator(".jp-InputArea-editor:has-text('# solution'), .jp-InputPlaceholder")
-    assert folded.count() >= 2
-    assert lab.page.locator(".cm-content:visible", has_text="kept.append(output.detach().clone())").count() == 0
+    assert lab.page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]').count() == 2
+    shown = lab.page.locator(".jp-Notebook .jp-Cell")
+    assert "with module.register_forward_hook(hook)" in shown.nth(copy.cells.index(hint)).inner_text()
+    assert "0 hooks" in shown.last.inner_text()
 
 
 def test_a_learner_answers_wrong_then_right_and_every_step_is_said(lab: Lab) -> None:
@@ -142,10 +153,16 @@ def test_a_learner_orders_hooks_and_then_steps_through_them(lab: Lab) -> None:
     screenshot(lab, "chapter-02-player")
 
 
-def saved_cells(lab: Lab, notebook: str) -> list[NotebookNode]:
-    """The cells of a notebook as they are saved."""
-    cells: list[NotebookNode] = nbformat.read(lab.folder / notebook, 4).cells
+def cells_of(path: Path) -> list[NotebookNode]:
+    """The cells of a notebook as it is saved."""
+    cells: list[NotebookNode] = nbformat.read(path, 4).cells
     return cells
+
+
+def widgets_in(notebook: str) -> int:
+    """How many widgets a chapter shows, as the instructor's edition has them."""
+    kind = "application/vnd.jupyter.widget-view+json"
+    return sum(shows(cell, kind) for cell in cells_of(reading.NOTEBOOKS / notebook))
 
 
 def shows(cell: NotebookNode, mimetype: str) -> int:
@@ -159,7 +176,7 @@ def figures(cell: NotebookNode) -> int:
 
 def cell_with(lab: Lab, notebook: str, source: str) -> Locator:
     """Scroll to the cell whose source starts with `source`."""
-    (place,) = [place for place, cell in enumerate(saved_cells(lab, notebook)) if cell.source.startswith(source)]
+    (place,) = [place for place, cell in enumerate(cells_of(lab.folder / notebook)) if cell.source.startswith(source)]
     cell = lab.page.locator(".jp-Notebook .jp-Cell").nth(place)
     cell.scroll_into_view_if_needed()
     return cell

@@ -221,7 +221,7 @@ def test_claims_and_the_head_of_the_page_come_from_their_one_source(course: Path
     assert "**D0.2** · *The document says:* Hooks need a call." in first
     assert "**Verdict on D0.2: outdated since torch 1.2.** Because." in first
     assert [cell for cell in saved(course)["cells"] if "".join(cell["source"]) == "Words."], "a claim starts a cell"
-    second = "".join(saved(course, "01_other.ipynb")["cells"][0]["source"])
+    second = "".join(saved(course, "01_other.ipynb")["cells"][1]["source"])
     assert "builds on [00](00_small.ipynb)" in second
 
 
@@ -235,8 +235,8 @@ def test_a_reference_page_is_no_chapter(course: Path) -> None:
     (course / "lessons" / "91_chooser" / "chooser.toml").write_text(rows)
     lesson(course, page.replace("Wants", "Words"), "92_glossary")
     assert run() == 0
-    assert "91" not in "".join(saved(course)["cells"][0]["source"])
-    head, table, text, code, last = ("".join(cell["source"]) for cell in saved(course, "91_chooser.ipynb")["cells"])
+    assert "91" not in "".join(saved(course)["cells"][1]["source"])
+    _, head, table, text, code, last = ("".join(cell["source"]) for cell in saved(course, "91_chooser.ipynb")["cells"])
     ways = "Reference · [A small chapter](00_small.ipynb) · [Words](92_glossary.ipynb)"
     assert head == f"# Wants\n\nYou find it.\n\n{ways}"
     assert "| [See it](#See-it) | `register_hook` | 1.0 |" in table

@@ -32,7 +32,7 @@ def test_there_are_three() -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_says_what_it_is_for_and_leads_to_the_start_and_the_others(name: str) -> None:
-    head = PAGES[name].notebook.cells[0].source
+    head = PAGES[name].notebook.cells[1].source
     title, promise, ways = head.split("\n\n")
     assert title == f"# {PAGES[name].header['title']}"
     assert promise.endswith(".")
@@ -42,7 +42,7 @@ def test_a_page_says_what_it_is_for_and_leads_to_the_start_and_the_others(name: 
 
 @pytest.mark.parametrize("path", reading.chapter_files(), ids=reading.name_of)
 def test_a_chapter_never_goes_on_to_a_reference_page(path) -> None:
-    head = making.parse(path).notebook.cells[0].source
+    head = making.parse(path).notebook.cells[1].source
     assert not [page for page in PAGES.values() if page.name in head]
 
 

@@ -40,7 +40,7 @@ def test_no_sitting_is_longer_than_can_be_borne(chapter: making.Chapter) -> None
 def test_the_head_says_minutes_of_reading_and_of_exercises_and_stops_say_what_follows(chapter: making.Chapter) -> None:
     given = sum(text.minutes for text in read_exercises(chapter.source.with_name("exercises.md")))
     assert chapter.minutes.exercises == given, "every exercise belongs to a sitting"
-    head, *cells = chapter.notebook.cells
+    _, head, *cells = chapter.notebook.cells
     assert f"**{chapter.minutes.reading} minutes** to read and run · **{given} minutes** of exercises" in head.source
     stops = [cell.source for cell in cells if "stop" in cell.metadata.get("tags", [])]
     assert len(stops) == len(chapter.sittings) - 1

@@ -1,4 +1,4 @@
-"""A real JupyterLab in a real browser: started on a copy of notebooks/, driven by Playwright."""
+"""A real JupyterLab in a real browser: started on a learner's copy of the course, driven by Playwright."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ import nbformat
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, ViewportSize, expect, sync_playwright
 
+from hookscope_course.learner.copies import Copy
 from lessons.build.running import KERNEL_ENV
 from tests.shared import ROOT
 
@@ -61,7 +62,7 @@ class Lab:
 
     Attributes:
         url: address with the token.
-        folder: the copy of notebooks/ that it serves.
+        folder: the learner's copy that it serves.
         page: the Playwright page.
         console_errors: what the page wrote to the console as an error.
         outside: requests that left this machine (there must be none).
@@ -319,8 +320,8 @@ class Lab:
 @contextmanager
 def running_lab(tmp: Path) -> Iterator[Lab]:
     """Start JupyterLab on a free loopback port with no settings but the project's, and a browser page on it."""
-    folder = tmp / "notebooks"
-    shutil.copytree(ROOT / "notebooks", folder, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+    folder = tmp / "course"
+    Copy(folder).update()
     runtime = tmp / "runtime"
     home = {f"JUPYTER_{name}_DIR": str(tmp / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
     settings = os.environ | home | KERNEL_ENV | {"IPYTHONDIR": str(tmp / "ipython"), "HOME": str(tmp)}

@@ -1,0 +1,242 @@
+"""The folder of a learner's copy: chapters that are untouched follow the course, those that were changed stay."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from hookscope_course.learner.edition import learners, written
+from hookscope_course.lessons import LESSONS
+
+NOTEBOOKS = LESSONS.parent / "notebooks"
+"""The built notebooks, from which every copy is made."""
+KEEP = ".hookscope"
+"""The folder inside a copy for what is known about it; it also tells a copy from any other folder."""
+PATIENCE = 60  # seconds to wait for another process that is at work in the same copy
+
+
+class CopyError(Exception):
+    """A copy could not be made or changed; the message says what happened and what to do. Nothing was lost."""
+
+
+class Copy:
+    """A learner's copy of the course.
+
+    Args:
+        folder: where it is, or will be.
+        source: the folder of the built notebooks.
+
+    Example:
+        >>> from tempfile import mkdtemp
+        >>> copy = Copy(Path(mkdtemp()) / "course")
+        >>> copy.update()[0]
+        'Your copy of the course is ready: 18 notebooks.'
+
+    """
+
+    def __init__(self, folder: Path, source: Path = NOTEBOOKS) -> None:
+        self.folder, self.source, self.keep = folder, source, folder / KEEP
+
+    def update(self) -> list[str]:
+        """Lay down what is missing, renew what the learner has not touched, lay new versions beside what was changed.
+
+        Returns:
+            What there is to say, a line each; nothing when nothing was to do.
+
+        Raises:
+            CopyError: no room, no right to write, another process that does not end; nothing is lost.
+
+        """
+        with self._alone():
+            known = self._read()
+            editions = {path.name: edition_of(path) for path in chapters(self.source)}
+            if not editions:
+                raise CopyError(f"there are no notebooks in {self.source}; run: make build")
+            # Known before they are laid down: a copy that is killed in between takes none of them for the learner's.
+            for name, edition in editions.items():
+                hashes = known["laid"].setdefault(name, [])
+                if hash_of(edition) not in hashes:
+                    hashes.append(hash_of(edition))
+            self._write(known)
+            said = [line for name, edition in editions.items() for line in self._follow(name, edition, known)]
+            if known["latest"] == {}:
+                said.insert(0, f"Your copy of the course is ready: {len(editions)} notebooks.")
+            known["latest"] = {name: hash_of(edition) for name, edition in editions.items()}
+            self._write(known)
+            return said
+
+    def _follow(self, name: str, edition: bytes, known: dict[str, Any]) -> Iterator[str]:
+        """Bring one chapter up to date."""
+        there, laid, before = self.folder / name, known["laid"][name], known["latest"].get(name)
+        self._sweep(there, laid)
+        if not there.exists():
+            self._lay(there, edition)
+            if before:
+                yield f"{name} was gone, and is there again."
+            elif known["latest"]:
+                yield f"{name} is new."
+        elif hash_of(there.read_bytes()) in laid:
+            if hash_of(there.read_bytes()) != hash_of(edition) and self._swap(there, edition, laid):
+                yield f"{name} has been updated."
+        elif before != hash_of(edition):
+            beside = next(path for path in self._beside(name) if not path.exists() or _is_one_of(path, laid))
+            if not _is_one_of(beside, [hash_of(edition)]):
+                beside.unlink(missing_ok=True)
+                self._lay(beside, edition)
+            yield f"{name} has your work in it and stays as it is; the course's version of today is {beside.name}."
+
+    def reset(self, chapter: str) -> str:
+        """Begin a chapter again; what is there now is kept as a dated copy.
+
+        Args:
+            chapter: its number or name, e.g. "03" or "03_forward_hooks".
+
+        Returns:
+            What was done, in a line.
+
+        Raises:
+            CopyError: there is no such chapter, or the copy cannot be written; nothing is lost.
+
+        """
+        number = f"{int(chapter):02}" if chapter.isdecimal() else chapter.removesuffix(".ipynb")
+        found = [path for path in chapters(self.source) if path.stem == number or path.stem[:2] == number]
+        if not found:
+            have = ", ".join(path.stem[:2] for path in chapters(self.source))
+            raise CopyError(f"there is no chapter '{chapter}'; there are: {have}")
+        with self._alone():
+            known, edition, name = self._read(), edition_of(found[0]), found[0].name
+            there, laid = self.folder / name, known["laid"].setdefault(name, [])
+            if hash_of(edition) not in laid:
+                laid.append(hash_of(edition))
+                self._write(known)
+            self._sweep(there, laid)
+            if not there.exists():
+                self._lay(there, edition)
+                return f"{name} was gone, and is there again."
+            if _is_one_of(there, laid):
+                self._swap(there, edition, laid)
+                return f"{name} is as new; there was nothing of yours in it."
+            kept = _free(there, f", {datetime.now():%Y-%m-%d %H.%M}")
+            try:
+                os.link(there, kept)
+            except OSError:  # a disk without links, or a full one: then nothing has been changed yet
+                kept.write_bytes(there.read_bytes())
+            self._lay(there, edition, over=True)
+            known["latest"][name] = hash_of(edition)
+            self._write(known)
+            return f"{name} is as new; what you had written is in {kept.name}."
+
+    # -- files ----------------------------------------------------------------------------------------------------
+
+    def _lay(self, path: Path, edition: bytes, over: bool = False) -> None:
+        """Put a file where there is none: all of it at once, or nothing."""
+        new = self.keep / f"{path.name}.new"
+        new.write_bytes(edition)
+        if over:
+            new.replace(path)
+            return
+        try:
+            os.link(new, path)  # which, unlike a renaming, never replaces what somebody has saved meanwhile
+        except FileExistsError:
+            pass
+        except OSError:  # a disk without links
+            if not path.exists():
+                new.replace(path)
+        new.unlink(missing_ok=True)
+
+    def _swap(self, path: Path, edition: bytes, laid: list[str]) -> bool:
+        """Replace a file that is as it was laid down; not if the learner saves it at this very moment."""
+        new, old = self.keep / f"{path.name}.checked", self.keep / f"{path.name}.old"
+        new.write_bytes(edition)  # no room for it? then nothing has moved yet
+        new.unlink()
+        path.replace(old)
+        if _is_one_of(old, laid):
+            self._lay(path, edition)
+            old.unlink()
+            return True
+        self._sweep(path, laid)
+        return False
+
+    def _sweep(self, path: Path, laid: list[str]) -> None:
+        """Put back what a run that was killed had moved away, if it is the learner's."""
+        old = self.keep / f"{path.name}.old"
+        if not old.exists():
+            return
+        if not _is_one_of(old, laid):
+            old.replace(_free(path, ", saved") if path.exists() else path)
+        old.unlink(missing_ok=True)
+
+    def _beside(self, name: str) -> Iterator[Path]:
+        """The names that a new version of a changed chapter may get."""
+        stem = name.removesuffix(".ipynb")
+        yield self.folder / f"{stem}-new.ipynb"
+        for number in range(2, 1000):
+            yield self.folder / f"{stem}-new-{number}.ipynb"
+
+    # -- what is known --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let one process at a time work in the copy, and turn what the system says into a sentence."""
+        try:
+            self.keep.mkdir(parents=True, exist_ok=True)
+            with FileLock(self.keep / "lock", timeout=PATIENCE):
+                yield
+        except Timeout:
+            raise CopyError(f"another process has been at work in {self.folder} for {PATIENCE} s; try again") from None
+        except OSError as error:
+            what = f"{error.strerror or error}: {error.filename or self.folder}"
+            raise CopyError(f"{what}. Your work is as it was; run this again when that is solved.") from error
+
+    def _read(self) -> dict[str, Any]:
+        """Every edition that was laid down, so that none is taken for the learner's work; and the latest of each."""
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            known = json.loads((self.keep / "copy.json").read_text(encoding="utf-8"))
+            return {"laid": dict(known["laid"]), "latest": dict(known["latest"])}
+        return {"laid": {}, "latest": {}}
+
+    def _write(self, known: dict[str, Any]) -> None:
+        replace_text(self.keep / "copy.json", json.dumps(known, indent=1, sort_keys=True))
+
+
+def chapters(source: Path) -> list[Path]:
+    """The notebooks of the course, in order."""
+    return sorted(source.glob("[0-9][0-9]_*.ipynb"))
+
+
+def edition_of(path: Path) -> bytes:
+    """The bytes of the learner's edition of a notebook."""
+    return written(learners(json.loads(path.read_text(encoding="utf-8"))))
+
+
+def hash_of(content: bytes) -> str:
+    """What tells one edition from another."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a small file: all of it, or nothing."""
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        new.write_text(text, encoding="utf-8")
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _is_one_of(path: Path, hashes: list[str]) -> bool:
+    return path.exists() and hash_of(path.read_bytes()) in hashes
+
+
+def _free(path: Path, more: str) -> Path:
+    """A name like that of a file, which no file has yet."""
+    names = (path.with_stem(f"{path.stem}{more}{number}") for number in ("", *(f" ({n})" for n in range(2, 1000))))
+    return next(name for name in names if not name.exists())

@@ -1,0 +1,132 @@
+"""Which exercises are done: a small file in the learner's copy, and nowhere else."""
+
+from __future__ import annotations
+
+import html
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from hookscope_course.learner.copies import KEEP, NOTEBOOKS, chapters, replace_text
+
+HERE = Path.cwd()
+"""Where the notebook is, if this is a kernel; a learner's own code may go elsewhere later."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A chapter, the names of its exercises, and those that are done."""
+
+    title: str
+    exercises: tuple[str, ...]
+    done: frozenset[str]
+
+
+class Progress:
+    """The exercises of the course and which of them are done, as text and as a table.
+
+    Args:
+        copy: the folder of the learner's copy.
+        source: the folder of the built notebooks, which say what exercises there are.
+
+    """
+
+    def __init__(self, copy: Path, source: Path = NOTEBOOKS) -> None:
+        done = read(copy)
+        self.is_kept = (copy / KEEP).is_dir()
+        self.pages = [page for path in chapters(source) if (page := _page(path, done)).exercises]
+
+    @property
+    def next(self) -> str:
+        """The title of the first chapter with an exercise that is not done; empty when all are."""
+        return next((page.title for page in self.pages if len(page.done) < len(page.exercises)), "")
+
+    @property
+    def heading(self) -> str:
+        """The sentence above the table."""
+        if not self.is_kept:
+            return "This is not your own copy of the course, so nothing is kept here: `make lab` opens yours."
+        done, total = sum(len(page.done) for page in self.pages), sum(len(page.exercises) for page in self.pages)
+        return f"{done} of {total} exercises done. " + (f"Next: {self.next}." if self.next else "That is all of them.")
+
+    def __repr__(self) -> str:
+        lines = [f"{_signs(page)}  {page.title}" for page in self.pages] if self.is_kept else []
+        width = max((line.index(" ") for line in lines), default=0)
+        return "\n".join([self.heading, *(line.replace(" ", " " * (width - line.index(" ") + 1), 1) for line in lines)])
+
+    def _repr_html_(self) -> str:
+        heading = "".join(
+            f"<code>{html.escape(part)}</code>" if at % 2 else html.escape(part)
+            for at, part in enumerate(self.heading.split("`"))
+        )
+        if not self.is_kept:
+            return f"<p>{heading}</p>"
+        rows = "".join(
+            f'<tr><th scope="row" style="text-align: left">{html.escape(page.title)}</th>'
+            f'<td style="text-align: left">{len(page.done)} of {len(page.exercises)}</td>'
+            f'<td style="text-align: left" aria-hidden="true">{_signs(page)}</td></tr>'
+            for page in self.pages
+        )
+        heads = '<tr><th>Chapter</th><th colspan="2">Exercises done</th></tr>'
+        return f"<p>{heading}</p><table><thead>{heads}</thead><tbody>{rows}</tbody></table>"
+
+
+def progress() -> Progress:
+    """Show which exercises are done, in the copy of the course in which the notebook is.
+
+    Example:
+        >>> print(progress())  # in a notebook of the course itself
+        This is not your own copy of the course, so nothing is kept here: `make lab` opens yours.
+
+    """
+    return Progress(HERE)
+
+
+def note(number: str, copy: Path | None = None) -> str:
+    """Keep that an exercise is done.
+
+    Args:
+        number: which one, e.g. "02.1".
+        copy: the folder of the learner's copy; by default the one in which the notebook is, if it is in one.
+
+    Returns:
+        What went wrong, in a sentence; nothing when it is kept, or when this is not a learner's copy.
+
+    """
+    keep = (copy or HERE) / KEEP
+    if not keep.is_dir():
+        return ""
+    try:
+        with FileLock(keep / "progress.lock", timeout=5):
+            done = read(copy or HERE)
+            if number not in done:
+                done[number] = f"{datetime.now():%Y-%m-%d %H:%M}"
+                replace_text(keep / "progress.json", json.dumps(done, indent=1, sort_keys=True))
+    except OSError as error:  # filelock's Timeout is one, too
+        return f"Your progress could not be kept: {error.strerror or error}."
+    return ""
+
+
+def read(copy: Path) -> dict[str, str]:
+    """The exercises that are done, by number, and when each was first right."""
+    with suppress(OSError, ValueError):
+        done: Any = json.loads((copy / KEEP / "progress.json").read_text(encoding="utf-8"))
+        if isinstance(done, dict):
+            return {str(number): str(when) for number, when in done.items()}
+    return {}
+
+
+def _page(path: Path, done: dict[str, str]) -> Page:
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    head = next("".join(cell["source"]) for cell in cells if "".join(cell["source"]).startswith("# "))
+    names = tuple(cell["metadata"]["exercise"] for cell in cells if "exercise" in cell["metadata"])
+    return Page(head.splitlines()[0].removeprefix("# "), names, frozenset(names) & done.keys())
+
+
+def _signs(page: Page) -> str:
+    return "".join("●" if name in page.done else "○" for name in page.exercises)

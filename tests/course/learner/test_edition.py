@@ -1,0 +1,76 @@
+"""The learner's edition of every notebook: no result, no solution, no answer above its question."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import nbformat
+import pytest
+
+from hookscope_course.exercises import ExerciseText, read_exercises
+from hookscope_course.learner.copies import NOTEBOOKS, chapters, edition_of
+from lessons.build import reading
+
+PAGES = chapters(NOTEBOOKS)
+
+
+@pytest.fixture(params=PAGES, ids=lambda path: path.stem)
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param.stem
+
+
+@pytest.fixture
+def edition(name: str) -> nbformat.NotebookNode:
+    return nbformat.reads(edition_of(NOTEBOOKS / f"{name}.ipynb").decode(), as_version=4)
+
+
+@pytest.fixture
+def texts(name: str) -> list[ExerciseText]:
+    file = reading.LESSONS / name / "exercises.md"
+    return read_exercises(file) if file.exists() else []
+
+
+def test_it_is_a_valid_notebook_that_was_never_run(edition: nbformat.NotebookNode) -> None:
+    nbformat.validate(edition)
+    for cell in edition.cells:
+        if cell.cell_type == "code":
+            assert (cell.outputs, cell.execution_count) == ([], None)
+
+
+def test_every_question_and_its_starter_is_there_and_no_solution(
+    name: str, edition: nbformat.NotebookNode, texts: list[ExerciseText]
+) -> None:
+    page = "\n".join(cell.source for cell in edition.cells)
+    sources = [cell.source for cell in edition.cells]
+    for text in texts:
+        assert text.question in page
+        place = sources.index(text.starter.strip())
+        assert "raises-exception" in edition.cells[place].metadata.tags, "an error in it stops the cells below"
+        assert (sources[place + 1] == f"# {text.name}.hint()\n# {text.name}.solution()") != text.in_lab
+        bytes_of_it = edition_of(NOTEBOOKS / f"{name}.ipynb").decode()
+        for line in solution_alone(text, page):
+            assert line not in bytes_of_it
+    assert "# solution" not in page
+    assert "make lab" not in edition.cells[0].source, "the note about the other edition"
+
+
+def solution_alone(text: ExerciseText, page: str) -> list[str]:
+    """The lines that a solution has, and its starter has not: whole ones, and no words that a page may well say."""
+    lines = {line.strip() for line in text.solution.splitlines()} - {line.strip() for line in text.starter.splitlines()}
+    taught = {line.strip() for line in page.splitlines()}  # a section may have taught this very line
+    return [line for line in sorted(lines - taught) if len(line) > 12]
+
+
+def test_no_answer_to_a_guess_stands_above_the_cell_that_shows_it(edition: nbformat.NotebookNode) -> None:
+    """Between a Predict and its Run there is the question only; See and Why come below what is run."""
+    order = [
+        word for cell in edition.cells for word in re.findall(r"^\*\*(Predict|Run|See|Why)\.\*\*", cell.source, re.M)
+    ]
+    for before, after in pairwise(order):
+        assert (before, after) in {("Predict", "Run"), ("Run", "See"), ("See", "Why"), ("Why", "Predict")}
+    for at, cell in enumerate(edition.cells):
+        if cell.source.startswith("guess = Guess("):
+            assert re.match(r"guess = Guess\((____)", cell.source), f"a guess is filled in: {cell.source}"
+            below = "\n".join(later.source for later in edition.cells[at + 1 :])
+            assert "guess.compare(" in below

@@ -1,0 +1,103 @@
+"""Which exercises are done: kept in the copy, shown, and never a reason for a check to fail."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from hookscope_course.learner import progress
+from hookscope_course.learner.copies import KEEP, NOTEBOOKS, Copy
+from hookscope_course.learner.progress import Progress, note, read
+from tests.shared.exercises import NO_RETURN, RIGHT, run_cell, sample
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("copy") / "course"
+    Copy(folder).update()
+    return folder
+
+
+@pytest.fixture
+def copy(made: Path) -> Path:
+    (made / KEEP / "progress.json").unlink(missing_ok=True)
+    return made
+
+
+def test_a_right_answer_is_kept_once_and_a_wrong_one_is_not(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "HERE", copy)
+    for code, done in ((NO_RETURN, []), (RIGHT, ["09.1"]), (NO_RETURN, ["09.1"])):
+        run_cell(code, {"__name__": "__main__", "q9": sample()})
+        assert list(read(copy)) == done
+    when = read(copy)["09.1"]
+    (copy / KEEP / "progress.json").write_text(json.dumps({"09.1": "long ago"}))
+    run_cell(RIGHT, {"__name__": "__main__", "q9": sample()})
+    assert read(copy) == {"09.1": "long ago"} != {"09.1": when}
+
+
+def test_what_is_done_and_what_is_next(copy: Path) -> None:
+    shown = Progress(copy)
+    total = sum(len(page.exercises) for page in shown.pages)
+    assert total > 40
+    assert repr(shown).startswith(f"0 of {total} exercises done. Next: 00 · Start here.\n○○")
+    for number in shown.pages[0].exercises:
+        note(number, copy)
+    note(shown.pages[2].exercises[1], copy)
+    note("99.9", copy)  # of an older course
+    shown = Progress(copy)
+    assert shown.heading == f"3 of {total} exercises done. Next: {shown.pages[1].title}."
+    page = shown._repr_html_()
+    assert (
+        '<th scope="row" style="text-align: left">00 · Start here</th><td style="text-align: left">2 of 2</td>' in page
+    )
+    for page in shown.pages:
+        for number in page.exercises:
+            note(number, copy)
+    assert Progress(copy).heading == f"{total} of {total} exercises done. That is all of them."
+
+
+def test_elsewhere_nothing_is_kept(tmp_path: Path) -> None:
+    assert note("02.1", tmp_path) == ""
+    assert list(tmp_path.iterdir()) == []
+    assert repr(Progress(tmp_path)) == (
+        "This is not your own copy of the course, so nothing is kept here: `make lab` opens yours."
+    )
+    assert not list(NOTEBOOKS.glob(f"{KEEP}*"))
+
+
+@pytest.mark.parametrize("spoiled", ["", "[]", "{", "\0"])
+def test_a_spoiled_file_is_begun_again(copy: Path, spoiled: str) -> None:
+    (copy / KEEP / "progress.json").write_text(spoiled)
+    assert read(copy) == {}
+    note("02.1", copy)
+    assert list(read(copy)) == ["02.1"]
+
+
+def test_what_cannot_be_kept_is_said_below_the_right_answer(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "HERE", copy)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(progress, "replace_text", full)
+    feedback = run_cell(RIGHT, {"__name__": "__main__", "q9": sample()})
+    assert feedback.outcome == "right"
+    assert feedback.message.endswith("Your progress could not be kept: No space left on device.")
+
+
+def _note(number: str, copy: Path) -> None:
+    note(number, copy)
+
+
+def test_several_kernels_lose_nothing(copy: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    numbers = [f"{chapter:02}.1" for chapter in range(4)]
+    at_work = [context.Process(target=_note, args=(number, copy)) for number in numbers]
+    for process in at_work:
+        process.start()
+    for process in at_work:
+        process.join(60)
+    assert sorted(read(copy)) == numbers
