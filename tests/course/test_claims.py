@@ -2,32 +2,85 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from lessons.build import filling, reading
-from tests.course.claims import DEMONSTRATIONS, d0, d1, d2, d3, d4  # noqa: F401, each adds its demonstrations
+from tests.course.claims import DEMONSTRATIONS, Found, d0, d1, d2, d3, d4  # noqa: F401, each adds its demonstrations
 
 CLAIMS = reading.claims()["claims"]
+DOCUMENTS = reading.claims()["documents"]
 LESSONS = {reading.name_of(path)[:2]: path.read_text(encoding="utf-8") for path in reading.lesson_files()}
+RUNS = reading.data_file("claims.toml").parent / "runs"
+
+each_claim = pytest.mark.parametrize("row", CLAIMS.values(), ids=lambda row: row["id"])
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_claim(claim: str) -> None:
-    DEMONSTRATIONS[claim]()
+    found = DEMONSTRATIONS[claim]()
+    if found:
+        assert CLAIMS[claim]["verdict"] == found.verdict
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (Found(holds=True, fails=False), "holds"),
+        (Found(holds=True, fails=True), "partly"),
+        (Found(holds=False, fails=True), "wrong"),
+        (Found(holds=False, fails=True, held_once=True), "outdated"),
+        (Found(holds=True, fails=True, hidden=True), "cannot tell"),
+    ],
+)
+def test_a_verdict_follows_from_what_was_found(found: Found, verdict: str) -> None:
+    assert found.verdict == verdict
+    assert verdict in filling.VERDICTS
 
 
 def test_no_demonstration_without_a_claim() -> None:
     assert set(DEMONSTRATIONS) == set(CLAIMS)
 
 
-@pytest.mark.parametrize("row", CLAIMS.values(), ids=lambda row: row["id"])
-def test_claim_is_complete_and_met_in_its_chapter(row: dict[str, object]) -> None:
-    name = str(row["id"])
-    assert row["document"] == name.split(".")[0]
-    assert row["document"] in reading.claims()["documents"]
+@each_claim
+def test_claim_is_complete(row: dict[str, str]) -> None:
+    assert row["document"] == row["id"].split(".")[0]
+    assert row["document"] in DOCUMENTS
     assert row["verdict"] in filling.VERDICTS
-    assert row["test"] == f"tests/course/test_claims.py::test_claim[{name}]"
     assert ("since" in row) == (row["verdict"] == "outdated"), "an outdated claim says since when, another does not"
+    assert {*row} - {"since"} == {"id", "document", "text", "verdict", "does", "chapter"}
+
+
+@each_claim
+def test_what_torch_does_is_one_sentence(row: dict[str, str]) -> None:
+    assert re.fullmatch(r"(?:[A-Z`]|torch ).{39,239}\.", row["does"])
+    prose = re.sub(r"`[^`]*`", "it", row["does"])
+    assert "`" not in prose, "a backquote is open"
+    assert not re.search(r"[.!?] ", prose), "more than one sentence"
+
+
+@each_claim
+def test_claim_is_met_in_its_chapter_and_run_in_one_place(row: dict[str, str]) -> None:
+    name = row["id"]
+    fragment = RUNS / f"{name}.md"
     for number, text in LESSONS.items():
-        places = [text.count(f"{{{{{what} {name}}}}}") for what in ("claim", "verdict")]
-        assert places == ([1, 1] if int(number) == row["chapter"] else [0, 0]), f"chapter {number}: {places}"
+        places = [text.count(place) for place in (f"{{{{claim {name}}}}}", f"{{{{verdict {name}}}}}")]
+        repeated = len(re.findall(rf"{{{{repeats {re.escape(name)}(?: [^{{}}]+)?}}}}", text))
+        met, here = int(number) == row["chapter"], not fragment.exists()
+        assert [*places, repeated] == [met and here, met and here, met and not here], f"chapter {number}"
+    if fragment.exists():
+        text = fragment.read_text(encoding="utf-8")
+        assert text.count(f"{{{{verdict {name}}}}}") == 1
+        assert "```{code-cell}" in text, "a claim that is not run"
+
+
+def test_each_fragment_runs_a_claim() -> None:
+    assert {path.stem for path in RUNS.glob("*")} <= set(CLAIMS)
+
+
+@pytest.mark.parametrize("row", DOCUMENTS.values(), ids=lambda row: row["id"])
+def test_document_is_introduced(row: dict[str, str]) -> None:
+    assert {*row} - {"name"} == {"id", "title", "kind", "author", "language", "date", "summary"}
+    assert all(value.strip() for value in row.values())
+    assert re.fullmatch(r"(?:\S[^.]*(?:`[^`]*`)?[^.]*\.\s?){2,3}", row["summary"].strip())

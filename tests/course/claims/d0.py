@@ -15,7 +15,8 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from hookscope import record
-from tests.course.claims import shows
+from hookscope_course.history.records import history
+from tests.course.claims import Found, shows
 from tests.course.claims.parts import THREE, Double, Product, doubling
 
 
@@ -35,14 +36,23 @@ def watches_or_steps_in() -> None:
 
 
 @shows("D0.2")
-def forward_skips_hooks() -> None:
-    seen = []
-    double = Double()
-    double.register_forward_hook(lambda module, args, output: seen.append(1))
-    double.forward(THREE)
-    assert seen == []
-    double(THREE)
-    assert seen == [1]
+def forward_skips_the_own_hooks_only() -> Found:
+    seen: list[str] = []
+
+    def hook(name: str) -> Callable[..., None]:
+        return lambda *given: seen.append(name)
+
+    outer = nn.Sequential(doubling())
+    outer.register_forward_hook(hook("own forward"))
+    outer.register_full_backward_hook(hook("own backward"))
+    outer[0].register_forward_hook(hook("child's forward"))
+    outer[0].weight.register_hook(hook("weight's"))
+    outer.forward(THREE.clone().requires_grad_()).sum().backward()
+    found = Found(holds=not any("own" in name for name in seen), fails=bool(seen))
+    assert seen == ["child's forward", "weight's"]
+    outer(THREE.clone().requires_grad_())
+    assert seen[2:] == ["child's forward", "own forward"], "a call runs the own hooks, too"
+    return found
 
 
 @shows("D0.3")
@@ -89,6 +99,18 @@ def order_of_registration_with_two_exceptions() -> None:
 
 
 @shows("D0.6")
+def a_return_value_was_ignored_in_no_release() -> Found:
+    what_a_forward_hook_returns_replaces_the_output()
+    answers = {*history("forward_hook_returns").values()}
+    assert {answer.partition(":")[0] for answer in answers} == {"RuntimeError", "60"}, "an error, or ten times the 6"
+    in_place = {*history("forward_hook_edits_in_place").values()}
+    assert in_place == {"11"}, "5 more than the 6, in each release"
+    double = Double()
+    double.register_forward_hook(lambda module, args, output: output + 1)
+    ignored = "6"
+    return Found(holds=double(THREE).item() == 6, fails=double(THREE).item() == 7, held_once=ignored in answers)
+
+
 def what_a_forward_hook_returns_replaces_the_output() -> None:
     """For the next hook and for the caller; None leaves it. (torch 1.0 and 1.1 raised; since 1.2, as recorded.)"""
     double, seen = Double(), []
@@ -129,7 +151,7 @@ def pre_hook_replaces_the_input() -> None:
 
 
 @shows("D0.8")
-def only_grad_input_can_be_changed() -> None:
+def only_grad_input_can_be_changed() -> Found:
     def run(method: str, hook: Callable[..., object]) -> list[float]:
         product, x1, x2 = Product(), torch.tensor([2.0], requires_grad=True), torch.tensor([3.0], requires_grad=True)
         getattr(product, method)(hook)
@@ -141,6 +163,7 @@ def only_grad_input_can_be_changed() -> None:
 
     assert run("register_full_backward_hook", lambda module, gi, go: None) == [15, 10, 6]
     assert run("register_full_backward_hook", lambda module, gi, go: (10 * gi[0], gi[1])) == [150, 10, 6]
+    assert run("register_full_backward_hook", lambda module, gi, go: [10 * g for g in gi]) == [150, 100, 6], "or a list"
     assert run("register_full_backward_hook", spoil_grad_output) == [15, 10, 6], "it comes too late for that"
     assert run("register_full_backward_pre_hook", lambda module, go: (10 * go[0],)) == [150, 100, 60]
 
@@ -162,6 +185,13 @@ def only_grad_input_can_be_changed() -> None:
         pytest.warns(UserWarning, match="no inputs require gradients"),
     ):
         linear(x.detach()).sum().backward()
+
+    # Where no input requires grad the hook comes before anything is computed, in time to write into grad_output.
+    plain = doubling()
+    with plain.register_full_backward_hook(lambda module, gi, go: go[0].mul_(10) and None), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        (1 * plain(THREE)).backward()
+    return Found(holds=True, fails=plain.weight.grad.item() == 30)
 
 
 @shows("D0.9")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from hookscope import census, feature_grid, find_layers, samples
-from tests.course.claims import shows
+from tests.course.claims import Found, shows
 from tests.course.claims.parts import THREE, Double
 
 LAST: float | None = None
@@ -124,7 +125,7 @@ def gradient_maps_are_tuple_sample_channel() -> None:
 
 
 @shows("D2.7")
-def kl_div_loss_on_scores_asks_nothing_of_the_picture() -> None:
+def kl_div_loss_hangs_on_how_the_network_ends() -> Found:
     gradients = []
     for label in (5, 1, 3):
         scores = samples.digit_cnn()(samples.digit(label))
@@ -147,9 +148,20 @@ def kl_div_loss_on_scores_asks_nothing_of_the_picture() -> None:
         assert 0 < scores.grad.abs().max() < most
     assert scores.grad.abs().max() > 0.1, "the 1 is misread"
 
+    # With log-probabilities it is a loss as it should be: a tenth of what cross-entropy sends back.
+    by_picture = []
+    for label in (5, 1):
+        scores = samples.digit_cnn()(samples.digit(label)).detach().requires_grad_()
+        with pytest.warns(UserWarning, match="reduction: 'mean'"):
+            nn.KLDivLoss()(scores.log_softmax(1), torch.eye(10)[3]).backward()
+        assert torch.allclose(scores.grad, (scores.softmax(1).detach() - torch.eye(10)[3]) / 10, atol=1e-6)
+        by_picture.append(scores.grad)
+    sensible = not torch.equal(*by_picture)
+    return Found(holds=sensible, fails=True, hidden=sensible)
+
 
 @shows("D2.8")
-def a_dataset_is_indexable_and_its_loader_is_not() -> None:
+def a_dataset_is_indexable_and_its_loader_is_not() -> Found:
     images, labels = samples.digits()
     dataset = TensorDataset(images, labels)
     loader = DataLoader(dataset, batch_size=4)
@@ -161,6 +173,8 @@ def a_dataset_is_indexable_and_its_loader_is_not() -> None:
     with pytest.raises(RuntimeError):
         samples.digit_cnn()(x)
     assert next(iter(loader))[0].shape == (4, 1, 28, 28)
+    indexable = [hasattr(type(either), "__getitem__") for either in (dataset, loader)]
+    return Found(holds=any(indexable), fails=not all(indexable), hidden=indexable == [True, False])
 
 
 @shows("D2.9")
@@ -178,7 +192,7 @@ def a_global_has_room_for_one_call() -> None:
 
 
 @shows("D2.10")
-def vgg_and_resnet_take_the_same_forward_hooks_only() -> None:
+def vgg_and_resnet_take_the_hooks_of_the_document() -> Found:
     from torchvision import models
 
     photo = torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -225,3 +239,18 @@ def vgg_and_resnet_take_the_same_forward_hooks_only() -> None:
             handle.remove()
         assert len(grads) == len(convs)
         assert sum(not torch.equal(output, copy) for output, copy in kept) == spoiled
+
+    # The document speaks of its forward hook, and of no full backward hook: it uses the legacy one, which works, too.
+    missing: list[str] = []
+    for network in (models.vgg11().eval(), models.vgg16().eval(), models.resnet18().eval()):  # new: a latch stays
+        for name, conv in find_layers(network, nn.Conv2d).items():
+            calls: set[str] = set()
+            with (
+                conv.register_forward_hook(lambda *given, to=calls: to.add("forward")),
+                conv.register_backward_hook(lambda *given, to=calls: to.add("legacy backward")),
+                warnings.catch_warnings(),
+            ):
+                warnings.simplefilter("ignore", FutureWarning)
+                network(photo).sum().backward()
+            missing += [name] * (2 - len(calls))
+    return Found(holds=not missing, fails=bool(missing))

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hookscope import compare_backward_hooks, graph
-from tests.course.claims import d0, shows
+from tests.course.claims import Found, d0, shows
 from tests.course.claims.parts import THREE
 
 
@@ -76,15 +76,28 @@ def only_what_is_recorded_has_a_grad_fn() -> None:
     assert (FIVE + FIVE).grad_fn is None
     with torch.no_grad():
         assert (a + a).grad_fn is None
+    assert (a > 0).grad_fn is None
 
 
 @shows("D3.3")
-def a_linear_layer_is_one_addmm() -> None:
+def a_linear_layer_is_one_addmm_unless_its_input_is_strided() -> Found:
     layer = nn.Linear(160, 5)
     assert own_nodes(layer(torch.ones(7, 160))) == ["AddmmBackward0", "TBackward0"]
     assert own_nodes(layer(torch.ones(160))) == ["UnsafeViewBackward0", "AddmmBackward0", "TBackward0"]
     needs = own_nodes(layer(needing(160)))
     assert needs == ["UnsafeViewBackward0", "AddmmBackward0", "ViewBackward0", "TBackward0"]
+    nodes = {
+        "2-D": own_nodes(layer(torch.ones(7, 160))),
+        "3-D": own_nodes(layer(torch.ones(2, 7, 160))),
+        "2-D, transposed": own_nodes(layer(torch.ones(160, 7).T)),
+        "3-D, transposed": own_nodes(layer(torch.ones(2, 160, 7).transpose(1, 2))),
+        "1-D, strided": own_nodes(layer(torch.ones(320)[::2])),
+    }
+    two = {what for what, names in nodes.items() if {"MmBackward0", "AddBackward0"} <= {*names}}
+    one = {what for what, names in nodes.items() if "AddmmBackward0" in names}
+    assert two == {"3-D, transposed", "1-D, strided"}
+    assert grad_inputs("legacy", nn.Linear(160, 5), torch.ones(320, requires_grad=True)[::2]) == [(5,), (5,)]
+    return Found(holds=bool(two), fails=bool(one))
 
 
 @shows("D3.4")

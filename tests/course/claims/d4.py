@@ -5,13 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections import OrderedDict
 
 import torch
 from torch import nn
 
 from hookscope import samples
-from tests.course.claims import d3, shows
+from tests.course.claims import Found, d3, shows
 from tests.course.claims.parts import THREE, Double, doubling
 
 
@@ -52,18 +51,21 @@ def the_source_uses_the_result() -> None:
 
 
 @shows("D4.5")
-def stored_under_the_id() -> None:
-    double = Double()
+def stored_under_the_id() -> Found:
+    double, ran = Double(), []
 
-    def hook(module: nn.Module, args: object, output: object) -> None:
-        pass
+    def hook(module: nn.Module, args: object, output: torch.Tensor) -> None:
+        ran.append(output.item())
 
     handle = double.register_forward_hook(hook)
-    assert type(double._forward_hooks) is OrderedDict
-    assert list(double._forward_hooks.items()) == [(handle.id, hook)]
+    assert isinstance(double._forward_hooks, dict)
+    stored = list(double._forward_hooks.items()) == [(handle.id, hook)]
+    double(THREE)
+    found = Found(holds=stored and ran == [6], fails=not stored or ran != [6])
     # More than the document's loop: what a hook returns is used.
     double.register_forward_hook(lambda module, args, output: output + 1)
     assert double(THREE).item() == 7
+    return found
 
 
 @shows("D4.6")
