@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,10 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.captures.capture import Capture, capture
-from hookscope.structures import map_tensors, tensors_in
+from hookscope.captures.form import Stats
+from hookscope.structures import map_tensors
 from hookscope.unchanged import model_unchanged, same_random_numbers
+from hookscope.widgets.goal import Goal, goal_of, parts_of
+from hookscope.widgets.wrong_inputs import explaining_inputs, refuse_without_batch
 
-__all__ = ["ModelPass", "parts_of"]
+__all__ = ["ModelPass"]
+
+_NOTHING = 1e-5  # a gradient that is smaller than this part of what flows back otherwise is left over from rounding
 
 
 class ModelPass:
@@ -31,6 +37,8 @@ class ModelPass:
     Attributes:
         seen: the capture of the last pass.
         output: what the model returned in it, detached.
+        goal: what a gradient is of, None if the model returns nothing that has one.
+        warned: what the model and hookscope warned about in it.
 
     """
 
@@ -41,29 +49,73 @@ class ModelPass:
         self.args, self.kwargs = tuple(args), dict(kwargs)
         self.max_bytes = max_bytes
         self.output: Any = None
+        self.goal: Goal | None = None
+        self.warned: list[str] = []
+        self._flows: dict[tuple[str, str], float] | None = None
         self._plain = capture(model, _can_be_hooked, max_bytes=max_bytes)
         self._graded = self._plain.like(gradients=True)
         self.seen: Capture = self._plain
 
     def run(self) -> None:
-        """Run the model without gradients."""
+        """Run the model without gradients.
+
+        Raises:
+            WrongInputError: the model cannot run on its inputs, and why.
+
+        """
         with self._evaluating(), torch.no_grad(), self._plain:
             output = self.model(*self.args, **self.kwargs)
-        self.seen = self._plain
+        outputs = {name: self._plain[name].calls[0].output for name in self._plain}
+        refuse_without_batch(self._plain.modules.names, self.args, outputs)
+        self.seen, self._flows = self._plain, None
         self.output = map_tensors(torch.Tensor.detach, output)
+        self.goal = goal_of(self.output)
 
     def run_back(self, target: int | None) -> None:
-        """Run the model, and backward from one class.
+        """Run the model, and backward from what `goal` says.
 
         Args:
-            target: the class, an index into the last axis of the first tensor that the model returns; None for the
-                highest score of each sample.
+            target: the class; None for the highest score of each sample.
 
         Raises:
             ValueError: there is nothing to run backward from, or nothing that requires a gradient.
             IndexError: there is no such class.
 
         """
+        goal = self.goal
+        if goal is None:
+            raise ValueError("the model returns no floating tensor to run backward from")
+        self.output = self._back(self._graded, lambda output: goal.score(output, target))
+        self.seen = self._graded
+
+    def is_rounding(self, label: str, part: str, largest: float) -> bool:
+        """Tell whether a gradient of a sum is only what rounding left of 0.
+
+        That is so where the sum is the same whatever a layer returns, as after a layer norm or a softmax. Then the
+        gradient of the same values, each times a factor of its own, is larger by far.
+
+        Args:
+            label: the call of the layer, as `Call.label`.
+            part: which tensor of its output.
+            largest: the largest absolute value of that gradient.
+
+        """
+        if self.goal is None or self.goal.classes or not self.goal.shape:
+            return False
+        if self._flows is None:
+            stats = capture(self.model, _can_be_hooked, gradients=True, keep="stats")
+            self._back(stats, self.goal.random_score)
+            self._flows = {
+                (call.label, part): max(abs(of.min), abs(of.max))
+                for name in stats
+                for call in stats[name].calls
+                for part, of in parts_of(call.grad_stats, Stats).items()
+            }
+        otherwise = self._flows.get((label, part), 0.0)
+        return otherwise > 0 and largest <= _NOTHING * otherwise
+
+    def _back(self, seen: Capture, score_of: Callable[[Any], Tensor]) -> Any:
+        """Run the model and backward from a number made of its output, watched by a capture; return the output."""
         sources: list[Tensor] = []
 
         def leaf(tensor: Tensor) -> Tensor:
@@ -73,17 +125,16 @@ class ModelPass:
             # In place on a leaf is forbidden; a model may begin with it.
             return sources[-1].view_as(sources[-1]) + 0
 
-        with self._evaluating(), torch.enable_grad(), self._graded:
+        with self._evaluating(), torch.enable_grad(), seen:
             args, kwargs = map_tensors(leaf, (self.args, self.kwargs))
             output = self.model(*args, **kwargs)
-            score = _score(output, target)
+            score = score_of(output)
             sources += [parameter for parameter in self.model.parameters() if parameter.requires_grad]
             if not score.requires_grad:
                 raise ValueError("the model's output does not require grad, so nothing flows backward")
             # Not backward(), which would add to the .grad of the learner's parameters.
             torch.autograd.grad(score, sources, allow_unused=True)
-        self.output = map_tensors(torch.Tensor.detach, output)
-        self.seen = self._graded
+        return map_tensors(torch.Tensor.detach, output)
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -91,46 +142,19 @@ class ModelPass:
             model_unchanged(self.model),
             same_random_numbers(self.model, self.args, self.kwargs),
             _with_the_way_out(self.max_bytes),
+            explaining_inputs(self.model, self.args, self.kwargs),
+            self._listening(),
         ):
             self.model.eval()
             yield
 
-    def classes(self) -> int:
-        """Return how many classes the output seems to have: the length of its last axis; 0 if that makes no sense."""
-        first = _first(self.output)
-        return first.shape[-1] if first is not None and first.dim() == 2 and first.is_floating_point() else 0
-
-
-def parts_of(value: Any) -> dict[str, Tensor]:
-    """Name the tensors in an output: `""` for one tensor, else `[0]`, `['low']`, `.logits` and so on.
-
-    Example:
-        >>> parts_of((torch.zeros(1), {"low": torch.zeros(2)})).keys()
-        dict_keys(['[0]', "[1]['low']"])
-
-    """
-    found: dict[str, Tensor] = {}
-
-    def walk(value: Any, path: str, depth: int) -> None:
-        if isinstance(value, Tensor):
-            found[path] = value
-        elif depth > 8 or value is None or isinstance(value, (str, bytes, int, float)):
-            return
-        elif isinstance(value, tuple) and hasattr(value, "_fields"):
-            for name in value._fields:
-                walk(getattr(value, name), f"{path}.{name}", depth + 1)
-        elif isinstance(value, (tuple, list)):
-            for index, item in enumerate(value):
-                walk(item, f"{path}[{index}]", depth + 1)
-        elif isinstance(value, Mapping):
-            for key, item in value.items():
-                walk(item, f"{path}[{key!r}]", depth + 1)
-        else:
-            for name, item in getattr(value, "__dict__", {}).items():
-                walk(item, f"{path}.{name}", depth + 1)
-
-    walk(value, "", 0)
-    return found
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Keep what is warned about inside the block, to be said in the widget and not above it."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.filterwarnings("always", "hookscope: ")
+            yield
+        self.warned = [*dict.fromkeys(str(warning.message) for warning in caught)]
 
 
 @contextmanager
@@ -149,20 +173,3 @@ def _with_the_way_out(max_bytes: int | None) -> Iterator[None]:
 
 def _can_be_hooked(name: str, module: nn.Module) -> bool:
     return not isinstance(module, torch.jit.ScriptModule)
-
-
-def _first(output: Any) -> Tensor | None:
-    return next(iter(tensors_in(output)), None)
-
-
-def _score(output: Any, target: int | None) -> Tensor:
-    first = _first(output)
-    if first is None or not first.is_floating_point():
-        raise ValueError("the model returns no floating tensor to run backward from")
-    if first.dim() != 2:
-        return first.sum()
-    if target is None:
-        return first.max(dim=1).values.sum()
-    if not 0 <= target < first.shape[1]:
-        raise IndexError(f"no class {target}: the model returns {first.shape[1]}, so 0 to {first.shape[1] - 1}")
-    return first[:, target].sum()

@@ -8,16 +8,17 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
-import torch
 import traitlets
 from torch import Tensor, nn
 
 from hookscope.captures.capture import Call
 from hookscope.layers import LayerNotFoundError
-from hookscope.pictures.picture import Rows, as_text
+from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets, shows_errors
-from hookscope.widgets.model_pass import ModelPass, parts_of
-from hookscope.widgets.view import View, channel_picture, image_of, order_of, view
+from hookscope.widgets.goal import parts_of
+from hookscope.widgets.model_pass import ModelPass
+from hookscope.widgets.module_rows import module_rows, notices_of
+from hookscope.widgets.view import View, channel_picture, facts_of, image_of, order_of, view
 
 __all__ = ["LayerPicker"]
 
@@ -29,13 +30,20 @@ _CHOSEN = (
     "layer", "call", "part", "channels_last", "show", "target", "sample", "order", "scale", "per_page", "page",
 )  # fmt: skip
 _MOST_BYTES = 4 << 30
+_CONSTANT = (
+    "These gradients are 0{}. That sum stays the same, whatever this layer "
+    "returns: so it is before a softmax or a layer norm, the output of which has one and the same sum for every input. "
+    "For gradients that say something, give a model that returns scores of classes, or one number for each sample."
+)
 
 
 class LayerPicker(HookWidget):
     """Choose a layer of a model and see its feature maps, with their numbers.
 
     The model runs once, in `eval()`, when the picker is made; every pick is served from that pass. Press "Run again",
-    or call `run()`, after the model has changed. Choosing a gradient runs it once more, and backward from one class.
+    or call `run()`, after the model has changed. Choosing a gradient runs it once more, and backward from the score of
+    a class; `goal` says which. Of the tensors that a model returns, the scores are one of shape (N, classes), by name
+    `logits` first. If there is none, the gradient is that of the sum of the first floating tensor.
 
     Everything that can be clicked is also a property, so a later cell can go on with what was chosen:
     ``picker.activation[picker.sample, picker.channel]``.
@@ -62,8 +70,12 @@ class LayerPicker(HookWidget):
         scale: `"channel"` if each map has its own scale, `"shared"` for one scale.
         channels_last: whether 4-D outputs are read as (N, H, W, C).
         channels: the channels on the page.
+        goal: what the gradient is of, in words; `""` while no gradient is shown.
+        notices: what else to know of the picture, and what the model warned about.
+        more: whether the further choices are open on the page.
 
     Raises:
+        WrongInputError: a ValueError; the model cannot run on these inputs: what it expects, and the way out.
         TypeError, ValueError: as `hookscope.capture`; and what the model raises.
         LayerNotFoundError: there is no such layer; or it was not called, and why that may be.
         MemoryError: the pass would keep more than `max_bytes`; says the way out.
@@ -92,6 +104,7 @@ class LayerPicker(HookWidget):
     per_page = traitlets.Int(64).tag(sync=True)
     scale = traitlets.Unicode("channel").tag(sync=True)
     channels_last = traitlets.Bool(False).tag(sync=True)
+    more = traitlets.Bool(False).tag(sync=True)
 
     _again = traitlets.Int(0).tag(sync=True)  # how often the page has asked to run again
     width = traitlets.Int(640).tag(sync=True)  # pixels there are for the maps
@@ -106,6 +119,8 @@ class LayerPicker(HookWidget):
     boxes: traitlets.List[Any] = traitlets.List().tag(sync=True)
     size: traitlets.List[Any] = traitlets.List([1, 1]).tag(sync=True)
     caption = traitlets.Unicode().tag(sync=True)
+    goal = traitlets.Unicode().tag(sync=True)
+    notices: traitlets.List[Any] = traitlets.List().tag(sync=True)
     facts: traitlets.List[Any] = traitlets.List().tag(sync=True)
     rows: traitlets.List[Any] = traitlets.List().tag(sync=True)
     large = traitlets.Bytes(b"").tag(sync=True)
@@ -124,8 +139,9 @@ class LayerPicker(HookWidget):
         max_bytes: int | None = _MOST_BYTES,
         **chosen: Any,
     ) -> None:
-        if unknown := [name for name in chosen if name not in _CHOSEN and name != "channel"]:
-            raise TypeError(f"LayerPicker has no property {unknown[0]!r}; there are {', '.join(_CHOSEN)} and channel")
+        if unknown := [name for name in chosen if name not in (*_CHOSEN, "channel", "more")]:
+            there = ", ".join((*_CHOSEN, "channel"))
+            raise TypeError(f"LayerPicker has no property {unknown[0]!r}; there are {there} and more")
         self._settling = True
         self._pass = ModelPass(model, inputs, kwargs or {}, max_bytes)
         self._pass.run()
@@ -141,7 +157,7 @@ class LayerPicker(HookWidget):
             self.layer = chosen.get("layer", self._first_choice())
             if self._view is None and not self.problem:  # "" is what the trait held before: nobody was told
                 self._update()
-            for name in (*_CHOSEN[1:], "channel"):
+            for name in (*_CHOSEN[1:], "channel", "more"):
                 if name in chosen:
                     setattr(self, name, chosen[name])
 
@@ -154,7 +170,7 @@ class LayerPicker(HookWidget):
 
     @property
     def gradient(self) -> Tensor:
-        """The gradient of the chosen class's score with respect to `activation`, in its shape.
+        """The gradient of what `goal` says with respect to `activation`, in its shape.
 
         Raises:
             ValueError: no gradient arrives there.
@@ -276,6 +292,7 @@ class LayerPicker(HookWidget):
     def _update(self) -> None:
         """Draw the choice, and say what else there is to choose."""
         with self.hold_sync(), self._quietly():
+            self.goal, self.notices = "", []
             self.calls = len(self._pass.seen[self.layer].calls)
             self.call = min(self.call, self.calls)
             found = parts_of(self._chosen().output)
@@ -295,7 +312,10 @@ class LayerPicker(HookWidget):
             drawn = view(shown, self.sample, page, self.scale, signed, self.channels_last, self._title(), self.width)
             self._view = drawn
             self.channels, self.boxes, self.size = drawn.channels, drawn.boxes, list(drawn.size)
-            self.caption, self.rows, self.facts = drawn.caption, drawn.rows, self._facts(shown)
+            self.caption, self.rows = drawn.caption, drawn.rows
+            written = self._pass.seen.overwritten.get(self._chosen().label)
+            self.facts = facts_of(shown, self.sample, type(self._names[self.layer]).__name__, written)
+            self._say()
             self.png, self.alt = drawn.png, drawn.alt
             if self.channel >= drawn.count:
                 self.channel = -1
@@ -319,25 +339,21 @@ class LayerPicker(HookWidget):
         image = next((image for arg in self._pass.args if (image := image_of(arg, self.sample)) is not None), None)
         self.input_png, self.input_alt = image or (b"", "")
 
-    def _facts(self, shown: Tensor) -> list[list[str]]:
-        module = self._names[self.layer]
-        values = shown[self.sample] if shown.dim() > 1 else shown
-        values = values.detach().to_dense() if values.layout is not torch.strided else values.detach()
-        flat = (values.abs() if values.is_complex() else values).double().flatten()
-        finite = flat[flat.isfinite()]
-        numbers = {"type": type(module).__name__, "shape": str(tuple(shown.shape)), "dtype": str(shown.dtype)}
-        if len(finite):
-            numbers |= {
-                "mean": as_text(float(finite.mean())),
-                "min": as_text(float(finite.min())),
-                "max": as_text(float(finite.max())),
-                "zeros": f"{100 * float((flat == 0).double().mean()):.1f} %",
-            }
-        if len(finite) < len(flat):
-            numbers["NaN or inf"] = str(len(flat) - len(finite))
-        if written := self._pass.seen.overwritten.get(self._chosen().label):
-            numbers["overwritten later by"] = f"{written}; shown as it was before"
-        return [list(pair) for pair in numbers.items()]
+    def _say(self) -> None:
+        """Say what the gradient is of, and what else there is to know."""
+        goal, graded = self._pass.goal, self.show != ACTIVATION
+        name = self.targets[self.target] if 0 <= self.target < len(self.targets) else ""
+        self.goal = f"The gradient is that of {goal.in_words(self.target, name)}." if goal and graded else ""
+        notes = notices_of(self._pass.warned)
+        if graded and goal and not goal.classes and len(self.gradient):
+            largest = float(self.gradient.abs().max())
+            if self._pass.is_rounding(self._chosen().label, self.part, largest):
+                notes.insert(
+                    0, _CONSTANT.format(f"; what is left of them, up to {largest:.0e}, is rounding" if largest else "")
+                )
+            elif goal.shape and bool((self.gradient == 1).all()):
+                notes.insert(0, "Each value here counts once in that sum, so its gradient is 1 everywhere.")
+        self.notices = notes
 
     def _grade(self) -> None:
         if self._graded_for != self.target:
@@ -358,26 +374,8 @@ class LayerPicker(HookWidget):
 
     def _fill(self) -> None:
         """Tell the page about the modules, and about the classes."""
-        seen, uncalled = self._pass.seen, self._pass.seen.uncalled
-        rows = []
-        for name, module in self._names.items():
-            calls = seen[name].calls if name in seen else ()
-            shapes = [tuple(tensor.shape) for tensor in parts_of(calls[0].output).values()] if calls else []
-            rows.append(
-                {
-                    "name": name,
-                    "type": type(module).__name__,
-                    "depth": name.count(".") + 1 if name else 0,
-                    "shape": ", ".join("×".join(map(str, shape)) or "()" for shape in shapes),
-                    "parameters": sum(parameter.numel() for parameter in module.parameters(recurse=False)),
-                    "calls": len(calls),
-                    "maps": any(len(shape) in (4, 5) for shape in shapes),
-                    "leaf": not module._modules,
-                    "why": "" if calls else uncalled.get(name, "cannot be hooked"),
-                }
-            )
-        self.tree = rows
-        count = self._pass.classes()
+        self.tree = module_rows(self._names, self._pass.seen)
+        count = self._pass.goal.classes if self._pass.goal else 0
         names = self._classes or [str(index) for index in range(count)]
         if self._classes is not None and len(self._classes) != count:
             raise ValueError(f"{len(self._classes)} names for {count} classes: give one for each, or leave out classes")

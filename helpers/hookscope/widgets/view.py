@@ -14,7 +14,7 @@ from hookscope.pictures.mosaic import encode, encode_rgb
 from hookscope.pictures.palette import COOLWARM, VIRIDIS
 from hookscope.pictures.picture import Picture, as_text
 
-__all__ = ["View", "channel_picture", "image_of", "maps_of", "order_of", "view"]
+__all__ = ["View", "channel_picture", "facts_of", "image_of", "maps_of", "order_of", "view"]
 
 _TALL = 512  # tokens or features that one map shows at most
 
@@ -184,3 +184,32 @@ def image_of(value: Any, sample: int) -> tuple[bytes, str] | None:
     pixels = ((image - low) / max(high - low, 1e-12) * 255).round().to(torch.uint8).expand(3, -1, -1)
     alt = f"The input, sample {sample}, {image.shape[1]}×{image.shape[2]}; from {low:.3g} (dark) to {high:.3g} (bright)"
     return encode_rgb(np.ascontiguousarray(pixels.permute(1, 2, 0).numpy())), alt
+
+
+def facts_of(tensor: Tensor, sample: int, kind: str, overwritten: str | None) -> list[list[str]]:
+    """List what is known of one sample of a tensor, as names and texts.
+
+    Args:
+        tensor: see `maps_of`.
+        sample: which sample.
+        kind: class name of the layer.
+        overwritten: the layer that overwrote the tensor later in the pass, if one did.
+
+    """
+    values = tensor[sample] if tensor.dim() > 1 else tensor
+    values = values.detach().to_dense() if values.layout is not torch.strided else values.detach()
+    flat = (values.abs() if values.is_complex() else values).double().flatten()
+    finite = flat[flat.isfinite()]
+    facts = {"type": kind, "shape": str(tuple(tensor.shape)), "dtype": str(tensor.dtype)}
+    if len(finite):
+        facts |= {
+            "mean": as_text(float(finite.mean())),
+            "min": as_text(float(finite.min())),
+            "max": as_text(float(finite.max())),
+            "zeros": f"{100 * float((flat == 0).double().mean()):.1f} %",
+        }
+    if len(finite) < len(flat):
+        facts["NaN or inf"] = str(len(flat) - len(finite))
+    if overwritten:
+        facts["overwritten later by"] = f"{overwritten}; shown as it was before"
+    return [list(pair) for pair in facts.items()]

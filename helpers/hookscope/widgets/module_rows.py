@@ -1,0 +1,58 @@
+"""The modules of a model as the rows of a list, with what they returned; and what a pass warned about, in sentences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from hookscope.captures.capture import Capture
+from hookscope.widgets.goal import parts_of
+
+__all__ = ["module_rows", "notices_of"]
+
+
+def module_rows(names: Mapping[str, nn.Module], seen: Capture) -> list[dict[str, Any]]:
+    """List the modules of a model by name: what each returned in its first call, or why it was not called."""
+    uncalled = seen.uncalled
+    rows = []
+    for name, module in names.items():
+        calls = seen[name].calls if name in seen else ()
+        shapes = [tuple(tensor.shape) for tensor in parts_of(calls[0].output).values()] if calls else []
+        rows.append(
+            {
+                "name": name,
+                "type": type(module).__name__,
+                "depth": name.count(".") + 1 if name else 0,
+                "shape": ", ".join("×".join(map(str, shape)) or "()" for shape in shapes),
+                "parameters": sum(parameter.numel() for parameter in module.parameters(recurse=False)),
+                "calls": len(calls),
+                "maps": any(len(shape) in (4, 5) for shape in shapes),
+                "leaf": not module._modules,
+                "why": "" if calls else uncalled.get(name, "cannot be hooked"),
+            }
+        )
+    return rows
+
+
+def notices_of(warned: Sequence[str]) -> list[str]:
+    """Say what was warned about in a pass: hookscope's own warning of the fused path in a sentence, others as they are.
+
+    Example:
+        >>> notices_of(["hookscope: hooks switch off the fused path of layer 'encoder'", "mind the gap"])
+        ["Layer 'encoder' ran without its fused path, since it is watched; its values may differ in the last digits.",
+        'The model warned: mind the gap']
+
+    """
+    notices = []
+    for text in warned:
+        if fused := re.findall(r"switch off the fused path of layer ('[^']*')", text):
+            more = f" and {len(fused) - 1} more" if len(fused) > 1 else ""
+            its, it, is_ = ("their", "they", "are") if more else ("its", "it", "is")
+            who = f"Layer {fused[0]}{more} ran without {its} fused path, since {it} {is_} watched"
+            notices.append(f"{who}; {its} values may differ in the last digits.")
+        else:
+            notices.append(f"The model warned: {text.strip().splitlines()[0]}")
+    return notices

@@ -1,0 +1,173 @@
+"""Say what is wrong with the input of a model, and the way out, where torch names a kernel and its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hookscope.structures import map_tensors, tensors_in
+
+__all__ = ["WrongInputError", "explaining_inputs", "refuse_without_batch"]
+
+_CONVS: dict[type[nn.Module], tuple[str, ...]] = {
+    nn.Conv1d: ("L",),
+    nn.Conv2d: ("H", "W"),
+    nn.Conv3d: ("D", "H", "W"),
+}
+
+
+class WrongInputError(ValueError):
+    """The model cannot run on what it was given. A notebook shows the sentence alone, without a traceback."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"{type(self).__name__}: {self}"]
+
+
+@contextmanager
+def explaining_inputs(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
+    """Turn what a model raises inside the block into a `WrongInputError`, where the inputs are the reason.
+
+    What cannot be explained is raised as it is.
+    """
+    try:
+        yield
+    except (TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
+        if reason := _reason(model, args, kwargs, error):
+            raise WrongInputError(reason) from error
+        raise
+
+
+def refuse_without_batch(names: Mapping[nn.Module, str], args: Sequence[Any], outputs: Mapping[str, Any]) -> None:
+    """Refuse one image without a batch axis, which a convolution takes but a picture of its maps would misread.
+
+    Args:
+        names: the dotted name of every module.
+        args: what the model was given.
+        outputs: what each layer returned in its first call, by name.
+
+    Raises:
+        WrongInputError: an input and the output of a convolution both lack the axis.
+
+    """
+    for module, name in names.items():
+        axes = _axes(module)
+        output = outputs.get(name)
+        if axes and isinstance(output, Tensor) and output.dim() == len(axes) + 1:
+            for x in tensors_in(args):
+                if x.dim() == len(axes) + 1 and x.shape[0] == module.in_channels:
+                    raise WrongInputError(_no_batch(x, name, module))
+
+
+def _reason(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception) -> str:
+    if not args and not kwargs:
+        return f"{type(model).__name__} was given no input: pass it after the model, LayerPicker(model, x)"
+    if reason := _not_tensors(model, [*args, *kwargs.values()]):
+        return reason
+    names = {module: name for name, module in model.named_modules()}
+    failed, given = _where(error)
+    if failed is None or given is None:
+        return ""
+    for x in tensors_in([args, kwargs]):
+        first = next((module for module in names if _axes(module)), None)
+        if first is not None and x.dim() == len(_axes(first)) + 1 and x.shape[0] == first.in_channels:
+            return _no_batch(x, names[first], first)
+    return _at_layer(names.get(failed, ""), failed, given)
+
+
+def _not_tensors(model: nn.Module, values: Sequence[Any]) -> str:
+    arrays: list[np.ndarray[Any, Any]] = []
+    map_tensors(arrays.append, list(values), np.ndarray)
+    if arrays:
+        return (
+            f"the input is a NumPy array of shape {arrays[0].shape}, and {type(model).__name__} takes tensors: pass "
+            f"torch.from_numpy(x){'' if arrays[0].dtype == np.float32 else '.float()'}"
+        )
+    if len(values) == 1 and isinstance(values[0], (list, tuple)) and tensors_in(values[0]):
+        return (
+            f"the input is a {type(values[0]).__name__} of {len(values[0])}: pass its tensors as arguments, "
+            "LayerPicker(model, *inputs), or one batch, torch.cat(inputs)"
+        )
+    if values and values[0] is None:
+        return f"the input is None: pass what {type(model).__name__} is called with, LayerPicker(model, x)"
+    return ""
+
+
+def _where(error: Exception) -> tuple[nn.Module | None, Tensor | None]:
+    """Return the innermost module that the error came through, and the first tensor it was called with."""
+    failed, given, step = None, None, error.__traceback__
+    while step is not None:
+        inside = step.tb_frame.f_locals
+        if step.tb_frame.f_code.co_name == "_call_impl" and isinstance(inside.get("self"), nn.Module):
+            failed = inside["self"]
+            given = next(iter(tensors_in([inside.get("args"), inside.get("kwargs")])), None)
+        step = step.tb_next
+    return failed, given
+
+
+def _at_layer(name: str, module: nn.Module, x: Tensor) -> str:
+    """Compare what reached a layer with what it takes."""
+    title = f"{name or 'the model'} ({type(module).__name__})"
+    weight = getattr(module, "weight", None)
+    if isinstance(weight, Tensor) and not isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+        if x.device != weight.device:
+            return f"{title} is on {weight.device}, and its input on {x.device}: pass x.to({str(weight.device)!r})"
+        if x.dtype != weight.dtype:
+            cast = ".float()" if weight.dtype == torch.float32 else f".to({weight.dtype})"
+            hint = ", and divide by 255 if the model was trained on 0 to 1" if x.dtype == torch.uint8 else ""
+            return f"{title} has weights of {weight.dtype}, and its input is of {x.dtype}: pass x{cast}{hint}"
+    shape = tuple(x.shape)
+    if axes := _axes(module):
+        want = _wanted(module)
+        if x.dim() < len(axes) + 1:
+            missing = ", ".join(["None"] * (len(axes) + 2 - x.dim()))
+            return f"{title} expects the shape {want}, and its input is of {shape}: axes are missing, pass x[{missing}]"
+        at = x.dim() - len(axes) - 1
+        if x.shape[at] != module.in_channels:
+            if x.shape[-1] == module.in_channels:
+                way = f": the channels stand last, pass x.movedim(-1, {at})"
+            elif module.in_channels == 1 and x.shape[at] == 3:
+                way = ": to make one channel of three colours, pass x.mean(1, keepdim=True)"
+            elif module.in_channels == 3 and x.shape[at] == 1:
+                way = ": to give a grey picture three channels, pass x.expand(-1, 3, -1, -1)"
+            else:
+                way = ""
+            return (
+                f"{title} expects {_channels(module.in_channels)}, the shape {want}, and its input is of {shape}{way}"
+            )
+    if isinstance(module, nn.Linear) and shape[-1:] != (module.in_features,):
+        return (
+            f"{title} expects {module.in_features} features in the last axis, and its input is of {shape}: check the "
+            "size of what you pass to the model, and that it has a batch axis (x[None] gives it one)"
+        )
+    if isinstance(module, nn.RNNBase) and shape[-1:] != (module.input_size,):
+        return f"{title} expects {module.input_size} features in the last axis, and its input is of {shape}"
+    if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+        if x.is_floating_point():
+            return f"{title} expects whole numbers, and its input is of {x.dtype}: pass x.long()"
+        if x.numel() and (int(x.max()) >= module.num_embeddings or int(x.min()) < 0):
+            return f"{title} has rows 0 to {module.num_embeddings - 1}, and its input goes from {x.min()} to {x.max()}"
+    return ""
+
+
+def _no_batch(x: Tensor, name: str, module: nn.Module) -> str:
+    return (
+        f"the input of shape {tuple(x.shape)} has no batch axis: {name or 'the model'} ({type(module).__name__}) "
+        f"expects {_wanted(module)}. Pass x[None], of shape {(1, *x.shape)}"
+    )
+
+
+def _axes(module: nn.Module) -> tuple[str, ...]:
+    return next((axes for kind, axes in _CONVS.items() if isinstance(module, kind)), ())
+
+
+def _wanted(module: Any) -> str:
+    return f"({', '.join(['N', str(module.in_channels), *_axes(module)])})"
+
+
+def _channels(count: int) -> str:
+    return f"{count} channel{'' if count == 1 else 's'}"

@@ -1,0 +1,97 @@
+"""Inputs that a model cannot take are refused by the layer picker with what is expected, and the way out works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hookscope
+from hookscope import samples
+from hookscope.widgets import LayerPicker
+from hookscope.widgets.wrong_inputs import WrongInputError
+from tests.shared.awkward import Do
+
+FLAT = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+FIXES: list[tuple[nn.Module | None, Any, str, Callable[[Any], Any]]] = [
+    (None, np.zeros((1, 1, 28, 28), "f4"), "a NumPy array of shape (1, 1, 28, 28)", lambda x: torch.from_numpy(x)),
+    (None, np.zeros((1, 1, 28, 28)), "pass torch.from_numpy(x).float()", lambda x: torch.from_numpy(x).float()),
+    (None, torch.zeros(1, 28, 28), "no batch axis: block1.conv (Conv2d) expects (N, 1, H, W)", lambda x: x[None]),
+    (None, torch.zeros(28, 28), "axes are missing, pass x[None, None]", lambda x: x[None, None]),
+    (
+        None,
+        torch.zeros(1, 3, 28, 28),
+        "block1.conv (Conv2d) expects 1 channel, the shape (N, 1, H, W), and its input is of (1, 3, 28, 28)",
+        lambda x: x.mean(1, keepdim=True),
+    ),
+    (nn.Conv2d(3, 2, 3), torch.zeros(1, 1, 8, 8), "pass x.expand(-1, 3, -1, -1)", lambda x: x.expand(-1, 3, -1, -1)),
+    (nn.Conv2d(3, 2, 3), torch.zeros(2, 8, 9, 3), "stand last, pass x.movedim(-1, 1)", lambda x: x.movedim(-1, 1)),
+    (nn.Conv2d(3, 2, 3), torch.zeros(3, 8, 8), "has no batch axis: the model (Conv2d)", lambda x: x[None]),
+    (nn.Conv1d(3, 2, 3), torch.zeros(3, 8), "expects (N, 3, L)", lambda x: x[None]),
+    (None, torch.zeros(1, 1, 28, 28).double(), "of torch.float64: pass x.float()", lambda x: x.float()),
+    (None, torch.zeros(1, 1, 28, 28).byte(), "divide by 255", lambda x: x.float() / 255),
+    (nn.Linear(4, 2).double(), torch.zeros(1, 4), "pass x.to(torch.float64)", lambda x: x.to(torch.float64)),
+    (FLAT, torch.zeros(1, 1, 30, 30), "1 (Linear) expects 784 features", lambda x: x[..., 1:29, 1:29]),
+    (nn.LSTM(4, 5), torch.zeros(2, 3, 3), "(LSTM) expects 4 features", lambda x: torch.zeros(2, 3, 4)),
+    (nn.Embedding(4, 2), torch.zeros(2, 3), "pass x.long()", lambda x: x.long()),
+    (nn.Embedding(4, 2), torch.tensor([[5]]), "has rows 0 to 3, and its input goes from 5 to 5", lambda x: x - 2),
+    (None, [torch.zeros(1, 1, 28, 28)], "the input is a list of 1", lambda x: torch.cat(x)),
+    (None, None, "the input is None", lambda x: samples.digit(5)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "given", "words", "fixed"), FIXES, ids=[fix[2][-36:] for fix in FIXES])
+def test_a_wrong_input_is_refused_and_the_way_out_works(
+    model: nn.Module | None, given: Any, words: str, fixed: Callable[[Any], Any]
+) -> None:
+    model = samples.digit_cnn() if model is None else model
+    with pytest.raises(WrongInputError) as caught:
+        LayerPicker(model, given)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(hookscope.census(model)) == 0
+    assert not LayerPicker(model, fixed(given)).problem
+
+
+def test_a_picker_without_an_input_asks_for_one() -> None:
+    with pytest.raises(WrongInputError, match=r"given no input: pass it after the model, LayerPicker\(model, x\)"):
+        LayerPicker(samples.digit_cnn())
+
+
+def test_a_model_that_takes_one_image_or_no_tensor_is_let_alone() -> None:
+    stacks = Do(lambda x: torch.stack([torch.from_numpy(one).float() for one in x]))
+    picker = LayerPicker(nn.Sequential(stacks, nn.Conv2d(1, 2, 3)), [np.zeros((1, 8, 8))], layer="1")
+    assert picker.activation.shape == (1, 2, 6, 6)
+    adds = nn.Sequential(Do(lambda x: x[None]), nn.Conv2d(1, 2, 3))
+    assert LayerPicker(adds, torch.zeros(1, 8, 8), layer="1").activation.shape == (1, 2, 6, 6)
+
+
+def test_what_the_inputs_do_not_explain_is_raised_as_it_is() -> None:
+    def fails(x: Tensor) -> Tensor:
+        raise RuntimeError("out of patience")
+
+    with pytest.raises(RuntimeError, match="out of patience"):
+        LayerPicker(nn.Sequential(nn.Linear(2, 2), Do(fails)), torch.zeros(1, 2))
+
+
+def test_a_notebook_shows_the_sentence_alone() -> None:
+    from IPython.core.interactiveshell import InteractiveShell
+    from IPython.utils.capture import capture_output
+
+    shell = InteractiveShell.instance()
+    try:
+        with capture_output() as shown:
+            shell.run_cell(
+                "import torch\nfrom hookscope import samples\nfrom hookscope.widgets import LayerPicker\n"
+                "LayerPicker(samples.digit_cnn(), torch.zeros(1, 28, 28))"
+            )
+    finally:
+        InteractiveShell.clear_instance()
+    assert shown.stdout.strip().splitlines() == [
+        "WrongInputError: the input of shape (1, 28, 28) has no batch axis: block1.conv (Conv2d) expects (N, 1, H, W). "
+        "Pass x[None], of shape (1, 1, 28, 28)"
+    ]
