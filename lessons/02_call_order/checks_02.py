@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from hookscope import census, record
-from hookscope_course.exercises import Wrong
+from hookscope_course.exercises import Wrong, allows
 
 
 def check_q1(order: object) -> Wrong | None:
@@ -39,6 +39,7 @@ def check_q1(order: object) -> Wrong | None:
     return Wrong(f"recorded on your machine, {recorded[place - 1]} comes at place {place}, not {given[place - 1]}")
 
 
+@allows("hooks")
 def check_q2(first: Callable[[nn.Module, Callable[..., None]], object]) -> Wrong | None:
     layer, log = nn.Linear(1, 1), []
 
@@ -65,6 +66,7 @@ def check_q2(first: Callable[[nn.Module, Callable[..., None]], object]) -> Wrong
     return None
 
 
+@allows("parameter grad")
 def check_q3(input_gradient: Callable[[nn.Module, torch.Tensor], object]) -> Wrong | None:
     net = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False))
     for parameter, weight in zip(net.parameters(), (2.0, 5.0), strict=True):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from hookscope_course.exercises import Wrong
+from hookscope_course.exercises import Wrong, allows
 
 
 def _numbers(values: Any) -> str:
@@ -47,6 +47,7 @@ def _root_of(values: list[float]) -> dict[str, Tensor]:
     return {"x": x, "root": root, "y": torch.where(x > 0, root, 0)}
 
 
+@allows("hooks")
 def check_q2(stop_at_nan: Callable[[str, Tensor], Any]) -> Wrong | None:
     good = _root_of([1.0, 4.0])
     handles = [stop_at_nan(name, tensor) for name, tensor in good.items()]
@@ -72,6 +73,7 @@ def check_q2(stop_at_nan: Callable[[str, Tensor], Any]) -> Wrong | None:
     return None
 
 
+@allows("hooks")
 def check_q3(keep_totals: Callable[[Tensor], Any]) -> Wrong | None:
     weight = torch.tensor([3.0, 5.0], requires_grad=True)
     totals = keep_totals(weight)

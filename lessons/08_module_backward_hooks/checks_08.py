@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope_course.exercises import Wrong
+from hookscope_course.exercises import Wrong, allows
 
 
 class _Product(nn.Module):
@@ -103,6 +103,7 @@ def _layer() -> nn.Linear:
     return layer
 
 
+@allows("hooks")
 def check_q3(half_speed: Callable[[nn.Linear], object]) -> Wrong | None:
     cases = {"": (True, 1), " with a plain input": (False, 1), " when the layer is called twice": (True, 2)}
     for when, (requires_grad, times) in cases.items():

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.censuses.census import census
-from hookscope_course.exercises import Wrong
+from hookscope_course.exercises import Wrong, allows
 
 
 def _linear(*weights: float) -> nn.Linear:
@@ -31,6 +31,7 @@ def _left(model: nn.Module) -> Wrong | None:
     return Wrong("your hook is still on the model; take it off") if found else None
 
 
+@allows("parameter grad")
 def check_q1(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) -> Wrong | None:
     block = nn.Sequential(_linear(3.0), _linear(5.0))
     model = nn.Sequential(OrderedDict(stem=_linear(2.0), block=block, head=_linear(7.0)))
@@ -53,6 +54,7 @@ def check_q1(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) -> W
     return Wrong(f"the output is 7 · 5 · 3 · (the block's input), so the gradient is 105. {_numbers(gradient)} {said}")
 
 
+@allows("hooks")
 def check_q2(log_weight: Callable[[nn.Linear, list[Any]], Any]) -> Wrong | None:
     for shape, bias in (((3, 2), True), ((3, 2), False), ((2,), True), ((4, 3, 2), True)):
         if wrong := _log_of(log_weight, nn.Linear(2, 5, bias=bias), torch.randn(shape)):
@@ -86,6 +88,7 @@ def _log_of(log_weight: Callable[[nn.Linear, list[Any]], Any], layer: nn.Linear,
     return Wrong("`remove()` on the handle you returned did not take your hook off") if len(log) > 2 else None
 
 
+@allows("parameter grad")
 def check_q3(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
     for in_place in (False, True):
         relu = nn.ReLU(inplace=in_place)

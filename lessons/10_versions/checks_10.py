@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope_course.exercises import Wrong
+from hookscope_course.exercises import Wrong, allows
 from hookscope_course.history import records
 
 _TAKEN_BACK = {"1.8.0": "no", "1.9.0": "yes", "1.10.0": "no", "1.11.0": "yes", "1.12.0": "yes"}
@@ -46,6 +46,7 @@ def _called_as_in_1_0(hook: Callable[..., Any], module: nn.Module, x: Tensor) ->
     return output
 
 
+@allows("values")
 def check_q2(five_more: Callable[..., Any]) -> Wrong | None:
     layer = nn.Linear(1, 1, bias=False)
     nn.init.constant_(layer.weight, 2.0)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.censuses.census import census
-from hookscope_course.exercises import Wrong
+from hookscope_course.exercises import Wrong, allows
 
 
 def linear(weight: float) -> nn.Linear:
@@ -51,6 +51,7 @@ class _Reader(nn.Module):
         return 10 * h_n
 
 
+@allows("parameter grad")
 def check_q1(hidden_gradient: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
     model = _Reader()
     gradient = hidden_gradient(model, torch.ones(1, 3, 1))
@@ -66,6 +67,7 @@ def check_q1(hidden_gradient: Callable[[nn.Module, Tensor], Any]) -> Wrong | Non
     return left_on(model)
 
 
+@allows("hooks")
 def check_q2(with_average: Callable[[nn.Module], Any]) -> Wrong | None:
     net = nn.Sequential(linear(2.0))
     result = with_average(net)
@@ -83,6 +85,7 @@ def check_q2(with_average: Callable[[nn.Module], Any]) -> Wrong | None:
     return Wrong(f"the net returned 2, the average 20, once each; you noted {numbers(seen)}")
 
 
+@allows("hooks")
 def check_q3(without_first: Callable[[Tensor], Any]) -> Wrong | None:
     for name, total in _LOSSES.items():
         x = torch.ones(3, 2, requires_grad=True)
@@ -142,6 +145,7 @@ def check_q5(answers: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
     return left_on(net)
 
 
+@allows("hooks", "random")
 def check_q6(net_class: Callable[[], nn.Module], watch: Callable[[nn.Module, Any], Any]) -> Wrong | None:
     torch.manual_seed(0)
     net, called = net_class(), list[str]()
@@ -161,6 +165,7 @@ def check_q6(net_class: Callable[[], nn.Module], watch: Callable[[nn.Module, Any
     return None
 
 
+@allows("attributes")
 def check_q7(count_calls: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
     net = linear(2.0)
     counted = [count_calls(net, torch.ones(1, 1)) for _ in range(3)]
@@ -170,6 +175,7 @@ def check_q7(count_calls: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
     return Wrong(f"it counts 1, but after three runs {found} hooks are on the net") if found > 1 else None
 
 
+@allows("random")
 def check_q8(net_class: Callable[[], nn.Module]) -> Wrong | None:
     net: Any = net_class()
     nn.init.constant_(net.layer.weight, 2.0)
@@ -180,6 +186,7 @@ def check_q8(net_class: Callable[[], nn.Module]) -> Wrong | None:
     return None
 
 
+@allows("hooks")
 def check_q9(watch: Callable[[nn.Module, dict[str, Any]], Any]) -> Wrong | None:
     net, seen = nn.Sequential(linear(2.0), linear(3.0), linear(4.0)), dict[str, Any]()
     watch(net, seen)
@@ -189,6 +196,7 @@ def check_q9(watch: Callable[[nn.Module, dict[str, Any]], Any]) -> Wrong | None:
     return None
 
 
+@allows("hooks")
 def check_q10(keep_first: Callable[[nn.Module, dict[str, Tensor]], Any]) -> Wrong | None:
     net, kept = nn.Sequential(linear(2.0), linear(3.0)), dict[str, Tensor]()
     keep_first(net, kept)
@@ -200,6 +208,7 @@ def check_q10(keep_first: Callable[[nn.Module, dict[str, Tensor]], Any]) -> Wron
     return None
 
 
+@allows("hooks")
 def check_q11(clip: Callable[[Tensor], Any]) -> Wrong | None:
     layer = linear(2.0)
     clip(layer.weight)
@@ -222,6 +231,7 @@ def check_q12(before_relu: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
     return left_on(net)
 
 
+@allows("grad")
 def check_q13(row_gradient: Callable[[Tensor], Any]) -> Wrong | None:
     x = torch.ones(2, 2, requires_grad=True)
     seen = row_gradient(x)
@@ -232,6 +242,7 @@ def check_q13(row_gradient: Callable[[Tensor], Any]) -> Wrong | None:
     return None
 
 
+@allows("parameter grad")
 def check_q14(output_gradient: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
     net = nn.Sequential(linear(2.0), linear(3.0))
     with warnings.catch_warnings(action="ignore"):

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from hookscope_course import Feedback, Wrong, ____
+from hookscope_course.exercises import allows
 from tests.shared.exercises import RIGHT, ask, exercise, global_hooks, run_cell, sample
 
 # ---- right and wrong
@@ -96,7 +97,7 @@ it is so
             "line 2 of your helper (`raise SystemExit(3)`) raised SystemExit: 3",
         ),
         ("def f(module):\n    pass\nq9.check(f)", "checking your answer raised TypeError: f() takes 1 positional"),
-        ("q9.check(3)", "checking your answer raised TypeError: 'int' object is not callable"),
+        ("q9.check(len)", "checking your answer raised TypeError: len() takes exactly one argument"),
         (
             "class E(Exception):\n    def __str__(self):\n        raise ValueError\n"
             "def f(module, args):\n    raise E\nq9.check(f)",
@@ -186,7 +187,8 @@ def test_hooks_registered_while_checking_are_removed_whatever_happens():
     for end, expected in {"return": "right", "1 / 0": "wrong"}.items():
         other = nn.ReLU()
         names = {"model": model, "models": [other], "handles": [], "nn": nn}
-        feedback = ask(code.format(end=end), check=lambda answer: answer(1, 2), **names)
+        check = allows("global hooks")(lambda answer: answer(1, 2))
+        feedback = ask(code.format(end=end), check, **names)
         assert feedback.outcome == expected, feedback
         assert not model[0]._forward_hooks
         assert not model[0].weight._backward_hooks

@@ -48,6 +48,25 @@ def test_a_bug_is_the_starter_and_the_first_wrong_answer():
     assert (read.is_bug, read.starter, read.before) == (True, NO_RETURN, "x = 1\n")
     assert read.wrong[0] == (NO_RETURN, "arrived as\n[1, 2]")
     assert len(read.wrong) == 3
+    assert not read.in_lab
+    (in_lab,) = parse_exercises(text.replace("### Bug", "### Lab bug"), PLACE)
+    assert (in_lab.is_bug, in_lab.in_lab, in_lab.starter) == (True, True, NO_RETURN)
+
+
+def test_right_answers_are_fences_and_what_an_answer_defines_is_known():
+    other = "double = lambda module, args: 2 * args[0]\nq9.check(double)\n"
+    section = f"### Right answers\n\n```python\n{other}```\n\n```python\n{RIGHT}```\n\n### Why"
+    (read,) = parse_exercises(SAMPLE.replace("### Why", section), PLACE)
+    assert (read.right, TEXT.right) == ((other, RIGHT), ())
+    assert read.defines == ("double",)
+    (value,) = parse_exercises(SAMPLE.replace(RIGHT, "q9.check(3, x)\n"), PLACE)
+    assert value.defines == ("", "")
+    for bad, complaint in {
+        section.replace("### Why", "and so on\n\n### Why"): "a right answer of q9 is a fence, with no text",
+        section.replace("q9.check", "q8.check"): "a right answer of q9 calls q8.check",
+    }.items():
+        with pytest.raises(ExerciseTextError, match=complaint):
+            parse_exercises(SAMPLE.replace("### Why", bad), PLACE)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ def test_a_starter_solves_nothing(exercise):
         ({"wrong": ((NO_RETURN, "[1, 2] arrived as [1, 2]"), (TRIPLE, "as [1, 2]"))}, "is not in"),
         ({"wrong": ((NO_RETURN, "arrived"), (RIGHT.replace("2 *", "2.0 *"), "arrived"))}, "though it is a wrong"),
         ({"wrong": ((NO_RETURN, "arrived"), (TRIPLE.replace("3", "____"), "arrived"))}, "not attempted, though"),
+        ({"right": (RIGHT, TRIPLE)}, "a right answer is not accepted: Not yet"),
         ({"solution": RIGHT.replace("2", "____")}, "not accepted: Not attempted"),
         ({"solution": RIGHT.replace("2", "two")}, "not accepted: Not yet. Line 2 of your double"),
     ],

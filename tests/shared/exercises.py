@@ -108,7 +108,7 @@ def global_hooks() -> dict[str, int]:
 
 
 def prove(exercise: Exercise) -> None:
-    """Run the solution, every wrong answer and a blank, each in a namespace like the notebook's."""
+    """Run the solution, every right and wrong answer and a blank, each in a namespace like the notebook's."""
 
     def answer(code: str) -> Feedback:
         names = {"__name__": "__main__", "torch": torch, "nn": nn, "F": F, exercise.name: exercise}
@@ -118,6 +118,9 @@ def prove(exercise: Exercise) -> None:
 
     feedback = answer(exercise.text.solution)
     assert feedback.outcome == "right", f"the solution is not accepted: {feedback!r}"
+    for code in exercise.text.right:
+        feedback = answer(code)
+        assert feedback.outcome == "right", f"a right answer is not accepted: {feedback!r}, for\n{code}"
     for code, part in exercise.text.wrong:
         feedback = answer(code)
         assert feedback.outcome == "wrong", f"{feedback.outcome}, though it is a wrong answer:\n{code}"

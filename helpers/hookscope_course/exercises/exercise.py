@@ -14,6 +14,7 @@ from inspect import signature
 
 from hookscope_course.exercises.blank import Blank, cell_names_blank, holds_blank
 from hookscope_course.exercises.card import Card, Feedback, Outcome, Solution, unwrapped
+from hookscope_course.exercises.declared import allowed_by
 from hookscope_course.exercises.text import ExerciseText
 
 
@@ -31,7 +32,9 @@ class Exercise:
         text: what is written about it, read from the chapter's exercises.md.
         check: called with what the learner passes to `.check`; returns None when that is right, and raises or
             returns `Wrong` when it is not. Whatever else is raised becomes feedback. It runs with gradients
-            on, torch's CPU generator seeded to 0, warnings kept back; hooks it leaves are removed.
+            on, torch's CPU generator seeded to 0, warnings kept back; hooks it leaves are removed. It gets
+            functions, hooks and classes guarded: an answer that is right, but changed what it was given or what
+            all code shares, is refused, unless the check `allows` that.
 
     """
 
@@ -58,11 +61,11 @@ class Exercise:
             blank = not answers or cell_names_blank(caller) or any(map(holds_blank, answers))
             if not blank:
                 with _undisturbed(), redirect_stdout(printed):
-                    verdict = self._misfit(answers) or self._check(*answers)
+                    verdict = self._misfit(answers) or self._guarded(answers, caller.f_globals)
         except Wrong as wrong:
             verdict = wrong
         except (Exception, SystemExit) as error:
-            verdict = Wrong(_explain(error, caller.f_globals))
+            verdict = self._slip(answers) or Wrong(_explain(error, caller.f_globals))
         if blank or Blank.uses != uses:
             todo = f"replace ____ with your own code and run the cell again; `{self.name}.hint()` helps."
             return _feedback("not attempted", todo)
@@ -92,6 +95,33 @@ class Exercise:
             return Wrong(f"this check is called as `{self.text.call}`; it got {len(answers)} answers")
         return None
 
+    def _slip(self, answers: tuple[object, ...]) -> Wrong | None:
+        """Tell whoever wrote q1.check(f(x)) for q1.check(f); asked when the check stumbled over the answer."""
+        for name, answer in zip(self.text.defines, answers, strict=False):
+            if name and not callable(answer):
+                what = "None" if answer is None else f"an object of type {type(answer).__name__}"
+                return Wrong(
+                    f"write `{self.text.call}`: the check needs `{name}` itself, with no parentheses after it, "
+                    f"and calls it for you; it got {what}"
+                )
+        return None
+
+    def _guarded(self, answers: tuple[object, ...], home: Mapping[str, object]) -> Wrong | None:
+        """Let the check judge the answers; one that it would accept must not have changed what is not its own."""
+        from hookscope_course.exercises.guard import Guard  # here, since the builder reads exercises without torch
+
+        guard = Guard(allowed_by(self._check))
+        try:
+            verdict = self._check(*map(guard.over, answers))
+        except Wrong as wrong:
+            return wrong
+        except Exception as error:
+            # What the check itself stumbles over may follow from what the answer changed.
+            if guard.found and _line_of(error, home) is None:
+                return Wrong(guard.found)
+            raise
+        return Wrong(guard.found) if verdict is None and guard.found else verdict
+
     def __repr__(self) -> str:
         text = self.text
         ways = f"`{text.call}` checks your answer, `{self.name}.hint()` gives a hint ({len(text.hints)}), "
@@ -109,20 +139,29 @@ def _feedback(outcome: Outcome, message: str, printed: io.StringIO | None = None
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     """Run a check so that it leaves no hook, warning, random number or grad mode behind."""
+    import random
+
+    import numpy as np
     import torch  # here, since the builder reads exercises and needs no torch
 
     from hookscope.censuses.census import removing_new_hooks
 
-    with (
-        torch.random.fork_rng(devices=[]),
-        torch.inference_mode(False),
-        torch.enable_grad(),
-        warnings.catch_warnings(record=True),  # a warning would land under the cell, from code not in it
-        removing_new_hooks(),
-    ):
-        warnings.simplefilter("always")
-        torch.default_generator.manual_seed(0)
-        yield
+    numpy_state, python_state, dtype = np.random.get_state(), random.getstate(), torch.get_default_dtype()
+    try:
+        with (
+            torch.random.fork_rng(devices=[]),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            warnings.catch_warnings(record=True),  # a warning would land under the cell, from code not in it
+            removing_new_hooks(),
+        ):
+            warnings.simplefilter("always")
+            torch.default_generator.manual_seed(0)
+            yield
+    finally:
+        np.random.set_state(numpy_state)
+        random.setstate(python_state)
+        torch.set_default_dtype(dtype)
 
 
 def _explain(error: BaseException, home: Mapping[str, object]) -> str:
@@ -132,6 +171,10 @@ def _explain(error: BaseException, home: Mapping[str, object]) -> str:
     except Exception:  # the learner's own exception class
         text = ""
     raised = f"raised {type(error).__name__}: {text[:600]}{'…' if len(text) > 600 else ''}"
+    return f"{_line_of(error, home) or 'checking your answer'} {raised}"
+
+
+def _line_of(error: BaseException, home: Mapping[str, object]) -> str | None:
     for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
         code = frame.f_code
         if frame.f_globals is home and (code.co_name == "<lambda>" or not code.co_name.startswith("<")):
@@ -139,5 +182,5 @@ def _explain(error: BaseException, home: Mapping[str, object]) -> str:
             head, source = (linecache.getline(code.co_filename, at) for at in (code.co_firstlineno, line))
             here = ("lambda" if name == "lambda" else f"def {name.rpartition('.')[2]}(") in head
             quote = f" (`{source.strip()}`)" if here and source.strip() else ""
-            return f"line {line - code.co_firstlineno + 1} of your {name}{quote} {raised}"
-    return f"checking your answer {raised}"
+            return f"line {line - code.co_firstlineno + 1} of your {name}{quote}"
+    return None

@@ -25,9 +25,10 @@ r"""Read exercises.md: what a person reads of an exercise, its question, hints, 
 
     (a python fence: another such cell, and below it, as a quotation, part of the message that it must get)
 
-There are two wrong answers or more. `### Before`, if the cells need it, is a fence with what the notebook has defined
-by then. `### Bug` in place of `### Starter` is a starter and a wrong answer in one: a fence and a quotation; in the
-notebook it stands without cells for hint and solution.
+There are two wrong answers or more. `### Right answers`, with fences only, has cells in other styles that must be
+accepted as well. `### Before`, if the cells need it, is a fence with what the notebook has defined by then. `### Bug`
+in place of `### Starter` is a starter and a wrong answer in one: a fence and a quotation. `### Lab bug` is the same,
+but in the notebook it stands without cells for hint and solution.
 """
 
 from __future__ import annotations
@@ -64,12 +65,14 @@ class ExerciseText:
         minutes: how long it takes.
         question: what to do, in Markdown.
         starter: the cell a learner begins with.
-        is_bug: whether that cell is a bug to mend, and the first of the wrong answers.
+        is_bug: whether that cell is a bug to fix, and the first of the wrong answers.
+        in_lab: whether it stands without cells for hint and solution.
         before: code that defines what the cells find in the notebook.
         hints: from a nudge to nearly the answer.
         solution: the code of a cell that solves it and ends in `<name>.check(…)`.
         why: one sentence that says why a right answer is right.
         wrong: code of cells that make a likely mistake, and part of the message each must get.
+        right: code of cells in other styles that solve it as well.
 
     """
 
@@ -81,11 +84,13 @@ class ExerciseText:
     question: str
     starter: str
     is_bug: bool
+    in_lab: bool
     before: str
     hints: tuple[str, ...]
     solution: str
     why: str
     wrong: tuple[tuple[str, str], ...]
+    right: tuple[str, ...] = ()
 
     @property
     def heading(self) -> str:
@@ -96,6 +101,14 @@ class ExerciseText:
     def call(self) -> str:
         """How the solution asks for its check, with answers that are values left out."""
         return closing_call(self.solution)[1]
+
+    @property
+    def defines(self) -> tuple[str, ...]:
+        """For each answer the name of the function or class that it has to be; empty where it is a value."""
+        *body, last = ast.parse(self.solution).body
+        made = [each.name for each in body if isinstance(each, ast.FunctionDef | ast.ClassDef)]
+        answers = last.value.args if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call) else []
+        return tuple(each.id if isinstance(each, ast.Name) and each.id in made else "" for each in answers)
 
 
 def read_exercises(path: Path) -> tuple[ExerciseText, ...]:
@@ -218,9 +231,10 @@ def _exercise(page: _Page, number: int, nodes: list[SyntaxTreeNode]) -> Exercise
         page.refuse(sections["Why"][0], f"{name} needs a sentence that is shown with a right answer")
     if len(hints) != 1:
         page.refuse(sections["Hints"][0], f"{name} needs hints as a numbered list, from a nudge to nearly the answer")
-    is_bug = "Bug" in sections
+    beginning = next((called for called in ("Bug", "Lab bug") if called in sections), "Starter")
+    is_bug = beginning != "Starter"
     title_of_wrong, *answers = sections.get("Wrong answers", [heading])
-    wrong = _wrong_answers(page, name, [*(body("Bug") if is_bug else ()), *answers])
+    wrong = _wrong_answers(page, name, [*(body(beginning) if is_bug else ()), *answers])
     if len(wrong) < 2:
         page.refuse(title_of_wrong, f"{name} needs two or more wrong answers, each with part of the message it gets")
     solution = one_fence("Solution")
@@ -233,17 +247,27 @@ def _exercise(page: _Page, number: int, nodes: list[SyntaxTreeNode]) -> Exercise
         difficulty=title["difficulty"],
         minutes=int(title["minutes"]),
         question=page.source(question),
-        starter=one_fence("Bug" if is_bug else "Starter"),
+        starter=one_fence(beginning),
         is_bug=is_bug,
+        in_lab=beginning == "Lab bug",
         before=one_fence("Before") if "Before" in sections else "",
         hints=tuple(_item(page, item) for item in hints[0].children),
         solution=solution,
         why=why,
         wrong=wrong,
+        right=_right_answers(page, name, body("Right answers") if "Right answers" in sections else []),
     )
 
 
-_SECTIONS = ("Starter", "Bug", "Before", "Hints", "Solution", "Why", "Wrong answers")
+_SECTIONS = ("Starter", "Bug", "Lab bug", "Before", "Hints", "Solution", "Right answers", "Why", "Wrong answers")
+
+
+def _right_answers(page: _Page, name: str, nodes: list[SyntaxTreeNode]) -> tuple[str, ...]:
+    for node in nodes:
+        if node.type != "fence":
+            page.refuse(node, f"a right answer of {name} is a fence, with no text around it")
+        _refuse_other_call(page, node, f"a right answer of {name}", name, _code(page, node))
+    return tuple(_code(page, node) for node in nodes)
 
 
 def _wrong_answers(page: _Page, name: str, nodes: list[SyntaxTreeNode]) -> tuple[tuple[str, str], ...]:

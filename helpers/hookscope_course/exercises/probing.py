@@ -1,0 +1,63 @@
+"""What checks ask of answers in the same way: which hooks they registered, and whether exceptions come through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from hookscope.censuses.census import _noting_handles
+
+
+@contextmanager
+def registrations() -> Iterator[list[str]]:
+    """Tell, after a `with` block, where hooks were registered in it, also those that came off again.
+
+    Yields:
+        A list that is empty inside the block, and after it holds names such as "forward", "full backward", "tensor".
+
+    Example:
+        >>> layer = nn.Identity()
+        >>> with registrations() as registered:
+        ...     with layer.register_forward_hook(print):
+        ...         pass
+        >>> registered
+        ['forward']
+
+    """
+    made: list[Any] = []
+    registered: list[str] = []
+    stores = dict[int, str]()
+    try:
+        with _noting_handles(made):
+            yield registered
+    finally:
+        for handle, holder, kind in made:
+            owner = holder()
+            if isinstance(owner, nn.Module):
+                stores = {id(s): name.strip("_").removesuffix("_hooks") for name, s in vars(owner).items()}
+            name = "tensor" if isinstance(owner, Tensor) else stores.get(id(handle.hooks_dict_ref()), kind or "other")
+            registered.append(name.replace("_", " "))
+
+
+class Broken(Exception):  # noqa: N818  # a layer that broke, in the words of the feedback
+    """What the layer `Breaks` raises: no answer could have meant to catch it."""
+
+
+class Breaks(nn.Module):
+    """A layer that raises when it is called."""
+
+    def forward(self, *args: object, **kwargs: object) -> Tensor:
+        """Raise `Broken`."""
+        raise Broken("this layer breaks")
+
+
+def swallows(answer: Callable[[], object]) -> bool:
+    """Whether an answer keeps to itself what a layer raised; it calls a model that has a `Breaks` in it."""
+    try:
+        answer()
+    except Broken:
+        return False
+    return True
