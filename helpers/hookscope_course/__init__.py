@@ -8,7 +8,9 @@
 function in several processes, `lessons` is the folder of the chapters, `learner` makes a learner's own copy of them.
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,3 +28,14 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"{__name__}.{_ROOMS.get(name, 'exercises')}"), name)
     return value
+
+
+class _Package(ModuleType):
+    """Python writes a room that was imported into the package; `exercises` has to stay the function of this name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name == "exercises" and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
