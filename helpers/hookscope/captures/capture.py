@@ -49,7 +49,7 @@ def capture(
 
     - Hooks on layers inside an `nn.TransformerEncoderLayer` in `eval()` without gradients switch its fused path off,
       which may round differently; a warning and `Capture.notes` say so.
-    - A model that is compiled does not notice new hooks, so it is refused.
+    - A compiled model goes on without the hooks that are put on layers inside it later, so it is refused.
     - Copy-on-write does not see a NumPy array, or another alias outside torch, that a layer made of its output
       *before* returning it; and torch (2.15) fails with an internal error in COW.cpp where such an output is resized
       later. For such a layer take `keep="copies"`, which copies every tensor at once.
@@ -184,7 +184,8 @@ class Capture(Mapping[str, Layer]):
     def overwritten(self) -> dict[str, str]:
         """The outputs that were written to after their layer had returned them, each with by what.
 
-        Keys are labels of calls. The outputs in this capture are as they were before.
+        Keys are labels of calls. The outputs in this capture are as they were before. Writes that torch does not count,
+        through `.data` or a NumPy array, do not reach these outputs either, but are not listed.
         """
         return {call.label: by for call, by in self._hooks.writes.found.items()}
 

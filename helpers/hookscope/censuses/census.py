@@ -2,8 +2,8 @@
 
 What can be listed is what torch keeps in dicts that Python can read: the `_forward_hooks` and their like of every
 module, parameter, buffer and optimizer, and the global ones of `torch.nn.modules.module` and
-`torch.optim.optimizer`. Hooks on autograd nodes (`grad_fn.register_hook`), `saved_tensors_hooks` and DDP's
-communication hooks are kept in C++ and cannot be.
+`torch.optim.optimizer`. Hooks on autograd nodes (`grad_fn.register_hook`) are kept in C++ and cannot be. What torch
+keeps elsewhere, behind private names, is not listed either: `saved_tensors_hooks` and DDP's communication hooks.
 """
 
 from __future__ import annotations

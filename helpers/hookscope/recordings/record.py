@@ -72,8 +72,8 @@ def record(
     - If a layer returns a tuple and only part of it is used, backward visits the rest as well and calls the
       hooks there with None for the gradient.
 
-    Hooks of any kind keep `nn.TransformerEncoderLayer` from its fused path (in `eval()`, without gradients),
-    in which nothing inside it fires: a note says so. While a legacy backward hook is on the model, or is
+    Recording an `nn.TransformerEncoderLayer`, or a layer inside it, keeps it from its fused path (in `eval()`, without
+    gradients), in which nothing inside it fires: a note says so. While a legacy backward hook is on the model, or is
     global, hookscope registers no full backward hooks, which would change what that hook receives. Inside the
     block a model cannot be copied or saved, and a legacy backward hook cannot be registered.
 
