@@ -69,7 +69,8 @@ history: dev
 	$(PY) -m hookscope_course.history.make $(RELEASES)
 
 lint: dev
-	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy && .venv/bin/lint-imports --no-logo
+	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy && .venv/bin/lint-imports --no-logo \
+	  && .venv/bin/codespell
 
 check: dev
 	@$(PY) -m tools.check $(if $(BASE),--base $(BASE))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["gradient_flow"]
 
-# Okabe and Ito's blue and vermillion; the two kinds of marks differ in shape as well.
+# Okabe and Ito's blue and vermilion; the two kinds of marks differ in shape as well.
 _LOOKS = {"activation": ("#0072B2", "o"), "gradient": ("#D55E00", "s")}
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hookscope.recordings.event import Event
 
 _NAMED = 16  # so many names of the learner's hooks find room
-# Okabe and Ito's blue and vermillion, and a dark green, told apart by every kind of colour vision. Forward points
+# Okabe and Ito's blue and vermilion, and a dark green, told apart by every kind of colour vision. Forward points
 # right, backward left; pre-hooks are hollow. Nodes point down, squares say that .grad is filled.
 _COLORS = {"forward": "#0072B2", "backward": "#D55E00", "step": "#00573F"}
 _MARKERS = {

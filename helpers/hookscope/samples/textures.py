@@ -1,0 +1,181 @@
+"""Real photographs of five materials, and a small CNN that tells them apart at every place of a picture."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from hookscope.extras import needed_by
+
+TEXTURE_WEIGHTS = Path(__file__).with_name("texture_cnn.safetensors")
+"""What `texture_cnn` loads and `train_textures.py` writes."""
+TEXTURE_PICTURES = Path(__file__).with_name("textures.safetensors")
+"""The held-out part of each photograph, which `train_textures.py` cuts out."""
+TEXTURES = ("brick", "grass", "gravel", "fur", "stars")
+"""What the pictures show; the place in this tuple is the class."""
+SIDE = 128  # pixels, of a held-out picture
+
+
+class Collage(NamedTuple):
+    """Four materials in one picture.
+
+    Attributes:
+        image: float32 in [0, 1], shape (1, 1, 2 · side, 2 · side).
+        names: what the quarters show: above left, above right, below left, below right.
+
+    """
+
+    image: Tensor
+    names: tuple[str, str, str, str]
+
+    def quarter(self, name: str) -> tuple[slice, slice]:
+        """Where a material is, as slices for the last two axes.
+
+        Raises:
+            ValueError: it is not in this picture.
+
+        """
+        if name not in self.names:
+            raise ValueError(f"no {name!r} in this picture; there are {', '.join(self.names)}")
+        side, place = self.image.shape[-1] // 2, self.names.index(name)
+        row, column = place // 2 * side, place % 2 * side
+        return slice(row, row + side), slice(column, column + side)
+
+
+def texture(name: str = "brick") -> Tensor:
+    """Return a photograph of a material that `texture_cnn` has not seen in training.
+
+    Brick, grass and gravel are by CC0Textures, the fur is a cat's (Stéfan van der Walt), all CC0; the stars are part of
+    the Hubble Extreme Deep Field (NASA, public domain). scikit-image ships the whole pictures.
+
+    Args:
+        name: "brick", "grass", "gravel", "fur" or "stars".
+
+    Returns:
+        A float32 tensor of shape (1, 1, 128, 128), grey levels in [0, 1]: a batch of one.
+
+    Raises:
+        ValueError: there is no such material.
+        ModuleNotFoundError: safetensors is not installed.
+
+    Example:
+        >>> texture("fur").shape
+        torch.Size([1, 1, 128, 128])
+
+    """
+    if name not in TEXTURES:
+        raise ValueError(f"no texture {name!r}; there are {', '.join(TEXTURES)}")
+    return _pictures()[name].float()[None, None] / 255
+
+
+def collage(*names: str) -> Collage:
+    """Put four materials into one picture.
+
+    Args:
+        names: what stands above left, above right, below left and below right; by default brick, grass, fur, gravel.
+
+    Returns:
+        Collage: the picture, float32 of shape (1, 1, 256, 256), and what is where.
+
+    Raises:
+        ValueError: there are not four names, or one is unknown.
+
+    Example:
+        >>> picture = collage()
+        >>> picture.image.shape, picture.quarter("grass")
+        (torch.Size([1, 1, 256, 256]), (slice(0, 128, None), slice(128, 256, None)))
+
+    """
+    a, b, c, d = _four(names or ("brick", "grass", "fur", "gravel"))
+    rows = [torch.cat([texture(left), texture(right)], -1) for left, right in ((a, b), (c, d))]
+    return Collage(torch.cat(rows, -2), (a, b, c, d))
+
+
+def _four(names: tuple[str, ...]) -> tuple[str, str, str, str]:
+    if len(names) != 4:
+        raise ValueError(f"a collage has four pictures, not {len(names)}")
+    return names[0], names[1], names[2], names[3]
+
+
+@lru_cache(maxsize=1)
+def _pictures() -> dict[str, Tensor]:
+    with needed_by("the photographs of materials"):
+        from safetensors.torch import load_file
+
+    return dict(load_file(TEXTURE_PICTURES))
+
+
+class TextureCNN(nn.Module):
+    """A small CNN for grey pictures of any size from 32×32: four blocks, then the mean over all places, and a head.
+
+    `block1` to `block4` (`conv`, `norm`, `relu`, `pool`; the last one without `pool`) make 16, 24, 32 and 48 maps, each
+    block's half as wide as the block's before; `head` is `mean`, `flatten`, `linear`. No ReLU is in-place.
+
+    Example:
+        >>> model = TextureCNN().eval()
+        >>> model(torch.zeros(2, 1, 64, 64)).shape
+        torch.Size([2, 5])
+
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block1 = _block(1, 16, 7)
+        self.block2 = _block(16, 24, 5)
+        self.block3 = _block(24, 32, 3)
+        self.block4 = _block(32, 48, 3, pool=False)
+        self.head = nn.Sequential()
+        for name, layer in {"mean": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten()}.items():
+            self.head.add_module(name, layer)
+        self.head.add_module("linear", nn.Linear(48, len(TEXTURES)))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits of shape (N, 5) for images of shape (N, 1, H, W) with values in [0, 1]."""
+        x = self.block1(images)
+        x = self.block2(x)
+        x = self.block3(x)
+        x = self.block4(x)
+        return self.head(x)  # type: ignore[no-any-return]
+
+
+def _block(inputs: int, outputs: int, size: int, pool: bool = True) -> nn.Sequential:
+    block = nn.Sequential()
+    block.add_module("conv", nn.Conv2d(inputs, outputs, size, padding=size // 2, bias=False))
+    block.add_module("norm", nn.BatchNorm2d(outputs))
+    block.add_module("relu", nn.ReLU())
+    if pool:
+        block.add_module("pool", nn.MaxPool2d(2))
+    return block
+
+
+def texture_cnn(trained: bool = True) -> TextureCNN:
+    """Build a `TextureCNN` in eval mode, ready to be hooked.
+
+    Args:
+        trained: take the weights that come with the package (`train_textures.py` made them from the rest of the
+            photographs); otherwise random ones, the same at every call.
+
+    Returns:
+        A new model at every call. The global random number generator is left alone.
+
+    Raises:
+        ModuleNotFoundError: safetensors is not installed.
+
+    Example:
+        >>> TEXTURES[int(texture_cnn()(texture("gravel")).argmax())]
+        'gravel'
+
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        model = TextureCNN()
+    if trained:
+        with needed_by("a trained TextureCNN"):
+            from safetensors.torch import load_file
+
+        model.load_state_dict(load_file(TEXTURE_WEIGHTS))
+    return model.eval()
