@@ -5,7 +5,8 @@
     q1, q2, q3 = exercises(2)      # those of chapter 02
 
 `exercises` reads and checks answers, `history` knows how hooks behaved in every release of torch, `ranks` runs a
-function in several processes, `lessons` is the folder of the chapters, `learner` makes a learner's own copy of them.
+function in several processes, `lessons` is the folder of the chapters, `learner` makes a learner's own copy of them,
+`maps` draws where hooks sit.
 """
 
 import sys
@@ -15,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hookscope_course.exercises import Exercise, Feedback, Guess, Wrong, ____, exercises
+    from hookscope_course.maps import hook_map
     from hookscope_course.learner.progress import progress
     from hookscope_course.ready import setup
 
-__all__ = ["Exercise", "Feedback", "Guess", "Wrong", "____", "exercises", "progress", "setup"]
-_ROOMS = {"progress": "learner.progress", "setup": "ready"}
+__all__ = ["Exercise", "Feedback", "Guess", "Wrong", "____", "exercises", "hook_map", "progress", "setup"]
+_ROOMS = {"hook_map": "maps", "progress": "learner.progress", "setup": "ready"}
 
 
 def __getattr__(name: str) -> Any:

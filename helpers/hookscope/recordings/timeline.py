@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 _NAMED = 16  # so many names of the learner's hooks find room
 # Okabe and Ito's blue and vermilion, and a dark green, told apart by every kind of colour vision. Forward points
 # right, backward left; pre-hooks are hollow. Nodes point down, squares say that .grad is filled.
-_COLORS = {"forward": "#0072B2", "backward": "#D55E00", "step": "#00573F"}
-_MARKERS = {
+COLORS = {"forward": "#0072B2", "backward": "#D55E00", "step": "#00573F"}
+MARKERS = {
     "forward_pre": (">", False),
     "forward": (">", True),
     "full_backward_pre": ("<", False),
@@ -60,9 +60,9 @@ def draw(events: Sequence[Event], caption: str, rows: Sequence[Mapping[str, obje
     axes = figure.subplots()
     axes.plot(list(places), list(places.values()), color="0.75", linewidth=1, zorder=1)  # leads the eye
     size = 9 if len(events) <= 45 else 6.5 if len(events) <= 90 else 4
-    for kind, (marker, filled) in _MARKERS.items():
+    for kind, (marker, filled) in MARKERS.items():
         if group := [event.index for event in events if event.kind == kind]:
-            color = _COLORS[phase_of(kind)]
+            color = COLORS[phase_of(kind)]
             axes.plot(
                 group,
                 [places[index] for index in group],
@@ -104,7 +104,7 @@ def draw(events: Sequence[Event], caption: str, rows: Sequence[Mapping[str, obje
         if phase != "forward":
             axes.axvspan(first - 0.5, last + 0.5, color={"backward": "0.95", "step": "0.88"}[phase], zorder=0)
         if last - first >= len(events) / 12 or len(events) <= 12:
-            axes.text((first + last) / 2, -0.75, phase, ha="center", va="bottom", color=_COLORS[phase])
+            axes.text((first + last) / 2, -0.75, phase, ha="center", va="bottom", color=COLORS[phase])
     axes.set_yticks(
         range(len(lines)), [name if name == of else f"{name}  {of}" for name, of in lines], parse_math=False
     )

@@ -137,8 +137,8 @@ def test_every_kind_has_its_own_marker():
     from hookscope.recordings import timeline
     from hookscope.recordings.event import GIVEN
 
-    assert set(timeline._MARKERS) == set(GIVEN)
-    assert len(set(timeline._MARKERS.values())) == len(GIVEN)
+    assert set(timeline.MARKERS) == set(GIVEN)
+    assert len(set(timeline.MARKERS.values())) == len(GIVEN)
 
 
 def test_every_kind_is_shown():
