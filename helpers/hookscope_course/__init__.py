@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hookscope_course.exercises import Exercise, Feedback, Guess, Wrong, ____, exercises
-    from hookscope_course.maps import hook_map
     from hookscope_course.learner.progress import progress
+    from hookscope_course.maps import hook_map
     from hookscope_course.ready import setup
 
 __all__ = ["Exercise", "Feedback", "Guess", "Wrong", "____", "exercises", "hook_map", "progress", "setup"]

@@ -51,11 +51,12 @@ _PLACES = {
 _ABOVE = {("retain_grad", "y"), ("tensor", "x")}  # whose words stand above, or they would run into the next ones
 
 
-def hook_map(*here: str) -> Picture:
+def hook_map(*here: str, backward: bool = True) -> Picture:
     """Draw where each kind of hook sits around a module, numbered in the order in which a recording saw them fire.
 
     Args:
         here: the kinds that the page is about, as `hookscope.record` names them; they are framed.
+        backward: draw the way back as well; a page before chapter 02 must not give its questions away.
 
     Returns:
         The picture, with a row for each hook: its number, what it sits on, how it is registered, its chapter.
@@ -73,7 +74,7 @@ def hook_map(*here: str) -> Picture:
             near = get_close_matches(kind, KINDS, n=1)
             advice = f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(KINDS)}"
             raise ValueError(f"no kind of hook '{kind}'; {advice}")
-    fired = _fired()
+    fired = [(kind, on) for kind, on in _fired() if backward or kind.startswith("forward")]
     names = " and ".join(KINDS[kind].name for kind in here)
     where = f"You are here: {names}." if here else "All kinds of hooks."
     rows = [
@@ -92,9 +93,10 @@ def hook_map(*here: str) -> Picture:
             del row["you are"]
     alt = (
         "A module between its input x and its output y. Forward, from left to right, hooks fire in this order: "
-        f"{_in_words(fired[:2])}. Back from the loss, from right to left: {_in_words(fired[2:])}. {where}"
+        f"{_in_words(fired[:2])}. "
     )
-    figure = _draw(fired, here)
+    alt += f"Back from the loss, from right to left: {_in_words(fired[2:])}. {where}" if backward else where
+    figure = _draw(fired, here, backward)
     return from_figure(figure, alt=alt, caption=f"Where hooks sit, in the order in which they fire. {where}", rows=rows)
 
 
@@ -116,39 +118,42 @@ def _in_words(fired: list[tuple[str, str]]) -> str:
     return ", ".join(KINDS[kind].name + (f" on {on}" if on else "") for kind, on in fired)
 
 
-def _draw(fired: list[tuple[str, str]], here: tuple[str, ...]) -> Figure:
+def _draw(fired: list[tuple[str, str]], here: tuple[str, ...], both: bool = True) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.patches import FancyBboxPatch
 
-    figure = Figure(figsize=(9.6, 4.2), dpi=100, layout="constrained")
+    low = -0.45 if both else 2.0
+    figure = Figure(figsize=(9.6, 0.92 * (4.1 - low)), dpi=100, layout="constrained")
     axes = figure.add_subplot()
-    axes.set(xlim=(-0.1, 12.3), ylim=(-0.45, 4.1))
+    axes.set(xlim=(-0.1, 12.3), ylim=(low, 4.1))
     axes.axis("off")
     forward, backward = COLORS["forward"], COLORS["backward"]
 
     def box(x: float, y: float, text: str, color: str = "black") -> None:
-        look = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": color}
-        axes.text(x, y, text, ha="center", va="center", fontsize=11, bbox=look, zorder=3)
+        frame = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": color}
+        axes.text(x, y, text, ha="center", va="center", fontsize=11, bbox=frame, zorder=3)
 
     def arrow(start: tuple[float, float], end: tuple[float, float], color: str) -> None:
         axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": color, "linewidth": 1.6}, zorder=1)
 
-    module = FancyBboxPatch((2.3, 0.75), 6.2, 2.95, boxstyle="round,pad=0.05", facecolor="#F2F2F2", edgecolor="#808080")
-    axes.add_patch(module)
+    floor = max(low, 0.65) + 0.1
+    look: dict[str, Any] = {"boxstyle": "round,pad=0.05", "facecolor": "#F2F2F2", "edgecolor": "#808080"}
+    axes.add_patch(FancyBboxPatch((2.3, floor), 6.2, 3.7 - floor, **look))
     axes.text(5.4, 3.92, "module", ha="center", va="center", fontsize=11, color="#404040")
     arrow((0.7, 3.2), (9.9, 3.2), forward)
     arrow((10.4, 3.2), (11.2, 3.2), forward)
-    arrow((11.6, 2.85), (11.6, 1.9), backward)
-    arrow((11.0, 1.5), (0.9, 1.5), backward)
-    arrow((5.4, 1.2), (5.4, -0.15), backward)
     box(0.35, 3.2, "x")
     box(5.4, 3.2, "forward", forward)
     box(10.15, 3.2, "y")
     box(11.6, 3.2, "loss")
-    box(11.6, 1.5, "backward", backward)
-    box(5.4, 1.5, "step back", backward)
-    box(0.4, 1.5, "x.grad")
-    axes.text(5.4, -0.3, "weight.grad", ha="center", va="center", fontsize=11)
+    if both:
+        arrow((11.6, 2.85), (11.6, 1.9), backward)
+        arrow((11.0, 1.5), (0.9, 1.5), backward)
+        arrow((5.4, 1.2), (5.4, -0.15), backward)
+        box(11.6, 1.5, "backward", backward)
+        box(5.4, 1.5, "step back", backward)
+        box(0.4, 1.5, "x.grad")
+        axes.text(5.4, -0.3, "weight.grad", ha="center", va="center", fontsize=11)
     for number, (kind, on) in enumerate(fired, start=1):
         x, y = _PLACES[kind, on]
         shape, filled = MARKERS[kind]

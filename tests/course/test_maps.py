@@ -43,11 +43,12 @@ def test_you_are_here_in_the_picture_in_words_and_in_the_table(here: tuple[str, 
     assert (len({picture.png, hook_map().png}) == 2) == bool(here)
 
 
+@pytest.mark.parametrize("both", [True, False])
 @pytest.mark.parametrize("here", [(), *((kind,) for kind in KINDS)])
-def test_no_words_run_into_each_other_or_over_the_edge(here: tuple[str, ...]) -> None:
+def test_no_words_run_into_each_other_or_over_the_edge(here: tuple[str, ...], both: bool) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    figure = _draw(_fired(), here)
+    figure = _draw(_fired()[: None if both else 2], here, both)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     boxes = [(text.get_text(), text.get_window_extent()) for text in figure.axes[0].texts if text.get_text()]
@@ -57,6 +58,12 @@ def test_no_words_run_into_each_other_or_over_the_edge(here: tuple[str, ...]) ->
         assert 0 <= box.y0 < box.y1 <= height, words
         for others, other in boxes[at + 1 :]:
             assert not box.overlaps(other), (words, others)
+
+
+def test_before_the_way_back_is_taught_it_is_not_given_away() -> None:
+    half = hook_map("forward", backward=False)
+    assert [row["hook"] for row in half.rows] == ["forward pre-hook", "forward hook"]
+    assert "ackward" not in half.alt + half.caption
 
 
 def test_another_kind_is_refused_with_the_nearest() -> None:
