@@ -1,0 +1,128 @@
+"""Demonstrations of the hooks around a step, on what is saved, on what travels, and on what is stored."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import distributed, nn
+
+from tests.course.cheat_sheet import NAMES, Noting, Row, X, optimizer_of, shows, x_that_requires
+
+
+@shows(
+    "step pre-hook",
+    fires="before `step`",
+    returns="the new `(args, kwargs)`",
+    trap="`args[0]` is the optimizer",
+)
+def step_pre_hook(row: Row) -> None:
+    weight, seen = nn.Parameter(torch.tensor(2.0)), []
+    optimizer = optimizer_of(weight)
+
+    def closure() -> torch.Tensor:
+        seen.append("closure")
+        return torch.zeros(())
+
+    def give_a_closure(optimizer: object, args: tuple[object, ...], kwargs: object) -> object:
+        seen.append((weight.item(), args[0] is optimizer))
+        return (*args, closure), kwargs
+
+    handle = row.put_on(give_a_closure, optimizer=optimizer)
+    optimizer.step()
+    assert seen == [(2, True), "closure"]
+    assert weight == -1
+    row.take_off(handle)
+    optimizer.step()
+    assert len(seen) == 2
+
+
+@shows(
+    "step post-hook",
+    fires="after `step`",
+    returns="nothing; a value is ignored",
+    trap="it does not fire if `step` raises",
+)
+def step_post_hook(row: Row) -> None:
+    weight, seen = nn.Parameter(torch.tensor(2.0)), []
+    optimizer = optimizer_of(weight)
+    handle = row.put_on(lambda optimizer, args, kwargs: seen.append(weight.item()) or "a value", optimizer=optimizer)
+    optimizer.step()
+    assert seen == [-1]
+    with pytest.raises(ZeroDivisionError):
+        optimizer.step(lambda: 1 // 0)
+    row.take_off(handle)
+    optimizer.step()
+    assert seen == [-1]
+
+
+@shows(
+    "saved-tensors hooks",
+    fires="`pack` when a tensor is saved for backward, `unpack` when backward needs it",
+    returns="`pack`: anything; `unpack`: the tensor",
+    trap="of nested blocks only the inner one is used",
+)
+def saved_tensors_hooks(row: Row) -> None:
+    assert row.arguments == "`tensor` for `pack`, what it returned for `unpack`"
+    assert row.off == "leave the block"
+    seen: list[object] = []
+    names: dict[str, object] = dict(NAMES, seen=seen, x=x_that_requires())
+    names["pack"] = lambda tensor: seen.append("pack") or [tensor.item()]
+    names["unpack"] = lambda kept: seen.append(kept) or torch.tensor([[10 * kept[0]]])
+    names["none"] = lambda tensor: seen.append("outer")
+    block = f"{row.register.strip('`')}\n    y = x.pow(2)\n    seen.append('forward is done')"
+    exec(block, names)
+    names["y"].backward()
+    assert seen == ["pack", "forward is done", [3]]
+    assert names["x"].grad == 60, "by what unpack returned"
+    seen.clear()
+    exec(f"with graph.saved_tensors_hooks(none, none):\n    {block.replace(chr(10), chr(10) + '    ')}", names)
+    names["x"].pow(2)
+    assert seen == ["pack", "forward is done"]
+
+
+@shows(
+    "communication hook",
+    fires="when a bucket's gradients are ready to be sent",
+    returns="a `Future` of the bucket's new gradients",
+    trap="a second one is an error",
+)
+def communication_hook(row: Row) -> None:
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    ddp, seen = nn.parallel.DistributedDataParallel(Noting()), []
+
+    def ten_times(state: object, bucket: distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        seen.append((state, bucket.buffer().item()))
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future.set_result(10 * bucket.buffer())
+        return future
+
+    handle = row.put_on(ten_times, ddp=ddp, state="mine")
+    ddp(X).backward()
+    assert seen == [("mine", 3)]
+    assert ddp.module.weight.grad == 30
+    assert row.off == "no way"
+    assert handle is None
+    with pytest.raises(RuntimeError, match="can only be called once"):
+        row.put_on(ten_times, ddp=ddp, state="mine")
+
+
+@shows(
+    "state_dict post-hook",
+    fires="when `state_dict()` has collected the module's entries",
+    returns="nothing, so edit `state_dict` itself; a value is an error",
+    trap="a bound method is refused",
+)
+def state_dict_post_hook(row: Row) -> None:
+    module = nn.Sequential(Noting())
+
+    def rename(module: nn.Module, state_dict: dict[str, object], prefix: str, local_metadata: object) -> None:
+        state_dict["renamed"] = state_dict.pop(f"{prefix}0.weight")
+
+    handle = row.put_on(rename, module=module)
+    assert [*module.state_dict()] == ["renamed"]
+    row.take_off(handle)
+    assert [*module.state_dict()] == ["0.weight"]
+    with row.put_on(lambda *given: {}, module=module), pytest.raises(RuntimeError, match="must return None"):
+        module.state_dict()
+    with pytest.raises(AttributeError, match="_from_public_api"):
+        eval(row.register.strip("`"), {"module": module, "hook": module.state_dict})

@@ -1,0 +1,119 @@
+"""Everything on the cheat sheet: each row registers by its own code, its hook takes its arguments, it does as said."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from nbconvert import HTMLExporter
+from torch import distributed, nn
+
+from hookscope import record
+from lessons.build import making
+from tests.course.cheat_sheet import (  # elsewhere and passes add their demonstrations
+    PAGE,
+    ROWS,
+    SHOWN,
+    TEXT,
+    WORDS,
+    Noting,
+    X,
+    elsewhere,  # noqa: F401
+    optimizer_of,
+    passes,  # noqa: F401
+    x_that_requires,
+)
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.fixture(autouse=True)
+def no_process_group_is_left() -> Iterator[None]:
+    yield
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("hook", ROWS)
+def test_a_row_does_what_it_says(hook: str) -> None:
+    row = ROWS[hook]
+    assert (row.fires, row.returns, row.trap) == WORDS[hook], "say in the demonstration what the sheet says now"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SHOWN[hook](row)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium; on Debian: apt-get install chromium")
+def test_it_is_printed_on_one_page(tmp_path: Path) -> None:
+    notebook = making.parse(PAGE).notebook
+    html, _ = HTMLExporter(template_name="lab").from_notebook_node(notebook)  # what JupyterLab prints
+    (tmp_path / "sheet.html").write_text(re.sub(r"<script[^>]*></script>", "", html), encoding="utf-8")
+    flags = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-pdf-header-footer",
+        f"--user-data-dir={tmp_path}/home",
+    ]
+    command = [str(CHROMIUM), *flags, f"--print-to-pdf={tmp_path}/sheet.pdf", f"{(tmp_path / 'sheet.html').as_uri()}"]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    pdf = (tmp_path / "sheet.pdf").read_bytes()
+    assert re.findall(rb"/Type /Pages\s*/Count (\d+)", pdf) == [b"1"]
+    (width, height) = map(float, re.findall(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", pdf)[0])
+    assert (round(width), round(height)) == (842, 595), "A4, landscape, in points"
+
+
+def test_every_row_is_shown() -> None:
+    assert set(ROWS) == set(SHOWN)
+    assert len(ROWS) == TEXT.count("\n| ") - 2, "a line of the table is not read here"
+
+
+def test_the_order_of_one_pass() -> None:
+    said = TEXT.split("**One layer, one pass, when its input requires grad:**")[1].split("<style>")[0]
+    steps = {
+        "forward pre-hook": "forward_pre (root)",
+        "forward hook": "forward (root)",
+        "tensor hook of the output": "tensor y",
+        "`retain_grad` fills its `.grad`": "retain_grad y",
+        "full backward pre-hook": "full_backward_pre (root)",
+        "tensor hook of the weight": "tensor weight",
+        "post-accumulate hook": "post_accumulate_grad weight",
+        "full backward hook": "full_backward (root)",
+    }
+    module, x = Noting(), x_that_requires()
+    with record(module, parameters=True) as recording:
+        recording.watch(module(x), "y", retain_grad=True).backward()
+    parts = re.split(r" → |: ", " ".join(said.split()).rstrip("."))
+    assert [steps[part] for part in parts if part in steps] == recording.order()
+    assert [part for part in parts if part not in steps] == ["`forward`", "`backward()`", "its `.grad`"]
+
+
+def test_none_changes_nothing() -> None:
+    assert "All but `pack`, `unpack` and the communication hook may return None" in TEXT
+    for row in ROWS.values():
+        if row.hook in ("saved-tensors hooks", "communication hook"):
+            continue
+        weight, x, module = nn.Parameter(torch.tensor(2.0)), x_that_requires(), Noting()
+        y = module(x)
+        names = {"module": module, "tensor": y, "tensors": [y], "parameter": module.weight}
+        optimizer = optimizer_of(weight)
+        with row.put_on(lambda *given: None, optimizer=optimizer, **names):
+            (y + module(x)).backward()
+            optimizer.step()
+            assert [*module.state_dict()] == ["weight"]
+        assert [y.item(), x.grad, module.weight.grad, weight.item()] == [6, 4, 6, -1], row.hook
+
+
+def test_a_handle_is_given_to_a_with_block() -> None:
+    assert "so does the end of a `with` block" in TEXT
+    module, seen = Noting(), []
+    with module.register_forward_hook(lambda *given: seen.append(1)):
+        module(X)
+    module(X)
+    assert seen == [1]
