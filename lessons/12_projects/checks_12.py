@@ -1,45 +1,57 @@
-"""Exercises of chapter 12: a step that comes too early, a hunter that blames the wrong layer, and the capstone."""
+"""Exercises of chapter 12: six tools with gaps to fill, each tried on a network that the page does not show."""
 
 from __future__ import annotations
 
-import gc
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 
-from hookscope import samples
 from hookscope.censuses.census import census
-from hookscope.layers.find import leaves
-from hookscope_course.exercises import Wrong
+from hookscope_course.exercises import Wrong, allows
+
+# A folder's name that begins with a digit cannot stand in an import statement.
+check_q7 = import_module("hookscope_course.lessons.12_projects.capstone_12").check_q7
 
 
-def check_q1(answer: object) -> Wrong | None:
-    if isinstance(answer, Tensor) and answer.numel() == 1:
-        answer = answer.item()
-    if isinstance(answer, bool) or not isinstance(answer, int | float):
-        return Wrong(f"the answer is a number, not a {type(answer).__name__}")
-    weight = nn.Parameter(torch.tensor(4.0, dtype=torch.float64))
+def _chain(**layers: nn.Module) -> nn.Sequential:
+    model = nn.Sequential()
+    for name, layer in layers.items():
+        model.add_module(name, layer)
+    return model
 
-    def step(weight: Tensor) -> None:
-        assert weight.grad is not None
-        weight.data -= 0.25 * weight.grad
-        weight.grad = None
 
-    with weight.register_post_accumulate_grad_hook(step):  # type: ignore[no-untyped-call]
-        for _ in range(2):
-            torch.autograd.backward(weight**2)
-    if abs(answer - weight.item()) < 1e-9:
-        return None
-    reasons: dict[float, str] = {
-        0: "that is the usual loop: both gradients were taken at 4 and added before one step",
-        2: "that is the weight after the first `backward()`; there are two",
-        4: "nothing has changed the weight then, but the hook steps inside `backward()`",
-    }
-    return Wrong(reasons.get(answer, f"it is not {answer:g}; what is the weight after the first `backward()`?"))
+def _hooks_on(model: nn.Module) -> int:
+    return len(census(model, include_global=False))
+
+
+class _Stops(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        raise ValueError("this layer stops")
+
+
+def _off_again(tool: Callable[[nn.Module], AbstractContextManager[Any]]) -> Wrong | None:
+    """A tool that is used in a `with` line takes its hooks off there, also after an exception, and passes that on."""
+    model = _chain(first=nn.Linear(1, 2), act=nn.ReLU())
+    with tool(model):
+        model(torch.ones(1, 1))
+    if left := _hooks_on(model):
+        return Wrong(f"after the `with` block {left} hooks are still on the model")
+    model = _chain(first=nn.Linear(1, 2), act=nn.ReLU(), stops=_Stops())
+    try:
+        with tool(model):
+            model(torch.ones(1, 1))
+    except ValueError:
+        left = _hooks_on(model)
+        return Wrong(f"a layer raised, and {left} hooks stayed on; take them off in a `finally`") if left else None
+    return Wrong("a layer raised ValueError, and your tool kept it to itself")
+
+
+# -- the hunter ---------------------------------------------------------------------------------------------------
 
 
 class _Divide(nn.Module):
@@ -52,172 +64,262 @@ class _Square(nn.Module):
         return x * x
 
 
-def _chain(**layers: nn.Module) -> nn.Sequential:
-    model = nn.Sequential()
-    for name, layer in layers.items():
-        model.add_module(name, layer)
-    return model
+class _Root(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sqrt()
 
 
-def check_q2(first_bad: Callable[[nn.Module, Tensor], object]) -> Wrong | None:
+Hunter = Callable[[nn.Module], AbstractContextManager[dict[str, dict[str, Any]]]]
+
+
+def check_q1(hunt: Hunter) -> Wrong | None:
     inner = _chain(square=_Square(), act=nn.ReLU())
-    model = _chain(stem=nn.Identity(), block=inner, divide=_Divide(), head=nn.Identity())
-    cases: list[tuple[str, float, str | None]] = [
-        ("zeros, where `divide` makes 0 / 0", 0.0, "divide"),
-        ("1e30, whose square is inf", 1e30, "block.square"),
-        ("a healthy 3", 3.0, None),
+    forwards: list[tuple[str, nn.Sequential, float, str | None]] = [
+        (
+            "zeros, where `divide` makes 0 / 0",
+            _chain(stem=nn.Identity(), divide=_Divide(), head=nn.Identity()),
+            0,
+            "divide",
+        ),
+        (
+            "1e30, whose square is inf",
+            _chain(stem=nn.Identity(), block=inner, head=nn.Identity()),
+            1e30,
+            "block.square",
+        ),
+        ("a healthy 3", _chain(stem=nn.Identity(), block=inner, head=nn.Identity()), 3, None),
     ]
-    for what, value, expected in cases:
-        found = first_bad(model, torch.full((1, 2), value))
-        if found != expected:
-            return Wrong(f"with {what}, your function returned {found!r}, and it should be {expected!r}")
-        if len(census(model, include_global=False)):
-            return Wrong(f"with {what}, the name is right, but {len(census(model))} hooks are still on the model")
+    for what, model, value, expected in forwards:
+        with hunt(model) as found:
+            model(torch.full((1, 2), float(value)))
+        blamed = found.get("forward", {}).get("first bad")
+        if blamed != expected:
+            return Wrong(f"with {what}, your hunter blames {blamed!r} on the way forward; it should be {expected!r}")
+    # The slope of the root at 0 is infinite, and 0 times that is NaN: all that goes forward is finite.
+    model = _chain(stem=nn.Identity(), block=_chain(act=nn.ReLU(), root=_Root()), head=nn.Identity())
+    with hunt(model) as found:
+        model(torch.zeros(1, 3, requires_grad=True)).sum().backward()
+    back = found.get("backward", {})
+    if (back.get("first bad"), back.get("what came in")) != ("block.root", "finite"):
+        return Wrong(
+            "going back through a root at 0, the gradient that arrives there is finite and the one it hands on is not; "
+            f"your hunter blames {back.get('first bad')!r}, where what came in was {back.get('what came in')!r}"
+        )
+    return _off_again(hunt)
 
-    class Stops(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            raise ValueError("this layer stops")
 
-    stopping = _chain(stem=nn.Identity(), stops=Stops())
+# -- the report on dead units -------------------------------------------------------------------------------------
+
+
+def check_q2(watch_relus: Callable[[nn.Module], AbstractContextManager[dict[str, Tensor]]]) -> Wrong | None:
+    model = _chain(relu=nn.ReLU(), more=_chain(relu=nn.ReLU()))
+    batches = torch.tensor([[[1.0, -1, -1, 0], [-1, 2, -1, 0]], [[1, -1, -1, 0], [-1, -1, -3, 0]]])
+    expected = [True, True, False, False]
+    with watch_relus(model) as fired:
+        for batch in batches:
+            model(batch)
+    if set(fired) != {"relu", "more.relu"}:
+        return Wrong(f"the ReLUs are 'relu' and 'more.relu', and you have {list(fired)}")
+    for name, units in fired.items():
+        if not isinstance(units, Tensor) or units.shape != (4,):
+            shape = tuple(units.shape) if isinstance(units, Tensor) else ()
+            return Wrong(
+                f"what you keep for {name!r} is of shape {shape}, and there should be one value for each of 4 units"
+            )
+        if units.dtype != torch.bool:
+            return Wrong(f"keep True or False for each unit, not {units.dtype}")
+        got = units.tolist()
+        if got == expected:
+            continue
+        if got[3]:
+            return Wrong("the last unit was 0 all the time: no picture made it fire, and your tool says True")
+        if got == [False] * 4:
+            return Wrong(f"a unit that fires for some pictures is not dead: you have {got}, not {expected}")
+        return Wrong(f"a unit fires in the first batch and not in the second; you have {got}, not {expected}")
+    maps = _chain(relu=nn.ReLU())
+    with watch_relus(maps) as fired:
+        maps(torch.ones(2, 3, 4, 5))
+    if fired["relu"].shape != (3, 4, 5):
+        return Wrong(
+            f"of maps (2, 3, 4, 5) you kept {tuple(fired['relu'].shape)}; a unit is one number of one picture's maps"
+        )
+    return _off_again(watch_relus)
+
+
+# -- the collector for the probe ----------------------------------------------------------------------------------
+
+
+def check_q3(features: Callable[[nn.Module, Tensor], dict[str, Tensor]]) -> Wrong | None:
+    model = _chain(
+        conv=nn.Conv2d(2, 5, 3), flat=nn.Flatten(), linear=nn.Linear(5 * 4 * 3, 6), act=nn.ReLU(inplace=True)
+    )
+    images = torch.randn(7, 2, 6, 5)
+    conv = model[0](images)
+    expected = {"conv": conv.mean((2, 3)), "flat": conv.flatten(1), "linear": model[2](conv.flatten(1))}
+    expected["act"] = expected["linear"].relu()
+    kept = features(model, images)
+    if _hooks_on(model):
+        return Wrong(f"{_hooks_on(model)} hooks are still on the model")
+    if set(kept) != set(expected):
+        return Wrong(f"the children are {list(expected)}, and you kept {list(kept)}")
+    for name, values in expected.items():
+        if kept[name].shape != values.shape:
+            return Wrong(
+                f"of {name!r} you kept shape {tuple(kept[name].shape)}, and it should be {tuple(values.shape)}"
+            )
+    if any(tensor.requires_grad for tensor in kept.values()):
+        return Wrong("what you kept requires grad: it holds the graph, and all that autograd saved in it")
+    if torch.equal(kept["linear"], expected["act"]):
+        return Wrong("an in-place ReLU came after 'linear' and changed what you kept; keep a copy")
+    for name, values in expected.items():
+        if not torch.allclose(kept[name], values, atol=1e-6):
+            return Wrong(
+                f"your numbers for {name!r} are not {'the means of its maps' if name == 'conv' else 'its output'}"
+            )
+    model.add_module("stops", _Stops())
     try:
-        first_bad(stopping, torch.ones(1, 2))
+        features(model, images)
     except ValueError:
-        if len(census(stopping, include_global=False)):
-            return Wrong(f"a layer raised, and {len(census(stopping))} hooks stayed on; take them off in a `finally`")
-        return None
+        return Wrong(f"a layer raised, and {_hooks_on(model)} hooks stayed on") if _hooks_on(model) else None
     return Wrong("a layer raised ValueError, and your function kept it to itself")
 
 
-# -- the capstone -------------------------------------------------------------------------------------------------
-
-Ledger = Callable[[nn.Module], AbstractContextManager[list[dict[str, Any]]]]
+# -- the switch for a head ----------------------------------------------------------------------------------------
 
 
-def _column(rows: list[dict[str, Any]], key: str) -> list[Any]:
-    return [row[key] for row in rows]
+class _Heads(nn.Module):
+    """Heads side by side that go through `out`; what goes in is kept, so that a check sees whether it was changed."""
 
-
-def _names_every_call(ledger: Ledger) -> str | None:
-    net = samples.digit_cnn()
-    with ledger(net) as rows:
-        net(samples.digit(5))
-    got, expected = _column(rows, "layer"), list(leaves(net))
-    if got != expected:
-        return f"on the digit CNN your layers are {got[:3]} … ({len(got)}), not {expected[:3]} … ({len(expected)})"
-    size = rows[0]["bytes"]
-    return None if size == 50176 else f"block1.conv returns 16 · 28 · 28 numbers of 4 bytes, 50176; you wrote {size}"
-
-
-class _Twice(nn.Module):
-    """One ReLU, called twice."""
-
-    def __init__(self) -> None:
+    def __init__(self, heads: int, width: int) -> None:
         super().__init__()
-        self.first, self.act, self.second = nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 1)
+        self.heads, self.out = heads, nn.Linear(width, width)
+        self.made = torch.empty(0)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.act(self.second(self.act(self.first(x))))  # type: ignore[no-any-return]
+        self.made = x * 1
+        return self.out(self.made)  # type: ignore[no-any-return]
 
 
-def _counts_shared_calls(ledger: Ledger) -> str | None:
-    net = _Twice()
-    with ledger(net) as rows:
-        net(torch.ones(1, 1))
-    got, expected = _column(rows, "layer"), ["first", "act", "second", "act"]
-    return None if got == expected else f"a ReLU is called twice, and your layers are {got}, not {expected}"
-
-
-class _Pair(nn.Module):
-    def forward(self, x: Tensor) -> dict[str, Any]:
-        return {"x": x, "pair": [x, None]}
-
-
-def _opens_outputs(ledger: Ledger) -> str | None:
-    for net, what, expected in (
-        (nn.Sequential(nn.LSTM(1, 2, batch_first=True)), "an LSTM returns tensors of 6, 2 and 2 numbers", 40),
-        (nn.Sequential(_Pair()), "a layer returns 3 numbers in a dict and again in a list in it", 24),
-    ):
-        with ledger(net) as rows:
-            net(torch.ones(1, 3, 1))
-        if _column(rows, "bytes") != [expected]:
-            return f"{what}, {expected} bytes in all; you wrote {_column(rows, 'bytes')}"
+@allows("hooks")
+def check_q4(silence: Callable[[nn.Module, int], Any]) -> Wrong | None:
+    for heads, width, head in ((3, 6, 1), (2, 10, 0), (4, 4, 3)):
+        attention, x = _Heads(heads, width), torch.randn(2, 5, width)
+        plain = attention(x)
+        zeroed = x.clone()
+        zeroed[..., head * width // heads : (head + 1) * width // heads] = 0
+        handle = silence(attention, head)
+        if not hasattr(handle, "remove"):
+            return Wrong(f"return the handle, so that it can take the hook off; you returned {handle!r}")
+        try:
+            got = attention(x)
+        except TypeError as error:
+            return Wrong(f"a forward hook is called with three arguments, a pre-hook with two: {error}")
+        finally:
+            handle.remove()
+        if not torch.equal(attention.made, x):
+            return Wrong("your hook wrote into the tensor that the network had made; write into a copy")
+        if torch.equal(got, plain):
+            return Wrong("the head is as loud as before: what does the hook return?")
+        if not torch.allclose(got, attention.out(zeroed), atol=1e-6):
+            return Wrong(
+                f"with {heads} heads in {width} numbers, the output is not what it should be without head {head}"
+            )
+        if _hooks_on(attention):
+            return Wrong("after `handle.remove()` a hook is still there")
     return None
 
 
-def _reads_before_in_place(ledger: Ledger) -> str | None:
-    net = nn.Sequential(nn.Linear(1, 2, bias=False), nn.ReLU(inplace=True))
-    net[0].weight.data = torch.tensor([[1.0], [-1.0]])
-    with ledger(net) as rows:
-        net(torch.tensor([[3.0]]))
-    got = [float(lowest) for lowest in _column(rows, "lowest")]
-    return None if got == [-3, 0] else f"a Linear returns [3, -3], then an in-place ReLU; your lowest are {got}"
+# -- the step in backward() ---------------------------------------------------------------------------------------
 
 
-class _Stops(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        raise ValueError("this layer stops")
+def _trained(step: Callable[..., AbstractContextManager[None]] | None) -> tuple[nn.Module, int]:
+    """A small network after three steps, and the most bytes of gradients that were alive at once, in backward."""
+    torch.manual_seed(1)
+    net, most = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)), 0
 
+    def look(_: Tensor) -> None:
+        nonlocal most
+        most = max(most, sum(p.grad.nbytes for p in net.parameters() if p.grad is not None))
 
-def _survives_errors(ledger: Ledger) -> str | None:
-    net = nn.Sequential(nn.Linear(1, 1), _Stops())
-    rows: list[dict[str, Any]] = []
-    try:
-        with ledger(net) as rows:
-            net(torch.ones(1, 1))
-    except ValueError:
-        pass
+    def make(parameters: Iterable[Tensor]) -> torch.optim.SGD:
+        return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+    looking = [p.register_post_accumulate_grad_hook(look) for p in net.parameters()]  # type: ignore[no-untyped-call]
+    usual = make(net.parameters())
+    x = torch.randn(5, 3)
+
+    def three_passes() -> Iterator[None]:
+        for _ in range(3):
+            net(x).pow(2).sum().backward()
+            yield
+
+    if step is None:
+        for _ in three_passes():
+            usual.step()
+            usual.zero_grad()
     else:
-        return "a layer raised ValueError, and your ledger swallowed it"
-    if left := len(census(net, include_global=False)):
-        return f"a layer raised, and {left} hooks stayed on"
-    got = _column(rows, "layer")
-    return None if got == ["0"] else f"layer 0 ran before layer 1 raised, and your layers are {got}"
+        with step(net.parameters(), make):
+            for _ in three_passes():
+                pass
+    for handle in looking:
+        handle.remove()
+    return net, most
 
 
-def _leaves_no_trace(ledger: Ledger) -> str | None:
-    net, x, fired, alive = nn.Sequential(nn.Linear(1, 4), nn.Tanh()), torch.ones(1, 1), [], []
-
-    def someone_else(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-        fired.append(module)
-        alive.append(weakref.ref(output))
-
-    expected = net(x)
-    other = net[0].register_forward_hook(someone_else)
-    with ledger(net) as rows:
-        output = net(x)
-    fired.clear()
-    same = torch.equal(output, expected)
-    del output
-    gc.collect()
-    if not same:
-        return "the model's output is another with your ledger"
-    if alive[0]() is not None or any(isinstance(value, Tensor) for row in rows for value in row.values()):
-        return "your rows keep tensors alive; keep numbers (`.item()`)"
-    left = len(census(net, include_global=False)) - 1
-    net(x)
-    if not fired:
-        return "you took off a hook that someone else had put on"
-    other.remove()
-    return f"{left} of your hooks are still on the model" if left else None
+def check_q5(step_in_backward: Callable[..., AbstractContextManager[None]]) -> Wrong | None:
+    wanted, before = _trained(None)
+    start = nn.Linear(2, 1)
+    kept = start.weight.detach().clone()
+    with step_in_backward(start.parameters(), lambda parameters: torch.optim.SGD(parameters, lr=0.5)):
+        start(torch.ones(1, 2)).sum().backward()
+    if torch.equal(start.weight, kept):
+        return Wrong("your hook takes no step: after a `backward()` the weights are what they were")
+    if any(p.grad is not None and p.grad.any() for p in start.parameters()):
+        return Wrong("after `backward()` there are still gradients")
+    net, most = _trained(step_in_backward)
+    if not all(map(torch.equal, net.parameters(), wanted.parameters())):
+        return Wrong("the weights are not those of the usual loop (SGD with momentum, three steps)")
+    largest = max(p.nbytes for p in net.parameters())
+    if most > largest:
+        return Wrong(
+            f"{most} bytes of gradients were alive at once, and the largest gradient takes {largest} of {before}"
+        )
+    if left := _hooks_on(net):
+        return Wrong(f"{left} hooks are still on the parameters")
+    return None
 
 
-_RUBRIC: tuple[tuple[str, Callable[[Ledger], str | None]], ...] = (
-    ("a row for each call, in order, with name and bytes", _names_every_call),
-    ("a shared layer has a row for each call", _counts_shared_calls),
-    ("all tensors in a tuple, list or dict count", _opens_outputs),
-    ("`lowest` is right before an in-place layer", _reads_before_in_place),
-    ("after an exception: rows kept, hooks off", _survives_errors),
-    ("no trace: same output, no tensor kept, others' hooks stay", _leaves_no_trace),
-)
+# -- the store of half the bits -----------------------------------------------------------------------------------
 
 
-def check_q3(ledger: Ledger) -> Wrong | None:
-    lines, points = [], 0
-    for number, (asked, point) in enumerate(_RUBRIC, start=1):
-        try:
-            problem = point(ledger)
-        except Exception as error:
-            problem = f"raised {type(error).__name__}: {error}"
-        points += problem is None
-        lines.append(f"{number}. {'✓' if problem is None else '✗'} {asked}{f': {problem}' if problem else ''}")
-    return None if points == len(_RUBRIC) else Wrong("\n".join([f"{points} of {len(_RUBRIC)} points.", *lines]))
+def check_q6(halved: Callable[[nn.Module], Any]) -> Wrong | None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    hooks = halved(net)
+    if not isinstance(hooks, saved_tensors_hooks):
+        return Wrong(f"return what `with` can use, a saved_tensors_hooks; you returned a {type(hooks).__name__}")
+    tensor = torch.tensor([1 / 3, 100.1], dtype=torch.float64)
+    try:
+        packed = hooks.pack_hook(tensor)
+    except (TypeError, ValueError):
+        return Wrong("saved_tensors_hooks takes first the function that packs, then the one that unpacks")
+    small = packed[1] if isinstance(packed, tuple) and len(packed) == 2 else packed
+    if not isinstance(small, Tensor) or small.dtype != torch.bfloat16:
+        what = f"a tensor of {small.dtype}" if isinstance(small, Tensor) else repr(small)
+        return Wrong(f"you keep {what}, not torch.bfloat16")
+    back = hooks.unpack_hook(packed)
+    if back.dtype != torch.float64 or not torch.equal(back, tensor.bfloat16().double()):
+        return Wrong(f"a float64 tensor came back as {back.dtype}: {back.tolist()}")
+    weight = hooks.pack_hook(net[0].weight.t())
+    if not isinstance(weight, Tensor) or weight.data_ptr() != net[0].weight.data_ptr():
+        return Wrong("weights are there anyway; leave them as they are")
+    x = torch.randn(6, 3, dtype=torch.float64)
+    net(x).sum().backward()
+    exact = [p.grad.clone() for p in net.parameters() if p.grad is not None]
+    net.zero_grad()
+    with hooks:
+        loss = net(x).sum()
+    loss.backward()
+    near = [p.grad for p in net.parameters() if p.grad is not None]
+    if not all(torch.allclose(a, b, rtol=0.05, atol=0.05) for a, b in zip(exact, near, strict=True)):
+        return Wrong("the gradients are far from those without your hooks")
+    return None
