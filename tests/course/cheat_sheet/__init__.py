@@ -36,15 +36,20 @@ class Row:
     off: str
     trap: str
 
+    @property
+    def code(self) -> str:
+        """The code that registers it, without the place where the line may break."""
+        return self.register.replace("`<br>`", "").strip("`")
+
     def put_on(self, body: Callable[..., object], **names: object) -> Any:
         """Run the row's code, with a hook of exactly the row's parameters; returns the handle."""
         given = self.arguments.strip("`")
         hook = eval(f"lambda {given}: body({given})", {"body": body})  # a wrong number of parameters fails when called
-        return eval(self.register.strip("`"), {**NAMES, **names, "hook": hook})
+        return eval(self.code, {**NAMES, **names, "hook": hook})
 
     def take_off(self, handle: object) -> None:
         """Run what the row says takes the hook off."""
-        eval(self.off.strip("`"), {"handle": handle})
+        eval(f"handle.{self.off.strip('`')}", {"handle": handle})
 
 
 ROWS = {

@@ -69,7 +69,7 @@ def saved_tensors_hooks(row: Row) -> None:
     names["pack"] = lambda tensor: seen.append("pack") or [tensor.item()]
     names["unpack"] = lambda kept: seen.append(kept) or torch.tensor([[10 * kept[0]]])
     names["none"] = lambda tensor: seen.append("outer")
-    block = f"{row.register.strip('`')}\n    y = x.pow(2)\n    seen.append('forward is done')"
+    block = f"{row.code}\n    y = x.pow(2)\n    seen.append('forward is done')"
     exec(block, names)
     names["y"].backward()
     assert seen == ["pack", "forward is done", [3]]
@@ -125,4 +125,4 @@ def state_dict_post_hook(row: Row) -> None:
     with row.put_on(lambda *given: {}, module=module), pytest.raises(RuntimeError, match="must return None"):
         module.state_dict()
     with pytest.raises(AttributeError, match="_from_public_api"):
-        eval(row.register.strip("`"), {"module": module, "hook": module.state_dict})
+        eval(row.code, {"module": module, "hook": module.state_dict})
