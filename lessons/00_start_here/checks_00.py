@@ -9,26 +9,33 @@ from torch import nn
 
 from hookscope import census, samples
 from hookscope_course.exercises import Wrong
+from hookscope_course.exercises.probing import SWALLOWED, Breaks, registrations, swallows
 
 
 def check_q1(output_of: Callable[[nn.Module, nn.Module, torch.Tensor], object]) -> Wrong | None:
-    net = samples.digit_cnn()
-    calls = 0
+    two = torch.cat([samples.digit(2), samples.digit(8)]).double()
+    for net, x in ((samples.digit_cnn(), samples.digit(5)), (samples.digit_cnn().double(), two)):
+        if wrong := _wrong_outputs(output_of, net, x):
+            return wrong
+    breaking = nn.Sequential(Breaks())
+    return Wrong(SWALLOWED) if swallows(lambda: output_of(breaking[0], breaking, two)) else None
 
-    def count(module: nn.Module, args: object) -> None:
-        nonlocal calls
-        calls += 1
 
-    net.register_forward_pre_hook(count)
-    five = samples.digit(5)
-    inputs = five
+def _wrong_outputs(
+    output_of: Callable[[nn.Module, nn.Module, torch.Tensor], object], net: nn.Module, x: torch.Tensor
+) -> Wrong | None:
+    scores: list[torch.Tensor] = []
+    net.register_forward_hook(lambda module, args, output: scores.append(output))
+    right_scores = net(x)
+    inputs = x
     for name in ("block1", "block2", "block3"):
         layer = net.get_submodule(name)
-        calls = 0
         expected = layer(inputs)
-        answer = output_of(layer, net, five)
+        scores.clear()
+        with registrations() as registered:
+            answer = output_of(layer, net, x)
         left = census(net, include_global=False).filter(layer=name)
-        if calls == 0:
+        if not scores:
             return Wrong("your function never called `model(x)`, so the layer saw another input than in the model")
         if answer is None:
             return Wrong("your function returned None; return what the hook has kept")
@@ -43,6 +50,13 @@ def check_q1(output_of: Callable[[nn.Module, nn.Module, torch.Tensor], object]) 
             )
         if len(left):
             return Wrong(f"the output is right, but your hook is still on {name}; call `remove()` on its handle")
+        if "forward" not in registered:
+            return Wrong("the output is right, but you found it without a forward hook; use one, on `layer`")
+        if not all(torch.equal(found, right_scores) for found in scores):
+            return Wrong(
+                "the output is right, but with your hook on, the model's scores are different: "
+                "what the hook returned took the place of the output; let it return None"
+            )
         inputs = expected
     return None
 

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from hookscope import census
-from hookscope_course.exercises import Wrong
+from hookscope_course.exercises import Wrong, blind_to
+from hookscope_course.exercises.probing import CALLS_NOTHING, registrations
 
 
 class _Double(nn.Module):
@@ -49,7 +50,14 @@ def check_q1(count: object) -> Wrong | None:
 
 
 def check_q2(call_with: Callable[..., object]) -> Wrong | None:
-    double, x = _Double(), torch.tensor([3.0])
+    for x in (torch.tensor([3.0]), torch.rand(2, 3, dtype=torch.float64) + 1):
+        if wrong := _wrong_call(call_with, x):
+            return wrong
+    return None
+
+
+def _wrong_call(call_with: Callable[..., object], x: torch.Tensor) -> Wrong | None:
+    double = _Double()
     log: list[str] = []
 
     def theirs(module: nn.Module, args: object, output: object) -> None:
@@ -59,9 +67,14 @@ def check_q2(call_with: Callable[..., object]) -> Wrong | None:
         log.append("ours")
 
     double.register_forward_hook(theirs)
-    answer = call_with(double, ours, x)
+    with registrations() as registered:
+        answer = call_with(double, ours, x)
     if "ours" not in log:
         return Wrong("the hook never fired; call `module(x)`, not `module.forward(x)`, while it is on")
+    if "forward" not in registered:
+        return Wrong("your function called the hook itself; register it on the module, and let torch call it")
+    if log.count("ours") != 1:
+        return Wrong(f"the hook fired {log.count('ours')} times; call the module once, with the hook registered once")
     if not isinstance(answer, torch.Tensor) or not torch.equal(answer, 2 * x):
         return Wrong(f"your function returned {answer!r}; it should return the module's output, {2 * x!r}")
     left = [entry.callable for entry in census(double, include_global=False)]
@@ -78,8 +91,17 @@ def check_q2(call_with: Callable[..., object]) -> Wrong | None:
     return Wrong("the module raised, but your function kept that to itself; let the exception through")
 
 
+@blind_to(swallows_errors=CALLS_NOTHING)
 def check_q3(make_hook: Callable[[list[str]], Any]) -> Wrong | None:
-    double, x = _Double(), torch.tensor([3.0])
+    # A zero is false and several numbers are neither true nor false, so `if output:` is no way to tell.
+    for x in (torch.tensor([3.0]), torch.tensor([0.0]), torch.rand(2, 3, dtype=torch.float64)):
+        if wrong := _wrong_place(make_hook, x):
+            return wrong
+    return None
+
+
+def _wrong_place(make_hook: Callable[[list[str]], Any], x: torch.Tensor) -> Wrong | None:
+    double = _Double()
     log: list[str] = []
     hook = make_hook(log)
     if not callable(hook):
@@ -92,7 +114,10 @@ def check_q3(make_hook: Callable[[list[str]], Any]) -> Wrong | None:
     with double.register_forward_hook(hook):
         as_hook = double(x)
     if log != ["after"]:
-        return Wrong(f'as a forward hook it should write "after" once; the log is {log}')
+        return Wrong(
+            f'as a forward hook it should write "after" once; when the module returned {as_hook.tolist()}, '
+            f"the log was {log}"
+        )
     if not (torch.equal(as_pre_hook, 2 * x) and torch.equal(as_hook, 2 * x)):
         return Wrong("your hook returned something, and that replaced the input or the output; return None")
     return None

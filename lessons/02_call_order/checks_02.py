@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import torch
 from torch import nn
 
 from hookscope import census, record
-from hookscope_course.exercises import Wrong, allows
+from hookscope_course.exercises import Wrong, allows, blind_to
+from hookscope_course.exercises.probing import CALLS_NOTHING, SWALLOWED, Breaks, registrations, swallows
 
 
 def check_q1(order: object) -> Wrong | None:
+    if isinstance(order, list | tuple) and len(order) == 1 and isinstance(order[0], str):
+        order = order[0]
+    if isinstance(order, str):  # "C, E, B, D, A" and "CEBDA" say what is meant
+        order = re.findall("[A-Za-z]", order) if re.fullmatch(r"[A-Ea-e\s,;>-]+", order) else order
     if not isinstance(order, list | tuple):
-        return Wrong(f"the answer is a list of five letters, not a {type(order).__name__}")
+        what = repr(order) if isinstance(order, str) else f"an object of type {type(order).__name__}"
+        return Wrong(f'the answer is a list of five letters, as in ["A", "B", "C", "D", "E"], not {what}')
     net = nn.Sequential(nn.Linear(1, 1), nn.ReLU())
     x = torch.ones(1, 1, requires_grad=True)
     with record(net, kinds=["forward_pre", "forward", "full_backward"]) as recording:
@@ -40,8 +47,18 @@ def check_q1(order: object) -> Wrong | None:
 
 
 @allows("hooks")
+@blind_to(swallows_errors=CALLS_NOTHING)
 def check_q2(first: Callable[[nn.Module, Callable[..., None]], object]) -> Wrong | None:
-    layer, log = nn.Linear(1, 1), []
+    for layer, x in ((nn.Linear(1, 1), torch.ones(1, 1)), (nn.Linear(3, 2).double(), torch.ones(4, 3).double())):
+        if wrong := _wrong_line(first, layer, x):
+            return wrong
+    return None
+
+
+def _wrong_line(
+    first: Callable[[nn.Module, Callable[..., None]], object], layer: nn.Module, x: torch.Tensor
+) -> Wrong | None:
+    log: list[str] = []
 
     def named(name: str) -> Callable[..., None]:
         return lambda module, args, output: log.append(name)
@@ -49,7 +66,7 @@ def check_q2(first: Callable[[nn.Module, Callable[..., None]], object]) -> Wrong
     layer.register_forward_hook(named("theirs"))
     handle = first(layer, named("yours"))
     layer.register_forward_hook(named("later"))
-    layer(torch.ones(1, 1))
+    layer(x)
     if "yours" not in log:
         return Wrong("your hook never fired; is it registered as a forward hook of this layer?")
     if log.index("yours") != 0:
@@ -71,8 +88,21 @@ def check_q3(input_gradient: Callable[[nn.Module, torch.Tensor], object]) -> Wro
     net = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False))
     for parameter, weight in zip(net.parameters(), (2.0, 5.0), strict=True):
         nn.init.constant_(parameter, weight)
-    x = torch.tensor([[3.0]])
-    answer = input_gradient(net, x)
+    other = nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1)).double()
+    for model, x in ((net, torch.tensor([[3.0]])), (other, torch.randn(2, 3).double())):
+        if wrong := _wrong_gradient(input_gradient, model, x):
+            return wrong
+    breaking = nn.Sequential(Breaks())
+    return Wrong(SWALLOWED) if swallows(lambda: input_gradient(breaking, torch.ones(1, 1))) else None
+
+
+def _wrong_gradient(
+    input_gradient: Callable[[nn.Module, torch.Tensor], object], net: nn.Module, x: torch.Tensor
+) -> Wrong | None:
+    copy = x.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(net(copy).sum(), copy)
+    with registrations() as registered:
+        answer = input_gradient(net, x)
     if x.requires_grad:
         return Wrong("the caller's x requires grad now; make your own copy with `x.detach().clone()` first")
     if len(census(net, include_global=False)):
@@ -85,6 +115,10 @@ def check_q3(input_gradient: Callable[[nn.Module, torch.Tensor], object]) -> Wro
         return Wrong("your function returned None; either the return is missing, or grad_input was (None,)")
     if not isinstance(answer, torch.Tensor):
         return Wrong(f"your function returned a {type(answer).__name__}; it should return a tensor")
-    if answer.shape != x.shape or answer.item() != 10:
-        return Wrong(f"y = 5 · 2 · x, so the gradient of x is 10; your function returned {answer.tolist()}")
+    if answer.shape != x.shape or not torch.allclose(answer, expected):
+        if expected.numel() == 1:
+            return Wrong(f"`y = 5 · 2 · x`, so the gradient of `x` is 10; your function returned {answer.tolist()}")
+        return Wrong(f"on a second model the gradient of `x` is {expected.tolist()}; you returned {answer.tolist()}")
+    if not registered:
+        return Wrong("the gradient is right, but no hook was registered; fix the function, and keep its hook")
     return None

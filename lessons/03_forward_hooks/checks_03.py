@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from hookscope import census
-from hookscope_course.exercises import Wrong
+from hookscope_course.exercises import Wrong, blind_to
+from hookscope_course.exercises.probing import CALLS_NOTHING, SWALLOWED, Breaks, swallows
 
 
 class _Returns(nn.Module):
@@ -28,6 +29,7 @@ def _numbers(tensor: torch.Tensor) -> str:
     return str([round(value, 2) if value % 1 else int(value) for value in tensor.detach().flatten().tolist()])
 
 
+@blind_to(swallows_errors=CALLS_NOTHING)
 def check_q1(at_most: Callable[[float], Any]) -> Wrong | None:
     for limit in (5, 4):
         hook = at_most(limit)
@@ -49,6 +51,26 @@ def check_q1(at_most: Callable[[float], Any]) -> Wrong | None:
             return Wrong(f"with your hook the call returns {answer!r}, not a tensor")
         if answer.shape != expected.shape or not torch.equal(answer, expected):
             return Wrong(f"with `at_most({limit})` [2, 6] came out as {_numbers(answer)}, not as [2, {limit}]")
+    return _wrong_limit(at_most(-0.5), -0.5)
+
+
+def _wrong_limit(hook: Any, limit: float) -> Wrong | None:
+    """Try a hook on other sizes and another dtype, and see whether gradients still go through it."""
+    double = _Returns(lambda x: 2 * x)
+    double.register_forward_hook(hook)
+    for shape, dtype in (((3, 4), torch.float64), ((2, 1, 5), torch.float32)):
+        x = torch.randn(shape, dtype=dtype, requires_grad=True)
+        expected = (2 * x).clamp(max=limit)
+        answer = double(x)
+        if not isinstance(answer, torch.Tensor) or answer.shape != expected.shape or answer.dtype != dtype:
+            return Wrong(f"an output of shape {shape} and dtype {dtype} should keep both; it came out as {answer!r}")
+        if not torch.equal(answer, expected):
+            return Wrong(f"with `at_most({limit})`, {_numbers(2 * x)} came out as {_numbers(answer)}")
+        if not answer.requires_grad:
+            return Wrong("the numbers are right, but the output has lost its gradient; clamp it without `detach()`")
+        (gradient,) = torch.autograd.grad(answer.sum(), x)
+        if not torch.equal(gradient, 2.0 * (2 * x <= limit)):
+            return Wrong("the numbers are right, but the gradients that go back through your hook are not")
     return None
 
 
@@ -57,7 +79,22 @@ def check_q2(keep_all: Callable[[nn.Module, torch.Tensor], object]) -> Wrong | N
     nn.init.constant_(twice.weight, 2.0)
     layers = {"twice": twice, "plus_one": _Returns(lambda x: x + 1), "tenfold": _Returns(lambda x: 10 * x)}
     model, x = nn.Sequential(OrderedDict(layers)), torch.tensor([[3.0]])
-    expected = {"twice": 6.0, "plus_one": 7.0, "tenfold": 70.0}
+    if wrong := _wrong_record(keep_all, model, x):
+        return wrong
+    others = {"first": nn.Linear(3, 2), "act": nn.Tanh(), "last": nn.Linear(2, 4), "halved": _Returns(lambda x: x / 2)}
+    model = nn.Sequential(OrderedDict(others)).double()
+    if wrong := _wrong_record(keep_all, model, torch.randn(5, 3, dtype=torch.float64)):
+        return wrong
+    breaking = nn.Sequential(Breaks())
+    return Wrong(SWALLOWED) if swallows(lambda: keep_all(breaking, x)) else None
+
+
+def _wrong_record(
+    keep_all: Callable[[nn.Module, torch.Tensor], object], model: nn.Sequential, x: torch.Tensor
+) -> Wrong | None:
+    last, expected, value = [*dict(model.named_children())][-1], dict[str, torch.Tensor](), x
+    for name, layer in model.named_children():
+        value = expected[name] = layer(value).detach()
     results: list[torch.Tensor] = []
     model.register_forward_hook(lambda module, args, output: results.append(output))
     kept = keep_all(model, x)
@@ -65,9 +102,9 @@ def check_q2(keep_all: Callable[[nn.Module, torch.Tensor], object]) -> Wrong | N
         return Wrong("your function never called `model(x)`")
     if not isinstance(kept, dict):
         return Wrong(f"your function returned {kept!r}; it should return the dictionary `kept`")
-    if list(kept) == ["tenfold"]:
+    if list(kept) == [last]:
         return Wrong(
-            "`kept` has one name only, 'tenfold', the last one: your hooks look the name up when they run, "
+            f"`kept` has one name only, {last!r}, the last one: your hooks look the name up when they run, "
             "and that is after the loop"
         )
     if set(kept) != set(expected):
@@ -75,8 +112,12 @@ def check_q2(keep_all: Callable[[nn.Module, torch.Tensor], object]) -> Wrong | N
     for name, value in expected.items():
         if not isinstance(kept[name], torch.Tensor):
             return Wrong(f"under {name!r} you kept {kept[name]!r}; keep a tensor")
-        if kept[name].numel() != 1 or kept[name].item() != value:
-            return Wrong(f"under {name!r} you kept {_numbers(kept[name])}, but the layer returned [{value:.0f}]")
+        if kept[name].shape != value.shape or not torch.equal(kept[name], value):
+            return Wrong(f"under {name!r} you kept {_numbers(kept[name])}, but the layer returned {_numbers(value)}")
+    if len(results) > 1:
+        return Wrong(f"what you kept is right, but you called the model {len(results)} times; once is enough")
+    if not torch.equal(results[0], expected[last]):
+        return Wrong("what you kept is right, but with your hooks on, the model returns other numbers")
     if not results[-1].requires_grad:
         return Wrong(
             "what you kept is right, but the model's output has lost its gradient: your hook returned the detached "
@@ -89,13 +130,20 @@ def check_q2(keep_all: Callable[[nn.Module, torch.Tensor], object]) -> Wrong | N
     return None
 
 
+@blind_to(swallows_errors=CALLS_NOTHING)
 def check_q3(halve: Callable[..., object]) -> Wrong | None:
+    for x in (torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.rand(3, dtype=torch.float64, requires_grad=True) + 1):
+        if wrong := _wrong_halves(halve, x):
+            return wrong
+    return None
+
+
+def _wrong_halves(halve: Callable[..., object], x: torch.Tensor) -> Wrong | None:
     cases: dict[str, Callable[[torch.Tensor], Any]] = {
         "tensor": lambda x: 2 * x,
         "tuple": lambda x: (2 * x, 4 * x),
         "dict": lambda x: {"low": 2 * x, "high": 4 * x},
     }
-    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     for what, function in cases.items():
         module = _Returns(function)
         module.register_forward_hook(halve)
@@ -121,4 +169,6 @@ def check_q3(halve: Callable[..., object]) -> Wrong | None:
                 return Wrong(f"with your hook on, {_numbers(theirs)}{where} stayed as it was")
             if not torch.equal(ours, theirs / 2):
                 return Wrong(f"{_numbers(theirs)} came out as {_numbers(ours)}, not as {_numbers(theirs / 2)}")
+            if ours.dtype != theirs.dtype or ours.requires_grad != theirs.requires_grad:
+                return Wrong("the numbers are right, but a tensor came out with another dtype or without its gradient")
     return None

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import samples
-from hookscope_course.exercises import Wrong
+from hookscope_course.exercises import Wrong, blind_to
+from hookscope_course.exercises.probing import CALLS_NOTHING
 
 
 class _Double(nn.Module):
@@ -56,6 +57,7 @@ def check_q1(result: object) -> Wrong | None:
     return Wrong(reasons.get(float(result), f"it is not {result:g}; write down what each hook hands to the next"))
 
 
+@blind_to(swallows_errors=CALLS_NOTHING)
 def check_q2(standardise: Callable[[float, float], Any]) -> Wrong | None:
     for mean, std in ((2.0, 4.0), (0.0, 2.0)):
         hook = standardise(mean, std)
@@ -93,6 +95,20 @@ def check_q2(standardise: Callable[[float, float], Any]) -> Wrong | None:
             )
         if keeper.got[1] != "second":
             return Wrong(f'the second argument was "second" and arrived as {keeper.got[1]!r}; hand it on as it is')
+    return _wrong_shapes(standardise)
+
+
+def _wrong_shapes(standardise: Callable[[float, float], Any]) -> Wrong | None:
+    """Try pictures instead of two numbers, and see whether a gradient still goes through the hook."""
+    for shape, dtype in (((2, 3, 4), torch.float64), ((5,), torch.float32)):
+        keeper, x = _Keeper(), torch.randn(shape, dtype=dtype, requires_grad=True)
+        keeper.register_forward_pre_hook(standardise(0.5, 0.25))
+        keeper(x)
+        got = keeper.got[0]
+        if got.shape != x.shape or got.dtype != dtype or not torch.allclose(got, (x - 0.5) / 0.25):
+            return Wrong(f"an input of shape {shape} and dtype {dtype} reached the layer as {got!r}")
+        if not got.requires_grad:
+            return Wrong("the numbers are right, but no gradient gets through your hook to the input")
     return None
 
 
@@ -104,23 +120,30 @@ def _read_with(value: float) -> int:
 
 
 def check_q3(guard: Callable[..., Any]) -> Wrong | None:
+    batch = torch.rand(2, 1, 2, 2, dtype=torch.float64)
+    for good in (torch.tensor([[0.0, 0.5, 1.0]]), batch):
+        if wrong := _wrong_guard(guard, good):
+            return wrong
+    return None
+
+
+def _wrong_guard(guard: Callable[..., Any], good: Tensor) -> Wrong | None:
     keeper = _Keeper()
     keeper.register_forward_pre_hook(guard)
-    good = torch.tensor([[0.0, 0.5, 1.0]])
     before = good.clone()
     try:
         keeper(good)
     except ValueError:
-        return Wrong("your guard refused a good picture, with the values 0, 0.5 and 1; 0 and 1 are allowed")
+        return Wrong(f"your guard refused a good picture, {_numbers(before)}; 0 and 1 are allowed, too")
     if not torch.equal(good, before) or not (keeper.got and isinstance(keeper.got[0], Tensor)):
         return Wrong("your guard changed a good picture; it should only look, and raise or return None")
     if keeper.got[0].dtype != before.dtype or not torch.equal(keeper.got[0], before):
         return Wrong(f"a good picture, {_numbers(before)}, reached the model as {_numbers(keeper.got[0])}; only look")
     bad = {"-0.5": -0.5, "1.5": 1.5, "inf": float("inf"), "NaN": float("nan")}
     for name, value in bad.items():
-        for place in range(3):
+        for place in range(before.numel()):
             x = before.clone()
-            x[0, place] = value
+            x.view(-1)[place] = value
             try:
                 keeper(x)
             except ValueError:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable
+from operator import index
 
+import numpy as np
 import torch
 from torch import nn
 
 from hookscope import census
-from hookscope_course.exercises import Wrong
+from hookscope_course.exercises import Wrong, blind_to
+from hookscope_course.exercises.probing import CALLS_NOTHING, SWALLOWED, Breaks, swallows
 
 
 def _numbers(channels: object, call: str) -> list[int] | Wrong:
-    if isinstance(channels, torch.Tensor):
-        channels = channels.tolist()
-    if not isinstance(channels, list | tuple | range) or not all(type(item) is int for item in channels):
+    items = channels.tolist() if isinstance(channels, torch.Tensor | np.ndarray) else channels
+    try:
+        assert isinstance(items, list | tuple | range)
+        assert not any(isinstance(item, bool | np.bool_) for item in items)
+        return [index(item) for item in items]  # numbers, also as NumPy or as tensors without dimensions has them
+    except (AssertionError, TypeError):
         return Wrong(f"`{call}` returned {channels!r}; it should return a list of channel numbers")
-    return list(channels)
 
 
+@blind_to(swallows_errors=CALLS_NOTHING)
 def check_q1(draw: Callable[[torch.Tensor, int], object]) -> Wrong | None:
     before = torch.get_rng_state()
     choices = {}
@@ -42,7 +48,7 @@ def check_q1(draw: Callable[[torch.Tensor, int], object]) -> Wrong | None:
     again = _numbers(draw(torch.zeros(32, 2, 2), 1), "draw(maps, 1)")
     if isinstance(again, Wrong) or again != choices[1]:
         return Wrong("two calls with seed 1 give different channels; the seed must decide")
-    few = _numbers(draw(torch.zeros(3, 2, 2), 1), "draw(maps, 1)")
+    few = _numbers(draw(torch.zeros(3, 5, 4, dtype=torch.float64), 1), "draw(maps, 1)")
     if isinstance(few, Wrong) or sorted(few) != [0, 1, 2]:
         return Wrong(f"of 3 maps you drew {few}; there are 0, 1 and 2")
     if not torch.equal(before, torch.get_rng_state()):
@@ -72,7 +78,16 @@ class _AddsInPlace(nn.Module):
 
 
 def check_q2(keep_outputs: Callable[[nn.Module, torch.Tensor], object]) -> Wrong | None:
-    model, x = _AddsInPlace(), torch.tensor([[-3.0], [3.0]])
+    if wrong := _wrong_record(keep_outputs, _AddsInPlace(), torch.tensor([[-3.0], [3.0]])):
+        return wrong
+    if wrong := _wrong_record(keep_outputs, _AddsInPlace().double(), torch.tensor([[1.0], [-2], [4]]).double()):
+        return wrong
+    return Wrong(SWALLOWED) if swallows(lambda: keep_outputs(nn.Sequential(Breaks()), torch.ones(1))) else None
+
+
+def _wrong_record(
+    keep_outputs: Callable[[nn.Module, torch.Tensor], object], model: _AddsInPlace, x: torch.Tensor
+) -> Wrong | None:
     results: list[torch.Tensor] = []
     model.register_forward_hook(lambda module, args, output: results.append(output))
     kept = keep_outputs(model, x)
@@ -84,14 +99,17 @@ def check_q2(keep_outputs: Callable[[nn.Module, torch.Tensor], object]) -> Wrong
         return Wrong("you set `inplace` of the caller's model to False; leave the model as it is, and copy")
     if set(kept) != {"first", "relu", "second"}:
         return Wrong(f"`kept` has the names {', '.join(map(str, kept)) or '(none)'}; it should have every child's")
-    returned = {"first": [-6.0, 6.0], "relu": [0.0, 6.0], "second": [0.0, 30.0]}
-    for name, expected in returned.items():
-        tensor = kept[name]
+    first = 2 * x
+    returned = {"first": first, "relu": first.relu(), "second": 5 * first.relu()}
+    for name, wanted in returned.items():
+        tensor, expected = kept[name], wanted.flatten().tolist()
         if not isinstance(tensor, torch.Tensor):
             return Wrong(f"under {name!r} you kept a {type(tensor).__name__}; keep a tensor")
         values = tensor.detach().flatten().tolist()
-        if values != expected:
+        if tensor.shape != wanted.shape or values != expected:
             return Wrong(f"{name!r} returned {_whole(expected)}, but your record says {_whole(values)}")
+    if not all(torch.equal(result, 10 * x.relu() + 1) for result in results):
+        return Wrong("the record is right, but with your hooks on, the model returns other numbers")
     if not results[-1].requires_grad:
         return Wrong("the record is right, but the model's output has lost its gradient: a hook of yours returns")
     if any(tensor.requires_grad for tensor in kept.values()):
@@ -136,6 +154,31 @@ def _maps_kept(batches: list[torch.Tensor]) -> int:
 
 
 def check_q3(silent_channels: Callable[[nn.Module, nn.Module, object], object]) -> Wrong | None:
+    if wrong := _wrong_channels(silent_channels):
+        return wrong
+    layer = _Scales().double()
+    model = nn.Sequential(layer, nn.Flatten())
+    channels = _numbers(
+        silent_channels(layer, model, [torch.rand(2, 3, 4, 4).double() + 0.1] * 2), "silent_channels(…)"
+    )
+    if channels != [1]:
+        return Wrong(f"on a second model, whose layer has 3 channels, only channel 1 is silent; you found {channels}")
+    breaking = nn.Sequential(Breaks())
+    return Wrong(SWALLOWED) if swallows(lambda: silent_channels(breaking[0], breaking, [torch.ones(1)])) else None
+
+
+class _Scales(nn.Module):
+    """Multiplies the second of three channels by 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factors = nn.Parameter(torch.tensor([2.0, 0.0, -1.0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factors.view(-1, 1, 1)
+
+
+def _wrong_channels(silent_channels: Callable[[nn.Module, nn.Module, object], object]) -> Wrong | None:
     layer, batches = _MinusOne(), _batches()
     model = nn.Sequential(layer, nn.Flatten())
     calls, kept = 0, []
@@ -170,7 +213,7 @@ def check_q3(silent_channels: Callable[[nn.Module, nn.Module, object], object]) 
 def _why_not(channels: list[int]) -> str:
     said = f"you found {channels}"
     if sorted(channels) == [1, 3, 4]:
-        return f"{said}, but channel 3 answers in the last batch, with 1 and -1: their sum is 0, they are not"
+        return f"{said}, but channel 3 has 1 and -1 in the last batch: their sum is 0, though they are not"
     if sorted(channels) == [1, 2, 4]:
-        return f"{said}, but channel 2 answers once, in the first batch; let no batch wipe out the one before"
+        return f"{said}, but channel 2 responds once, in the first batch; let no batch wipe out the one before"
     return f"{said}; in these batches channels 1 and 4 are zero at every place of every picture, and no others"

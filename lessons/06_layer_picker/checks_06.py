@@ -11,6 +11,7 @@ from hookscope import capture, census, find_layers, samples
 from hookscope.layers.find import LayerNotFoundError
 from hookscope_course.accidents import patient
 from hookscope_course.exercises import Wrong, allows
+from hookscope_course.exercises.probing import SWALLOWED, Breaks, swallows
 
 
 def check_q1(layer: object) -> Wrong | None:
@@ -107,39 +108,59 @@ def check_q3(most_changed: Callable[[nn.Module, Tensor], object]) -> Wrong | Non
         if isinstance(answer, str) and answer in dict(net.named_modules()) and net.get_submodule(answer)._modules:
             return Wrong(f"for {what} you returned {answer!r}, which has other layers in it; ask the leaves only")
         return Wrong(f"for {what} you returned {answer!r}, but {expected!r} changes its input by more")
-    return None
+    breaking = nn.Sequential(Breaks())
+    return Wrong(SWALLOWED) if swallows(lambda: most_changed(breaking, x)) else None
 
 
 @allows("parameter grad")
 def check_q4(gradients_of: Callable[[nn.Module, Tensor], object]) -> Wrong | None:
-    for inplace in (False, True):
-        net = nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU(inplace), nn.Conv2d(1, 1, 1), nn.ReLU(inplace)).eval()
-        for layer, weight in ((net[0], 2.0), (net[2], 3.0)):
-            nn.init.constant_(layer.weight, weight)  # type: ignore[arg-type]
-            nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
-        x = torch.ones(1, 1, 2, 2)
-        try:
-            grads = gradients_of(net, x)
-        except RuntimeError as error:
-            if "BackwardHookFunction" in str(error):
-                return Wrong(
-                    "beside an in-place ReLU it still raises: a full backward hook makes the output a view, and the "
-                    "ReLU writes into it; hang a hook on the output tensor instead"
-                )
-            raise
-        if len(census(net, include_global=False)):
-            return Wrong("the gradients may be right, but your hooks are still on the network; remove them")
-        if not isinstance(grads, dict):
-            return Wrong(f"your function returned {grads!r}; return the dictionary of gradients")
-        if set(grads) != {"0", "2"}:
-            return Wrong(f"there are gradients for {sorted(grads)}; the convs are '0' and '2'")
-        found = {name: _mean(grad) for name, grad in grads.items()}
-        if found == {"0": 3.0, "2": 1.0}:
-            continue
-        if found == {"0": 6.0, "2": 3.0}:
-            return Wrong("these are the gradients of what goes into each conv; asked for are those of what comes out")
-        return Wrong(f"for convs of weight 2 and 3 the gradients of their outputs are 3 and 1; yours are {found}")
-    return None
+    other = torch.rand(2, 1, 3, 3, dtype=torch.float64) + 1
+    for inplace, weights, x in (
+        (False, (2.0, 3.0), torch.ones(1, 1, 2, 2)),
+        (True, (2.0, 3.0), torch.ones(1, 1, 2, 2)),
+        (True, (4.0, 0.5), other),
+    ):
+        if wrong := _wrong_gradients(gradients_of, inplace, weights, x):
+            return wrong
+    breaking = nn.Sequential(nn.Conv2d(1, 1, 1), Breaks()).double()
+    return Wrong(SWALLOWED) if swallows(lambda: gradients_of(breaking, x)) else None
+
+
+def _wrong_gradients(
+    gradients_of: Callable[[nn.Module, Tensor], object], inplace: bool, weights: tuple[float, float], x: Tensor
+) -> Wrong | None:
+    net = nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU(inplace), nn.Conv2d(1, 1, 1), nn.ReLU(inplace)).eval()
+    for layer, weight in ((net[0], weights[0]), (net[2], weights[1])):
+        nn.init.constant_(layer.weight, weight)  # type: ignore[arg-type]
+        nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+    net.to(x.dtype)
+    first, last = weights
+    try:
+        grads = gradients_of(net, x)
+    except RuntimeError as error:
+        if "BackwardHookFunction" in str(error):
+            return Wrong(
+                "beside an in-place ReLU it still raises: a full backward hook makes the output a view, and the "
+                "ReLU writes into it; hang a hook on the output tensor instead"
+            )
+        raise
+    if len(census(net, include_global=False)):
+        return Wrong("the gradients may be right, but your hooks are still on the network; remove them")
+    if not isinstance(grads, dict):
+        return Wrong(f"your function returned {grads!r}; return the dictionary of gradients")
+    if set(grads) != {"0", "2"}:
+        return Wrong(f"there are gradients for {sorted(grads)}; the convs are '0' and '2'")
+    found = {name: _mean(grad) for name, grad in grads.items()}
+    if found == {"0": last, "2": 1.0}:
+        if all(isinstance(grad, Tensor) and grad.shape == x.shape for grad in grads.values()):
+            return None
+        return Wrong(f"each gradient has the shape of the conv's output, here {tuple(x.shape)}; yours have not")
+    if found == {"0": first * last, "2": last}:
+        return Wrong("these are the gradients of what goes into each conv; asked for are those of what comes out")
+    return Wrong(
+        f"for convs of weight {first:g} and {last:g} the gradients of their outputs are {last:g} and 1; "
+        f"yours are {found}"
+    )
 
 
 def _mean(value: object) -> object:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from hookscope_course.exercises import Wrong, allows
+from hookscope_course.exercises import Wrong, allows, blind_to
+from hookscope_course.exercises.probing import CALLS_NOTHING
 
 
 def _numbers(values: Any) -> str:
@@ -48,6 +49,7 @@ def _root_of(values: list[float]) -> dict[str, Tensor]:
 
 
 @allows("hooks")
+@blind_to(swallows_errors=CALLS_NOTHING)
 def check_q2(stop_at_nan: Callable[[str, Tensor], Any]) -> Wrong | None:
     good = _root_of([1.0, 4.0])
     handles = [stop_at_nan(name, tensor) for name, tensor in good.items()]
@@ -70,29 +72,61 @@ def check_q2(stop_at_nan: Callable[[str, Tensor], Any]) -> Wrong | None:
         return Wrong("the gradient of `x` was [nan, 0.25], and no ValueError came")
     if not all(isinstance(handle, RemovableHandle) for handle in handles):
         return Wrong(f"the NaN is found, but `stop_at_nan` returned {handles[0]!r}; return the handle")
+    return _wrong_stop(stop_at_nan)
+
+
+def _wrong_stop(stop_at_nan: Callable[[str, Tensor], Any]) -> Wrong | None:
+    """Try a NaN, an infinite number, and a handle that came off, on tensors of other shapes and of float64."""
+    for number, stops in ((float("nan"), True), (float("inf"), False)):
+        weight = torch.ones(3, 2, dtype=torch.float64, requires_grad=True)
+        arrives = torch.zeros(3, 2, dtype=torch.float64)
+        arrives[2, 1] = number
+        handle = stop_at_nan("weight", weight)
+        try:
+            torch.autograd.backward(weight, arrives)
+        except ValueError as error:
+            if not stops:
+                return Wrong(f"a gradient with {number} in it has no NaN, and your hook raised ValueError")
+            if not re.search(r"\bweight\b", str(error)):
+                return Wrong(f"the tensor is called `weight`, and your message is {str(error)!r}")
+        else:
+            if stops:
+                return Wrong("one of six gradients of `weight` was NaN, and no ValueError came")
+        handle.remove()
+        torch.autograd.backward(weight, arrives * float("nan"))
+        if weight._backward_hooks:
+            return Wrong("`remove()` on the handle you returned did not take your hook off")
     return None
 
 
 @allows("hooks")
+@blind_to(swallows_errors=CALLS_NOTHING)
 def check_q3(keep_totals: Callable[[Tensor], Any]) -> Wrong | None:
-    weight = torch.tensor([3.0, 5.0], requires_grad=True)
+    for values in (torch.tensor([3.0, 5.0]), torch.ones(3, 1, dtype=torch.float64)):
+        if wrong := _wrong_totals(keep_totals, values.requires_grad_()):
+            return wrong
+    return None
+
+
+def _wrong_totals(keep_totals: Callable[[Tensor], Any], weight: Tensor) -> Wrong | None:
+    once, twice = (_numbers([2.0 * passes] * weight.numel()) for passes in (1, 2))
     totals = keep_totals(weight)
     if not isinstance(totals, list):
         return Wrong(f"`keep_totals` returned {totals!r}; it should return the list `totals`")
     for _ in range(2):
         torch.autograd.backward((2 * weight).sum())
-    if weight.grad is None or weight.grad.tolist() != [4, 4]:
-        found = "None" if weight.grad is None else _numbers(weight.grad.tolist())
-        return Wrong(f"after two passes `weight.grad` should be [4, 4] and is {found}; your hook should only look")
+    found = "None" if weight.grad is None else _numbers(weight.grad.flatten().tolist())
+    if found != twice:
+        return Wrong(f"after two passes `weight.grad` should be {twice} and is {found}; your hook should only look")
     if len(totals) != 2:
         return Wrong(f"there were two passes, and the list has {len(totals)} entries")
     if not all(isinstance(total, Tensor) for total in totals):
         return Wrong(f"the list holds {totals!r}, not the two tensors")
-    kept = " and ".join(_numbers(total.tolist()) for total in totals)
-    if kept == "[2, 2] and [4, 4]":
+    kept = " and ".join(_numbers(total.flatten().tolist()) for total in totals)
+    if kept == f"{once} and {twice}" and all(total.shape == weight.shape for total in totals):
         return None
     reasons = {
-        "[4, 4] and [4, 4]": "both entries are one tensor, `weight.grad` itself, and the second pass wrote into it",
-        "[2, 2] and [2, 2]": "that is what arrived in each pass, not the total after it",
+        f"{twice} and {twice}": "both entries are one tensor, `weight.grad` itself, and the second pass wrote into it",
+        f"{once} and {once}": "that is what arrived in each pass, not the total after it",
     }
-    return Wrong(f"the list holds {kept}: {reasons.get(kept, 'it should hold [2, 2] and [4, 4]')}")
+    return Wrong(f"the list holds {kept}: {reasons.get(kept, f'it should hold {once} and {twice}')}")

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope_course.exercises import Wrong, allows
+from hookscope_course.exercises import Wrong, allows, blind_to
+from hookscope_course.exercises.probing import CALLS_NOTHING
 
 
 class _Product(nn.Module):
@@ -45,12 +46,12 @@ def check_q1(answer: object) -> Wrong | None:
     if list(answer) == expected:
         return None
     if answer[0] != expected[0]:
-        return Wrong(f"x1.grad is not {answer[0]}: `stop_x1` has the last word on what goes on to `x1`")
+        return Wrong(f"`x1.grad` is not {answer[0]}: `stop_x1` has the last word on what goes on to `x1`")
     if answer[1] == 0:
-        return Wrong("x2.grad is not 0: `stop_x1` returns `grad_input[1]` as it was given it")
+        return Wrong("`x2.grad` is not 0: `stop_x1` returns `grad_input[1]` just as it came in")
     names = {1: "x2", 2: "W"}
     place = next(place for place in names if answer[place] != expected[place])
-    return Wrong(f"{names[place]}.grad is not {answer[place]}: whose gradients does `ten_times` reach?")
+    return Wrong(f"`{names[place]}.grad` is not {answer[place]}: whose gradients does `ten_times` reach?")
 
 
 class _Take(nn.Module):
@@ -60,6 +61,7 @@ class _Take(nn.Module):
         return sum(factor * arg for factor, arg in enumerate(args, start=2))
 
 
+@blind_to(swallows_errors=CALLS_NOTHING)
 def check_q2(reverse: Callable[[float], Any]) -> Wrong | None:
     for factor in (1.0, 0.5):
         hook = reverse(factor)
@@ -85,10 +87,17 @@ def check_q2(reverse: Callable[[float], Any]) -> Wrong | None:
             take(_leaf(1.0), 4).sum().backward()
         except TypeError as error:
             return Wrong(f"the layer was called with a tensor and a number, and your hook raised TypeError: {error}")
+        first, second = (torch.randn(2, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+        take(first, 4, second).sum().backward()
+        if _numbers(first.grad) != [[-2 * factor] * 3] * 2 or _numbers(second.grad) != [[-4 * factor] * 3] * 2:
+            return Wrong(
+                f"called with a tensor, a number and a tensor, the gradients 2 and 4 went on as {_one(first.grad)} and "
+                f"{_one(second.grad)}; they should be {-2 * factor:g} and {-4 * factor:g}"
+            )
     return None
 
 
-def _numbers(grad: Tensor | None) -> list[float] | None:
+def _numbers(grad: Tensor | None) -> Any:
     return None if grad is None else grad.tolist()
 
 
@@ -104,17 +113,24 @@ def _layer() -> nn.Linear:
 
 
 @allows("hooks")
+@blind_to(swallows_errors=CALLS_NOTHING)
 def check_q3(half_speed: Callable[[nn.Linear], object]) -> Wrong | None:
-    cases = {"": (True, 1), " with a plain input": (False, 1), " when the layer is called twice": (True, 2)}
-    for when, (requires_grad, times) in cases.items():
+    cases = {
+        "": (True, 1, 1),
+        " with a plain input": (False, 1, 1),
+        " when the layer is called twice": (True, 2, 1),
+        " after two backward passes": (True, 1, 2),
+    }
+    for when, (requires_grad, times, passes) in cases.items():
         found = []
         for change in (lambda layer: None, half_speed):
             layer, x = _layer(), torch.tensor([[3.0]], requires_grad=requires_grad)
             change(layer)
-            y: Any = x
-            for _ in range(times):
-                y = layer(y)
-            y.sum().backward()
+            for _ in range(passes):
+                y: Any = x
+                for _ in range(times):
+                    y = layer(y)
+                y.sum().backward()
             grads = {"weight": layer.weight.grad, "bias": layer.bias.grad, "x": x.grad}
             found.append({"y": y.item()} | {f"{name}.grad": g.item() for name, g in grads.items() if g is not None})
         normal, slow = found
@@ -122,5 +138,14 @@ def check_q3(half_speed: Callable[[nn.Linear], object]) -> Wrong | None:
             should = value / 2 if name == "weight.grad" else value
             if slow[name] != should:
                 as_before = ", as it was" if should == value else ""
-                return Wrong(f"{name} is {slow[name]:g}{when}; it should be {should:g}{as_before}")
+                return Wrong(f"`{name}` is {slow[name]:g}{when}; it should be {should:g}{as_before}")
+    layers = [nn.Linear(3, 2, bias=False).double() for _ in range(2)]
+    layers[1].load_state_dict(layers[0].state_dict())
+    half_speed(layers[1])
+    x = torch.randn(4, 3, dtype=torch.float64)
+    for layer in layers:
+        layer(x).square().sum().backward()
+    normal_grad, slow_grad = (layer.weight.grad for layer in layers)
+    if normal_grad is None or slow_grad is None or not torch.allclose(slow_grad, normal_grad / 2):
+        return Wrong(f"for a layer from 3 to 2 the gradient {normal_grad} became {slow_grad}; it should be half of it")
     return None

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.censuses.census import census
-from hookscope_course.exercises import Wrong, allows
+from hookscope_course.exercises import Wrong, allows, blind_to
+from hookscope_course.exercises.probing import CALLS_NOTHING, SWALLOWED, Breaks, swallows
 
 
 def _linear(*weights: float) -> nn.Linear:
@@ -44,7 +45,7 @@ def check_q1(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) -> W
         return Wrong(f"your function returned {gradient!r}; it should return the gradient, a tensor")
     got = gradient.item() if gradient.numel() == 1 else None
     if got == 105:
-        return None
+        return _wrong_block(input_gradient)
     reasons = {
         35.0: "is the gradient of the input of the block's last layer: that is what the legacy hook gets",
         7.0: "is the gradient of the block's output; its input is in `grad_input`",
@@ -54,7 +55,23 @@ def check_q1(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) -> W
     return Wrong(f"the output is 7 · 5 · 3 · (the block's input), so the gradient is 105. {_numbers(gradient)} {said}")
 
 
+def _wrong_block(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) -> Wrong | None:
+    """Try a model of other sizes, and one that raises."""
+    stem, block, head = nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 4), nn.Tanh()), nn.Linear(4, 2)
+    model, x = nn.Sequential(stem, block, head).double(), torch.randn(5, 2, dtype=torch.float64)
+    inside = stem(x).detach().requires_grad_()
+    (expected,) = torch.autograd.grad(head(block(inside)).sum(), inside)
+    gradient = input_gradient(model, block, x)
+    if not isinstance(gradient, Tensor) or gradient.shape != expected.shape or not torch.allclose(gradient, expected):
+        return Wrong(f"on a second model the gradient of the block's input is {expected}; you returned {gradient!r}")
+    if wrong := _left(model):
+        return wrong
+    breaking = nn.Sequential(Breaks())
+    return Wrong(SWALLOWED) if swallows(lambda: input_gradient(breaking, breaking, x)) else None
+
+
 @allows("hooks")
+@blind_to(swallows_errors=CALLS_NOTHING)
 def check_q2(log_weight: Callable[[nn.Linear, list[Any]], Any]) -> Wrong | None:
     for shape, bias in (((3, 2), True), ((3, 2), False), ((2,), True), ((4, 3, 2), True)):
         if wrong := _log_of(log_weight, nn.Linear(2, 5, bias=bias), torch.randn(shape)):
@@ -90,6 +107,32 @@ def _log_of(log_weight: Callable[[nn.Linear, list[Any]], Any], layer: nn.Linear,
 
 @allows("parameter grad")
 def check_q3(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
+    breaking = nn.Sequential(nn.ReLU(), Breaks())
+    return (
+        _wrong_guided(guided)
+        or _wrong_on_a_batch(guided)
+        or (Wrong(SWALLOWED) if swallows(lambda: guided(breaking, torch.ones(1, 1))) else None)
+    )
+
+
+def _wrong_on_a_batch(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
+    """Compare with what autograd says when a gradient below zero is cut behind each ReLU."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 1)).double()
+    x = torch.randn(6, 3, dtype=torch.float64)
+    copy = x.clone().requires_grad_()
+    value = copy
+    for layer in model:
+        value = layer(value)
+        if isinstance(layer, nn.ReLU):
+            value.register_hook(lambda grad: grad.clamp(min=0))
+    (expected,) = torch.autograd.grad(value.sum(), copy)
+    gradient = guided(model, x)
+    if not isinstance(gradient, Tensor) or gradient.shape != x.shape or not torch.allclose(gradient, expected):
+        return Wrong(f"on a batch of 6, through two ReLUs, the gradient is {expected}; you returned {gradient!r}")
+    return _left(model)
+
+
+def _wrong_guided(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
     for in_place in (False, True):
         relu = nn.ReLU(inplace=in_place)
         last = nn.Linear(2, 1, bias=False)

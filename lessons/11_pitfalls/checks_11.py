@@ -5,20 +5,36 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hookscope.censuses.census import census
-from hookscope_course.exercises import Wrong, allows
+from hookscope_course.exercises import Wrong, allows, blind_to
+from hookscope_course.exercises.probing import CALLS_NOTHING, SWALLOWED, Breaks, registrations, swallows
 
 
-def linear(weight: float) -> nn.Linear:
-    """A Linear layer that multiplies one number by `weight`."""
-    layer = nn.Linear(1, 1, bias=False)
-    nn.init.constant_(layer.weight, weight)
+def linear(weight: float, size: int = 1) -> nn.Linear:
+    """A Linear layer that multiplies `size` numbers by `weight`, of float64 if there are several."""
+    layer = nn.Linear(size, size, bias=False, dtype=torch.float32 if size == 1 else torch.float64)
+    with torch.no_grad():
+        layer.weight.copy_(weight * torch.eye(size))
     return layer
+
+
+def row(*values: float) -> Tensor:
+    """One sample, of float64 if it has several numbers."""
+    return torch.tensor([values], dtype=torch.float32 if len(values) == 1 else torch.float64)
+
+
+def swallowed(answer: Callable[[nn.Module, Any], Any], given: Any = None) -> Wrong | None:
+    """A complaint if an answer keeps to itself what a layer of the model raised."""
+    breaking = nn.Sequential(Breaks(), Breaks())
+    given = row(1) if given is None else given
+    return Wrong(SWALLOWED) if swallows(lambda: answer(breaking, given)) else None
 
 
 def numbers(value: object) -> str:
@@ -42,34 +58,56 @@ def left_on(model: nn.Module) -> Wrong | None:
 class _Reader(nn.Module):
     """An LSTM whose last hidden state goes through `10 *`, as many readers of text are built."""
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: int = 2, factor: float = 10, broken: bool = False) -> None:
         super().__init__()
-        self.lstm = nn.LSTM(1, 2, batch_first=True)
+        self.lstm, self.factor = nn.LSTM(1, hidden, batch_first=True), factor
+        self.last = Breaks() if broken else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        h_n: Tensor = self.lstm(x)[1][0]
-        return 10 * h_n
+        h_n: Tensor = self.last(self.lstm(x)[1][0])
+        return self.factor * h_n
 
 
 @allows("parameter grad")
 def check_q1(hidden_gradient: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
-    model = _Reader()
-    gradient = hidden_gradient(model, torch.ones(1, 3, 1))
+    if wrong := _wrong_hidden(hidden_gradient, _Reader(), torch.ones(1, 3, 1)):
+        return wrong
+    if wrong := _wrong_hidden(hidden_gradient, _Reader(3, 7).double(), torch.ones(2, 4, 1, dtype=torch.float64)):
+        return wrong
+    breaking = _Reader(broken=True)
+    return Wrong(SWALLOWED) if swallows(lambda: hidden_gradient(breaking, torch.ones(1, 3, 1))) else None
+
+
+def _wrong_hidden(hidden_gradient: Callable[[nn.Module, Tensor], Any], model: _Reader, x: Tensor) -> Wrong | None:
+    shape, factor = (1, len(x), model.lstm.hidden_size), model.factor
+    gradient = hidden_gradient(model, x)
     if isinstance(gradient, list) and not gradient:
         return Wrong("your list is empty: no hook was called, and torch said nothing")
     if isinstance(gradient, list | tuple) and len(gradient) == 1:
         return Wrong(f"you returned a {type(gradient).__name__}; return the tensor in it")
     if not isinstance(gradient, Tensor):
         return Wrong(f"you returned {gradient!r}; it should be a tensor")
-    if gradient.shape != (1, 1, 2) or not torch.equal(gradient, torch.full((1, 1, 2), 10.0)):
+    if gradient.shape != shape or not torch.equal(gradient, torch.full(shape, factor, dtype=x.dtype)):
         said = f"{numbers(gradient)}, of shape {tuple(gradient.shape)}"
-        return Wrong(f"the output is 10 · h_n, so each gradient of h_n, which is (1, 1, 2), is 10. You returned {said}")
+        return Wrong(
+            f"the output is {factor:g} · h_n, so each gradient of h_n, whose shape is {shape}, is {factor:g}. "
+            f"You returned {said}"
+        )
     return left_on(model)
 
 
 @allows("hooks")
+@blind_to(
+    swallows_errors=CALLS_NOTHING,
+    one_size_only="the hooks note `output.item()`, so there is one size",
+    one_dtype_only="it copies and registers, whatever the dtype",
+)
 def check_q2(with_average: Callable[[nn.Module], Any]) -> Wrong | None:
-    net = nn.Sequential(linear(2.0))
+    return _wrong_average(with_average, 2.0) or _wrong_average(with_average, 3.0)
+
+
+def _wrong_average(with_average: Callable[[nn.Module], Any], weight: float) -> Wrong | None:
+    net = nn.Sequential(linear(weight))
     result = with_average(net)
     match result:
         case (nn.Module() as average, {"net": list(), "average": list()} as seen):
@@ -78,23 +116,36 @@ def check_q2(with_average: Callable[[nn.Module], Any]) -> Wrong | None:
             return Wrong("your function should return the average and the dict of two lists")
     if average is net:
         return Wrong("your average is the net itself; training would change both")
-    net(torch.tensor([[1.0]]))
-    average(torch.tensor([[10.0]]))
-    if seen == {"net": [2.0], "average": [20.0]}:
-        return None
-    return Wrong(f"the net returned 2, the average 20, once each; you noted {numbers(seen)}")
+    net(row(1))
+    average(row(10))
+    if seen != {"net": [weight], "average": [10 * weight]}:
+        once = f"the net returned {weight:g}, the average {10 * weight:g}, once each"
+        return Wrong(f"{once}; you noted {numbers(seen)}")
+    with torch.no_grad():
+        next(average.parameters()).zero_()
+    if next(net.parameters()).item() != weight:
+        return Wrong("your average shares its weights with the net; training would change both")
+    return None
 
 
 @allows("hooks")
+@blind_to(swallows_errors=CALLS_NOTHING)
 def check_q3(without_first: Callable[[Tensor], Any]) -> Wrong | None:
     for name, total in _LOSSES.items():
+        many = torch.ones(4, 3, dtype=torch.float64, requires_grad=True)
+        y = 2 * many
+        without_first(y)
+        torch.autograd.backward(total(y))
+        rows = numbers(many.grad)
         x = torch.ones(3, 2, requires_grad=True)
         y = 2 * x
         without_first(y)
         torch.autograd.backward(total(y))
         assert x.grad is not None
         if numbers(x.grad) != "[0, 0, 2, 2, 2, 2]":
-            return Wrong(f"y = 2 · x has three rows, and the loss is {name}. x.grad is {numbers(x.grad)}")
+            return Wrong(f"`y = 2 * x` has three rows, and the loss is `{name}`. `x.grad` is {numbers(x.grad)}")
+        if rows != numbers([0.0] * 3 + [2.0] * 9):
+            return Wrong(f"with four rows of three numbers and the loss `{name}`, `x.grad` is {rows}")
     return None
 
 
@@ -107,7 +158,16 @@ _LOSSES: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 def check_q4(outputs_of: Callable[[nn.Module, list[Tensor]], Any]) -> Wrong | None:
-    net = nn.Sequential(linear(2.0), linear(3.0))
+    for size in (1, 2):
+        if wrong := _wrong_history(outputs_of, size):
+            return wrong
+    return swallowed(outputs_of, [row(1)])
+
+
+def _wrong_history(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: int) -> Wrong | None:
+    net = nn.Sequential(linear(2.0, size), linear(3.0, size))
+    batches = [row(*[float(batch)] * size).repeat(2, 1) for batch in (1, 2, 3)]
+    expected = numbers([[2.0 * batch] * 2 * size for batch in (1, 2, 3)])
     alive: list[weakref.ref[_Saved]] = []
 
     def pack(tensor: Tensor) -> _Saved:
@@ -116,12 +176,12 @@ def check_q4(outputs_of: Callable[[nn.Module, list[Tensor]], Any]) -> Wrong | No
         return saved
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved.tensor):
-        history = outputs_of(net, [torch.full((2, 1), float(batch)) for batch in (1, 2, 3)])
+        history = outputs_of(net, batches)
     kept = sum(saved() is not None for saved in alive)
     if kept:
         return Wrong(f"what you returned keeps {kept} tensors alive that autograd saved: the entries have their graphs")
-    if numbers(history) != "[[2, 2], [4, 4], [6, 6]]":
-        return Wrong(f"the first layer returned [2, 2], [4, 4] and [6, 6]; you returned {numbers(history)}")
+    if numbers(history) != expected:
+        return Wrong(f"the first layer returned {expected}; you returned {numbers(history)}")
     return left_on(net)
 
 
@@ -136,79 +196,119 @@ class _Saved:
 
 
 def check_q5(answers: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
-    net = linear(2.0)
-    seen = answers(net, torch.tensor([[5.0]]))
-    if seen == []:
-        return Wrong("the net was run, and your list is empty: the hook was never called")
-    if seen != [10.0]:
-        return Wrong(f"the net returned 10 once; your list is {numbers(seen)}")
-    return left_on(net)
+    for net, x in ((linear(2.0), row(5)), (linear(3.0).double(), row(7).double())):
+        expected = net(x).item()
+        with registrations() as registered:
+            seen = answers(net, x)
+        if seen == []:
+            return Wrong("the net was run, and your list is empty: the hook was never called")
+        if seen != [expected]:
+            return Wrong(f"the net returned {expected:g} once; your list is {numbers(seen)}")
+        if not registered:
+            return Wrong("the number is right, but no hook was registered; let a hook note it")
+        if wrong := left_on(net):
+            return wrong
+    return swallowed(answers)
 
 
 @allows("hooks", "random")
+@blind_to(
+    swallows_errors=CALLS_NOTHING,
+    one_size_only="the size of the net is the learner's own",
+    works_in_place="`watch` returns nothing",
+)
 def check_q6(net_class: Callable[[], nn.Module], watch: Callable[[nn.Module, Any], Any]) -> Wrong | None:
     torch.manual_seed(0)
-    net, called = net_class(), list[str]()
+    return _wrong_watch(net_class(), watch, torch.float32) or _wrong_watch(net_class(), watch, torch.float64)
+
+
+def _wrong_watch(net: nn.Module, watch: Callable[[nn.Module, Any], Any], dtype: torch.dtype) -> Wrong | None:
+    net, called = net.to(dtype), list[str]()
 
     def note(module: nn.Module, args: object, output: object) -> None:
         called.append(type(module).__name__)
 
-    x = torch.tensor([[-1.0, 2.0]])
+    x = torch.tensor([[-1.0, 2.0]], dtype=dtype)
     before = net(x)
     watch(net, note)
     after = net(x)
     if not torch.equal(before, after) or after.shape != (1, 2) or not (after >= 0).all():
-        return Wrong("the net should still do Linear, ReLU, Linear, ReLU, with or without the hook")
+        return Wrong("the net should still run Linear, ReLU, Linear, ReLU, with or without the hook")
     if called != ["Linear", "ReLU"] * 2:
         said = ", ".join(called) or "nothing at all"
-        return Wrong(f"the net did Linear, ReLU, Linear, ReLU, and the hook was told of {said}")
+        return Wrong(f"the net ran Linear, ReLU, Linear, ReLU, and the hook was told of {said}")
     return None
 
 
 @allows("attributes")
 def check_q7(count_calls: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
-    net = linear(2.0)
-    counted = [count_calls(net, torch.ones(1, 1)) for _ in range(3)]
+    for size in (1, 2):
+        if wrong := _wrong_count(count_calls, linear(2.0, size), row(*[1.0] * size)):
+            return wrong
+    return swallowed(count_calls)
+
+
+def _wrong_count(count_calls: Callable[[nn.Module, Tensor], Any], net: nn.Module, x: Tensor) -> Wrong | None:
+    calls: list[object] = []
+    net.register_forward_pre_hook(lambda module, args: calls.append(module))
+    counted = [count_calls(net, x) for _ in range(3)]
     if counted != [1, 1, 1]:
         return Wrong(f"the cell was run three times, with one call of the net each, and counted {numbers(counted)}")
-    found = len(census(net, include_global=False))
-    return Wrong(f"it counts 1, but after three runs {found} hooks are on the net") if found > 1 else None
+    found = len(census(net, include_global=False)) - 1
+    if found > 1:
+        return Wrong(f"it counts 1, but after three runs {found} hooks are on the net")
+    if len(calls) != 3:
+        return Wrong(f"it counts 1, but in three runs the net was called {len(calls)} times")
+    return None
 
 
 @allows("random")
 def check_q8(net_class: Callable[[], nn.Module]) -> Wrong | None:
-    net: Any = net_class()
-    nn.init.constant_(net.layer.weight, 2.0)
-    for value in (1.0, 2.0, 3.0):
-        net(torch.tensor([[value]]))
-    if net.seen != [2.0, 4.0, 6.0]:
-        return Wrong(f"three calls gave 2, 4 and 6, once each; the net noted {numbers(net.seen)}")
+    for weight in (2.0, 3.0):
+        net: Any = net_class()
+        nn.init.constant_(net.layer.weight, weight)
+        returned = [net(row(value)) for value in (1.0, 2.0, 3.0)]
+        expected = [weight, 2 * weight, 3 * weight]
+        if net.seen != expected:
+            once = f"three calls gave {', '.join(f'{value:g}' for value in expected)}, once each"
+            return Wrong(f"{once}; the net noted {numbers(net.seen)}")
+        if [value.item() for value in returned] != expected:
+            return Wrong(f"the net should still return {numbers(expected)}; it returned {numbers(returned)}")
     return None
 
 
 @allows("hooks")
+@blind_to(swallows_errors=CALLS_NOTHING)
 def check_q9(watch: Callable[[nn.Module, dict[str, Any]], Any]) -> Wrong | None:
-    net, seen = nn.Sequential(linear(2.0), linear(3.0), linear(4.0)), dict[str, Any]()
-    watch(net, seen)
-    net(torch.ones(1, 1))
-    if seen != {"0": 2.0, "1": 6.0, "2": 24.0}:
-        return Wrong(f"layers 0, 1 and 2 returned 2, 6 and 24; `seen` is {numbers(seen)}")
+    for weights, dtype in (((2.0, 3.0, 4.0), torch.float32), ((5.0, 2.0), torch.float64)):
+        net, seen = nn.Sequential(*map(linear, weights)).to(dtype), dict[str, Any]()
+        watch(net, seen)
+        net(torch.ones(1, 1, dtype=dtype))
+        expected = dict(zip("012", accumulate(weights, mul), strict=False))
+        if seen != expected:
+            return Wrong(f"the layers returned {numbers(expected)}; `seen` is {numbers(seen)}")
     return None
 
 
 @allows("hooks")
+@blind_to(swallows_errors=CALLS_NOTHING)
 def check_q10(keep_first: Callable[[nn.Module, dict[str, Tensor]], Any]) -> Wrong | None:
-    net, kept = nn.Sequential(linear(2.0), linear(3.0)), dict[str, Tensor]()
-    keep_first(net, kept)
-    outputs = [net(torch.tensor([[value]])).item() for value in (1.0, 2.0)]
-    if outputs != [6, 12]:
-        return Wrong(f"for 1 and 2 the net returns 6 and 12; with your hook it returned {numbers(outputs)}")
-    if list(kept) != ["0"] or numbers(kept["0"]) != "[2]":
-        return Wrong(f"the first output of layer 0 was [2]; you kept {numbers(kept)}")
+    for size in (1, 2):
+        net, kept = nn.Sequential(linear(2.0, size), linear(3.0, size)), dict[str, Tensor]()
+        keep_first(net, kept)
+        outputs = [net(row(*[value] * size)) for value in (1.0, 2.0)]
+        if numbers(outputs) != numbers([[6.0] * size, [12.0] * size]):
+            found = numbers([output.flatten()[0].item() for output in outputs])
+            return Wrong(f"for 1 and 2 the net returns 6 and 12; with your hook it returned {found}")
+        if list(kept) != ["0"] or numbers(kept["0"]) != numbers([2.0] * size):
+            return Wrong(f"the first output of layer 0 was {numbers([2.0] * size)}; you kept {numbers(kept)}")
+        if kept["0"].requires_grad:
+            return Wrong("what you kept is right, but it holds the graph; keep `output.detach().clone()`")
     return None
 
 
 @allows("hooks")
+@blind_to(swallows_errors=CALLS_NOTHING)
 def check_q11(clip: Callable[[Tensor], Any]) -> Wrong | None:
     layer = linear(2.0)
     clip(layer.weight)
@@ -218,36 +318,60 @@ def check_q11(clip: Callable[[Tensor], Any]) -> Wrong | None:
         totals.append(layer.weight.grad.item())  # type: ignore[union-attr]
     if totals != [1.0, 0.5, -1.0]:
         return Wrong(f"3, then -0.5, then -5 arrive, so `.grad` is 1, 0.5 and -1; with yours it is {numbers(totals)}")
+    weight = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
+    clip(weight)
+    arrives = torch.tensor([[3, 0.5, -2], [-0.25, 1, 0]], dtype=torch.float64)
+    torch.autograd.backward(weight, arrives)
+    if weight.grad is None or not torch.equal(weight.grad, arrives.clamp(-1, 1)):
+        return Wrong(f"for a weight of six numbers {numbers(arrives)} arrive; with yours `.grad` is {weight.grad}")
     return None
 
 
 def check_q12(before_relu: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
-    net = nn.Sequential(linear(2.0), nn.ReLU(inplace=True))
-    kept = before_relu(net, torch.tensor([[-1.0], [1.0]]))
-    if not isinstance(kept, Tensor) or numbers(kept) != "[-2, 2]":
-        return Wrong(f"layer 0 returned [-2, 2]; you returned {numbers(kept)}")
-    if not (isinstance(net[1], nn.ReLU) and net[1].inplace):
-        return Wrong("afterwards the ReLU is no longer in place; leave the model as it was")
-    return left_on(net)
+    for net, x in (
+        (nn.Sequential(linear(2.0), nn.ReLU(inplace=True)), torch.tensor([[-1.0], [1.0]])),
+        (nn.Sequential(linear(-3.0, 2), nn.ReLU(inplace=True)), row(1, -2)),
+    ):
+        returned = net[0](x).detach()
+        kept = before_relu(net, x)
+        if not isinstance(kept, Tensor) or kept.shape != returned.shape or numbers(kept) != numbers(returned):
+            return Wrong(f"layer 0 returned {numbers(returned)}; you returned {numbers(kept)}")
+        if not (isinstance(net[1], nn.ReLU) and net[1].inplace):
+            return Wrong("afterwards the ReLU is no longer in place; leave the model as it was")
+        if wrong := left_on(net):
+            return wrong
+    return swallowed(before_relu)
 
 
 @allows("grad")
+@blind_to(swallows_errors=CALLS_NOTHING)
 def check_q13(row_gradient: Callable[[Tensor], Any]) -> Wrong | None:
-    x = torch.ones(2, 2, requires_grad=True)
-    seen = row_gradient(x)
-    if numbers(x.grad) != "[100, 100, 0, 0]":
-        return Wrong(f"the computation itself has changed: x.grad is {numbers(x.grad)}, and was [100, 100, 0, 0]")
-    if not isinstance(seen, list) or numbers(seen) != "[[5, 5]]":
-        return Wrong(f"the loss is 5 · row, so the gradient of the row is [5, 5], once; you returned {numbers(seen)}")
+    for x in (torch.ones(2, 2), torch.ones(3, 4, dtype=torch.float64)):
+        x.requires_grad_()
+        seen = row_gradient(x)
+        columns, rest = x.shape[1], x[1:].numel()
+        before, once = numbers([100.0] * columns + [0.0] * rest), numbers([5.0] * columns)
+        if x.grad is None or numbers(x.grad) != before:
+            return Wrong(f"the computation itself has changed: `x.grad` is {numbers(x.grad)}, and was {before}")
+        if not isinstance(seen, list) or numbers(seen) != f"[{once}]":
+            return Wrong(
+                f"the loss is 5 · row, so the gradient of the row is {once}, once; you returned {numbers(seen)}"
+            )
     return None
 
 
 @allows("parameter grad")
 def check_q14(output_gradient: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
-    net = nn.Sequential(linear(2.0), linear(3.0))
-    with warnings.catch_warnings(action="ignore"):
-        net[0].register_backward_hook(lambda module, grad_input, grad_output: None).remove()
-    gradient = output_gradient(net, torch.ones(1, 1))
-    if not isinstance(gradient, Tensor) or numbers(gradient) != "[3]":
-        return Wrong(f"the net multiplies what layer 0 returns by 3, so the gradient is 3; you returned {gradient!r}")
-    return left_on(net)
+    for size, factor in ((1, 3.0), (2, 7.0)):
+        net = nn.Sequential(linear(2.0, size), linear(factor, size))
+        with warnings.catch_warnings(action="ignore"):
+            net[0].register_backward_hook(lambda module, grad_input, grad_output: None).remove()
+        gradient = output_gradient(net, row(*[1.0] * size))
+        if not isinstance(gradient, Tensor) or numbers(gradient) != numbers([factor] * size):
+            return Wrong(
+                f"the net multiplies what layer 0 returns by {factor:g}, so the gradient is {factor:g}; "
+                f"you returned {gradient!r}"
+            )
+        if wrong := left_on(net):
+            return wrong
+    return swallowed(output_gradient)

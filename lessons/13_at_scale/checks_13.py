@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,9 @@ from torch import Tensor, nn
 import hookscope
 from hookscope import samples
 from hookscope_course import ranks
-from hookscope_course.exercises import Wrong
+from hookscope_course.exercises import Wrong, blind_to
+from hookscope_course.exercises.guard import Guard
+from hookscope_course.exercises.probing import SWALLOWED, Breaks, swallows
 
 NUMBERS = 10_000
 
@@ -22,69 +25,119 @@ def _run(worker: Callable[..., Any], *args: Any) -> list[Any]:
     return ranks.start(2).run(worker, *args)
 
 
-def _average_of(hook: Callable[..., Any]) -> tuple[float, int]:
-    """On a rank: the gradient of a weight whose inputs are 2 on rank 0 and 4 on rank 1, and the bytes it took."""
-    layer = nn.Linear(NUMBERS, 1, bias=False)
+def _average_of(hook: Callable[..., Any], dtype: torch.dtype, scale: float) -> dict[str, Any]:
+    """On a rank: what became of the gradient of a weight, whose inputs are 2 on rank 0 and 4 on rank 1, times a scale.
+
+    Returns:
+        The mean of the gradient, the bytes it took, the dtypes that the hook's Future held, what the guard found.
+
+    """
+    guard, dtypes = Guard(), set[torch.dtype]()
+    guarded = guard.over(hook)
+
+    def note(future: Any) -> Any:
+        value = future.value()
+        dtypes.update(part.dtype for part in (value if isinstance(value, list) else [value]))
+        return value
+
+    @functools.wraps(hook)
+    def watched(state: Any, bucket: Any) -> Any:
+        future = guarded(state, bucket)
+        return future.then(note) if isinstance(future, torch._C.Future) else future
+
+    layer = nn.Linear(NUMBERS, 1, bias=False, dtype=dtype)
     ddp = nn.parallel.DistributedDataParallel(layer)
-    ddp.register_comm_hook(None, hook)
-    inputs = torch.full((1, NUMBERS), 2.0 + 2 * dist.get_rank())
+    ddp.register_comm_hook(None, watched)
+    inputs = torch.full((1, NUMBERS), scale * (2.0 + 2 * dist.get_rank()), dtype=dtype)
     ddp(inputs).sum().backward()  # the first pass also opens connections
     layer.zero_grad()
     before = ranks.bytes_received()
     ddp(inputs).sum().backward()
     assert layer.weight.grad is not None
-    return layer.weight.grad.mean().item(), ranks.bytes_received() - before
+    gradient, received = layer.weight.grad.mean().item(), ranks.bytes_received() - before
+    return {"gradient": gradient, "received": received, "dtypes": dtypes, "found": guard.found}
 
 
+@blind_to(swallows_errors="a comm hook calls no module")
 def check_q1(hook: Callable[..., Any]) -> Wrong | None:
+    return _wrong_average(hook, torch.float32, 1) or _wrong_average(hook, torch.float64, 50_000)
+
+
+def _wrong_average(hook: Callable[..., Any], dtype: torch.dtype, scale: float) -> Wrong | None:
     try:
-        ((gradient, received), _) = _run(_average_of, hook)
+        (seen, _) = _run(_average_of, hook, dtype, scale)
     except ranks.RankError as error:
         if "SIGSEGV" in str(error):
             return Wrong("your hook returned None, and that ended both processes (SIGSEGV); return the Future")
         return Wrong(f"{error}")
-    if round(gradient, 2) != 3:
-        return Wrong(f"the gradients 2 and 4 became {gradient:g} on both ranks; their mean is 3")
-    if received > 3 * NUMBERS:
+    gradient, received = seen["gradient"], seen["received"]
+    if not abs(gradient / (3 * scale) - 1) < 0.01:
+        ends = ". float16 ends at 65504, and bfloat16 does not" if scale > 1 else ""
         return Wrong(
-            f"the mean is right, but {NUMBERS:,} gradients took {received / NUMBERS:.0f} bytes each on the wire; send 2"
+            f"the gradients {2 * scale:g} and {4 * scale:g} became {gradient:g} on both ranks; "
+            f"their mean is {3 * scale:g}{ends}"
         )
-    return None
+    if received > 3 * NUMBERS:
+        each = received / NUMBERS
+        return Wrong(f"the mean is right, but {NUMBERS:,} gradients took {each:.0f} bytes each on the wire; send 2")
+    if seen["dtypes"] != {dtype}:
+        came = ", ".join(sorted(str(each) for each in seen["dtypes"]))
+        return Wrong(f"the mean is right, but the bucket holds {dtype}, and what came out of your Future is {came}")
+    return Wrong(seen["found"]) if seen["found"] else None
 
 
-def _means_of(function: Callable[[nn.Module, Tensor], Any], images: Tensor) -> tuple[Any, int]:
-    """On a rank: call the function with this rank's pictures, five on rank 0 and two on rank 1."""
-    model = samples.digit_cnn()
-    means = function(model, images[:5] if dist.get_rank() == 0 else images[5:])
-    return means, len(hookscope.census(model))
+def _means_of(function: Callable[[nn.Module, Tensor], Any], images: Tensor, first: int) -> dict[str, Any]:
+    """On a rank: call the function with this rank's pictures, the `first` ones on rank 0 and the others on rank 1."""
+    model, guard = samples.digit_cnn().to(images.dtype), Guard()
+    means = guard.over(function)(model, images[:first] if dist.get_rank() == 0 else images[first:])
+    return {"means": means, "left": len(hookscope.census(model)), "found": guard.found}
+
+
+def _keeps_errors(function: Callable[[nn.Module, Tensor], Any]) -> bool:
+    """On a rank: whether the function keeps to itself what `block3` raised."""
+    model = nn.Sequential()
+    model.add_module("block3", Breaks())
+    return swallows(lambda: function(model, torch.ones(1, 1, 28, 28)))
 
 
 def check_q2(function: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
-    images = samples.digits("test").images[:7]
-    model = samples.digit_cnn()
+    images = samples.digits("test").images
+    try:
+        if wrong := _wrong_means(function, images[:7], 5):
+            return wrong
+        if wrong := _wrong_means(function, images[7:11].double(), 1):
+            return wrong
+        return Wrong(SWALLOWED) if any(_run(_keeps_errors, function)) else None
+    except ranks.RankError as error:
+        return Wrong(f"{error}")
+
+
+def _wrong_means(function: Callable[[nn.Module, Tensor], Any], images: Tensor, first: int) -> Wrong | None:
+    model = samples.digit_cnn().to(images.dtype)
     with hookscope.capture(model, "block3") as seen, torch.no_grad():
         model(images)
     per_picture = seen["block3"].output.mean((2, 3))
-    try:
-        results = _run(_means_of, function, images)
-    except ranks.RankError as error:
-        return Wrong(f"{error}")
-    for rank, (means, left) in enumerate(results):
+    expected, halves = per_picture.mean(0), (per_picture[:first].mean(0), per_picture[first:].mean(0))
+    for rank, result in enumerate(_run(_means_of, function, images, first)):
+        means = result["means"]
         if not isinstance(means, Tensor) or means.shape != (32,):
             found = tuple(means.shape) if isinstance(means, Tensor) else repr(means)
             return Wrong(f"rank {rank} returned {found}; it should be a tensor of 32 numbers, one per channel")
-        if left:
-            return Wrong(f"on rank {rank} there are {left} hooks left on the model")
-        if torch.allclose(means, per_picture.mean(0), atol=1e-5):
+        if left := result["left"]:
+            hooks = "a hook is" if left == 1 else f"{left} hooks are"
+            return Wrong(f"on rank {rank} {hooks} still on the model; take it off with its handle")
+        if torch.allclose(means.to(expected.dtype), expected, atol=1e-5):
+            if result["found"]:
+                return Wrong(result["found"])
             continue
-        halves = per_picture[:5].mean(0), per_picture[5:].mean(0)
+        means = means.to(expected.dtype)
         if torch.allclose(means, halves[rank], atol=1e-5):
             return Wrong(f"rank {rank} returned the means of its own pictures only")
         if torch.allclose(means, (halves[0] + halves[1]) / 2, atol=1e-5):
             return Wrong(
-                "you returned the mean of the two ranks' means; rank 0 has 5 pictures and rank 1 has 2, "
-                "and each picture should count the same"
+                f"you returned the mean of the two ranks' means; rank 0 has {first} pictures and rank 1 has "
+                f"{len(images) - first}, and each picture should count the same"
             )
-        ratio = (means.sum() / per_picture.mean(0).sum()).item()
-        return Wrong(f"rank {rank} returned numbers that are, all together, {ratio:.2g} times the right ones")
+        ratio = (means.sum() / expected.sum()).item()
+        return Wrong(f"the numbers that rank {rank} returned are, taken together, {ratio:.2g} times the right ones")
     return None

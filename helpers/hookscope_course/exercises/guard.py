@@ -56,12 +56,14 @@ class Guard:
 
     def call(self, function: Callable[..., Any], called: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function, and note what it changed."""
-        before, made = State(_named(function, args, kwargs)), list[Any]()
+        given = _named(function, args, kwargs)
+        before, made = State(given), list[Any]()
         with _noting_handles(made):
             result = function(*args, **kwargs)
         waits = isinstance(result, _GeneratorContextManager)
         if isgenerator(result) or waits:
-            steps = self._steps(result.gen if waits else result, called, before, args)
+            self._compare(before, made, called)
+            steps = self._steps(result.gen if waits else result, called, before, given)
             if not waits:
                 return steps
             result.gen = steps
@@ -77,13 +79,13 @@ class Guard:
                 return
 
     def _steps(
-        self, generator: Generator[Any, Any, Any], called: str, start: State, given: tuple[Any, ...]
+        self, generator: Generator[Any, Any, Any], called: str, start: State, given: Mapping[str, object]
     ) -> Generator[Any, Any, Any]:
         """Go through a generator, and look after each step; at the end also at the hooks that it has left."""
         made, result = list[Any](), None
         step: Callable[[], Any] = generator.__next__
         while True:
-            before = State({"arguments": given})
+            before = State(given)
             try:
                 with _noting_handles(made):
                     value = step()

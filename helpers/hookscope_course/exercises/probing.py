@@ -54,6 +54,11 @@ class Breaks(nn.Module):
         raise Broken("this layer breaks")
 
 
+SWALLOWED = "a layer raised an error, and your function kept it to itself; let the exception through"
+# Reasons why an exercise has nothing that an answer could keep to itself.
+CALLS_NOTHING = "it calls no module, so nothing raises in it"
+
+
 def swallows(answer: Callable[[], object]) -> bool:
     """Whether an answer keeps to itself what a layer raised; it calls a model that has a `Breaks` in it."""
     try:
