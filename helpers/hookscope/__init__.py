@@ -8,6 +8,7 @@
     with hookscope.record(model) as recording:    # every hook point, in the order it fires
         model(x).sum().backward()
     hookscope.feature_grid(activation)            # feature maps as one picture with its numbers
+    hookscope.image_grid(photo, over=maps)        # pictures, grey or in colour, and maps laid over them
     hookscope.explain(seen)                       # the plain torch lines that do the same
     hookscope.widgets.LayerPicker(model, x)       # pick a layer and see its feature maps
 
@@ -24,7 +25,7 @@ from hookscope.comparisons import compare_backward_hooks
 from hookscope.explanations import explain
 from hookscope.graphs import graph
 from hookscope.layers import LayerNotFoundError, find_layers, leaves, tree
-from hookscope.pictures import Picture, Table, feature_grid
+from hookscope.pictures import Picture, Table, feature_grid, image_grid
 from hookscope.recordings import record
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ __all__ = [
     "find_layers",
     "gradient_flow",
     "graph",
+    "image_grid",
     "leaves",
     "record",
     "samples",

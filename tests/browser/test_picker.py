@@ -21,6 +21,10 @@ picker = LayerPicker(samples.digit_cnn(), samples.digit(5))
 picker
 """
 GRID = ".hs-grid > .hs-picture"
+GONE = (
+    "The kernel behind this has stopped. To use it, run the cells from the top down to this one: click this cell, then "
+    "choose Kernel → Restart Kernel and Run up to Selected Cell…"
+)
 
 
 def other_pixels(lab: Lab, before: str) -> str:
@@ -52,14 +56,24 @@ def test_a_learner_picks_layers_and_channels(lab: Lab) -> None:
     factor = image["width"] / json.loads(lab.kernel("print(json.dumps(picker.size[0]))"))
     placed = [seven["x"] - image["x"], seven["y"] - image["y"], seven["width"]]
     assert placed == pytest.approx([left * factor, top * factor, wide * factor], abs=1.5)
-    page.get_by_label("Show", exact=True).select_option("gradient")
+    show, goal = page.get_by_label("Show", exact=True), page.locator(".hs-goal")
+    expect(show).to_be_hidden()
+    expect(goal).to_be_hidden()
+    page.get_by_text("More choices").click()
+    show.select_option("gradient")
     third = other_pixels(lab, second)
+    expect(goal).to_have_text("The gradient is that of the highest of the 10 scores of each sample in the output.")
     page.get_by_label("of class").select_option("3")
     other_pixels(lab, third)
-    lab.told("print(picker.target, picker.show)", "3 gradient")
+    expect(goal).to_have_text("The gradient is that of the score of class 3, one of 10 in the output.")
+    lab.told("print(picker.target, picker.show, picker.more)", "3 gradient True")
 
     # by keyboard: the list, the channels, the search
-    page.get_by_label("Show", exact=True).select_option("activation")
+    show.select_option("activation")
+    page.locator(".hs-more > summary").focus()
+    page.keyboard.press("Enter")
+    expect(show).to_be_hidden()
+    lab.told("print(picker.more)", "False")
     layers.focus()
     page.keyboard.press("Home")
     page.keyboard.press("ArrowDown")
@@ -87,6 +101,9 @@ def test_a_learner_picks_layers_and_channels(lab: Lab) -> None:
     expect(page.get_by_role("heading", name="Channel 7")).to_be_visible()
 
     lab.look(page.locator(".hs-stage"), "picker")
+    lab.kernel("picker.more = True; picker.show = 'gradient'")
+    expect(show).to_be_visible()
+    lab.look(page.locator(".hs-stage"), "picker-more")
 
     # again from the start
     lab.command("notebook:run-all-cells")
@@ -131,6 +148,7 @@ picker
     idle.click(force=True)
     lab.told("print(picker.layer != 'idle')", "True")
     lab.kernel("model.angry = True")
+    page.get_by_text("More choices").click()
     page.get_by_role("button", name="Run again").click()
     expect(page.get_by_role("alert")).to_have_text("ValueError: <b>not</b> today")
     lab.kernel("model.angry = False")
@@ -151,14 +169,42 @@ picker
         }"""
     )
     page.get_by_role("dialog").get_by_role("button", name="Ok").click(timeout=60_000)
-    expect(page.get_by_role("alert")).to_have_text("The kernel has gone. Restart it, and run this cell again.")
+    expect(page.get_by_role("alert")).to_have_text(GONE)
     lab.screenshot("picker-gone")
     page.wait_for_function(
         "() => window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'"
     )
-    lab.run_all()
+    # what it says is in the menu, and brings it back
+    page.locator(".jp-Notebook .jp-Cell").last.locator(".jp-InputArea-prompt").click()
+    page.get_by_role("menuitem", name="Kernel", exact=True).click()
+    page.get_by_role("menuitem", name=GONE.partition("Kernel → ")[2]).click()
+    page.get_by_role("dialog").get_by_role("button", name="Confirm Kernel Restart").click()
     expect(page.get_by_role("listbox", name="Layers")).to_be_visible()
     expect(page.get_by_role("alert")).to_be_hidden()
+    lab.told("print(picker.layer, model.angry)", "<img src=x onerror=alert(1)> False")
+
+
+def test_on_a_small_page_the_picker_is_seen_almost_whole(lab: Lab) -> None:
+    lab.scratch("picker_small", MAKE, "picker.layer = 'block2.conv'; picker.channel = 3")
+    page = lab.page
+    page.set_viewport_size({"width": 1024, "height": 768})
+    expect(page.locator(".jp-FileBrowser")).to_be_visible()
+    stage = page.locator(".hs-stage")
+    lab.settled(stage)
+    layers, maps = page.get_by_role("listbox", name="Layers").bounding_box(), page.locator(GRID).bounding_box()
+    assert layers is not None
+    assert maps is not None
+    assert maps["y"] + maps["height"] - layers["y"] < 680  # from the list to the last map without scrolling
+    lab.kernel("picker.channel = -1")
+    lab.settled(stage)
+    whole = stage.bounding_box()
+    assert whole is not None
+    assert whole["height"] < 900
+    lab.screenshot("picker-small", stage)
+    lab.kernel("picker.layer = 'block1.conv'")
+    lab.settled(stage)
+    page.locator(".hs-stage").scroll_into_view_if_needed()
+    lab.screenshot("picker-small-page")
 
 
 def test_before_anything_is_run_the_picture_shows(lab: Lab) -> None:

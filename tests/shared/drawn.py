@@ -3,7 +3,7 @@
 import torch
 
 from hookscope.pictures import palette as pal
-from hookscope.pictures.mosaic import letters
+from hookscope.pictures.letters import LINE, letters
 
 TOP = pal.LEVELS - 1
 
@@ -27,15 +27,15 @@ def drawn(grid, i=0, shape=None):
 
 
 def label(grid, i=0):
-    """The text pixels above map i."""
+    """The line of text above map i, as palette indices."""
     left, top, width, _ = grid.boxes[i]
-    return grid.mosaic[top - 13 : top - 2, left : left + width] == pal.INK
+    return grid.mosaic[top - LINE : top, left : left + width]
 
 
 def says(pixels, text):
-    mask = letters(text)
-    rest = pixels[:, mask.shape[1] :]
-    return bool((pixels[:, : mask.shape[1]] == mask).all() and not rest.any())
+    line = letters(text)
+    written, rest = pixels[:, : line.shape[1]], pixels[:, line.shape[1] :]
+    return bool((written[:-1] == line[:-1]).all() and (rest[:-1] == pal.PAPER).all())  # the last row is the frame
 
 
 def numbers(grid, key):

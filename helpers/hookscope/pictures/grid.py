@@ -18,6 +18,9 @@ from hookscope.pictures.palette import COOLWARM, VIRIDIS
 from hookscope.pictures.picture import Picture, Rows, as_text
 
 _SHOWN = 16  # channels, unless asked for otherwise: a 4×4 grid
+_NAMED = 8  # names that a caption lists
+_ONLY = "the only channel"
+_MEANINGS = {"dead": "dead (all zeros)", "zero": "all zeros", "flat": "flat (all equal)", "NaN": "NaN", "inf": "inf"}
 
 
 class FeatureGrid(Picture):
@@ -51,6 +54,7 @@ def feature_grid(
     size: int | None = None,
     title: str = "",
     names: Sequence[str] | None = None,
+    axes: tuple[str, str] | None = None,
 ) -> FeatureGrid:
     """Draw the channels of an activation as a grid of maps, and list their numbers.
 
@@ -74,7 +78,9 @@ def feature_grid(
             random state stays as it is.
         size: width of the picture to aim at, in pixels; by default 800, with no map enlarged beyond 160.
         title: begins the caption, for example the name of the layer.
-        names: a name for each of the C channels, for the numbers and, where it fits, above the map.
+        names: a name for each of the C channels, for the numbers and, as far as it fits, above the map.
+        axes: what the rows and the columns of each map are, for example ``("digit", "channel")``: they are then
+            numbered from 0 along its sides.
 
     Returns:
         The picture. Its ``rows`` hold channel, min, max, mean (of the finite values) and zeros % (of all
@@ -89,7 +95,7 @@ def feature_grid(
     Example:
         >>> activation = torch.arange(12.0).reshape(1, 3, 2, 2) - 4
         >>> feature_grid(activation, title="conv1")
-        conv1: channels 0 to 2, all there are
+        conv1: all 3 channels
         shape (1, 3, 2, 2) read as (N, C, H, W), sample 0
         scale: each map has its own, from min (dark) to max (bright)
         channel  min  max  mean  zeros %
@@ -104,28 +110,34 @@ def feature_grid(
     if names is not None and len(names) != len(maps):
         raise ValueError(f"{len(names)} names for {len(maps)} channels: give one name for every channel")
     values = _values(maps, picked)
-    facts = _Facts.of(values)
+    facts = _Facts.of(values, "dead" if center is None else "zero")
     low, high, shared = limits(facts.low, facts.high, scale, center)
     ends, how = scale_text(shared, center)
 
-    labels = [f"{channel} {mark}".rstrip() for channel, mark in zip(picked, facts.marks, strict=True)]
-    layout = Layout.fit(values.shape, labels, columns, size)
-    if names is not None:
-        labels = [f"{label} {names[channel]}" for label, channel in zip(labels, picked, strict=True)]
+    own = [str(channel) for channel in picked] if names is None else [names[channel] for channel in picked]
+    bare = [f"{channel} {mark}".rstrip() for channel, mark in zip(picked, facts.marks, strict=True)]
+    layout = Layout.fit(values.shape, bare, columns, size)  # a long name takes no room from the maps
+    labels = [f"{name} {mark}".rstrip() for name, mark in zip(own, facts.marks, strict=True)]
     tiles = levels(shrunk(values, layout.shrink), low, high)
-    mosaic, boxes = compose(tiles, labels, layout, ends)
+    mosaic, boxes = compose(tiles, labels, layout, ends, axes)
 
     shape = _shape(activation)
-    head = f"{title}: {which}" if title else which
+    if names is not None and len(picked) <= _NAMED:
+        which = ", ".join(own)
+    alone = which == _ONLY and bool(title)
+    head = title if alone else f"{title}: {which}" if title else which
     notes = [head, f"shape {shape} read as {reading}", how]
+    if axes:
+        notes.append(f"each row of a map is one {axes[0]}, each column one {axes[1]}")
     if not isinstance(scale, str) and (outside := int(((values < low[0]) | (values > high[0])).sum())):
         notes.append(f"{outside} of {values.size} values lie outside the scale and take its end colours")
     if layout.shrink > 1:
         notes.append(f"drawn at 1/{layout.shrink} size: each pixel is the mean of {layout.shrink}² values")
     alt = (
-        f"{title + ': ' if title else ''}{_count(len(picked), 'feature map')} of {shape[-2]}×{shape[-1]} in "
-        f"{_count(layout.rows, 'row')} × {_count(layout.columns, 'column')}, {which}; {how}. "
-        f"{facts.summary(picked)}"
+        f"{title + ': ' if title else ''}{_count(len(picked), 'map')} of {shape[-2]}×{shape[-1]} in "
+        f"{_count(layout.rows, 'row')} and {_count(layout.columns, 'column')}, {which}; {how}. "
+        f"{f'Each row is one {axes[0]}, each column one {axes[1]}. ' if axes else ''}"
+        f"{facts.summary(own if names is not None else [f'channel {channel}' for channel in picked])}"
     )
     png = encode(mosaic, VIRIDIS if center is None else COOLWARM)
     grid = FeatureGrid(png, alt, "\n".join(notes), facts.rows(picked, names))
@@ -263,13 +275,19 @@ def _index(item: object) -> int:
 
 def _which(picked: list[int], count: int) -> str:
     first, last = picked[0], picked[-1]
+    if count == 1 and len(picked) == 1:
+        return _ONLY
+    if picked == list(range(count)):
+        return f"both channels, 0 and {last}" if count == 2 else f"all {count} channels"
     if len(picked) == 1:
         return f"channel {first} of {count}"
     if picked == list(range(first, last + 1)):
-        listed = f"{first} to {last}"
+        listed = f"{first} to {last}" if len(picked) > 2 else f"{first} and {last}"
     else:
         listed = _listed(picked) if len(picked) <= 16 else f"{_listed(picked[:12])}, … {last}"
-    return f"channels {listed}" + (", all there are" if sorted(picked) == list(range(count)) else f" of {count}")
+    return (
+        f"all {count} channels, {listed}" if sorted(picked) == list(range(count)) else f"channels {listed} of {count}"
+    )
 
 
 def _listed(numbers: list[int]) -> str:
@@ -297,11 +315,11 @@ class _Facts:
     mean: NDArray[np.float64]
     zeros: NDArray[np.int64]
     special: dict[str, NDArray[np.int64]]
-    marks: list[str]  # what deserves a word above a map: dead, flat, NaN, inf
+    marks: list[str]  # what deserves a word above a map: dead (zero, on a scale with a center), flat, NaN, inf
     size: int
 
     @classmethod
-    def of(cls, values: Maps) -> _Facts:
+    def of(cls, values: Maps, dead: str) -> _Facts:
         flat = values.reshape(len(values), -1)
         size = flat.shape[1]
         zeros = size - np.count_nonzero(flat, axis=1)
@@ -321,14 +339,14 @@ class _Facts:
         for i in range(len(flat)):
             words = dict.fromkeys(name.lstrip("+-") for name, counts in special.items() if counts[i])
             if zeros[i] == size:
-                words["dead"] = None
+                words[dead] = None
             elif low[i] == high[i] and size > 1 and not words:
                 words["flat"] = None
             marks.append(" ".join(words))
         return cls(low.astype(np.float64), high.astype(np.float64), mean, zeros, special, marks, size)
 
     def rows(self, picked: list[int], names: Sequence[str] | None) -> Rows:
-        notes = {"dead": "dead: all zeros", "flat": "flat: all equal"}
+        notes = {"dead": "dead: all zeros", "zero": "all zeros", "flat": "flat: all equal"}
         noted = any(mark in notes for mark in self.marks)
         rows = []
         for i, channel in enumerate(picked):
@@ -345,18 +363,25 @@ class _Facts:
             rows.append(row)
         return rows
 
-    def summary(self, picked: list[int]) -> str:
+    def summary(self, names: list[str]) -> str:
         parts = ["No value is finite"]
         if not np.isnan(self.low).all():
             least, most = int(np.nanargmin(self.low)), int(np.nanargmax(self.high))
             parts = [
-                f"Values run from {as_text(self.low[least])} (channel {picked[least]}) "
-                f"to {as_text(self.high[most])} (channel {picked[most]})"
+                f"Values run from {as_text(self.low[least])} ({names[least]}) "
+                f"to {as_text(self.high[most])} ({names[most]})"
             ]
-        for word, meaning in (("dead", " (all zeros)"), ("flat", " (all equal)"), ("NaN", ""), ("inf", "")):
-            found = [c for c, mark in zip(picked, self.marks, strict=True) if word in mark.split()]
+        for word, meaning in _MEANINGS.items():
+            found = [name for name, mark in zip(names, self.marks, strict=True) if word in mark.split()]
             if found:
                 more = f" and {len(found) - 12} more" if len(found) > 12 else ""
-                noun = "channel" if len(found) == 1 else "channels"
-                parts.append(f"{word}{meaning}: {noun} {_listed(found[:12])}{more}")
+                parts.append(f"{meaning}: {_short(found[:12])}{more}")
         return "; ".join(parts) + "."
+
+
+def _short(names: list[str]) -> str:
+    """List names; of channels that have only numbers, the noun once."""
+    numbers = [name.removeprefix("channel ") for name in names]
+    if len(names) > 1 and all(name != number for name, number in zip(names, numbers, strict=True)):
+        return f"channels {', '.join(numbers)}"
+    return ", ".join(names)

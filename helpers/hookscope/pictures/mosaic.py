@@ -6,20 +6,20 @@ import math
 import struct
 import zlib
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hookscope.pictures.letters import LINE, letters, wide
 from hookscope.pictures.palette import EDGE, INK, LEVELS, NAN, NEG_INF, PAPER, POS_INF, palette
 from hookscope.pictures.picture import as_text
 
 _WIDTH, _WIDEST = 800, 960  # pixels a picture aims at, and may have before its maps are shrunk
 _TILE = 160  # a small map is not enlarged beyond this, unless a size is asked for
 _TILE_KEPT = 112  # and a large one gets fewer columns rather than be shrunk below this
-_GAP, _LINE = 6, 13  # pixels between tiles; height of a line of text
+_GAP = 6  # pixels between tiles
 _HATCH = 4  # values drawn at least this large can carry a pattern
 
 Mosaic = NDArray[np.uint8]
@@ -146,7 +146,7 @@ class Layout:
                 raise ValueError(f"{name}={given}: give at least 1")
         count, height, width = shape
         aim, widest, tile = (_WIDTH, _WIDEST, _TILE) if size is None else (size, size, size)
-        label = max(letters(text).shape[1] for text in labels)
+        label = max(map(wide, labels))
         if columns is None:
             most = (widest - _GAP) // (max(label, min(width, _TILE_KEPT)) + _GAP)
             near = math.ceil(math.sqrt(count * height / width))
@@ -163,40 +163,89 @@ class Layout:
         return cls(columns, math.ceil(count / columns), zoom, shrink, room)
 
 
-def compose(tiles: Mosaic, labels: list[str], layout: Layout, ends: tuple[str, str]) -> tuple[Mosaic, list[Box]]:
-    """Put labels, tiles and the scale bar together; return the picture and where each map lies in it."""
+def compose(
+    tiles: Mosaic,
+    labels: list[str],
+    layout: Layout,
+    ends: tuple[str, str] | None,
+    axes: tuple[str, str] | None = None,
+) -> tuple[Mosaic, list[Box]]:
+    """Put labels, tiles and the scale bar together; return the picture and where each map lies in it.
+
+    Args:
+        tiles: palette indices, (count, height, width).
+        labels: what stands above each; without any there is no room for them.
+        layout: how they stand.
+        ends: what stands at the ends of the scale bar; None for no bar.
+        axes: what the rows and the columns of a map are, to number them along its sides.
+
+    """
     special = [index for index in (NAN, POS_INF, NEG_INF) if (tiles == index).any()]
+    shape = tiles.shape[1:]
     tiles = np.repeat(np.repeat(tiles, layout.zoom, axis=2), layout.zoom, axis=1)
     if special and layout.zoom >= _HATCH:
         hatch(tiles)
-    bar = _bar(ends, special)
-    high, wide = tiles.shape[1:]
-    across, down = layout.room + _GAP, _LINE + high + _GAP
+    bar = np.zeros((0, 0), dtype=np.uint8) if ends is None else _bar(ends, special)
+    left_ruler, lower_ruler = rulers(axes, shape, layout.zoom) if axes else (np.zeros((0, 0), np.uint8),) * 2
+    high, across_tile = tiles.shape[1:]
+    head = LINE if any(labels) else 0
+    across, down = layout.room + left_ruler.shape[1] + _GAP, head + high + lower_ruler.shape[0] + _GAP
     mosaic = np.full(
-        (_GAP + layout.rows * down + _LINE + _GAP, max(layout.columns * across, bar.shape[1] + _GAP) + _GAP),
+        (
+            _GAP + layout.rows * down + (len(bar) + _GAP if ends else 0),
+            max(layout.columns * across, bar.shape[1] + _GAP) + _GAP,
+        ),
         PAPER,
         dtype=np.uint8,
     )
     boxes = []
     for i, (tile, label) in enumerate(zip(tiles, labels, strict=True)):
         left, top = _GAP + i % layout.columns * across, _GAP + i // layout.columns * down
-        while letters(label).shape[1] > layout.room:
+        while wide(label) > layout.room:
             label = label[:-1]
-        text = _line(label)
-        mosaic[top : top + _LINE, left : left + text.shape[1]] = text
-        top += _LINE
-        mosaic[top - 1 : top + high + 1, left - 1 : left + wide + 1] = EDGE
-        mosaic[top : top + high, left : left + wide] = tile
-        boxes.append((left, top, wide, high))
-    mosaic[-_LINE - _GAP : -_GAP, _GAP : _GAP + bar.shape[1]] = bar
+        left += left_ruler.shape[1]
+        if head:
+            mosaic[top : top + LINE, left : left + wide(label)] = letters(label)
+        top += head
+        mosaic[top : top + len(left_ruler), left - left_ruler.shape[1] : left] = left_ruler
+        mosaic[top + high : top + high + len(lower_ruler), left : left + lower_ruler.shape[1]] = lower_ruler
+        mosaic[top - 1 : top + high + 1, left - 1 : left + across_tile + 1] = EDGE
+        mosaic[top : top + high, left : left + across_tile] = tile
+        boxes.append((left, top, across_tile, high))
+    if ends:
+        mosaic[-LINE - _GAP : -_GAP, _GAP : _GAP + bar.shape[1]] = bar
     return mosaic, boxes
 
 
-def _line(text: str) -> Mosaic:
-    mask = letters(text)[:_LINE]
-    line = np.full((_LINE, mask.shape[1]), PAPER, dtype=np.uint8)
-    line[: len(mask)][mask] = INK
-    return line
+def rulers(axes: tuple[str, str], shape: tuple[int, ...], zoom: int) -> tuple[Mosaic, Mosaic]:
+    """Return what stands at the left of a map and below it: numbers from 0 on, and what they are numbers of.
+
+    Args:
+        axes: what the rows are, and what the columns.
+        shape: rows and columns of the map.
+        zoom: pixels for a value.
+
+    """
+    room = max(wide(str(number)) for number in range(shape[0]))
+    left = np.full((shape[0] * zoom, LINE + room + _GAP), PAPER, dtype=np.uint8)
+    for row in range(0, shape[0], math.ceil((LINE - 3) / zoom)):
+        number = letters(str(row))
+        top = min(max(0, row * zoom + (zoom - LINE) // 2), len(left) - LINE)
+        if top >= 0:
+            left[top : top + LINE, -number.shape[1] - _GAP + 2 : -_GAP + 2] = number
+    name = np.rot90(letters(axes[0]))[: len(left)]
+    start = (len(left) - len(name)) // 2
+    left[start : start + len(name), :LINE] = name
+    below = np.full((2 * LINE, shape[1] * zoom), PAPER, dtype=np.uint8)
+    for column in range(0, shape[1], math.ceil((wide(str(shape[1] - 1)) + _GAP) / zoom)):
+        number = letters(str(column))
+        at = min(max(0, column * zoom + (zoom - number.shape[1]) // 2), below.shape[1] - number.shape[1])
+        if at >= 0:
+            below[1:LINE, at : at + number.shape[1]] = number[:-1]
+    name = letters(axes[1])[:, : below.shape[1]]
+    start = (below.shape[1] - name.shape[1]) // 2
+    below[LINE:, start : start + name.shape[1]] = name
+    return left, below
 
 
 def _swatch(colours: Mosaic) -> Mosaic:
@@ -205,14 +254,14 @@ def _swatch(colours: Mosaic) -> Mosaic:
 
 def _bar(ends: tuple[str, str], special: list[int]) -> Mosaic:
     """Return the scale from its low to its high end, and a sample of every colour that is not on it."""
-    space = np.full((_LINE, _GAP), PAPER, dtype=np.uint8)
-    ramp = np.tile(np.arange(0, LEVELS, 2, dtype=np.uint8), (_LINE - 1, 1))
-    parts = [_line(ends[0]), space, _swatch(ramp), space, _line(ends[1])]
+    space = np.full((LINE, _GAP), PAPER, dtype=np.uint8)
+    ramp = np.tile(np.arange(0, LEVELS, 2, dtype=np.uint8), (LINE - 1, 1))
+    parts = [letters(ends[0]), space, _swatch(ramp), space, letters(ends[1])]
     for index in special:
-        sample = np.full((_LINE - 1, 2 * _LINE), index, dtype=np.uint8)
+        sample = np.full((LINE - 1, 2 * LINE), index, dtype=np.uint8)
         hatch(sample)
         name = {NAN: "NaN", POS_INF: "+inf", NEG_INF: "-inf"}[index]
-        parts += [space, space, _swatch(sample), space, _line(name)]
+        parts += [space, space, _swatch(sample), space, letters(name)]
     return np.concatenate(parts, axis=1)
 
 
@@ -233,28 +282,6 @@ def hatch(mosaic: NDArray[np.uint8]) -> None:
     dots, rising, falling = (y % 4 // 2 + x % 4 // 2) % 2 == 0, (x + y) % 4 == 3, (x - y) % 4 == 0
     for special, pattern, colour in ((NAN, dots, PAPER), (POS_INF, rising, INK), (NEG_INF, falling, PAPER)):
         mosaic[(mosaic == special) & pattern] = colour
-
-
-@lru_cache(maxsize=4096)
-def letters(text: str) -> NDArray[np.bool_]:
-    """Return ``text`` as a mask (height, width) in Pillow's small bitmap font; what it lacks becomes ``?``.
-
-    Example:
-        >>> letters("12").shape[1] == 2 * letters("1").shape[1] > 0
-        True
-
-    """
-    from PIL import Image, ImageDraw, ImageFont
-
-    # Pillow 10.1 to 10.3 hand out their outline font only: as legible, but not the same on every machine.
-    font = getattr(ImageFont, "load_default_imagefont", ImageFont.load_default)()
-    text = text.encode("latin-1", "replace").decode("latin-1")
-    _, _, width, height = font.getbbox(text)
-    image = Image.new("1", (math.ceil(width), math.ceil(height)))
-    ImageDraw.Draw(image).text((0, 0), text, fill=1, font=font)
-    mask = np.array(image)
-    mask.flags.writeable = False
-    return mask
 
 
 def encode(mosaic: Mosaic, colours: NDArray[np.uint8]) -> bytes:

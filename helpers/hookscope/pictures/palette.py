@@ -72,7 +72,7 @@ LEVELS = 249
 
 # What is no level of the map. No three colours are far from both maps and from each other for every eye, so
 # the first three also differ in lightness and, where there is room, in their hatching.
-NAN, POS_INF, NEG_INF, PAPER, INK, EDGE = range(LEVELS, LEVELS + 6)
+NAN, POS_INF, NEG_INF, PAPER, INK, EDGE, SHADE = range(LEVELS, LEVELS + 7)
 _OTHERS = {
     NAN: (0, 0, 0),
     POS_INF: (191, 127, 191),
@@ -80,6 +80,7 @@ _OTHERS = {
     PAPER: (250, 250, 250),
     INK: (20, 20, 20),
     EDGE: (150, 150, 150),
+    SHADE: (85, 85, 85),
 }
 
 
@@ -91,7 +92,7 @@ def palette(colours: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
     Returns:
         uint8 (256, 3). Index 0 is the map's first colour and ``LEVELS - 1`` its last; `NAN`, `POS_INF`,
-        `NEG_INF`, `PAPER` (background), `INK` (text) and `EDGE` (frames) follow.
+        `NEG_INF`, `PAPER` (background), `INK` (text), `EDGE` (frames) and `SHADE` (between the two) follow.
 
     Example:
         >>> palette(VIRIDIS)[[0, LEVELS - 1, NAN]].tolist()

@@ -96,6 +96,9 @@ function picture(model, bytes = "png", alt = "alt", attributes = {}) {
   return image;
 }
 
+// Its own cell alone would not do: the names it uses are gone with the kernel.
+const FROM_THE_TOP = "To use it, run the cells from the top down to this one: click this cell, then choose " +
+  "Kernel → Restart Kernel and Run up to Selected Cell…";
 const CONTROLS = "button, select, input, [role=option], [role=listbox], [role=button], .ph-pad";
 /**
  * Put a widget on the page: its name, what it shows, what went wrong, and a word when there is no kernel.
@@ -105,13 +108,13 @@ const CONTROLS = "button, select, input, [role=option], [role=listbox], [role=bu
  */
 function stage(model, el, label, ...children) {
   const problem = h("p", { class: "hs-problem", role: "alert" });
-  const saved = h("p", { class: "hs-saved" }, "As it was when the notebook was saved. Run the cells from the top to go on.");
+  const saved = h("p", { class: "hs-saved" }, `This is how it was when the notebook was saved. ${FROM_THE_TOP}`);
   // A widget that is drawn from a saved notebook has no kernel behind it, nor has its layout, which says so.
   saved.hidden = model.get("layout")?.comm_live !== false;
   let gone = false;
   const show = () => {
     root.classList.toggle("hs-still", gone || !saved.hidden);
-    problem.textContent = gone ? "The kernel has gone. Restart it, and run this cell again." : model.get("problem");
+    problem.textContent = gone ? `The kernel behind this has stopped. ${FROM_THE_TOP}` : model.get("problem");
     problem.hidden = !problem.textContent;
     settle();
   };

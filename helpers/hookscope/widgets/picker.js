@@ -1,5 +1,5 @@
 const ROW = 36; // pixels, see picker.css
-const SHOWS = [["activation", "activation"], ["gradient", "gradient of a class"], ["activation × gradient", "activation × gradient"]];
+const SHOWS = [["activation", "activation"], ["gradient", "gradient"], ["activation × gradient", "activation × gradient"]];
 const ORDERS = [["index", "index"], ["mean", "mean, largest first"], ["max", "max, largest first"], ["zeros", "share of zeros"]];
 
 /** The modules as a list that draws only the rows in sight: a model may have thousands. */
@@ -10,7 +10,7 @@ function layerList(model) {
   const search = h("input", { type: "search", placeholder: "name or type", oninput: () => filter() });
   const kind = h("select", { onchange: () => filter(), ...ownKeys });
   const maps = h("input", { type: "checkbox", onchange: () => filter() });
-  const count = h("p", { class: "hs-count", role: "status" });
+  const count = h("span", { class: "hs-count", role: "status" });
   let rows = [];
   let at = -1; // the row that the keyboard is on
 
@@ -90,8 +90,8 @@ function layerList(model) {
   fillKinds();
   filter();
   requestAnimationFrame(() => go(at));
-  const filters = h("div", { class: "hs-filters" }, field("Search", search), field("Type", kind), field("has feature maps", maps));
-  return [filters, box, count];
+  const list = h("div", { class: "hs-list" }, h("div", { class: "hs-filters" }, field("Search", search), count), box);
+  return { list, filters: [field("List only layers of type", kind), field("List only layers with feature maps", maps)] };
 }
 
 /** The page of maps, with a button over each. */
@@ -144,17 +144,17 @@ function largeView(model) {
   const value = h("output", { class: "hs-value" });
   const title = h("h4", { class: "hs-title" });
   const both = h("figure", {}, h("div", { class: "hs-stack" }, picture(model, "input_png", "input_alt", { class: "hs-picture hs-under" }), over),
-    h("figcaption", {}, "the channel over the input"));
+    h("figcaption", {}, "the channel, laid over the input"));
   const blend = () => {
     over.style.opacity = Number(strength.value) / 100;
     value.textContent = `${strength.value} %`;
   };
   strength.addEventListener("input", blend);
   blend();
-  const overlay = h("div", { class: "hs-overlay" }, both, field("Overlay", strength), value);
+  const overlay = h("div", { class: "hs-overlay" }, both, field("How much of the channel", strength), value);
   const input = h("figure", {}, picture(model, "input_png", "input_alt", { class: "hs-picture hs-big" }), h("figcaption", {}, "the input"));
   const numbers = h("p", { class: "hs-numbers" });
-  const hint = h("p", { class: "hs-hint" }, "Choose a channel to see it large, beside the input.");
+  const hint = h("p", { class: "hs-hint" }, "Click a map to see it large.");
   const panel = h("section", { class: "hs-large", "aria-label": "Chosen channel" }, title,
     h("div", { class: "hs-columns" },
       h("figure", {}, picture(model, "large", "large_alt", { class: "hs-picture hs-big" }), h("figcaption", {}, "the channel")), input, overlay),
@@ -170,16 +170,15 @@ function largeView(model) {
   };
   show();
   listen(model, panel, "channel large large_alt input_png", show);
-  return h("div", {}, hint, panel);
+  return h("div", { class: "hs-one" }, hint, panel);
 }
 
-function factsTable(model) {
-  const table = h("table", { class: "hs-facts" });
+function factsList(model) {
+  const list = h("dl", { class: "hs-facts" });
   const all = h("table");
-  const details = h("details", {}, h("summary", {}, "Numbers of every channel on this page"), h("div", { class: "hs-scroll", tabindex: "0", role: "group", "aria-label": "Numbers" }, all));
+  const details = h("details", {}, h("summary", {}, "Numbers of each channel in the picture"), h("div", { class: "hs-scroll", tabindex: "0", role: "group", "aria-label": "Numbers" }, all));
   const show = () => {
-    table.replaceChildren(h("tbody", {}, ...model.get("facts").map(([name, value]) =>
-      h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, value)))));
+    list.replaceChildren(...model.get("facts").map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
     if (details.open) fill();
   };
   const fill = () => {
@@ -192,12 +191,13 @@ function factsTable(model) {
   };
   details.addEventListener("toggle", () => details.open && fill());
   show();
-  listen(model, table, "facts", show);
-  listen(model, table, "rows", () => details.open && fill());
-  return h("div", {}, table, details);
+  listen(model, list, "facts", show);
+  listen(model, list, "rows", () => details.open && fill());
+  return h("div", {}, list, details);
 }
 
-function controls(model) {
+/** All choices but that of the layer and the channel, folded away until somebody wants more. */
+function more(model, filters) {
   const counted = (count, from, name) => Array.from({ length: count }, (_, index) => [index + from, name(index + from)]);
   const show = choice(model, "show", SHOWS);
   const target = choice(model, "target", [], Number);
@@ -211,7 +211,7 @@ function controls(model) {
   const back = h("button", { type: "button", onclick: () => put(model, { page: model.get("page") - 1 }) }, "‹ Previous");
   const on = h("button", { type: "button", onclick: () => put(model, { page: model.get("page") + 1 }) }, "Next ›");
   const where = h("span", { role: "status" });
-  const again = h("button", { type: "button", title: "Run the model with the weights and hooks it has now",
+  const again = h("button", { type: "button", title: "Run the model once more, with the weights and hooks it has now",
     onclick: () => put(model, { _again: model.get("_again") + 1 }) }, "Run again");
   const fields = {
     target: field("of class", target), call: field("Call", call), part: field("Part", part), sample: field("Sample", sample),
@@ -236,10 +236,35 @@ function controls(model) {
   };
   update();
   listen(model, back, "targets calls parts samples show caption page pages boxes channels_last", update);
-  return [
-    h("div", { class: "hs-row" }, field("Show", show), fields.target, fields.call, fields.part, fields.sample, again),
+  const folded = h("details", { class: "hs-more" },
+    h("summary", {}, "More ", h("span", { class: "hs-hint" }, "choices: gradients, order and scale of the maps, run again")),
+    h("div", { class: "hs-row" }, field("Show", show), fields.target, fields.call, fields.part, fields.sample),
     h("div", { class: "hs-row" }, field("Order", order), field("Scale", scale), fields.last, paging),
-  ];
+    h("div", { class: "hs-row" }, ...filters, again));
+  const open = () => { folded.open = model.get("more"); };
+  folded.addEventListener("toggle", () => {
+    if (folded.open === model.get("more")) return;
+    model.set("more", folded.open); // kept with the notebook; the kernel has nothing to answer
+    if (!folded.closest(".hs-still")) model.save_changes();
+  });
+  open();
+  listen(model, folded, "more", open);
+  return folded;
+}
+
+/** What the gradient is of, and what else there is to know: in sight, whatever is folded away. */
+function notes(model) {
+  const goal = h("p", { class: "hs-goal", role: "status" });
+  const notices = h("ul", { class: "hs-notices", "aria-live": "polite" });
+  const show = () => {
+    goal.textContent = model.get("goal");
+    goal.hidden = !goal.textContent;
+    notices.replaceChildren(...model.get("notices").map((text) => h("li", {}, text)));
+    notices.hidden = !model.get("notices").length;
+  };
+  show();
+  listen(model, goal, "goal notices", show);
+  return [goal, notices];
 }
 
 function draw(model, el) {
@@ -247,10 +272,9 @@ function draw(model, el) {
   const show = () => { caption.textContent = model.get("caption"); };
   show();
   listen(model, caption, "caption", show);
-  const left = h("div", { class: "hs-left" }, ...layerList(model), largeView(model));
-  const grid = mapGrid(model);
-  const right = h("div", { class: "hs-right" }, ...controls(model), grid, caption, factsTable(model));
-  stage(model, el, "Layer picker", h("div", { class: "hs-picker" }, left, right));
+  const { list, filters } = layerList(model);
+  const right = h("div", { class: "hs-right" }, more(model, filters), ...notes(model), mapGrid(model), caption, factsList(model));
+  stage(model, el, "Layer picker", h("div", { class: "hs-picker" }, list, right, largeView(model)));
   // Drawn for the room there is, the picture needs no scaling and stays sharp.
   const fit = new ResizeObserver(() => {
     const width = Math.max(240, Math.min(960, 20 * Math.floor(right.clientWidth / 20)));

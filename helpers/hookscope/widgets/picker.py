@@ -84,7 +84,7 @@ class LayerPicker(HookWidget):
         >>> from hookscope import samples
         >>> picker = LayerPicker(samples.digit_cnn(), samples.digit(5), layer="block1.conv")
         >>> picker
-        LayerPicker DigitCNN: block1.conv (Conv2d), activation (1, 16, 28, 28), channels 0 to 15, all there are
+        LayerPicker DigitCNN: block1.conv (Conv2d), activation (1, 16, 28, 28), all 16 channels
         >>> picker.channel = 3
         >>> picker.activation[picker.sample, picker.channel].shape
         torch.Size([28, 28])

@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hookscope.pictures.mosaic import letters, levels, shrunk
+from hookscope.pictures.letters import letters
+from hookscope.pictures.mosaic import levels, shrunk
 from hookscope.pictures.palette import COOLWARM, INK, NAN, NEG_INF, PAPER, POS_INF, VIRIDIS, palette
 from hookscope.pictures.picture import as_text
 
@@ -149,9 +150,8 @@ def poster(pictures: Mapping[str, Pixels], bars: Bars) -> Pixels:
 
 
 def _write(canvas: Pixels, top: int, left: int, text: str) -> None:
-    mask = letters(text)
-    mask = mask[: canvas.shape[0] - top, : canvas.shape[1] - left]
-    canvas[top : top + mask.shape[0], left : left + mask.shape[1]][mask] = palette(VIRIDIS)[INK]
+    line = letters(text)[: canvas.shape[0] - top, : canvas.shape[1] - left]
+    canvas[top : top + line.shape[0], left : left + line.shape[1]] = palette(VIRIDIS)[line]
 
 
 def finite(number: Tensor) -> float | None:

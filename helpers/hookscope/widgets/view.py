@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from hookscope.pictures.grid import feature_grid
+from hookscope.pictures.letters import LINE
 from hookscope.pictures.mosaic import encode, encode_rgb
 from hookscope.pictures.palette import COOLWARM, VIRIDIS
 from hookscope.pictures.picture import Picture, as_text
@@ -17,6 +19,8 @@ from hookscope.pictures.picture import Picture, as_text
 __all__ = ["View", "channel_picture", "facts_of", "image_of", "maps_of", "order_of", "view"]
 
 _TALL = 512  # tokens or features that one map shows at most
+_HEAD = LINE + 6  # pixels: a line of text and a gap
+_TILE, _SMALL, _LOW = 160, 44, 460  # pixels: width of a map at most and at least, height of the picture if it can be
 
 
 @dataclass(frozen=True)
@@ -138,15 +142,13 @@ def view(
 
     """
     maps, reading = maps_of(tensor, sample, channels_last)
+    columns = _columns(len(channels), maps.shape[-2], maps.shape[-1], width)
     one = 160 if len(channels) > 1 else width  # a map of its own may be large, several are of a size to compare
-    columns = max(1, min(len(channels), (width + one // 2) // (max(one, 1)))) if len(channels) < 5 else None
-    size = min(width, one * columns) if columns else width
+    size = min(width, one * columns)
     grid = feature_grid(
         maps, channels=channels, scale=scale, center=0 if signed else None, title=title, size=size, columns=columns
     )
-    which = grid.caption.splitlines()[0].removeprefix(f"{title}: ")
-    if len(maps) == 1:
-        which = "one map"
+    which = "one map" if len(maps) == 1 else grid.caption.splitlines()[0].removeprefix(f"{title}: ")
     how = grid.caption.splitlines()[2:]
     tall, wide = grid.mosaic.shape
     return View(
@@ -161,6 +163,21 @@ def view(
         len(maps),
         tuple(tensor.shape),
     )
+
+
+def _columns(count: int, high: int, wide: int, width: int) -> int:
+    """Return how many maps stand in a row: the maps are as large as keeps the picture so low that it is seen whole."""
+    best, found = (False, -math.inf, 0), 1
+    for columns in range(1, count + 1):
+        room = min(_TILE, (width - 6) / columns - 6)
+        if room < _SMALL and columns > 1:
+            break
+        tile = wide * (room // wide) if wide <= room else wide / math.ceil(wide / max(room, 1))
+        rows = math.ceil(count / columns)
+        tall = rows * (tile * high / wide + _HEAD) + _HEAD
+        if (key := (tall <= _LOW, tile if tall <= _LOW else -tall, -rows)) > best:
+            best, found = key, columns
+    return found
 
 
 def channel_picture(tensor: Tensor, sample: int, channel: int, signed: bool, channels_last: bool) -> Picture:

@@ -66,7 +66,12 @@ def test_maps_of_equal_values_have_a_defined_colour_and_a_mark():
     assert says(label(grid, 2), "2")
     assert numbers(grid, "note") == ["dead: all zeros", "flat: all equal", None]
     assert "dead (all zeros): channel 0; flat (all equal): channel 1." in grid.alt
-    assert drawn(feature_grid(activation, center=0), 0)[0][0] == MIDDLE
+    signed = feature_grid(activation, center=0)  # gradients are not dead
+    assert drawn(signed, 0)[0][0] == MIDDLE
+    assert says(label(signed, 0), "0 zero")
+    assert numbers(signed, "note")[0] == "all zeros"
+    assert "all zeros: channel 0;" in signed.alt
+    assert "dead" not in signed.alt
     assert "note" not in feature_grid(activation[2:]).rows[0]
 
 

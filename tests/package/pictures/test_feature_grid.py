@@ -9,7 +9,7 @@ from torch import nn
 
 from hookscope.pictures import palette as pal
 from hookscope.pictures.grid import feature_grid
-from hookscope.pictures.mosaic import letters
+from hookscope.pictures.letters import LINE, letters
 from tests.shared.drawn import BASE, MIDDLE, TOP, drawn, label, numbers, says
 
 # --- the picture -----------------------------------------------------------------------------------------
@@ -49,12 +49,12 @@ def test_maps_never_overlap_and_the_picture_fits_a_page(count, shape):
     covered = np.zeros_like(grid.mosaic)
     for left, top, wide, high in grid.boxes:
         assert left >= 1
-        assert top >= 13
-        covered[top - 13 : top + high + 1, left - 1 : left + wide + 1] += 1
+        assert top >= LINE
+        covered[top - LINE : top + high + 1, left - 1 : left + wide + 1] += 1
     assert len(grid.boxes) == count
     assert covered.shape == (height, width)
     assert covered.max() == 1
-    assert covered.sum() == sum((w + 2) * (h + 14) for _, _, w, h in grid.boxes)
+    assert covered.sum() == sum((w + 2) * (h + LINE + 1) for _, _, w, h in grid.boxes)
     assert width <= 972
 
 
@@ -89,18 +89,19 @@ def test_large_maps_are_averaged_and_the_caption_says_so():
 @pytest.mark.parametrize(
     ("channels", "picked", "words"),
     [
-        (None, [0, 1, 2, 3, 4, 5], "channels 0 to 5, all there are"),
-        (2, [0, 1], "channels 0 to 1 of 6"),
-        (6, [0, 1, 2, 3, 4, 5], "channels 0 to 5, all there are"),
-        (16, [0, 1, 2, 3, 4, 5], "channels 0 to 5, all there are (16 asked for)"),
-        ("all", [0, 1, 2, 3, 4, 5], "channels 0 to 5, all there are"),
+        (None, [0, 1, 2, 3, 4, 5], "all 6 channels"),
+        (2, [0, 1], "channels 0 and 1 of 6"),
+        (6, [0, 1, 2, 3, 4, 5], "all 6 channels"),
+        (16, [0, 1, 2, 3, 4, 5], "all 6 channels (16 asked for)"),
+        ("all", [0, 1, 2, 3, 4, 5], "all 6 channels"),
         ([4], [4], "channel 4 of 6"),
+        ([1, 0, 5, 4, 3, 2], [1, 0, 5, 4, 3, 2], "all 6 channels, 1, 0, 5, 4, 3, 2"),
         ([5, -6, 2], [5, 0, 2], "channels 5, 0, 2 of 6"),
         (slice(1, None, 2), [1, 3, 5], "channels 1, 3, 5 of 6"),
-        (range(2, 4), [2, 3], "channels 2 to 3 of 6"),
+        (range(2, 4), [2, 3], "channels 2 and 3 of 6"),
         (torch.tensor([3, 1]), [3, 1], "channels 3, 1 of 6"),
         (np.int64(1), [0], "channel 0 of 6"),
-        ((i for i in (1, 2)), [1, 2], "channels 1 to 2 of 6"),
+        ((i for i in (1, 2)), [1, 2], "channels 1 and 2 of 6"),
     ],
 )
 def test_channels_are_picked_by_number_list_slice_or_all(channels, picked, words):
@@ -132,10 +133,18 @@ def test_names_stand_above_the_maps_where_they_fit_and_in_the_numbers():
     names = ["red", "green 緑", "a name far too long for the room above a map of this size"]
     grid = feature_grid(torch.rand(3, 8, 8), names=names, channels=[0, 1, 2])
     assert numbers(grid, "name") == names
-    assert says(label(grid, 0), "0 red")
-    assert says(label(grid, 1), "1 green ?")
-    width = grid.boxes[2][2]
-    assert says(label(grid, 2), f"2 {names[2]}"[: width // letters("0").shape[1]])
+    assert says(label(grid, 0), "red")
+    assert says(label(grid, 1), "green ?")
+    cut = next(
+        names[2][:end] for end in range(len(names[2]), 0, -1) if letters(names[2][:end]).shape[1] <= grid.boxes[2][2]
+    )
+    assert says(label(grid, 2), cut)
+    assert grid.caption.splitlines()[0] == ", ".join(names)
+    flat = feature_grid(torch.ones(2, 8, 8), names=["one", "other"], title="Two")
+    assert says(label(flat, 1), "other flat")
+    assert flat.caption.splitlines()[0] == "Two: one, other"
+    assert "Values run from 1 (one) to 1 (one)" in flat.alt
+    assert feature_grid(torch.rand(9, 2, 2), names=list("abcdefghi")).caption.splitlines()[0] == "all 9 channels"
     assert numbers(feature_grid(torch.rand(3, 8, 8), names=names, channels=[2]), "name") == names[2:]
 
 
@@ -165,7 +174,7 @@ def test_alt_text_says_what_is_to_be_seen():
     activation[0, 1] = -1.5
     activation[0, 3, 0, 0] = 4
     assert feature_grid(activation, title="conv1").alt == (
-        "conv1: 4 feature maps of 2×2 in 2 rows × 2 columns, channels 0 to 3, all there are; "
+        "conv1: 4 maps of 2×2 in 2 rows and 2 columns, all 4 channels; "
         "scale: each map has its own, from min (dark) to max (bright). "
         "Values run from -1.5 (channel 1) to 4 (channel 3); dead (all zeros): channels 0, 2; "
         "flat (all equal): channel 1."
@@ -174,7 +183,7 @@ def test_alt_text_says_what_is_to_be_seen():
 
 def test_long_lists_of_dead_channels_are_cut_in_the_alt_text_only():
     grid = feature_grid(torch.zeros(40, 2, 2), channels="all")
-    assert "8, 9, 10, 11 and 28 more" in grid.alt
+    assert "dead (all zeros): channels 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 28 more" in grid.alt
     assert len(grid.rows) == 40
 
 
@@ -182,7 +191,7 @@ def test_titles_and_names_are_escaped_in_html():
     evil = "<img src=x onerror=alert(1)>"
     html = feature_grid(torch.rand(1, 1, 2, 2), title=evil, names=[evil]).to_html()
     assert html.count("<img") == 1
-    assert "&lt;img src=x onerror=alert(1)&gt;: channel 0 of 1" in html
+    assert "&lt;img src=x onerror=alert(1)&gt;: &lt;img src=x onerror=alert(1)&gt;" in html
 
 
 def test_the_repr_is_the_same_every_time():

@@ -14,9 +14,7 @@ from tests.shared.picked import convs, digits, images
 def test_it_begins_with_the_first_layer_that_has_maps() -> None:
     picker = digits()
     assert picker.layer == "block1.conv"
-    assert repr(picker) == (
-        "LayerPicker DigitCNN: block1.conv (Conv2d), activation (1, 16, 28, 28), channels 0 to 15, all there are"
-    )
+    assert repr(picker) == ("LayerPicker DigitCNN: block1.conv (Conv2d), activation (1, 16, 28, 28), all 16 channels")
     data, _ = picker._repr_mimebundle_()
     assert data["image/png"].startswith(b"\x89PNG")
     assert f'<img alt="{picker.alt}"' in data["text/html"]
@@ -106,8 +104,7 @@ def test_choices_are_taken_in_any_order() -> None:
 def test_of_several_samples_the_one_that_is_shown_is_named() -> None:
     picker = LayerPicker(convs()[:1], images(), layer="0", sample=2)
     assert repr(picker) == (
-        "LayerPicker Sequential: 0 (Conv2d), activation (4, 8, 8, 8), sample 2 of 0 to 3, channels 0 to 7, "
-        "all there are"
+        "LayerPicker Sequential: 0 (Conv2d), activation (4, 8, 8, 8), sample 2 of 0 to 3, all 8 channels"
     )
     assert "sample 2" in picker.caption
     assert "sample" not in repr(digits())
