@@ -1,5 +1,6 @@
 """The runner of chapter 13: what comes back from the ranks, what went wrong on them, and that nothing stays behind."""
 
+import ctypes
 import os
 import signal
 import socket
@@ -93,6 +94,28 @@ def hangs():
         distributed.barrier()
 
 
+def both_receive():
+    distributed.recv(torch.ones(1), 1 - distributed.get_rank())
+
+
+def gathers_unequal():
+    own = torch.ones(5 if distributed.get_rank() == 0 else 2)
+    distributed.all_gather([torch.empty_like(own) for _ in range(2)], own)
+
+
+def crashes():
+    ctypes.string_at(0)
+
+
+def comes_late(work):
+    if distributed.get_rank() == 1:
+        end = time.monotonic() + 4
+        while time.monotonic() < end:
+            torch.ones(50, 50) @ torch.ones(50, 50) if work else time.sleep(1)
+    distributed.barrier()
+    return distributed.get_rank()
+
+
 def unsendable():
     return threading.Lock()
 
@@ -159,13 +182,24 @@ def test_bytes_on_the_wire_are_those_of_the_tensor_and_little_more(group):
             120,
             [
                 "rank 1 raised: KeyError: 'bucket'\n  in raises, line",
-                "rank 0 did not return, and was ended\n  in raises",
+                "rank 0 did not return; its process was ended\n  in raises",
             ],
         ),
         (leaves, 120, ["ranks 0 and 1 raised: SystemExit: 3"]),
         (dies, 120, ["rank 1 died: exit code 3", "rank 0 "]),
         (is_killed, 120, ["rank 0 died: killed by signal SIGKILL"]),
-        (hangs, 1, ["rank 0 did not return within 1 s, and was ended\n  in hangs, line", ": distributed.barrier()"]),
+        (hangs, 1, ["rank 0 did not return within 1 s; its process was ended\n  in hangs", ": distributed.barrier()"]),
+        (hangs, 120, ["rank 0 waited 6 s for a rank that did not come", "\n  in hangs", "rank 1 had returned by then"]),
+        (both_receive, 120, ["ranks 0 and 1 waited 6 s for a rank that did not come", "\n  in both_receive, line"]),
+        (
+            gathers_unequal,
+            120,
+            [
+                "SIGABRT. Another rank sent more than this one has room for: in a collective",
+                "same shape and dtype\n  in gathers_unequal",
+            ],
+        ),
+        (crashes, 120, ["ranks 0 and 1 died: killed by signal SIGSEGV\n  in crashes, line"]),
         (unsendable, 120, ["ranks 0 and 1 raised: TypeError: cannot pickle"]),
     ],
 )
@@ -174,12 +208,23 @@ def test_a_bad_end_names_rank_and_place_and_the_next_run_works(group, worker, ti
     began = time.monotonic()
     with pytest.raises(ranks.RankError) as caught:
         group.run(worker, timeout=timeout)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 15
     for part in told:
         assert part in str(caught.value)
     assert str(caught.value) == caught.value._render_traceback_()[0].removeprefix("RankError: ")
     assert len(processes_of(group.folder)) == 3, "torchrun and the two that wait"
     assert group.run(distributed.get_rank) == [0, 1]
+
+
+@pytest.mark.parametrize("work", [True, False], ids=["works", "sleeps"])
+def test_a_rank_that_is_only_late_is_waited_for(group, work, monkeypatch):
+    monkeypatch.setattr("hookscope_course.ranks.group.STUCK", 2.0)
+    assert group.run(comes_late, work) == [0, 1]
+
+
+def test_ranks_that_sleep_without_waiting_for_each_other_may_sleep(group, monkeypatch):
+    monkeypatch.setattr("hookscope_course.ranks.group.STUCK", 1.0)
+    assert group.run(time.sleep, 4) == [None, None]
 
 
 def test_an_interrupt_ends_the_run_and_not_the_group(group):

@@ -35,13 +35,15 @@ from typing import Any
 
 import cloudpickle
 
-from hookscope_course.ranks.process import FINISH, HOST, WHERE, Answer, bytes_received
+from hookscope_course.ranks.idle import Idleness
+from hookscope_course.ranks.process import FINISH, HOST, STARTED, WHERE, Answer, bytes_received
 
 __all__ = ["Group", "RankError", "bytes_received", "start"]
 
 GONE = "its process was ended from outside"
 START = 110.0  # seconds for torchrun to come up, less than a cell may take; a busy machine needs 50, an idle one 12
 GRACE = 1.0  # seconds the other ranks get to report, once one has failed
+STUCK = 6.0  # seconds in which all that have not returned do nothing but wait, inside torch: they wait for each other
 PATIENCE = 10.0  # seconds for a waiting process to answer, and for torchrun to end; both take less than one
 
 
@@ -116,7 +118,8 @@ class Group:
             What each rank returned, rank 0 first. What they printed is printed, with the rank in front.
 
         Raises:
-            RankError: a rank raised, died, or did not return in time; or torchrun did not start.
+            RankError: a rank raised, died, did not return in time, or waited for a rank that did not come; or torchrun
+                did not start.
 
         Example:
             >>> group.run(torch.distributed.get_rank)  # doctest: +SKIP
@@ -127,10 +130,11 @@ class Group:
         self.runs += 1
         task = cloudpickle.dumps((self.runs, timeout, worker, args))
         answers: dict[int, Answer] = {}
+        stuck = False
         try:
             for connection in self.connections:
                 connection.send_bytes(task)
-            self._gather(answers, time.monotonic() + timeout)
+            stuck = self._gather(answers, time.monotonic() + timeout)
         except ConnectionError:
             pass  # a waiting process is gone; _finish says which
         finally:
@@ -138,8 +142,8 @@ class Group:
         for rank, answer in sorted(answers.items()):
             for line in answer.printed.splitlines():
                 print(f"rank {rank}: {line}")
-        if still_at or any(answer.kind != "returned" for answer in answers.values()):
-            raise RankError(_explain(answers, still_at, timeout))
+        if still_at or _failed(answers):
+            raise RankError(_explain(answers, still_at, timeout, stuck=stuck))
         return [answers[rank].value for rank in range(self.count)]
 
     def stop(self) -> None:
@@ -185,26 +189,45 @@ class Group:
                 self.connections = [arrived[rank][0] for rank in range(self.count)]
                 self.pids = [arrived[rank][1] for rank in range(self.count)]
 
-    def _gather(self, answers: dict[int, Answer], deadline: float) -> None:
-        """Collect answers until all are there, or the deadline, or a moment after the first that failed."""
-        waiting = {connection: rank for rank, connection in enumerate(self.connections)}
-        while waiting and (left := deadline - time.monotonic()) > 0:
-            for connection in wait([*waiting], left):
-                rank = waiting.pop(connection)  # type: ignore[call-overload]
+    def _gather(self, answers: dict[int, Answer], deadline: float) -> bool:
+        """Collect answers until all are there, or the deadline, or a moment after the first that failed.
+
+        Returns:
+            Whether it ended early, since those that have not answered wait for a rank that does not come.
+
+        """
+        children: dict[int, int] = {}
+        idleness = Idleness()
+        while (silent := self._silent(answers)) and (left := deadline - time.monotonic()) > 0:
+            for connection in wait([self.connections[rank] for rank in silent], min(left, 0.5)):
+                rank = self.connections.index(connection)  # type: ignore[arg-type]
                 try:
-                    answers[rank] = Answer(*pickle.loads(connection.recv_bytes()))  # type: ignore[union-attr]
+                    kind, value = self._receive(rank, answers)
                 except (EOFError, ConnectionError):
                     answers[rank] = Answer("died", GONE)
-                if answers[rank].kind != "returned":
+                else:
+                    if kind == STARTED:
+                        children[rank] = value
+                if rank in answers and answers[rank].kind != "returned":
                     deadline = min(deadline, time.monotonic() + GRACE)
+            idle = {rank: idleness.of(pid) for rank, pid in children.items() if rank not in answers}
+            if idle.keys() >= set(self._silent(answers)) and min(idle.values(), default=0) > STUCK:
+                places = self._ask(list(idle), WHERE, answers)
+                if all(in_torch for in_torch, _ in places.values()) and not _failed(answers) and places:
+                    return bool(self._silent(answers))
+                idleness.forget()
+        return False
+
+    def _silent(self, answers: dict[int, Answer]) -> list[int]:
+        return [rank for rank in range(self.count) if rank not in answers]
 
     def _finish(self, answers: dict[int, Answer]) -> dict[int, str]:
         """End the children, and say where those that have not answered were; end everything if that fails."""
-        silent = [rank for rank in range(self.count) if rank not in answers]
+        silent = self._silent(answers)
         try:
             # First ask all, then end all: when one child ends, the others no longer are where they were.
-            places = {rank: _place(frames) for rank, frames in self._ask(silent, WHERE).items()}
-            self._ask(range(self.count), FINISH)
+            places = {rank: _place(frames) for rank, (_, frames) in self._ask(silent, WHERE, {}).items()}
+            self._ask(range(self.count), FINISH, {})
         except (EOFError, ConnectionError):
             for rank in silent:
                 answers[rank] = Answer("died", GONE)
@@ -212,8 +235,11 @@ class Group:
             return {}
         return places
 
-    def _ask(self, ranks: Iterable[int], order: bytes) -> dict[int, Any]:
-        """Give an order to the waiting processes of some ranks, and collect what they say to it."""
+    def _ask(self, ranks: Iterable[int], order: bytes, answers: dict[int, Answer]) -> dict[int, Any]:
+        """Give an order to the waiting processes of some ranks, and collect what they say to it.
+
+        Before it, there may be an answer to the run; that goes into `answers`.
+        """
         for rank in ranks:
             self.connections[rank].send_bytes(order)
         said = {}
@@ -221,10 +247,18 @@ class Group:
             while rank not in said:
                 if not self.connections[rank].poll(PATIENCE):
                     raise EOFError
-                kind, value, *_ = pickle.loads(self.connections[rank].recv_bytes())
-                if kind == order:  # before it, there may be an answer that has come too late
+                kind, value = self._receive(rank, answers)
+                if kind == order:
                     said[rank] = value
         return said
+
+    def _receive(self, rank: int, answers: dict[int, Answer]) -> tuple[bytes | None, Any]:
+        """Take the next message of a waiting process: an answer to the run, which is noted, or a kind and a value."""
+        kind, *values = pickle.loads(self.connections[rank].recv_bytes())
+        if isinstance(kind, bytes):
+            return kind, *values
+        answers[rank] = Answer(kind, *values)
+        return None, None
 
 
 _group: Group | None = None
@@ -269,7 +303,11 @@ def why_not_started(said: str, port: int) -> str:
     return "torchrun did not start the processes: " + (told[-1] if told else said[-500:] or "it said nothing")
 
 
-def _explain(answers: dict[int, Answer], still_at: dict[int, str], timeout: float) -> str:
+def _failed(answers: dict[int, Answer]) -> bool:
+    return any(answer.kind != "returned" for answer in answers.values())
+
+
+def _explain(answers: dict[int, Answer], still_at: dict[int, str], timeout: float, *, stuck: bool) -> str:
     """Put into words what each rank did that should not be; causes first, and what several did only once."""
     causes: dict[str, list[int]] = {}
     effects: dict[str, list[int]] = {}
@@ -278,9 +316,15 @@ def _explain(answers: dict[int, Answer], still_at: dict[int, str], timeout: floa
             effects.setdefault(f"then lost the connection{_place(answer.frames)}", []).append(rank)
         elif answer.kind != "returned":
             causes.setdefault(f"{answer.kind}: {answer.value}{_place(answer.frames)}", []).append(rank)
+    silent = f"did not return within {timeout:g} s"
+    if stuck:
+        silent = f"waited {STUCK:g} s for a rank that did not come"
+    elif causes:
+        silent = "did not return"
     for rank, place in still_at.items():
-        silent = "did not return" if causes else f"did not return within {timeout:g} s"
-        effects.setdefault(f"{silent}, and was ended{place}", []).append(rank)
+        effects.setdefault(f"{silent}; its process was ended{place}", []).append(rank)
+    if still_at and answers and not causes:
+        effects["had returned by then"] = sorted(answers)
     who = {1: "rank {}", 2: "ranks {} and {}"}
     said = [*causes.items(), *effects.items()]
     return "\n".join(f"{who.get(len(told), 'ranks {}, {}, …').format(*told)} {what}" for what, told in said)

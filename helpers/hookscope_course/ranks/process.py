@@ -24,12 +24,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import cloudpickle
+import torch
 
 Pipe: TypeAlias = "Connection[bytes, bytes]"
 HOST = "127.0.0.1"
-WHERE, FINISH = b"where", b"finish"
+WHERE, FINISH, STARTED = b"where", b"finish", b"started"
 WARM = ("torch._dynamo", "torch.distributed.fsdp", "hookscope")  # what takes seconds to import: before a run, not in it
 
+TORCH = Path(torch.__file__).parent
 OUR_FOLDERS = [Path(__file__).resolve().parents[2]]  # hookscope and hookscope_course
 NOT_THE_LEARNERS = [*map(Path, {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}), *OUR_FOLDERS]
 
@@ -41,6 +43,24 @@ class Answer(NamedTuple):
     value: Any = None
     printed: str = ""
     frames: Sequence[tuple[str, int, str]] = ()
+
+
+class Files(NamedTuple):
+    """Where a child writes what it cannot send: its stack, and what C++ says."""
+
+    stacks: Path
+    said: Path
+
+    @classmethod
+    def of_rank(cls, rank: int) -> Files:
+        """The files of a rank, in the group's folder."""
+        folder = Path(os.environ["RANKS_FOLDER"])
+        return cls(folder / f"stacks{rank}", folder / f"said{rank}")
+
+    def empty(self) -> None:
+        """Forget the run before."""
+        for file in self:
+            file.write_text("")
 
 
 def bytes_received() -> int:
@@ -67,16 +87,17 @@ def _serve() -> None:
     connection: Pipe = Connection(socket.create_connection((HOST, int(os.environ["RANKS_PORT"]))).detach())
     connection.send_bytes(f"{os.environ['RANKS_TOKEN']} {os.environ['RANK']} {os.getpid()}".encode())
     fork = multiprocessing.get_context("fork")
-    stacks = Path(os.environ["RANKS_FOLDER"]) / f"stacks{os.environ['RANK']}"
+    files = Files.of_rank(int(os.environ["RANK"]))
     with contextlib.suppress(EOFError, ConnectionError):  # the notebook has gone, so there is no more to do
         while True:
             task = connection.recv_bytes()
             receiver, sender = fork.Pipe(duplex=False)
-            child = fork.Process(target=_work, args=(task, sender, stacks), daemon=True)
+            child = fork.Process(target=_work, args=(task, sender, files), daemon=True)
             child.start()
             sender.close()
+            connection.send_bytes(pickle.dumps((STARTED, child.pid)))
             try:
-                _accompany(child, connection, receiver, stacks)
+                _accompany(child, connection, receiver, files)
             finally:
                 child.kill()
                 child.join()
@@ -84,7 +105,7 @@ def _serve() -> None:
     os._exit(0)
 
 
-def _accompany(child: Any, connection: Pipe, receiver: Pipe, stacks: Path) -> None:
+def _accompany(child: Any, connection: Pipe, receiver: Pipe, files: Files) -> None:
     """Hand on what the child answers and say where it is, until told to finish.
 
     A child that has answered must not go yet: another rank may still be reading from it.
@@ -93,43 +114,72 @@ def _accompany(child: Any, connection: Pipe, receiver: Pipe, stacks: Path) -> No
     while True:
         ready = wait(waiting)
         if receiver in ready:
-            connection.send_bytes(_answer_of(child, receiver))
+            connection.send_bytes(_answer_of(child, receiver, files))
             waiting.remove(receiver)
         if connection in ready:
             if connection.recv_bytes() == FINISH:
                 return
-            connection.send_bytes(pickle.dumps((WHERE, _stack_of(child, stacks))))
+            connection.send_bytes(pickle.dumps((WHERE, _stack_of(child, files.stacks))))
 
 
-def _answer_of(child: Any, receiver: Pipe) -> bytes:
+def _answer_of(child: Any, receiver: Pipe, files: Files) -> bytes:
     try:
         return receiver.recv_bytes()
     except EOFError:
         child.join()
         code = child.exitcode
         how = f"killed by signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        return pickle.dumps(("died", how))
+        stack = files.stacks.read_text(encoding="utf-8").rpartition("Fatal Python error")[2]
+        return pickle.dumps(tuple(Answer("died", how + _last_words(files.said), "", _learners_frames(stack))))
 
 
-def _stack_of(child: Any, stacks: Path) -> list[tuple[str, int, str]]:
-    """Ask a child where it is. This works inside a collective, too: the handler does not need the interpreter."""
+def _last_words(said: Path) -> str:
+    """What C++ wrote before it ended the process, in words that help; empty if it wrote nothing."""
+    text = said.read_text(encoding="utf-8", errors="replace")
+    if "op.preamble.length <= op.nbytes" in text:
+        return (
+            ". Another rank sent more than this one has room for: in a collective, all ranks need tensors of the same "
+            "shape and dtype"
+        )
+    told = re.findall(r"what\(\): +(.+)", text)
+    return f". Its last words: {told[-1][:300]}" if told else ""
+
+
+def _stack_of(child: Any, stacks: Path) -> tuple[bool, list[tuple[str, int, str]]]:
+    """Ask a child whether it is inside torch, and at which of the learner's lines.
+
+    This works inside a collective, too: the handler does not need the interpreter.
+    """
+    os.truncate(stacks, 0)
     os.kill(child.pid, signal.SIGUSR1)
     deadline, found = time.monotonic() + 1, ""
     while not found.count("\n\n") and "in _serve" not in found and time.monotonic() < deadline:
         time.sleep(0.05)
-        found = stacks.read_text(encoding="utf-8") if stacks.exists() else ""
-    frames = re.findall(r'^  File "(.+)", line (\d+) in (.+)$', found, re.MULTILINE)
+        found = stacks.read_text(encoding="utf-8")
+    main_thread = re.findall(FRAME, found.rpartition("(most recent call first)")[2], re.MULTILINE)
+    in_torch = bool(main_thread) and Path(main_thread[0][0]).is_relative_to(TORCH)
+    return in_torch, _learners_frames(found)
+
+
+FRAME = r'^  File "(.+)", line (\d+) in (.+)$'
+
+
+def _learners_frames(stack: str) -> list[tuple[str, int, str]]:
+    frames = re.findall(FRAME, stack, re.MULTILINE)
     return [(name, int(line), function) for name, line, function in frames[::-1] if _is_learners(name)]
 
 
-def _work(task: bytes, sender: Pipe, stacks: Path) -> None:
+def _work(task: bytes, sender: Pipe, files: Files) -> None:
     """Do one task in a child: join the process group, call the function, send what came of it, wait for the end."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()  # leave no orphan
     printed = io.StringIO()
-    with stacks.open("w", encoding="utf-8") as file, contextlib.redirect_stdout(printed):
-        faulthandler.register(signal.SIGUSR1, file=file)
+    files.empty()
+    with files.stacks.open("a") as stacks, files.said.open("a") as said, contextlib.redirect_stdout(printed):
+        os.dup2(said.fileno(), 2)  # what C++ writes before it ends the process
+        faulthandler.enable(file=stacks)
+        faulthandler.register(signal.SIGUSR1, file=stacks)
         with contextlib.redirect_stderr(printed):
             try:
                 answer = Answer("returned", _call(task), printed.getvalue())
@@ -137,8 +187,8 @@ def _work(task: bytes, sender: Pipe, stacks: Path) -> None:
             except BaseException as error:  # whatever the learner's code does, SystemExit included
                 frames = [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(error.__traceback__)]
                 frames = [frame for frame in frames if _is_learners(frame[0])]
-                said = "".join(traceback.format_exception_only(error)).strip()
-                message = pickle.dumps(tuple(Answer("raised", said, printed.getvalue(), frames)))
+                said_last = "".join(traceback.format_exception_only(error)).strip()
+                message = pickle.dumps(tuple(Answer("raised", said_last, printed.getvalue(), frames)))
         sender.send_bytes(message)
         while True:
             signal.pause()
