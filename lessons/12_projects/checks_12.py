@@ -293,7 +293,8 @@ def check_q5(step_in_backward: Callable[..., AbstractContextManager[None]]) -> W
 
 
 def check_q6(halved: Callable[[nn.Module], Any]) -> Wrong | None:
-    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    linear = nn.Linear(3, 4)
+    net = nn.Sequential(linear, nn.Tanh(), nn.Linear(4, 2)).double()
     hooks = halved(net)
     if not isinstance(hooks, saved_tensors_hooks):
         return Wrong(f"return what `with` can use, a saved_tensors_hooks; you returned a {type(hooks).__name__}")
@@ -309,8 +310,8 @@ def check_q6(halved: Callable[[nn.Module], Any]) -> Wrong | None:
     back = hooks.unpack_hook(packed)
     if back.dtype != torch.float64 or not torch.equal(back, tensor.bfloat16().double()):
         return Wrong(f"a float64 tensor came back as {back.dtype}: {back.tolist()}")
-    weight = hooks.pack_hook(net[0].weight.t())
-    if not isinstance(weight, Tensor) or weight.data_ptr() != net[0].weight.data_ptr():
+    weight = hooks.pack_hook(linear.weight.t())
+    if not isinstance(weight, Tensor) or weight.data_ptr() != linear.weight.data_ptr():
         return Wrong("weights are there anyway; leave them as they are")
     x = torch.randn(6, 3, dtype=torch.float64)
     net(x).sum().backward()
