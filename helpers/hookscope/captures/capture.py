@@ -53,7 +53,8 @@ def capture(
     - Copy-on-write does not see a NumPy array, or another alias outside torch, that a layer made of its output
       *before* returning it; and torch (2.15) fails with an internal error in COW.cpp where such an output is resized
       later. For such a layer take `keep="copies"`, which copies every tensor at once.
-    - Inside the block the model cannot be copied or saved whole: the copy would keep the hooks.
+    - Inside the block the model cannot be deep-copied or saved whole: the copy would keep the hooks, as that of
+      `copy.copy` does.
     - Under the transforms of `torch.func`, such as `vmap`, the tensors kept are those of all samples at once.
 
     Args:
@@ -80,6 +81,7 @@ def capture(
         TypeError: `model` is not a module.
         ValueError: `model` is compiled or TorchScript, or the options contradict each other.
         LayerNotFoundError: no such layer; names the nearest.
+        IndexError: from inside the pass; `sample` picks nothing of a tensor.
         MemoryError: from inside the pass, before more than `max_bytes` are kept; names the layer and ways out.
 
     Example:

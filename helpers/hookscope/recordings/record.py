@@ -58,8 +58,9 @@ def record(
     - The step hooks of an optimizer fire around `step`: after `step_pre`, a closure may run the model. An error in
       `step` leaves its `step_post` out. Global step hooks come first before a step, and last after it.
     - A layer whose input does not require grad fires `full_backward` early, before anything inside it, with
-      None for grad_input. A layer that returns neither a Tensor nor a tuple never fires it. torch warns of
-      both; where that is about hookscope's hooks only, the warning is kept from view and becomes a note.
+      None for grad_input. A layer that returns no Tensor, alone or directly in a tuple, never fires it. torch
+      warns of both, but not of tuples inside tuples; where that is about hookscope's hooks only, the warning
+      is kept from view and becomes a note.
 
     **What recording changes.** The hooks return nothing, so outputs, buffers, random numbers, gradients and
     flags are what they are without. What is not is the doing of torch's full backward hooks, and does not
@@ -75,7 +76,7 @@ def record(
     Recording an `nn.TransformerEncoderLayer`, or a layer inside it, keeps it from its fused path (in `eval()`, without
     gradients), in which nothing inside it fires: a note says so. While a legacy backward hook is on the model, or is
     global, hookscope registers no full backward hooks, which would change what that hook receives. Inside the
-    block a model cannot be copied or saved, and a legacy backward hook cannot be registered.
+    block a model cannot be deep-copied or saved, and a legacy backward hook cannot be registered.
 
     Args:
         model: the model to watch.
