@@ -24,6 +24,14 @@ def test_outcomes_and_their_words():
         assert repr(wrong) == "Not yet. It was 3"
 
 
+@pytest.mark.parametrize(
+    "message", ["y = 5 · x", "x is 3", "grad_input is a pair", "x.grad is 3", "args[0]"]
+)
+def test_code_at_the_beginning_of_a_message_keeps_its_case(message):
+    assert repr(exercise(lambda answer: Wrong(message)).check(1)) == f"Not yet. {message}"
+    assert repr(exercise(lambda answer: Wrong(f"a {message}")).check(1)) == f"Not yet. A {message}"
+
+
 def test_feedback_as_html_is_escaped_and_not_told_by_colour_alone():
     bundle = exercise(lambda answer: Wrong("`args` is <img src=x onerror=alert(1)>\nnot 3"))
     bundle = bundle.check(1)._repr_mimebundle_(include=None, exclude=None)

@@ -20,8 +20,8 @@ class Card:
     printed: str = ""
 
     def _sentence(self) -> str:
-        # A word of code keeps its case.
-        starts = self.heading.endswith(".") and re.match(r"[a-z]+\b(?![_.(])", self.message)
+        # A word of code and a variable keep their case.
+        starts = self.heading.endswith(".") and re.match(r"(a|[a-z]{2,})\b(?![_.(\[]| *=)", self.message)
         return self.message[:1].upper() + self.message[1:] if starts else self.message
 
     def __repr__(self) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import re
+import sys
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from hookscope_course.exercises.blank import holds_blank
+from hookscope_course.exercises.blank import ____, holds_blank
 from hookscope_course.exercises.card import Card
 
 if TYPE_CHECKING:
@@ -16,7 +19,7 @@ class Guess:
     """What you expect to see. Nobody judges it: a guess that was off is where you learn something.
 
     Args:
-        guess: a value, or a list of values in the order you expect; `____` while you have none.
+        guess: a value, or several in the order you expect, as a list or one by one; `____` while you have none.
 
     Example:
         >>> from hookscope_course import ____
@@ -24,16 +27,23 @@ class Guess:
         No guess yet: replace ____ and run this cell again.
         >>> Guess(3).compare(4)
         You guessed 3. It is 4.
+        >>> Guess(0.8, 0.4).compare([0.8, 0.4])
+        As you guessed: 0.8, 0.4
         >>> Guess(["forward", "pre-hook"]).compare(["pre-hook", "forward"])
         Place 1 differs: you guessed forward, it was pre-hook.
+        >>> Guess("seven").compare(7)
+        Not understood: here a guess is a number, as in Guess(3), and you wrote 'seven'. It is 7.
 
     """
 
-    def __init__(self, guess: Any) -> None:
-        self.guess = guess
+    def __init__(self, *guess: Any) -> None:
+        self.guess: Any = guess[0] if len(guess) == 1 else list(guess) if guess else ____
+        _forget_when_a_cell_fails()
 
     def compare(self, actual: object) -> Card:
         """Say how the guess and what was seen agree.
+
+        What is meant counts: "16" and [16] are 16, "True" is True, "C, E, B" is a list, and case makes no difference.
 
         Args:
             actual: what the cell showed: a value, or a list that is compared place by place.
@@ -41,11 +51,15 @@ class Guess:
         """
         if holds_blank(self.guess):
             return Card("No guess this time.", f"It is {_say(actual)}.")
-        if self.guess == actual:
+        try:
+            guess = _meant(self.guess, actual)
+        except _Unclear as unclear:
+            return Card("Not understood:", f"here {unclear}, and you wrote {self.guess!r}. It is {_say(actual)}.")
+        if isinstance(actual, list | tuple):
+            return _first_difference(guess, actual)
+        if _agree(guess, actual):
             return Card("As you guessed:", _say(actual), "right")
-        if isinstance(self.guess, list | tuple) and isinstance(actual, list | tuple):
-            return _first_difference(self.guess, actual)
-        return Card(f"You guessed {_say(self.guess)}.", f"It is {_say(actual)}.")
+        return Card(f"You guessed {_say(guess)}.", f"It is {_say(actual)}.")
 
     def _card(self) -> Card:
         if holds_blank(self.guess):
@@ -59,10 +73,74 @@ class Guess:
         return self._card()._repr_mimebundle_()
 
 
+# -- what is meant --------------------------------------------------------------------------------------------------
+
+
+class _Unclear(Exception):  # noqa: N818  # not an error: a sentence about the guess
+    """Says of which type a guess has to be."""
+
+
+def _meant(guess: Any, actual: object) -> Any:
+    """Return a guess as a value of the type of what was seen.
+
+    Raises:
+        _Unclear: it cannot be one.
+
+    """
+    if hasattr(guess, "tolist"):  # a tensor or an array
+        guess = guess.tolist()
+    if isinstance(actual, list | tuple):
+        return _meant_as_list(guess, actual)
+    if isinstance(guess, list | tuple | set) and len(guess) == 1:
+        (guess,) = guess
+    match actual:
+        case bool():
+            if not isinstance(guess, bool):
+                guess = {"true": True, "false": False}.get(str(guess).strip().lower())
+            if guess is None:
+                raise _Unclear("a guess is True or False, as in Guess(True)")
+        case int() | float():
+            if isinstance(guess, str) and re.fullmatch(r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\s*", guess, re.I):
+                guess = float(guess)
+            if isinstance(guess, bool) or not isinstance(guess, int | float):
+                raise _Unclear("a guess is a number, as in Guess(3)")
+            guess = int(guess) if math.isfinite(guess) and guess == int(guess) else guess
+        case str():
+            if isinstance(guess, type):
+                guess = guess.__name__
+            if not isinstance(guess, str):
+                raise _Unclear('a guess is text, as in Guess("red")')
+    return guess
+
+
+def _meant_as_list(guess: Any, actual: Sequence[object]) -> list[Any]:
+    if isinstance(guess, str):
+        letters = all(isinstance(each, str) and len(each) == 1 for each in actual)
+        guess = (
+            re.findall(r"\w", guess) if letters and actual else [part for part in re.split(r"[,;\s]+", guess) if part]
+        )
+    if not isinstance(guess, list | tuple):
+        guess = [guess]
+    some = actual[0] if actual else ""
+    places = zip(guess, [*actual, *[some] * len(guess)], strict=False)
+    try:
+        return [_meant(ours, theirs) for ours, theirs in places]
+    except _Unclear as unclear:
+        raise _Unclear(f"a guess is a list, and in it {unclear}") from None
+
+
+def _agree(guess: object, actual: object) -> bool:
+    if isinstance(guess, str) and isinstance(actual, str):
+        return guess.strip().casefold() == actual.strip().casefold()
+    if isinstance(guess, int | float) and isinstance(actual, int | float):
+        return math.isclose(guess, actual, rel_tol=1e-6)
+    return guess == actual
+
+
 def _first_difference(guess: Sequence[object], actual: Sequence[object]) -> Card:
     nothing = object()
     for place, (ours, theirs) in enumerate(zip_longest(guess, actual, fillvalue=nothing), start=1):
-        if ours != theirs:
+        if not _agree(ours, theirs):
             left = "nothing more" if ours is nothing else _say(ours)
             right = "over" if theirs is nothing else _say(theirs)
             return Card(f"Place {place} differs:", f"you guessed {left}, it was {right}.")
@@ -71,3 +149,24 @@ def _first_difference(guess: Sequence[object], actual: Sequence[object]) -> Card
 
 def _say(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+# -- a guess whose cell failed --------------------------------------------------------------------------------------
+
+
+def _forget_when_a_cell_fails() -> None:
+    """In a notebook: where `guess = Guess(…)` raised, the guess before it must not be compared."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is None or _forget in shell.events.callbacks["post_run_cell"]:
+        return
+    shell.events.register("post_run_cell", _forget)
+
+
+def _forget(result: Any) -> None:
+    if result.success or result.info is None:
+        return
+    names = sys.modules["IPython"].get_ipython().user_ns
+    for name in re.findall(r"^(\w+)\s*=\s*Guess\(", result.info.raw_cell, re.MULTILINE):
+        if isinstance(names.get(name), Guess):
+            names[name] = Guess(____)

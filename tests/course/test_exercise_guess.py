@@ -1,0 +1,72 @@
+"""A guess: what is meant counts, another type is told in a sentence, and a guess whose cell failed is forgotten."""
+
+import numpy as np
+import pytest
+import torch
+from IPython.core.interactiveshell import InteractiveShell
+
+from hookscope_course import Guess, ____
+
+SAID = [
+    (True, True, "As you guessed: True"),
+    ("True", True, "As you guessed: True"),
+    (" false", False, "As you guessed: False"),
+    (1, True, "Not understood: here a guess is True or False, as in Guess(True), and you wrote 1. It is True."),
+    ("yes", True, "Not understood: here a guess is True or False"),
+    (16, 16, "As you guessed: 16"),
+    ("16", 16, "As you guessed: 16"),
+    ([16], 16, "As you guessed: 16"),
+    (torch.tensor(16), 16, "As you guessed: 16"),
+    (np.float32(16), 16, "As you guessed: 16"),
+    (16.0, 16, "As you guessed: 16"),
+    ("0.4", 0.4, "As you guessed: 0.4"),
+    (0.1 + 0.2, 0.3, "As you guessed: 0.3"),
+    ("15", 16, "You guessed 15. It is 16."),
+    (float("inf"), 16, "You guessed inf. It is 16."),
+    (True, 1, "Not understood: here a guess is a number, as in Guess(3), and you wrote True. It is 1."),
+    ([1, 2], 16, "Not understood: here a guess is a number"),
+    (None, 16, "Not understood: here a guess is a number"),
+    ("Block2", "block2", "As you guessed: block2"),
+    (tuple, "tuple", "As you guessed: tuple"),
+    (3, "block2", 'Not understood: here a guess is text, as in Guess("red"), and you wrote 3. It is block2.'),
+    ("ECBDA", ["E", "C", "B", "D", "A"], "As you guessed: E, C, B, D, A"),
+    ("e, c, b, a, d", ["E", "C", "B", "D", "A"], "Place 4 differs: you guessed a, it was D."),
+    (["E", "C"], ["E", "C", "B"], "Place 3 differs: you guessed nothing more, it was B."),
+    (["E", "C", "B"], ["E", "C"], "Place 3 differs: you guessed B, it was over."),
+    ("first, second", ["first", "second"], "As you guessed: first, second"),
+    ("0.8 0.4", [0.8, 0.4], "As you guessed: 0.8, 0.4"),
+    ((0.8, "0.4"), [0.8, 0.4], "As you guessed: 0.8, 0.4"),
+    (torch.tensor([1.0, 2.0]), [1, 2], "As you guessed: 1, 2"),
+    (5, [5], "As you guessed: 5"),
+    ("none", [1, 2], "Not understood: here a guess is a list, and in it a guess is a number"),
+    ([], [], "As you guessed: "),
+]
+
+
+@pytest.mark.parametrize(("guess", "actual", "said"), SAID, ids=lambda value: repr(value)[:20])
+def test_what_is_meant_is_compared(guess, actual, said):
+    assert repr(Guess(guess).compare(actual)).startswith(said)
+
+
+def test_several_values_are_a_list_and_none_is_a_blank():
+    assert Guess(0.8, 0.4).guess == [0.8, 0.4]
+    assert repr(Guess(0.8, 0.4)) == "Your guess: 0.8, 0.4. Now run the next cell."
+    assert repr(Guess()) == repr(Guess(____)) == "No guess yet: replace ____ and run this cell again."
+    assert repr(Guess(1, ____).compare([1, 2])) == "No guess this time. It is 1, 2."
+
+
+def test_a_guess_whose_cell_failed_does_not_leave_the_one_before_it():
+    shell = InteractiveShell.instance()
+    try:
+        shell.run_cell("from hookscope_course import Guess, ____")
+        for cell in ("guess = other = Guess(3)", "other = Guess(4)", "guess = Guess(3)"):
+            assert shell.run_cell(cell).success
+        shell.run_cell("1 / 0")
+        assert shell.user_ns["guess"].guess == 3
+        for failing in ("guess = Guess(nonsense)", "x = 1\nguess = Guess(3"):
+            assert shell.run_cell("guess = Guess(3)").success
+            shell.run_cell(failing)
+            assert repr(shell.user_ns["guess"].compare(3)) == "No guess this time. It is 3."
+        assert shell.user_ns["other"].guess == 4
+    finally:
+        InteractiveShell.clear_instance()
