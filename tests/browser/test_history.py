@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from tests.shared.lab import Lab
+from tests.shared.lab import SIZE, Lab
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 
@@ -32,7 +32,9 @@ def test_a_learner_travels_through_the_releases(lab: Lab) -> None:
     expect(forward_hook).to_contain_text("✓ true")
     expect(forward_hook).to_contain_text("forward hooks should never return any values")
     expect(forward_hook).to_contain_text("(differs)")
-    expect(widget.locator(".hi-verdict")).to_contain_text("With torch 1.1.0, 2 of 3 claims of D4")
+    expect(widget.locator(".hi-verdict")).to_contain_text(
+        "D4 makes 3 claims that depend on the release of torch. True in torch 1.1.0: 2."
+    )
     expect(widget.locator(".hi-claims thead")).to_contain_text("torch 1.1.0, recorded")
     expect(widget.locator(".hi-chart")).to_have_attribute("alt", lab.kernel("print(author.alt)"))
     assert lab.pixels(".hi-chart") != before
@@ -46,6 +48,17 @@ def test_a_learner_travels_through_the_releases(lab: Lab) -> None:
     page.keyboard.press("d")  # the next one that begins so
     lab.told("print(author.document)", "D0")
     expect(widget.locator(".hi-claims tbody tr").first).to_contain_text("D0.5")
+    lab.kernel("author.release = '1.2.0'")  # true, though what it is about is missing: that is said
+    prior = widget.locator(".hi-claims tbody tr", has_text="D0.5")
+    expect(prior).to_contain_text("nothing in this release contradicts it")
+    expect(widget.locator(".hi-claims tbody")).to_contain_text("this release has no such thing")
+    expect(widget.locator(".hi-claims tbody")).not_to_contain_text("missing")
+    page.set_viewport_size({"width": 1024, "height": 768})  # with the file browser open no column is cut off
+    expect(page.locator(".jp-FileBrowser")).to_be_visible()
+    for region in widget.locator(".hi-wide").all():
+        lab.settled(widget)
+        assert region.evaluate("part => part.scrollWidth - part.clientWidth") <= 1
+    page.set_viewport_size(SIZE)
 
     # From Python.
     lab.kernel("author.document, author.release = 'D3', '2.0.0'")

@@ -234,7 +234,7 @@ def test_the_slider_can_be_driven_and_says_the_same_before_it_runs() -> None:
     assert halves == ["✓ true", "✗ not true"]
     before = slider.png
     slider.document = "D1"
-    assert slider.verdict.startswith("With torch 2.1.0, 1 of 1 claims of D1 ")
+    assert slider.verdict.startswith("D1 makes 1 claim that depends on the release of torch. True in torch 2.1.0: 1. ")
     assert slider.png != before
     data, _ = slider._repr_mimebundle_()
     assert slider.alt in data["text/html"]

@@ -1,4 +1,4 @@
-// Boxes and arrows as SVG, from the numbers that hookscope.widgets._boxes.layout has worked out.
+// Boxes and arrows as SVG, from the numbers that hookscope.widgets.boxes.layout has worked out.
 
 const SVG = "http://www.w3.org/2000/svg";
 function s(tag, attributes = {}, ...children) {
@@ -28,9 +28,8 @@ function boxes(drawing, alt) {
       box.append(s("text", { x: x + 9, y: y + 21 + 17 * line, class: `hs-${look}` }, text)));
     svg.append(box);
   }
-  for (const { points, text, flows } of drawing.arrows) {
-    const [[x1, y1], [x2, y2]] = points;
-    if (text) svg.append(s("text", { class: `hs-along ${flows ? "" : "hs-quiet"}`, x: (x1 + x2) / 2, y: (y1 + y2) / 2 + 4 }, text));
+  for (const { at: [x, y], text, flows } of drawing.arrows) {
+    if (text) svg.append(s("text", { class: `hs-along ${flows ? "" : "hs-quiet"}`, x, y: y + 4 }, text));
   }
   return svg;
 }

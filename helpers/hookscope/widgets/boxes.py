@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from hookscope.graphs import drawing
+from hookscope.pictures.letters import drawable
 from hookscope.widgets.base import assets
 
 __all__ = ["Arrow", "Block", "box_assets", "layout", "to_png"]
 
 _CHARACTER, _LINE, _PAD = 7.3, 17, 9  # pixels: width and height of monospace at 12 px, and around the text of a box
-_ACROSS, _DOWN, _EDGE = 26, 56, 6  # pixels between boxes, between layers (an arrow's text stands there), at the edge
+_ACROSS, _DOWN, _EDGE = 26, 74, 6  # pixels between boxes, between layers (an arrow's text stands there), at the edge
 _INKS = {"title": "#000000", "text": "#222222", "quiet": "#555555", "hook": "#8a3c00", "grad": "#0b5cad"}
 _LEGIBLE = 13  # pixels of the PNG's letters
 
@@ -66,6 +68,8 @@ def layout(blocks: Mapping[int, Block], arrows: Mapping[tuple[int, int], Arrow],
     plain = [drawing.Box(key, "", ()) for key in order]
     places, routes = drawing.place_boxes(plain, dict.fromkeys(arrows, ()))
     wide = max(len(text) for block in blocks.values() for text, _ in block.lines) * _CHARACTER + 2 * _PAD
+    longest = max((len(arrow.text) for arrow in arrows.values()), default=0) * _CHARACTER
+    apart = max(wide + _ACROSS, longest + _ACROSS)  # two texts have room side by side
     high = {key: len(block.lines) * _LINE + 2 * _PAD for key, block in blocks.items()}
     stops = [*places.values(), *(stop for way in routes.values() for stop in way)]
     left = min(column for column, _ in stops)
@@ -78,7 +82,7 @@ def layout(blocks: Mapping[int, Block], arrows: Mapping[tuple[int, int], Arrow],
         tops.append(tops[-1] + row + _DOWN)
 
     def centre(column: float) -> float:
-        return round(_EDGE + wide / 2 + (column - left) * (wide + _ACROSS), 1)
+        return round(_EDGE + wide / 2 + (column - left) * apart, 1)
 
     boxes = [
         {
@@ -101,7 +105,59 @@ def layout(blocks: Mapping[int, Block], arrows: Mapping[tuple[int, int], Arrow],
         points.append([centre(to), tops[below]])
         lines.append({"points": points, "text": arrow.text, "flows": arrow.flows})
     width = centre(max(column for column, _ in stops)) + wide / 2 + _EDGE
+    _place_texts(lines, boxes, width)
     return {"width": round(width, 1), "height": tops[-1] - _DOWN + _EDGE, "boxes": boxes, "arrows": lines}
+
+
+def _place_texts(lines: Sequence[dict[str, Any]], boxes: Sequence[Mapping[str, Any]], width: float) -> None:
+    """Choose for the text of each arrow a place on its first stretch where no other line, text or box is, if any."""
+    taken = [(box["x"], box["y"], box["x"] + box["width"], box["y"] + box["height"]) for box in boxes]
+    for line in lines:
+        (x1, y1), (x2, y2) = line["points"][:2]
+        half = len(line["text"]) * _CHARACTER / 2 + 3
+        others = [pair for other in lines if other is not line for pair in pairwise(other["points"])]
+        best, least = (0.0, 0.0), math.inf
+        for along in (0.5, 0.4, 0.6, 0.3, 0.7, 0.22, 0.78, 0.14, 0.86):
+            for aside in (
+                0,
+                0.5,
+                -0.5,
+                0.8,
+                -0.8,
+                1,
+                -1,
+            ):  # of its own width: it still touches its line, or stands right beside
+                x, y = x1 + (x2 - x1) * along + aside * half, y1 + (y2 - y1) * along
+                area = (x - half, y - _LINE / 2, x + half, y + _LINE / 2)
+                hits = sum(_overlap(area, other) for other in taken) * 10 + sum(_crosses(area, pair) for pair in others)
+                outside = 10 * (area[0] < 0 or area[2] > width)
+                if (cost := hits + outside + abs(aside) / 100) < least:
+                    best, least = (round(x, 1), round(y, 1)), cost
+        line["at"] = list(best)
+        if line["text"]:
+            x, y = best
+            taken.append((x - half, y - _LINE / 2, x + half, y + _LINE / 2))
+
+
+_Area = tuple[float, float, float, float]
+
+
+def _overlap(one: _Area, other: _Area) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def _crosses(area: _Area, ends: Sequence[Sequence[float]]) -> bool:
+    """Tell whether a straight line passes through an area."""
+    (x1, y1), (x2, y2) = ends
+    first, last = 0.0, 1.0
+    for start, way, low, high in ((x1, x2 - x1, area[0], area[2]), (y1, y2 - y1, area[1], area[3])):
+        if way == 0:
+            if not low < start < high:
+                return False
+            continue
+        enters, leaves = sorted(((low - start) / way, (high - start) / way))
+        first, last = max(first, enters), min(last, leaves)
+    return first < last
 
 
 def to_png(drawing: Mapping[str, Any]) -> bytes:
@@ -127,14 +183,14 @@ def to_png(drawing: Mapping[str, Any]) -> bytes:
         area, thick = (x, y, x + box["width"], y + box["height"]), 3 if box["lit"] else 1
         pen.rounded_rectangle(area, 14 if box["round"] else 2, fill="#ffffff", outline="#000000", width=thick)
         for number, (text, look) in enumerate(box["lines"]):
-            pen.text((x + _PAD, y + _PAD + number * _LINE), _drawable(text), fill=_INKS[look], font=font)
+            pen.text((x + _PAD, y + _PAD + number * _LINE), drawable(text), fill=_INKS[look], font=font)
     for arrow in drawing["arrows"]:
         if arrow["text"]:
-            x, y = _middle(arrow["points"])
-            left, top, right, bottom = pen.textbbox((x, y), _drawable(arrow["text"]), font=font, anchor="mm")
+            x, y = arrow["at"]
+            left, top, right, bottom = pen.textbbox((x, y), drawable(arrow["text"]), font=font, anchor="mm")
             pen.rectangle((left - 2, top - 1, right + 2, bottom + 1), fill="#ffffff")
             ink = _INKS["hook" if arrow["flows"] else "quiet"]
-            pen.text((x, y), _drawable(arrow["text"]), fill=ink, font=font, anchor="mm")
+            pen.text((x, y), drawable(arrow["text"]), fill=ink, font=font, anchor="mm")
     file = io.BytesIO()
     image.convert("P", palette=Image.Palette.ADAPTIVE, colors=32).save(file, "PNG")
     return file.getvalue()
@@ -146,14 +202,3 @@ def _head(points: Sequence[tuple[float, ...]]) -> list[tuple[float, float]]:
     length = max(((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5, 1)
     dx, dy = (x2 - x1) / length, (y2 - y1) / length
     return [(x2, y2), (x2 - 9 * dx - 4 * dy, y2 - 9 * dy + 4 * dx), (x2 - 9 * dx + 4 * dy, y2 - 9 * dy - 4 * dx)]
-
-
-def _middle(points: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Return where an arrow's text stands: in the middle of its first stretch, between two layers."""
-    (x1, y1), (x2, y2) = points[:2]
-    return (x1 + x2) / 2, (y1 + y2) / 2
-
-
-def _drawable(text: str) -> str:
-    """Replace what Pillow's own font lacks."""
-    return text.replace("→", "->").replace("×", "x").replace("–", "-").encode("latin-1", "replace").decode("latin-1")

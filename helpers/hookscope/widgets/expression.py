@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["KINDS", "MOST_RUNS", "Played", "Step", "code", "leaves_of", "parse", "play"]
+__all__ = ["KINDS", "MOST_RUNS", "Flow", "Played", "Step", "code", "leaves_of", "parse", "play"]
 
 KINDS = ["nothing", "retain_grad", "hook", "hook, then retain_grad", "retain_grad, then hook"]
 MOST_RUNS = 20
@@ -58,12 +58,21 @@ class Seen:
     after: float | None = None
 
 
+@dataclass(frozen=True)
+class Flow:
+    """One use of an operand by a step: what comes back to the step, its local gradient there, and what flows on."""
+
+    back: float
+    local: float
+    on: float
+
+
 @dataclass
 class Played:
     """What was seen of all tensors, by name; what flowed from a step to an operand; where a gradient can flow."""
 
     tensors: dict[str, Seen] = field(default_factory=dict)
-    edges: dict[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
+    edges: dict[tuple[str, str], tuple[Flow, ...]] = field(default_factory=dict)
     ways: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -226,12 +235,34 @@ def _follow(step: Step, made: Tensor, tensors: Mapping[str, Tensor], played: Pla
             raise ValueError(f"torch makes more than one node of {step.text!r}; write it as several steps")
         played.ways.append((step.name, name))
 
+    slopes = _slopes(step, tensors)
+
     def note(grad_inputs: tuple[Tensor | None, ...], grad_outputs: tuple[Tensor | None, ...]) -> None:
+        back = grad_outputs[0]
         for name, here in places.items():
-            flows = [grad_inputs[place] for place in here]
-            played.edges[step.name, name] = tuple(float(flow) for flow in flows if flow is not None)
+            flows = zip((grad_inputs[place] for place in here), slopes[name], strict=True)
+            played.edges[step.name, name] = tuple(
+                Flow(float(back), slope, float(on)) for on, slope in flows if back is not None and on is not None
+            )
 
     node.register_hook(note)
+
+
+def _slopes(step: Step, tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
+    """Compute the local gradient of a step by each use of an operand, as if each were a tensor of its own."""
+    copies: list[tuple[str, Tensor]] = []
+
+    class Apart(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.Name:
+            copies.append((node.id, tensors[node.id].detach().clone().requires_grad_()))
+            return ast.Name(f"copy{len(copies) - 1}", node.ctx)
+
+    text = ast.unparse(Apart().visit(ast.parse(step.text, mode="eval")))
+    made = eval(text, {"__builtins__": {}}, {f"copy{at}": copy for at, (_, copy) in enumerate(copies)})
+    slopes: dict[str, list[float]] = {}
+    for (name, _), slope in zip(copies, torch.autograd.grad(made, [copy for _, copy in copies]), strict=True):
+        slopes.setdefault(name, []).append(float(slope))
+    return slopes
 
 
 def code(

@@ -87,6 +87,7 @@ function draw(model, el) {
   const times = h("span", { class: "gp-times" });
 
   const graph = h("div", { class: "gp-graph" });
+  const key = h("p", { class: "gp-key" }, "On each arrow: what comes back × the local gradient of the step = what flows on.");
   const notes = h("ul", { class: "gp-notes", "aria-live": "polite" });
   const body = h("tbody");
   const table = h("table", { class: "gp-numbers" },
@@ -109,7 +110,8 @@ function draw(model, el) {
 
   const show = () => {
     const { drawing, rows, notes: sentences, code, times: said, most } = shown();
-    graph.replaceChildren(boxes(drawing, model.get("alt")));
+    graph.replaceChildren(boxes(drawing, model.get("alt")), key);
+    key.hidden = model.get("runs") === 0;
     notes.replaceChildren(...sentences.map((text) => h("li", {}, text)));
     body.replaceChildren(...rows.map((row) => h("tr", {}, ...Object.keys(HEADS).map((key, index) =>
       index ? h("td", {}, row[key]) : h("th", { scope: "row" }, row[key])))));

@@ -300,7 +300,7 @@ def _draw(
             (flags if row.requires_grad else f"{flags}, no requires_grad", "quiet"),
         ]
         if runs and row.requires_grad:
-            lines.append((f"arrives: {_cell(row.arrived)}", "text"))
+            lines.append((f"arrives: {_sum(name, played) or _cell(row.arrived)}", "text"))
         if "hook" in choices.get(name, ""):
             what = f"hook × {as_text(factors.get(name, 2.0))}"
             lines.append((what if row.saw is None else f"{what}: {as_text(row.saw)} → {as_text(row.returned)}", "hook"))
@@ -312,14 +312,34 @@ def _draw(
     for step in steps:
         for operand in dict.fromkeys(step.operands):
             flow = played.edges.get((step.name, operand), ())
-            text = " + ".join(map(as_text, flow)) or ("no gradient" if runs else "")
+            text = " + ".join(f"{as_text(use.back)} × {_after_a_sign(use.local)}" for use in flow)
+            text += f" = {as_text(flow[0].on)}" if len(flow) == 1 else "" if flow or not runs else "no gradient"
             arrows[numbers[step.name], numbers[operand]] = Arrow(text, (step.name, operand) in played.ways)
     return layout(blocks, arrows, numbers[steps[-1].name])
 
 
+def _uses(name: str, played: Played) -> list[tuple[str, float]]:
+    """List what flowed to a tensor, and from which step, once for each time it is used, in the order of the steps."""
+    return [(step, use.on) for step in played.tensors for use in played.edges.get((step, name), ())]
+
+
+def _sum(name: str, played: Played) -> str:
+    """Write what arrived at a tensor as a sum, if it is one; "" if not."""
+    (_, first), *others = [*_uses(name, played), ("", 0.0)]
+    arrived = played.tensors[name].arrived
+    if len(others) < 2 or arrived is None:
+        return ""
+    return f"{as_text(first)} + {' + '.join(_after_a_sign(on) for _, on in others[:-1])} = {as_text(arrived)}"
+
+
+def _after_a_sign(number: float) -> str:
+    return f"({as_text(number)})" if number < 0 else as_text(number)
+
+
 def _alt(text: str, played: Played, runs: int) -> str:
     grads = [f"{name}.grad {_grad(row.after)}" for name, row in played.tensors.items()]
-    return f"Graph of {text}, {_times(runs)}; gradients flow from the top down. {_join(grads)}."
+    flow = "gradients flow from the top down, at each step times its local gradient"
+    return f"Graph of {text}, {_times(runs)}; {flow}. {_join(grads)}."
 
 
 def _notes(steps: list[Step], played: Played, without: Played, owner: GradientPlayground) -> list[str]:
@@ -338,6 +358,10 @@ def _notes(steps: list[Step], played: Played, without: Played, owner: GradientPl
         if row.arrived is None:
             unreached.append(name)
             continue
+        if total := _sum(name, played):
+            uses = _uses(name, played)
+            who, often = _join([f"{as_text(on)} from {step}" for step, on in uses]), len(uses)
+            notes.append(f"{name} is used {'twice' if often == 2 else f'{often} times'}: {who}. They add up: {total}.")
         if row.saw is not None:
             on = _join(fed.get(name, []))
             goes = f"that flows on to {on}" if on else f"that is added to {name}.grad"

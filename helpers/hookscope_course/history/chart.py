@@ -1,4 +1,4 @@
-"""Draw answers over releases: one row per behaviour, one letter and colour per answer, a bar where it changed."""
+"""Draw behaviours over releases: one row each, one letter and colour for all that is alike, a bar where it changed."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def changing() -> list[str]:
 
 
 def chart(names: Sequence[str], title: str, marked: str = "") -> Picture:
-    """Draw what every release answers to some probes.
+    """Draw what every release shows of some probes.
 
-    A cell holds a letter: A for the first answer of its row, B for the second … and "-" where torch has no such thing.
-    A black bar stands before a cell whose answer differs from the one to its left. Releases side by side that answer
-    all alike share a column.
+    A cell holds a letter: A for the first behaviour of its row, B for the second … and "-" where torch has no such
+    thing. A black bar stands before a cell that differs from the one to its left. Releases side by side that are alike
+    in every row share a column.
 
     Args:
         names: of the probes, one row each.

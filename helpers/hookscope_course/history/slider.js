@@ -8,7 +8,7 @@ function draw(model, el) {
   const here = h("th", { scope: "colgroup", colspan: "2" });
   const body = h("tbody");
   const table = h("table", { class: "hi-claims" },
-    h("caption", {}, "The claims that hang on the release"),
+    h("caption", {}, "The claims that depend on the release"),
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "claim"), h("th", { scope: "col" }, "it says"), then, here)), body);
 
   const show = () => {
@@ -20,7 +20,7 @@ function draw(model, el) {
       h("tr", { class: standing === standingHere ? "" : "hi-differ" },
         h("th", { scope: "row" }, id), h("td", {}, says),
         h("td", { class: "hi-standing" }, standing), h("td", { class: "hi-answer" }, answer),
-        h("td", { class: "hi-standing" }, standingHere, standing === standingHere ? null : " (differs)"), h("td", { class: "hi-answer" }, answerHere))));
+        h("td", { class: "hi-standing" }, standingHere, standing === standingHere ? null : h("span", { class: "hi-other" }, " (differs)")), h("td", { class: "hi-answer" }, answerHere))));
   };
   show();
   listen(model, el, "shown", show);
@@ -31,8 +31,8 @@ function draw(model, el) {
     h("div", { class: "hi-wide", tabindex: "0", role: "region", "aria-label": "claims", ...ownKeys }, table),
     h("div", { class: "hi-wide", tabindex: "0", role: "region", "aria-label": "chart", ...ownKeys },
       picture(model, "png", "alt", { class: "hi-chart" })),
-    h("p", { class: "hi-key" }, "One letter per answer, - for what is missing, a black bar where the answer changed. ",
-      "Releases that answer alike share a column. The one with the release you chose is framed."));
+    h("p", { class: "hi-key" }, "In each row, equal letters mean that torch behaves the same; - means that it has no such thing yet. A black bar ",
+      "stands where the behaviour changed. Releases that are alike in every row share a column. The one with the release you chose is framed."));
 }
 
 export default widget(draw);

@@ -12,7 +12,7 @@ from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets, shows_errors
 from hookscope_course.history.authors import SIGNS, claims_of, documents
 from hookscope_course.history.chart import chart
-from hookscope_course.history.records import history, installed, live, newest, releases, short
+from hookscope_course.history.records import MISSING, history, installed, live, newest, releases, short
 
 __all__ = ["AuthorSlider"]
 
@@ -20,8 +20,8 @@ __all__ = ["AuthorSlider"]
 class AuthorSlider(HookWidget):
     """See what the author of a document would have seen with a release of torch, beside what yours shows.
 
-    Only claims that hang on the release are listed. What the release answers comes from the records; what your torch
-    answers is asked when the widget is made.
+    Only claims that depend on the release are listed. What the release does comes from the records; what your torch
+    does is tried when the widget is made.
 
     Args:
         document: "D0" to "D4".
@@ -30,7 +30,7 @@ class AuthorSlider(HookWidget):
     Attributes:
         document: which document.
         release: which release.
-        rows: the claims, with what each torch answers and how the claim stands there.
+        rows: the claims, with what each torch shows and how the claim stands there.
         verdict: how many claims were true, in a sentence or two.
 
     Raises:
@@ -76,18 +76,22 @@ class AuthorSlider(HookWidget):
 
     @property
     def rows(self) -> list[dict[str, object]]:
-        """The claims, with what each torch answers and how the claim stands there."""
-        return [
-            {
-                "claim": claim.id,
-                "it says": claim.says,
-                f"torch {self.release} answers": short(history(claim.probe)[self.release]),
-                f"torch {self.release}": _standing(claim.judge(history(claim.probe)[self.release])),
-                f"torch {installed()}, run here, answers": short(live()[claim.probe]),
-                f"torch {installed()}, run here": _standing(claim.judge(live()[claim.probe])),
-            }
-            for claim in claims_of(self.document)
-        ]
+        """The claims, with what each torch shows and how the claim stands there."""
+        rows = []
+        for claim in claims_of(self.document):
+            then, now = history(claim.probe)[self.release], live()[claim.probe]
+            here = f"torch {installed()}, run here"
+            rows.append(
+                {
+                    "claim": claim.id,
+                    "it says": claim.says,
+                    f"torch {self.release} shows": _shown(then, claim.judge(then)),
+                    f"torch {self.release}": _standing(claim.judge(then)),
+                    f"{here}, shows": _shown(now, claim.judge(now)),
+                    here: _standing(claim.judge(now)),
+                }
+            )
+        return rows
 
     @property
     def verdict(self) -> str:
@@ -96,8 +100,8 @@ class AuthorSlider(HookWidget):
         then = sum(claim.judge(history(claim.probe)[self.release]) == "true" for claim in claims)
         now = sum(claim.judge(live()[claim.probe]) == "true" for claim in claims)
         return (
-            f"With torch {self.release}, {then} of {len(claims)} claims of {self.document} that hang on the release "
-            f"are true. With torch {installed()}, which runs here, {now}."
+            f"{self.document} makes {'1 claim that depends' if len(claims) == 1 else f'{len(claims)} claims that depend'} "
+            f"on the release of torch. True in torch {self.release}: {then}. True in torch {installed()}, which runs here: {now}."
         )
 
     def numbers(self) -> Rows:
@@ -127,6 +131,13 @@ class AuthorSlider(HookWidget):
         with self.hold_sync():
             self.png, self.alt = picture.png, picture.alt
             self.shown = {"verdict": self.verdict, "rows": [[*row.values()] for row in self.rows], "here": installed()}
+
+
+def _shown(answer: str, standing: Any) -> str:
+    """Write what a release does; what it does not have can still leave a claim true."""
+    if answer != MISSING:
+        return short(answer)
+    return "nothing in this release contradicts it" if standing == "true" else "this release has no such thing"
 
 
 def _standing(standing: Any) -> str:

@@ -74,13 +74,66 @@ def test_hook_on_a_leaf_and_retain_grad_on_a_leaf() -> None:
 def test_a_tensor_used_twice_gets_one_call_with_the_sum() -> None:
     playground = GradientPlayground("used twice", choices={"d": "hook"})
     played = playground._played
-    assert played.edges["f", "d"] == (1,)
-    assert played.edges["e", "d"] == (4,)
+    assert [use.on for use in played.edges["f", "d"]] == [1]
+    assert [use.on for use in played.edges["e", "d"]] == [4]
     assert (played.tensors["d"].saw, played.tensors["d"].returned) == (5, 10)
     square = GradientPlayground("d = a * a", choices={"a": "hook"})
-    assert square._played.edges["d", "a"] == (2, 2)
+    assert [use.on for use in square._played.edges["d", "a"]] == [2, 2]
     assert square._played.tensors["a"].saw == 4
-    assert "2 + 2" in [arrow["text"] for arrow in square.shown["drawing"]["arrows"]]
+    assert "1 × 2 + 1 × 2" in [arrow["text"] for arrow in square.shown["drawing"]["arrows"]]
+
+
+def test_arrows_show_the_factors_of_the_chain_rule() -> None:
+    def texts(playground: GradientPlayground) -> list[str]:
+        return [arrow["text"] for arrow in playground.shown["drawing"]["arrows"]]
+
+    playground = GradientPlayground()
+    assert sorted(texts(playground)) == ["1 × 4 = 4", "1 × 6 = 6", "4 × 2 = 8", "4 × 3 = 12"]
+    playground.set("d", hook=10)  # what comes back to a step is what the hook on its tensor returned
+    assert sorted(texts(playground)) == ["1 × 4 = 4", "1 × 6 = 6", "40 × 2 = 80", "40 × 3 = 120"]
+    assert texts(GradientPlayground(live=False)) == [""] * 4
+    assert "1 × (-1) = -1" in texts(GradientPlayground("y = 3 - x", {"x": 2.0}))
+    quotient = GradientPlayground("y = x / x", {"x": 2.0})
+    assert texts(quotient) == ["1 × 0.5 + 1 × (-0.5)"]
+    nothing = GradientPlayground("y = x * 0; z = y ** 2", {"x": 2.0})  # a local gradient is there though 0 comes back
+    assert sorted(texts(nothing)) == ["0 × 0 = 0", "1 × 0 = 0"]
+    for use in (use for flow in playground._played.edges.values() for use in flow):
+        assert use.back * use.local == use.on
+
+
+def test_of_a_tensor_used_twice_the_sum_is_explained() -> None:
+    playground = GradientPlayground("used twice")
+    assert playground.notes[0] == "d is used twice: 4 from e and 1 from f. They add up: 4 + 1 = 5."
+    lines = [text for box in playground.shown["drawing"]["boxes"] for text, _ in box["lines"]]
+    assert "arrives: 4 + 1 = 5" in lines
+    cube = GradientPlayground("y = -x; z = x * y; w = z * x", {"x": 2.0})
+    assert (
+        cube.notes[0] == "x is used 3 times: -4 from y, -4 from z and -4 from w. They add up: -4 + (-4) + (-4) = -12."
+    )
+    assert not any("used" in note for note in GradientPlayground().notes)
+
+
+@pytest.mark.parametrize(
+    "text", [*EXPRESSIONS, "d = a * b; e = d * a; f = e * a; g = f * d", "d = a * b; e = a * c; f = d * e"]
+)
+def test_no_line_crosses_a_text_of_another(text: str) -> None:
+    drawing = GradientPlayground(text, {"a": 0.3719, "b": -1.2345, "c": 0.7071}).shown["drawing"]
+    areas = []
+    for arrow in drawing["arrows"]:
+        (x, y), half = arrow["at"], len(arrow["text"]) * 7.3 / 2
+        area = (x - half, y - 7, x + half, y + 7)
+        for other in drawing["arrows"]:
+            if other is arrow:
+                continue
+            for (x1, y1), (x2, y2) in zip(other["points"], other["points"][1:], strict=False):
+                points = ((x1 + (x2 - x1) * t / 200, y1 + (y2 - y1) * t / 200) for t in range(201))
+                assert not any(area[0] < px < area[2] and area[1] < py < area[3] for px, py in points)
+        for box in drawing["boxes"]:
+            apart = area[2] <= box["x"] or box["x"] + box["width"] <= area[0]
+            assert apart or area[3] <= box["y"] or box["y"] + box["height"] <= area[1]
+        for left, top, right, bottom in areas:
+            assert area[2] <= left or right <= area[0] or area[3] <= top or bottom <= area[1]
+        areas.append(area)
 
 
 def test_detach_ends_the_way_back() -> None:
@@ -159,7 +212,7 @@ def test_set_and_changing_the_expression() -> None:
 def test_operations(text: str) -> None:
     playground = GradientPlayground(text, {"x": 2.0})
     assert ran(playground.code) == playground.grads
-    assert playground.grads["x"] == sum(playground._played.edges["y", "x"])
+    assert playground.grads["x"] == sum(use.on for use in playground._played.edges["y", "x"])
 
 
 @pytest.mark.parametrize("method", [name for name in _METHODS if name != "detach"])
@@ -169,7 +222,7 @@ def test_methods(method: str) -> None:
     x = torch.tensor(0.5, requires_grad=True)
     getattr(x, method)().backward()
     assert played.tensors["x"].after == float(x.grad)
-    assert played.edges["y", "x"] == (float(x.grad),)
+    assert [use.on for use in played.edges["y", "x"]] == [float(x.grad)]
 
 
 @pytest.mark.parametrize(
