@@ -75,8 +75,9 @@ def test_one_to_four_exercises_each_with_question_blank_hint_and_folded_solution
             assert "____" in blank.source or text.is_bug
             assert hint.source == f"# {name}.hint()"
             assert solution.source == f"# solution\n{text.solution.strip()}"
-    folded = [c for c in cells if c.metadata.get("jupyter", {}).get("source_hidden")]
-    assert [c.source.splitlines()[0] for c in folded] == ["# solution"] * len(names)
+    solutions = [cell for cell in cells if "solution" in cell.metadata.get("tags", [])]
+    assert [cell.source.splitlines()[0] for cell in solutions] == ["# solution"] * len(names)
+    assert all(cell.metadata["jupyter"] == {"source_hidden": True, "outputs_hidden": True} for cell in solutions)
 
 
 def test_last_cell_shows_that_no_hook_is_left(chapter: making.Chapter) -> None:
