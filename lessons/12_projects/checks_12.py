@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from hookscope.censuses.census import census
-from hookscope_course.exercises import Wrong, allows
+from hookscope_course.exercises import Wrong, allows, blind_to
+from hookscope_course.exercises.probing import CALLS_NOTHING
 
 # A folder's name that begins with a digit cannot stand in an import statement.
 check_q7 = import_module("hookscope_course.lessons.12_projects.capstone_12").check_q7
@@ -32,6 +33,20 @@ def _hooks_on(model: nn.Module) -> int:
 class _Stops(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         raise ValueError("this layer stops")
+
+
+class _Times(nn.Module):
+    """As many ones as there are numbers, to multiply with: parameters of a size and a dtype, and no change."""
+
+    def __init__(self, numbers: int, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.ones = nn.Parameter(torch.ones(numbers, dtype=dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.ones
+
+
+IN_THE_BLOCK = "layers raise in the `with` block, and the check sees to it that this comes through"
 
 
 def _off_again(tool: Callable[[nn.Module], AbstractContextManager[Any]]) -> Wrong | None:
@@ -72,26 +87,18 @@ class _Root(nn.Module):
 Hunter = Callable[[nn.Module], AbstractContextManager[dict[str, dict[str, Any]]]]
 
 
+@blind_to(swallows_errors=IN_THE_BLOCK)
 def check_q1(hunt: Hunter) -> Wrong | None:
-    inner = _chain(square=_Square(), act=nn.ReLU())
-    forwards: list[tuple[str, nn.Sequential, float, str | None]] = [
-        (
-            "zeros, where `divide` makes 0 / 0",
-            _chain(stem=nn.Identity(), divide=_Divide(), head=nn.Identity()),
-            0,
-            "divide",
-        ),
-        (
-            "1e30, whose square is inf",
-            _chain(stem=nn.Identity(), block=inner, head=nn.Identity()),
-            1e30,
-            "block.square",
-        ),
-        ("a healthy 3", _chain(stem=nn.Identity(), block=inner, head=nn.Identity()), 3, None),
+    cases: list[tuple[str, float, int, torch.dtype, str | None]] = [
+        ("zeros, where `divide` makes 0 / 0", 0.0, 2, torch.float32, "divide"),
+        ("1e30, whose square is inf", 1e30, 3, torch.float32, "block.square"),
+        ("a healthy 3", 3.0, 4, torch.float64, None),
     ]
-    for what, model, value, expected in forwards:
+    for what, value, numbers, dtype, expected in cases:
+        inner = _chain(square=_Square(), act=nn.ReLU())
+        model = _chain(stem=_Times(numbers, dtype), block=inner, divide=_Divide(), head=nn.Identity())
         with hunt(model) as found:
-            model(torch.full((1, 2), float(value)))
+            model(torch.full((1, numbers), value, dtype=dtype))
         blamed = found.get("forward", {}).get("first bad")
         if blamed != expected:
             return Wrong(f"with {what}, your hunter blames {blamed!r} on the way forward; it should be {expected!r}")
@@ -111,8 +118,9 @@ def check_q1(hunt: Hunter) -> Wrong | None:
 # -- the report on dead units -------------------------------------------------------------------------------------
 
 
+@blind_to(swallows_errors=IN_THE_BLOCK)
 def check_q2(watch_relus: Callable[[nn.Module], AbstractContextManager[dict[str, Tensor]]]) -> Wrong | None:
-    model = _chain(relu=nn.ReLU(), more=_chain(relu=nn.ReLU()))
+    model = _chain(stem=_Times(4), relu=nn.ReLU(), more=_chain(relu=nn.ReLU()))
     batches = torch.tensor([[[1.0, -1, -1, 0], [-1, 2, -1, 0]], [[1, -1, -1, 0], [-1, -1, -3, 0]]])
     expected = [True, True, False, False]
     with watch_relus(model) as fired:
@@ -136,9 +144,9 @@ def check_q2(watch_relus: Callable[[nn.Module], AbstractContextManager[dict[str,
         if got == [False] * 4:
             return Wrong(f"a unit that fires for some pictures is not dead: you have {got}, not {expected}")
         return Wrong(f"a unit fires in the first batch and not in the second; you have {got}, not {expected}")
-    maps = _chain(relu=nn.ReLU())
+    maps = _chain(stem=_Times(5, torch.float64), relu=nn.ReLU())
     with watch_relus(maps) as fired:
-        maps(torch.ones(2, 3, 4, 5))
+        maps(torch.ones(2, 3, 4, 5, dtype=torch.float64))
     if fired["relu"].shape != (3, 4, 5):
         return Wrong(
             f"of maps (2, 3, 4, 5) you kept {tuple(fired['relu'].shape)}; a unit is one number of one picture's maps"
@@ -150,12 +158,22 @@ def check_q2(watch_relus: Callable[[nn.Module], AbstractContextManager[dict[str,
 
 
 def check_q3(features: Callable[[nn.Module, Tensor], dict[str, Tensor]]) -> Wrong | None:
-    model = _chain(
-        conv=nn.Conv2d(2, 5, 3), flat=nn.Flatten(), linear=nn.Linear(5 * 4 * 3, 6), act=nn.ReLU(inplace=True)
-    )
-    images = torch.randn(7, 2, 6, 5)
-    conv = model[0](images)
-    expected = {"conv": conv.mean((2, 3)), "flat": conv.flatten(1), "linear": model[2](conv.flatten(1))}
+    for channels, dtype in ((5, torch.float32), (3, torch.float64)):
+        conv, linear = nn.Conv2d(2, channels, 3), nn.Linear(channels * 4 * 3, 6)
+        model = _chain(conv=conv, flat=nn.Flatten(), linear=linear, act=nn.ReLU(inplace=True)).to(dtype)
+        if wrong := _wrong_features(features, model, torch.randn(7, 2, 6, 5, dtype=dtype)):
+            return wrong
+    model = _chain(stem=_Times(5, torch.float64), stops=_Stops())
+    try:
+        features(model, torch.randn(2, 5, dtype=torch.float64))
+    except ValueError:
+        return Wrong(f"a layer raised, and {_hooks_on(model)} hooks stayed on") if _hooks_on(model) else None
+    return Wrong("a layer raised ValueError, and your function kept it to itself")
+
+
+def _wrong_features(features: Callable[..., dict[str, Tensor]], model: nn.Sequential, images: Tensor) -> Wrong | None:
+    maps = model[0](images)
+    expected = {"conv": maps.mean((2, 3)), "flat": maps.flatten(1), "linear": model[2](maps.flatten(1))}
     expected["act"] = expected["linear"].relu()
     kept = features(model, images)
     if _hooks_on(model):
@@ -164,24 +182,17 @@ def check_q3(features: Callable[[nn.Module, Tensor], dict[str, Tensor]]) -> Wron
         return Wrong(f"the children are {list(expected)}, and you kept {list(kept)}")
     for name, values in expected.items():
         if kept[name].shape != values.shape:
-            return Wrong(
-                f"of {name!r} you kept shape {tuple(kept[name].shape)}, and it should be {tuple(values.shape)}"
-            )
+            shapes = tuple(kept[name].shape), tuple(values.shape)
+            return Wrong(f"of {name!r} you kept shape {shapes[0]}, and it should be {shapes[1]}")
     if any(tensor.requires_grad for tensor in kept.values()):
         return Wrong("what you kept requires grad: it holds the graph, and all that autograd saved in it")
     if torch.equal(kept["linear"], expected["act"]):
         return Wrong("an in-place ReLU came after 'linear' and changed what you kept; keep a copy")
     for name, values in expected.items():
         if not torch.allclose(kept[name], values, atol=1e-6):
-            return Wrong(
-                f"your numbers for {name!r} are not {'the means of its maps' if name == 'conv' else 'its output'}"
-            )
-    model.add_module("stops", _Stops())
-    try:
-        features(model, images)
-    except ValueError:
-        return Wrong(f"a layer raised, and {_hooks_on(model)} hooks stayed on") if _hooks_on(model) else None
-    return Wrong("a layer raised ValueError, and your function kept it to itself")
+            what = "the means of its maps" if name == "conv" else "its output"
+            return Wrong(f"your numbers for {name!r} are not {what}")
+    return None
 
 
 # -- the switch for a head ----------------------------------------------------------------------------------------
@@ -201,9 +212,10 @@ class _Heads(nn.Module):
 
 
 @allows("hooks")
+@blind_to(swallows_errors=CALLS_NOTHING)
 def check_q4(silence: Callable[[nn.Module, int], Any]) -> Wrong | None:
-    for heads, width, head in ((3, 6, 1), (2, 10, 0), (4, 4, 3)):
-        attention, x = _Heads(heads, width), torch.randn(2, 5, width)
+    for heads, width, head, dtype in ((3, 6, 1, torch.float32), (2, 10, 0, torch.float32), (4, 4, 3, torch.float64)):
+        attention, x = _Heads(heads, width).to(dtype), torch.randn(2, 5, width, dtype=dtype)
         plain = attention(x)
         zeroed = x.clone()
         zeroed[..., head * width // heads : (head + 1) * width // heads] = 0
@@ -266,6 +278,7 @@ def _trained(step: Callable[..., AbstractContextManager[None]] | None) -> tuple[
     return net, most
 
 
+@blind_to(swallows_errors=CALLS_NOTHING)
 def check_q5(step_in_backward: Callable[..., AbstractContextManager[None]]) -> Wrong | None:
     wanted, before = _trained(None)
     start = nn.Linear(2, 1)
@@ -292,13 +305,21 @@ def check_q5(step_in_backward: Callable[..., AbstractContextManager[None]]) -> W
 # -- the store of half the bits -----------------------------------------------------------------------------------
 
 
+@blind_to(swallows_errors=CALLS_NOTHING)
 def check_q6(halved: Callable[[nn.Module], Any]) -> Wrong | None:
-    linear = nn.Linear(3, 4)
-    net = nn.Sequential(linear, nn.Tanh(), nn.Linear(4, 2)).double()
+    for numbers, dtype in ((4, torch.float64), (7, torch.float32)):
+        if wrong := _wrong_store(halved, numbers, dtype):
+            return wrong
+    return None
+
+
+def _wrong_store(halved: Callable[[nn.Module], Any], numbers: int, dtype: torch.dtype) -> Wrong | None:
+    linear = nn.Linear(3, numbers)
+    net = nn.Sequential(linear, nn.Tanh(), nn.Linear(numbers, 2)).to(dtype)
     hooks = halved(net)
     if not isinstance(hooks, saved_tensors_hooks):
         return Wrong(f"return what `with` can use, a saved_tensors_hooks; you returned a {type(hooks).__name__}")
-    tensor = torch.tensor([1 / 3, 100.1], dtype=torch.float64)
+    tensor = torch.tensor([1 / 3, 100.1], dtype=dtype)
     try:
         packed = hooks.pack_hook(tensor)
     except (TypeError, ValueError):
@@ -308,12 +329,12 @@ def check_q6(halved: Callable[[nn.Module], Any]) -> Wrong | None:
         what = f"a tensor of {small.dtype}" if isinstance(small, Tensor) else repr(small)
         return Wrong(f"you keep {what}, not torch.bfloat16")
     back = hooks.unpack_hook(packed)
-    if back.dtype != torch.float64 or not torch.equal(back, tensor.bfloat16().double()):
-        return Wrong(f"a float64 tensor came back as {back.dtype}: {back.tolist()}")
+    if back.dtype != dtype or not torch.equal(back, tensor.bfloat16().to(dtype)):
+        return Wrong(f"a {str(dtype)[6:]} tensor came back as {back.dtype}: {back.tolist()}")
     weight = hooks.pack_hook(linear.weight.t())
     if not isinstance(weight, Tensor) or weight.data_ptr() != linear.weight.data_ptr():
         return Wrong("weights are there anyway; leave them as they are")
-    x = torch.randn(6, 3, dtype=torch.float64)
+    x = torch.randn(6, 3, dtype=dtype)
     net(x).sum().backward()
     exact = [p.grad.clone() for p in net.parameters() if p.grad is not None]
     net.zero_grad()
