@@ -18,9 +18,9 @@ def way_to_the_mean(inputs: Sequence[float], seen: Sequence[Mapping[str, float]]
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 1.3 + 1.1 * len(seen)), layout="constrained")
+    figure = Figure(figsize=(8, 0.9 + 1.0 * len(seen)), layout="constrained")
     axes = figure.subplots()
-    axes.set(xlim=(-0.5, 8.6), ylim=(-0.75, len(seen) - 0.1))
+    axes.set(xlim=(-0.5, 8.6), ylim=(-0.35, len(seen) - 0.1))
     axes.axis("off")
     heads = ("its own data", "backward:\nits own gradient", "your hooks\nsee", "bucket", "weight.grad\nafterwards")
     places = (0.4, 2.1, 3.7, 5.3, 7.6)
