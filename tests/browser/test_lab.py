@@ -135,7 +135,7 @@ def test_a_learner_orders_hooks_and_then_steps_through_them(lab: Lab) -> None:
     reveal = cell_with(lab, "02_call_order.ipynb", "quiz.reveal()")
     reveal.locator(".cm-content").click()
     lab.page.keyboard.press("Control+Enter")
-    expect(reveal.locator(".jp-OutputArea")).to_contain_text("1 of 5 right before the first difference.")
+    expect(reveal.locator(".jp-OutputArea")).to_contain_text("The first of 5 is right.")
     expect(reveal.locator(".jp-OutputArea")).to_contain_text("'block.relu' is inside.")
     expect(cell.locator(".oq-why")).to_contain_text("'block.relu' is inside.")
 

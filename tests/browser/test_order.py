@@ -148,8 +148,7 @@ def test_quiz(opened: Lab) -> None:
     press(stage, "Reveal")
     expect(stage.locator(".oq-question")).to_be_hidden()
     expect(stage.locator(".oq-verdict")).to_have_text(
-        "0 of 5 right before the first difference. "
-        "At place 1 you said full_backward 0.relu, but torch fired full_backward 1."
+        "The first of 5 is not right yet. At place 1 you said full_backward 0.relu, but torch fired full_backward 1."
     )
     expect(stage.locator(".oq-why")).to_contain_text("what was called last comes first: '1' was called after '0.relu'.")
     expect(stage.locator("tbody tr").first).to_contain_text("✗ first difference")
@@ -163,7 +162,7 @@ def test_quiz(opened: Lab) -> None:
         card = stage.get_by_role("button", name=f"full_backward {name}", exact=True)
         card.focus()
         lab.page.keyboard.press("Enter")
-    expect(status).to_have_text("full_backward (root) is number 5. All are placed. Now reveal.")
+    expect(status).to_have_text("full_backward (root) is number 5. All are placed. Press Reveal.")
     for _ in range(20):
         lab.page.keyboard.press("Tab")
         if stage.get_by_role("button", name="Reveal").evaluate("button => button === document.activeElement"):

@@ -344,7 +344,7 @@ def _draw(graph: Graph | None, arguments: Sequence[str], comparison: BackwardCom
         drawn |= {(-1, target): Arrow() for source, target in arrows if source in left and target in ends}
     missing = [name for index, name in enumerate(arguments[: len(full.grad_input or ())]) if index not in at]
     none = f" {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not in this graph." if missing else ""
-    words = "Arrows go the way of the gradients"
+    words = "The arrows point where the gradients flow"
     entries = "; those out of the top node are what the legacy hook gets as grad_input." if legacy.called else "."
     return layout(blocks, drawn, 0), f"{words}{entries}{none}"
 
@@ -375,9 +375,9 @@ def _shapes(kind: Layer | None, now: tuple[int, ...]) -> tuple[tuple[int, ...], 
 def _fixed(kind: Layer | None, module: nn.Module) -> str:
     """Say why requires_grad cannot be switched, "" if it can."""
     if kind is None:
-        return "the inputs are yours"
+        return "these are your own inputs"
     if kind.integer:
         return "integers cannot require a gradient"
     if not list(module.parameters()):
-        return "without parameters, only the input can"
+        return "the layer has no parameters, so the input must"
     return ""

@@ -48,7 +48,7 @@ function chooser(model) {
         const row = h("tr", {},
           h("th", { scope: "row" }, leaf ? name : `${name} = ${made}`),
           h("td", {}, value),
-          h("td", {}, kind, free ? times : h("span", {}, " requires no gradient, so torch refuses")));
+          h("td", {}, kind, free ? times : h("span", {}, " requires no gradient, so torch refuses a hook")));
         return { name, value, factor, kind, times, row };
       });
       body.replaceChildren(...rows.map(({ row }) => row));

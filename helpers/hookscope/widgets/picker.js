@@ -154,7 +154,7 @@ function largeView(model) {
   const overlay = h("div", { class: "hs-overlay" }, both, field("How much of the channel", strength), value);
   const input = h("figure", {}, picture(model, "input_png", "input_alt", { class: "hs-picture hs-big" }), h("figcaption", {}, "the input"));
   const numbers = h("p", { class: "hs-numbers" });
-  const hint = h("p", { class: "hs-hint" }, "Click a map to see it large.");
+  const hint = h("p", { class: "hs-hint" }, "Choose a map to see it large.");
   const panel = h("section", { class: "hs-large", "aria-label": "Chosen channel" }, title,
     h("div", { class: "hs-columns" },
       h("figure", {}, picture(model, "large", "large_alt", { class: "hs-picture hs-big" }), h("figcaption", {}, "the channel")), input, overlay),

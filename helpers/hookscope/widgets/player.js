@@ -141,7 +141,7 @@ function draw(model, el) {
     facts.replaceChildren(...pairs.filter(([, fact]) => fact)
       .flatMap(([name, fact]) => [h("dt", {}, name), h("dd", {}, fact)]));
     torch.hidden = !way;
-    torch.replaceChildren("You register one with", ...(way ?? "").split(" → ").map((part) => h("code", {}, part)));
+    torch.replaceChildren("You register such a hook with", ...(way ?? "").split(" → ").map((part) => h("code", {}, part)));
     for (const [control, off] of [[first, index === 0], [back, index < 0], [next, index === last], [end, index === last]]) {
       control.setAttribute("aria-disabled", String(off)); // not disabled: the keyboard would lose its place
     }
@@ -156,7 +156,7 @@ function draw(model, el) {
     h("div", { class: "hs-row op-controls" }, first, back, playing, next, end, field("speed", speed)),
     h("div", { class: "hs-row op-slider" }, track, bar.value),
     h("div", { class: "hs-columns" }, box, h("div", { class: "op-panel" }, badge, words, facts, torch)),
-    h("p", { class: "op-keys" }, "Keys: arrows step, Home and End jump, space plays and pauses. A click on a line goes there."));
+    h("p", { class: "op-keys" }, "Keys: the arrows step, Home and End jump, the space bar plays and pauses. Click a line to go there."));
   root.classList.add("hs-alone"); // everything is on the page
   root.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target === speed) return;

@@ -312,7 +312,7 @@ finally:
         alts = {name: f"{what}: {notes[name]}." for name, what in self._ALTS.items()}
         answer = f"original: {self._top_class(seen.before)} · edited: {self._top_class(seen.after)}"
         if seen.before.argmax() != seen.after.argmax():
-            answer += " · the hook has changed the answer"
+            answer += " · the hook has changed the prediction"
         each = torch.maximum(seen.before.nan_to_num(), seen.after.nan_to_num())
         most = sorted(each.topk(min(self._top, len(each))).indices.tolist())
         return {
@@ -327,7 +327,7 @@ finally:
 
     def _top_class(self, probabilities: Tensor) -> str:
         if not probabilities.isfinite().all():
-            return "no class, the probabilities are NaN"
+            return "no class: the probabilities are NaN"
         best = int(probabilities.argmax())
         return f"{self._classes[best]} ({percent(float(probabilities[best]))})"
 

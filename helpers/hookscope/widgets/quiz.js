@@ -18,7 +18,7 @@ function draw(model, el) {
   };
   const answered = () => model.get("answer");
   const set = (answer, text) => { put(model, { answer }); say(text); };
-  const left = (count) => (count === cards.length ? "All are placed. Now reveal." : `${cards.length - count} left.`);
+  const left = (count) => (count === cards.length ? "All are placed. Press Reveal." : `${cards.length - count} left.`);
   const place = (at) => {
     if (buttons[at].getAttribute("aria-disabled") === "true") return;
     const answer = [...answered(), cards[at]];

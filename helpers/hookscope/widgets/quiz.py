@@ -50,7 +50,7 @@ class OrderQuiz(HookWidget):
         >>> quiz = OrderQuiz(recording, kinds="forward")
         >>> quiz.answer = ["forward (root)", "forward 0"]
         >>> quiz.reveal()
-        0 of 2 right before the first difference. At place 1 you said forward (root), but torch fired forward 0.
+        The first of 2 is not right yet. At place 1 you said forward (root), but torch fired forward 0.
         forward 0 comes before forward (root): '0' runs inside the forward() of (root), and a forward hook fires when
         forward() has returned.
         #  you             torch           mark
@@ -187,7 +187,9 @@ class OrderQuiz(HookWidget):
         if right == len(self.answer):
             return f"{right} of {size} right, then you stopped. At place {right + 1} {torch_said}."
         said = f"At place {right + 1} you said {self.answer[right]}, but {torch_said}."
-        return f"{right} of {size} right before the first difference. {said}"
+        if right == 0:
+            return f"The first of {size} is not right yet. {said}"
+        return f"The first {f'{right} of {size} are' if right > 1 else f'of {size} is'} right. {said}"
 
     def _explain(self) -> str:
         right = self._right()

@@ -99,9 +99,10 @@ class AuthorSlider(HookWidget):
         claims = claims_of(self.document)
         then = sum(claim.judge(history(claim.probe)[self.release]) == "true" for claim in claims)
         now = sum(claim.judge(live()[claim.probe]) == "true" for claim in claims)
+        many = "1 claim that depends" if len(claims) == 1 else f"{len(claims)} claims that depend"
         return (
-            f"{self.document} makes {'1 claim that depends' if len(claims) == 1 else f'{len(claims)} claims that depend'} "
-            f"on the release of torch. True in torch {self.release}: {then}. True in torch {installed()}, which runs here: {now}."
+            f"{self.document} makes {many} on the release of torch. True in torch {self.release}: {then}. "
+            f"True in torch {installed()}, which runs here: {now}."
         )
 
     def numbers(self) -> Rows:

@@ -114,7 +114,7 @@ def test_choosing_a_layer_sets_what_it_begins_with() -> None:
     assert explorer.shown["fixed"] == "integers cannot require a gradient"
     explorer.layer = "ReLU"
     assert (explorer.input_shape, explorer.requires_grad) == ((3, 4), True)
-    assert explorer.shown["fixed"] == "without parameters, only the input can"
+    assert explorer.shown["fixed"] == "the layer has no parameters, so the input must"
     explorer.layer = "Linear"
     assert explorer.shown["fixed"] == ""
     explorer.input_shape = (7, 4)

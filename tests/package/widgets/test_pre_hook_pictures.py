@@ -64,7 +64,7 @@ def test_nan_and_inf_have_their_own_colours_and_no_class() -> None:
     playground = PreHookPlayground(samples.digit_cnn(), image)
     assert playground.notes["original"].endswith("NaN black, +inf pink")
     assert (pixels(playground.original_png)[0, 0] == 0).all()
-    assert "no class, the probabilities are NaN" in playground.answer
+    assert "no class: the probabilities are NaN" in playground.answer
     assert playground.bars[0] == ["0", None, None]
     assert "NaN" in repr(playground)
     assert playground.png
@@ -103,7 +103,7 @@ def test_the_classes_shown_are_the_likeliest_of_both_runs() -> None:
     assert [bar[0] for bar in playground.bars] == ["e", "f"]
     playground.brightness = 3.0
     assert [bar[0] for bar in playground.bars] == ["a", "f"]
-    assert playground.answer == "original: f (63.4 %) · edited: a (63.4 %) · the hook has changed the answer"
+    assert playground.answer == "original: f (63.4 %) · edited: a (63.4 %) · the hook has changed the prediction"
     everything = PreHookPlayground(Fixed(), torch.ones(1, 2, 2), classes=names, top=99)
     assert [bar[0] for bar in everything.bars] == names
 

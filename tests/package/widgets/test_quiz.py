@@ -119,7 +119,7 @@ def test_the_score_counts_up_to_the_first_difference_only():
     assert [row["you"] for row in rows] == quiz.answer
     assert [row["torch"] for row in rows] == order
     assert quiz._result["verdict"] == (
-        "3 of 10 right before the first difference. At place 4 you said forward_pre 0.1, but torch fired forward 0.0."
+        "The first 3 of 10 are right. At place 4 you said forward_pre 0.1, but torch fired forward 0.0."
     )
     assert quiz.explanation == ("forward 0.0 comes before forward_pre 0.1: '0.0' had returned when '0.1' began.")
 
