@@ -307,15 +307,19 @@ def check_q5(step_in_backward: Callable[..., AbstractContextManager[None]]) -> W
 
 @blind_to(swallows_errors=CALLS_NOTHING)
 def check_q6(halved: Callable[[nn.Module], Any]) -> Wrong | None:
-    for numbers, dtype in ((4, torch.float64), (7, torch.float32)):
-        if wrong := _wrong_store(halved, numbers, dtype):
+    # Both live at once: the second must not get the first one's places in memory.
+    nets = [_chain(a=nn.Linear(3, n), b=nn.Tanh(), c=nn.Linear(n, 2)).to(t) for n, t in _STORED.items()]
+    for net, dtype in zip(nets, _STORED.values(), strict=True):
+        if wrong := _wrong_store(halved, net, dtype):
             return wrong
     return None
 
 
-def _wrong_store(halved: Callable[[nn.Module], Any], numbers: int, dtype: torch.dtype) -> Wrong | None:
-    linear = nn.Linear(3, numbers)
-    net = nn.Sequential(linear, nn.Tanh(), nn.Linear(numbers, 2)).to(dtype)
+_STORED = {4: torch.float64, 7: torch.float32}
+
+
+def _wrong_store(halved: Callable[[nn.Module], Any], net: nn.Sequential, dtype: torch.dtype) -> Wrong | None:
+    first = next(net.parameters())
     hooks = halved(net)
     if not isinstance(hooks, saved_tensors_hooks):
         return Wrong(f"return what `with` can use, a saved_tensors_hooks; you returned a {type(hooks).__name__}")
@@ -331,8 +335,8 @@ def _wrong_store(halved: Callable[[nn.Module], Any], numbers: int, dtype: torch.
     back = hooks.unpack_hook(packed)
     if back.dtype != dtype or not torch.equal(back, tensor.bfloat16().to(dtype)):
         return Wrong(f"a {str(dtype)[6:]} tensor came back as {back.dtype}: {back.tolist()}")
-    weight = hooks.pack_hook(linear.weight.t())
-    if not isinstance(weight, Tensor) or weight.data_ptr() != linear.weight.data_ptr():
+    weight = hooks.pack_hook(first.t())
+    if not isinstance(weight, Tensor) or weight.data_ptr() != first.data_ptr():
         return Wrong("weights are there anyway; leave them as they are")
     x = torch.randn(6, 3, dtype=dtype)
     net(x).sum().backward()
