@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from lessons.build import reading
@@ -49,19 +46,13 @@ def anchor(heading: str) -> str:
     return heading.replace("`", "").replace(" ", "-")
 
 
-@cache
-def cell_of(path: Path, heading: str) -> str:
-    """The id of the cell in which a heading of a chapter stands.
+def place_of(heading: str) -> str:
+    """The fragment by which a link finds a heading of another notebook: the id of its cell.
 
-    By it a link finds the place in a notebook that is only being opened, by JupyterLab 4.6. By the name of the heading
-    it does not: the headings are drawn later, and a name such as "3 · Hooks" is not found at all.
+    It works in a notebook that is only being opened, by JupyterLab 4.6. The name of the heading does not: the headings
+    are drawn later, and a name such as "3 · Hooks" is not found at all.
     """
-    from lessons.build import making  # which needs this module
-
-    for cell in making.parse(path).notebook.cells:
-        if cell.cell_type == "markdown" and re.search(rf"^## {re.escape(heading)}$", cell.source, re.MULTILINE):
-            return str(cell.id)
-    raise LookupError(f"{name_of(path)} has no cell with the heading '{heading}'")
+    return f"cell-id={reading.cell_id(reading.heading_key(heading))}"
 
 
 def link(chapter: int, section: int | str) -> str:
@@ -76,7 +67,7 @@ def link(chapter: int, section: int | str) -> str:
             for heading in reading.headings(path):
                 if heading == section or heading.startswith(f"{section} · "):
                     place = f", section {section}" if isinstance(section, int) else ""
-                    return f"[{chapter:02}{place}]({name_of(path)}.ipynb#cell-id={cell_of(path, heading)})"
+                    return f"[{chapter:02}{place}]({name_of(path)}.ipynb#{place_of(heading)})"
             raise LookupError(f"chapter {chapter:02} has no section '{section}'")
     raise LookupError(f"there is no chapter {chapter:02}")
 
@@ -125,7 +116,7 @@ def repeats(name_and_section: str) -> str:
         raise LookupError(f"claim {name} does not run on the ledger: 90_claims/runs/{name}.md is missing")
     since = f" since torch {row['since']}" if row.get("since") else ""
     shown = f" Section {section} shows it." if section else ""
-    ledger = f"[Run it on the ledger page](90_claims.ipynb#{name})."
+    ledger = f"[Run it on the ledger page](90_claims.ipynb#{place_of(name)})."
     return f"- **{name}** {row['text']} *{VERDICTS[row['verdict']]}{since}.*{shown} {ledger}"
 
 

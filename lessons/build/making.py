@@ -284,9 +284,10 @@ def finish(notebook: NotebookNode) -> None:
     )
     seen: dict[str, int] = {}
     for cell in notebook.cells:
-        key = f"{cell.cell_type}\n{cell.source}"
+        heading = re.search(r"^#{2,} (.+)$", cell.source, re.MULTILINE) if cell.cell_type == "markdown" else None
+        key = reading.heading_key(heading[1]) if heading else f"{cell.cell_type}\n{cell.source}"
         seen[key] = seen.get(key, 0) + 1
-        cell.id = hashlib.sha256(f"{key}\n{seen[key]}".encode()).hexdigest()[:12]
+        cell.id = reading.cell_id(key, seen[key])
         cell.metadata.pop("execution", None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 import tomllib
 from functools import cache
@@ -79,6 +80,16 @@ def claims() -> dict[str, Any]:
         "documents": {row["id"]: row for row in data["document"]},
         "claims": {row["id"]: row for row in data["claim"]},
     }
+
+
+def cell_id(key: str, number: int = 1) -> str:
+    """The id of a cell: that of the `number`-th cell of a page with this key."""
+    return hashlib.sha256(f"{key}\n{number}".encode()).hexdigest()[:12]
+
+
+def heading_key(heading: str) -> str:
+    """What the id of a cell with a heading follows from: the heading alone, so that a link outlives other edits."""
+    return f"heading\n{heading}"
 
 
 def where(path: Path, line: int | str) -> str:

@@ -121,7 +121,7 @@ def test_only_what_changed_is_built_again(course: Path, capsys, monkeypatch) -> 
     lesson(course, HEADER + "Three.\n", "01_other")
     assert run("--check") == 1
     said = capsys.readouterr().out
-    assert "01_other.ipynb differs from its lesson at cell 1" in said
+    assert "01_other.ipynb differs from its lesson at cell 2" in said
     assert "00_small" not in said
     assert run() == 0
     assert "1 built, 1 already up to date" in capsys.readouterr().out
@@ -148,7 +148,7 @@ def test_an_exercise_becomes_its_question_starter_hint_and_folded_solution(cours
 
 def test_a_bug_of_a_lab_becomes_its_question_and_a_cell_one_level_deeper(course: Path) -> None:
     lesson(course, HEADER + "\n### Lab\n\n{{exercise q9}}\n")
-    bug = f"### Bug\n\n```python\n{TEXT.wrong[0][0]}```\n\n> arrived\n\n### Hints"
+    bug = f"### Lab bug\n\n```python\n{TEXT.wrong[0][0]}```\n\n> arrived\n\n### Hints"
     text = re.sub(r"### Starter.*?### Hints", lambda _: bug, SAMPLE, flags=re.DOTALL)
     (course / "lessons" / "00_small" / "exercises.md").write_text(text)
     cells = making.parse(course / "lessons" / "00_small" / "lesson.md").notebook.cells
@@ -240,7 +240,8 @@ def test_a_reference_page_is_no_chapter(course: Path) -> None:
     ways = "Reference · [A small chapter](00_small.ipynb) · [Words](92_glossary.ipynb)"
     assert head == f"# Wants\n\nYou find it.\n\n{ways}"
     assert "| [See it](#See-it) | `register_hook` | 1.0 |" in table
-    where = "00_small.ipynb#1-·-Where-it-hooks%28x%29"
+    section = next(cell for cell in saved(course)["cells"] if "".join(cell["source"]).startswith("## 1 · Where"))
+    where = f"00_small.ipynb#cell-id={section['id']}"
     assert (
         text
         == f"## See it\n\n`torch.Tensor.register_hook` · since torch 1.0 · taught in chapter [00, section 1]({where})"
@@ -298,8 +299,8 @@ def test_a_cell_that_fails_leaves_the_old_notebook_and_the_other_chapters_alone(
     assert run() == 1
     said = capsys.readouterr()
     for code, message in failing.items():
-        report = said.err.split(f"\n{names[code]}, cell 3: ")[1]
-        assert message in report.split("_failing, cell 3: ")[0]
+        report = said.err.split(f"\n{names[code]}, cell 4: ")[1]
+        assert message in report.split("_failing, cell 4: ")[0]
     assert "1 built, 0 already up to date, 4 failed" in said.out
     assert {name: (course / "notebooks" / f"{name}.ipynb").read_bytes() for name in names.values()} == before
     assert (course / "notebooks" / "09_other.ipynb").exists()

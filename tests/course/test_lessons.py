@@ -62,9 +62,11 @@ def test_parts_come_in_order(chapter: making.Chapter) -> None:
 def test_one_to_four_exercises_each_with_question_blank_hint_and_folded_solution(chapter: making.Chapter) -> None:
     texts = {text.name: text for text in read_exercises(chapter.source.with_name("exercises.md"))}
     names = [name for name, text in texts.items() if not text.in_lab]
-    assert 1 <= len(names) <= 4
+    most = 8 if chapter.number == "12" else 4  # in 12 each tool is one
+    assert 1 <= len(names) <= most
     cells = chapter.notebook.cells
-    assert f"{', '.join(texts)} = exercises({int(chapter.number)})" in [cell.source for cell in cells]
+    lines = "\n".join(code_cells(chapter)).splitlines()
+    assert f"{', '.join(texts)} = exercises({int(chapter.number)})" in lines
     for name, text in texts.items():
         place = next(at for at, cell in enumerate(cells) if f"# {text.heading}\n\n{text.question}" in cell.source)
         question, blank, hint, solution = cells[place : place + 4]
