@@ -66,8 +66,8 @@ def _wrong_block(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) 
         return Wrong(f"on a second model the gradient of the block's input is {expected}; you returned {gradient!r}")
     if wrong := _left(model):
         return wrong
-    breaking = nn.Sequential(Breaks())
-    return Wrong(SWALLOWED) if swallows(lambda: input_gradient(breaking, breaking, x)) else None
+    breaking = nn.Sequential(nn.Linear(2, 2), Breaks()).double()
+    return Wrong(SWALLOWED) if swallows(lambda: input_gradient(breaking, breaking[1], x)) else None
 
 
 @allows("hooks")

@@ -169,6 +169,12 @@ def test_a_guarded_answer_is_what_it_was():
         None,
     ]
     assert guard.over(guarded) is guarded
+
+    class Seen(list):
+        def __call__(self, grad):
+            self.append(grad)
+
+    assert [*guard.over(Seen([3]))] == [3]
     assert guard.over(lambda hook: hook)(double) is double
     partial = guard.over(functools.partial(double, times=3))
     assert partial.keywords == {"times": 3}

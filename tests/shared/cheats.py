@@ -34,7 +34,13 @@ def spoil(answer: Any, cheat: Cheat, acted: list[bool]) -> Any:
 
 def _can_be_spoiled(answer: Any) -> bool:
     is_class = isinstance(answer, type)
-    return callable(answer) and not is_class and not isinstance(answer, nn.Module) and not hasattr(answer, "__enter__")
+    return (
+        callable(answer)
+        and not is_class
+        and not isinstance(answer, nn.Module)
+        and not hasattr(answer, "__enter__")
+        and not hasattr(answer, "__len__")
+    )
 
 
 def _all(values: Any, kind: type) -> Iterator[Any]:

@@ -48,9 +48,9 @@ class Guard:
     def over(self, answer: Answer, called: str = "") -> Answer:
         """Return the answer, guarded if it can be called.
 
-        Modules, context managers and values are returned as they are.
+        Modules, context managers, containers and values are returned as they are.
         """
-        if not callable(answer) or isinstance(answer, nn.Module | Guarded) or hasattr(type(answer), "__enter__"):
+        if not callable(answer) or isinstance(answer, nn.Module | Guarded) or _has_a_use_of_its_own(answer):
             return answer
         return Guarded(self, answer, called or _name_of(answer))  # type: ignore[return-value]
 
@@ -147,6 +147,11 @@ class Guarded:
 
     def __reduce__(self) -> tuple[Any, ...]:  # another process has no guard, or one of its own
         return _itself, (self._function,)
+
+
+def _has_a_use_of_its_own(answer: object) -> bool:
+    """Whether it is a context manager or a container, too: Python looks for their methods on the type."""
+    return any(hasattr(type(answer), name) for name in ("__enter__", "__iter__", "__len__"))
 
 
 def _itself(value: Any) -> Any:
