@@ -29,7 +29,10 @@ function boxes(drawing, alt) {
     svg.append(box);
   }
   for (const { at: [x, y], text, flows } of drawing.arrows) {
-    if (text) svg.append(s("text", { class: `hs-along ${flows ? "" : "hs-quiet"}`, x, y: y + 4 }, text));
+    if (!text) continue;
+    const wide = 7.3 * text.length + 6; // no line goes through the numbers, not even their own
+    svg.append(s("rect", { class: "hs-paper", x: x - wide / 2, y: y - 9, width: wide, height: 18 }));
+    svg.append(s("text", { class: `hs-along ${flows ? "" : "hs-quiet"}`, x, y: y + 4 }, text));
   }
   return svg;
 }

@@ -114,7 +114,7 @@ def _place_texts(lines: Sequence[dict[str, Any]], boxes: Sequence[Mapping[str, A
     taken = [(box["x"], box["y"], box["x"] + box["width"], box["y"] + box["height"]) for box in boxes]
     for line in lines:
         (x1, y1), (x2, y2) = line["points"][:2]
-        half = len(line["text"]) * _CHARACTER / 2 + 3
+        half = len(line["text"]) * _CHARACTER / 2 + 6
         others = [pair for other in lines if other is not line for pair in pairwise(other["points"])]
         best, least = (0.0, 0.0), math.inf
         for along in (0.5, 0.4, 0.6, 0.3, 0.7, 0.22, 0.78, 0.14, 0.86):

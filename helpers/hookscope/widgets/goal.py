@@ -43,7 +43,7 @@ class Goal:
             IndexError: there is no such class.
 
         """
-        tensor = parts_of(output)[self.part]
+        tensor: Tensor = parts_of(output)[self.part]
         if not self.classes:
             return tensor.sum()
         if target is None:
@@ -54,7 +54,7 @@ class Goal:
 
     def random_score(self, output: Any) -> Tensor:
         """Return another number of the same tensor: each value times a random factor, summed up."""
-        tensor = parts_of(output)[self.part]
+        tensor: Tensor = parts_of(output)[self.part]
         factors = torch.rand(tensor.shape, generator=torch.Generator().manual_seed(0)) + 0.5
         return (tensor * factors.to(tensor)).sum()
 

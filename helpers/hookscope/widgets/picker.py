@@ -166,7 +166,8 @@ class LayerPicker(HookWidget):
     @property
     def activation(self) -> Tensor:
         """The chosen tensor of the chosen call's output, all samples; detached."""
-        return parts_of(self._chosen().output)[self.part]
+        tensor: Tensor = parts_of(self._chosen().output)[self.part]
+        return tensor
 
     @property
     def gradient(self) -> Tensor:
@@ -180,7 +181,8 @@ class LayerPicker(HookWidget):
         grads = parts_of(self._chosen().grad)
         if self.part not in grads:
             raise ValueError(f"no gradient arrives at this part of {self._title()}")
-        return grads[self.part]
+        tensor: Tensor = grads[self.part]
+        return tensor
 
     @property
     def shown(self) -> Tensor:

@@ -169,5 +169,5 @@ def _wanted(module: Any) -> str:
     return f"({', '.join(['N', str(module.in_channels), *_axes(module)])})"
 
 
-def _channels(count: int) -> str:
+def _channels(count: Any) -> str:
     return f"{count} channel{'' if count == 1 else 's'}"

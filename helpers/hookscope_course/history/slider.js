@@ -4,13 +4,15 @@ function draw(model, el) {
   const documentChoice = choice(model, "document", names);
   const release = slider(model, "_at", { min: 0, max: releases.length - 1, text: (at) => `torch ${releases[at]}` });
   const verdict = h("p", { class: "hi-verdict", "aria-live": "polite" });
-  const then = h("th", { scope: "colgroup", colspan: "2" });
-  const here = h("th", { scope: "colgroup", colspan: "2" });
+  const then = h("th", { scope: "col" });
+  const here = h("th", { scope: "col" });
   const body = h("tbody");
   const table = h("table", { class: "hi-claims" },
     h("caption", {}, "The claims that depend on the release"),
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "claim"), h("th", { scope: "col" }, "it says"), then, here)), body);
 
+  const shows = (standing, answer, differs) => h("td", {},
+    h("span", { class: "hi-standing" }, standing, differs ? " (differs)" : null), h("span", { class: "hi-answer" }, answer));
   const show = () => {
     const { verdict: text, rows, here: mine } = model.get("shown");
     verdict.textContent = text;
@@ -19,8 +21,7 @@ function draw(model, el) {
     body.replaceChildren(...rows.map(([id, says, answer, standing, answerHere, standingHere]) =>
       h("tr", { class: standing === standingHere ? "" : "hi-differ" },
         h("th", { scope: "row" }, id), h("td", {}, says),
-        h("td", { class: "hi-standing" }, standing), h("td", { class: "hi-answer" }, answer),
-        h("td", { class: "hi-standing" }, standingHere, standing === standingHere ? null : h("span", { class: "hi-other" }, " (differs)")), h("td", { class: "hi-answer" }, answerHere))));
+        shows(standing, answer), shows(standingHere, answerHere, standing !== standingHere))));
   };
   show();
   listen(model, el, "shown", show);

@@ -77,7 +77,7 @@ class AuthorSlider(HookWidget):
     @property
     def rows(self) -> list[dict[str, object]]:
         """The claims, with what each torch shows and how the claim stands there."""
-        rows = []
+        rows: list[dict[str, object]] = []
         for claim in claims_of(self.document):
             then, now = history(claim.probe)[self.release], live()[claim.probe]
             here = f"torch {installed()}, run here"
