@@ -30,6 +30,9 @@ def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path
     expect(page.locator(".hs-caption")).to_contain_text("block2.conv")
     picked = lab.pixels(GRID)
     assert picked != before
+    more = page.locator(".hs-more")
+    more.get_by_text("More choices").click()
+    lab.told("print(picker.more)", "True")
     lab.command("docmanager:save")
 
     # The kernel lives: they go on.
@@ -51,6 +54,12 @@ def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path
     expect(notes).to_have_count(6)
     expect(page.get_by_text("model not found")).to_have_count(0)
     assert lab.pixels(GRID) == picked
+    expect(notes.first).to_contain_text("choose Kernel → Restart Kernel and Run up to Selected Cell…")
+    expect(more).to_have_attribute("open", "")  # as it was left; it opens and closes without a kernel, too
+    more.get_by_text("More choices").click()
+    expect(page.get_by_label("Show", exact=True)).to_be_hidden()
+    more.get_by_text("More choices").click()
+    expect(page.get_by_label("Show", exact=True)).to_be_visible()
     page.get_by_role("option", name="block1.conv, ").click()
     page.get_by_role("listbox", name="Layers").focus()
     page.keyboard.press("Home")

@@ -82,3 +82,11 @@ def test_its_script_is_one_module_and_loads_nothing(name: str) -> None:
     assert made._esm.count("export default") == 1
     assert not re.search(r"https?://|\bimport\b.*from|innerHTML", re.sub(r"http://www\.w3\.org/\S+", "", made._esm))
     assert "url(" not in made._css
+
+
+@pytest.mark.parametrize("name", WIDGETS)
+def test_without_a_kernel_it_says_that_all_cells_above_must_run(name: str) -> None:
+    script = WIDGETS[name]()._esm
+    assert "run the cells from the top down to this one" in script
+    assert "Kernel → Restart Kernel and Run up to Selected Cell…" in script
+    assert "run this cell again" not in script.lower()
