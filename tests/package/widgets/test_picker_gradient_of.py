@@ -102,6 +102,12 @@ def test_a_sum_that_is_constant_is_not_a_dead_layer(last: nn.Module) -> None:
     assert picker.gradient.abs().max() < 1e-6
     assert "These gradients are 0" in picker.notices[0]
     assert "rounding" in picker.notices[0]
+    uneven = nn.LayerNorm(8)  # trained, it weighs its values differently, and the sum depends on its input
+    nn.init.uniform_(uneven.weight)
+    trained = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), uneven)
+    other = LayerPicker(trained, torch.randn(2, 5, 6), layer="0", show="gradient")
+    assert other.gradient.abs().max() > 1e-3
+    assert other.notices == []
     picker.layer = "2"
     assert not any("These gradients" in notice for notice in picker.notices)
     picker.layer, picker.show = "0", "activation"
