@@ -24,9 +24,7 @@ def test_outcomes_and_their_words():
         assert repr(wrong) == "Not yet. It was 3"
 
 
-@pytest.mark.parametrize(
-    "message", ["y = 5 · x", "x is 3", "grad_input is a pair", "x.grad is 3", "args[0]"]
-)
+@pytest.mark.parametrize("message", ["y = 5 · x", "x is 3", "grad_input is a pair", "x.grad is 3", "args[0]"])
 def test_code_at_the_beginning_of_a_message_keeps_its_case(message):
     assert repr(exercise(lambda answer: Wrong(message)).check(1)) == f"Not yet. {message}"
     assert repr(exercise(lambda answer: Wrong(f"a {message}")).check(1)) == f"Not yet. A {message}"
