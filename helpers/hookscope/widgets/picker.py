@@ -31,8 +31,8 @@ _CHOSEN = (
 )  # fmt: skip
 _MOST_BYTES = 4 << 30
 _CONSTANT = (
-    "These gradients are 0{}. That sum stays the same, whatever this layer returns: so it is before a softmax, or before "
-    "a layer norm with equal weights, as it has them untrained; what these return has the same sum for every input. "
+    "These gradients are 0{}. That sum stays the same, whatever this layer returns: so it is before a softmax, or "
+    "before a layer norm with equal weights, as it has untrained; what these return has the same sum for every input. "
     "For gradients that say something, give a model that returns scores of classes, or one number for each sample."
 )
 
