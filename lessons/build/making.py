@@ -241,9 +241,8 @@ def say_where_to_stop(cells: list[NotebookNode], sittings: tuple[Minutes, ...]) 
     stops = (cell for cell in cells if "stop" in cell.metadata.get("tags", []))
     for cell, after in zip(stops, sittings[1:], strict=True):
         cell.source = (
-            f"**A good place to stop.** The next part takes about {after}. When you come back, restart the kernel and "
-            "run the page from the top down to here: click into the next cell, then `Run` → `Restart Kernel and Run Up "
-            "to Selected Cell…`."
+            f"**A good place to stop.** The next part takes about {after}. When you come back, click into the next "
+            "cell, and run the page down to here: `Kernel` → `Restart Kernel and Run up to Selected Cell…`."
         )
 
 

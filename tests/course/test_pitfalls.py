@@ -34,7 +34,10 @@ def test_the_bug_is_in_the_chapter_and_still_a_bug(name: str) -> None:
     assert broken(bug) in in_lesson, f"chapter 11 does not have the code of {name} as its checks have it"
     names = {"__name__": "__main__", "torch": torch, "nn": nn, "F": F, name: bug}
     exec(bug.text.before, names)
-    feedback = run_cell(broken(bug), names)
+    feedback = run_cell(f"{broken(bug)}\n", names)
+    assert feedback.outcome == "not attempted", "it is as the learner found it"
+    assert bug.text.wrong[0][1] in feedback.message
+    feedback = run_cell(f"{broken(bug)}  # run again", names)
     symptom = bug.text.wrong[0][1]
     assert feedback.outcome == "wrong", (
         f"on torch {torch.__version__} bug {bug.number} is none any more: {bug.text.question!r} Chapter 11 must say so."

@@ -123,7 +123,9 @@ def prove(exercise: Exercise) -> None:
         assert feedback.outcome == "right", f"a right answer is not accepted: {feedback!r}, for\n{code}"
     for code, part in exercise.text.wrong:
         feedback = answer(code)
-        assert feedback.outcome == "wrong", f"{feedback.outcome}, though it is a wrong answer:\n{code}"
+        unchanged = exercise.text.is_bug and code.strip() == exercise.text.starter.strip()
+        expected = "not attempted" if unchanged else "wrong"
+        assert feedback.outcome == expected, f"{feedback.outcome}, though it is a wrong answer:\n{code}"
         assert part in feedback.message, f"{part!r} is not in {feedback.message!r}, for\n{code}"
     feedback = answer(f"{exercise.name}.check(____)")
     assert feedback.outcome == "not attempted", f"a blank is {feedback!r}"

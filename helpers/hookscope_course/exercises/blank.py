@@ -154,13 +154,18 @@ def _is_filled(cell: CellType) -> bool:
     return True
 
 
-def cell_names_blank(caller: FrameType) -> bool:
-    """Whether the notebook cell that runs names ____; the value of `losses[____]` would not tell."""
+def cell_of(caller: FrameType) -> str:
+    """The source of the notebook cell that runs; nothing for code in a file."""
     entry = linecache.cache.get(caller.f_code.co_filename)
     if entry is None or len(entry) < 4 or entry[1] is not None:  # a cell is kept without a file's time
-        return False
+        return ""
+    return "".join(entry[2])
+
+
+def cell_names_blank(caller: FrameType) -> bool:
+    """Whether the notebook cell that runs names ____; the value of `losses[____]` would not tell."""
     try:
-        nodes = ast.walk(ast.parse("".join(entry[2])))
+        nodes = ast.walk(ast.parse(cell_of(caller)))
     except SyntaxError:
         return False
     return any("____" in (getattr(node, part, "") for part in ("id", "attr", "arg")) for node in nodes)

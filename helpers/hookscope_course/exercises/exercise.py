@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from inspect import signature
 
-from hookscope_course.exercises.blank import Blank, cell_names_blank, holds_blank
+from hookscope_course.exercises.blank import Blank, cell_names_blank, cell_of, holds_blank
 from hookscope_course.exercises.card import Card, Feedback, Outcome, Solution, unwrapped
 from hookscope_course.exercises.declared import allowed_by
 from hookscope_course.exercises.text import ExerciseText
+from hookscope_course.learner.progress import note
 
 
 class Wrong(Exception):  # noqa: N818  # an answer, not an error
@@ -70,9 +71,12 @@ class Exercise:
             todo = f"replace ____ with your own code and run the cell again; `{self.name}.hint()` helps."
             return _feedback("not attempted", todo)
         if verdict is None:
-            return _feedback("right", self._why, printed)
+            trouble = note(self.number)
+            return _feedback("right", f"{self._why}\n{trouble}" if trouble else self._why, printed)
         if not isinstance(verdict, Wrong):
             raise TypeError(f"the check of exercise {self.number} returned {verdict!r}, not None or Wrong(…)")
+        if self.text.is_bug and cell_of(caller).strip() == self.text.starter.strip():
+            return _feedback("not attempted", f"this is the code as you found it. Its bug: {verdict}", printed)
         return _feedback("wrong", str(verdict), printed)
 
     def hint(self) -> Card:
