@@ -20,6 +20,8 @@ _CHARACTER, _LINE, _PAD = 7.3, 17, 9  # pixels: width and height of monospace at
 _ACROSS, _DOWN, _EDGE = 26, 74, 6  # pixels between boxes, between layers (an arrow's text stands there), at the edge
 _INKS = {"title": "#000000", "text": "#222222", "quiet": "#555555", "hook": "#8a3c00", "grad": "#0b5cad"}
 _LEGIBLE = 13  # pixels of the PNG's letters
+_ASIDE = (0, 0.5, -0.5, 0.8, -0.8, 1, -1)  # of a text's half width: it still touches its line, or stands right beside
+_BETWEEN = 18  # pixels between two texts side by side, which would read as one
 
 
 @dataclass(frozen=True)
@@ -118,15 +120,7 @@ def _place_texts(lines: Sequence[dict[str, Any]], boxes: Sequence[Mapping[str, A
         others = [pair for other in lines if other is not line for pair in pairwise(other["points"])]
         best, least = (0.0, 0.0), math.inf
         for along in (0.5, 0.4, 0.6, 0.3, 0.7, 0.22, 0.78, 0.14, 0.86):
-            for aside in (
-                0,
-                0.5,
-                -0.5,
-                0.8,
-                -0.8,
-                1,
-                -1,
-            ):  # of its own width: it still touches its line, or stands right beside
+            for aside in _ASIDE:
                 x, y = x1 + (x2 - x1) * along + aside * half, y1 + (y2 - y1) * along
                 area = (x - half, y - _LINE / 2, x + half, y + _LINE / 2)
                 hits = sum(_overlap(area, other) for other in taken) * 10 + sum(_crosses(area, pair) for pair in others)
@@ -136,7 +130,7 @@ def _place_texts(lines: Sequence[dict[str, Any]], boxes: Sequence[Mapping[str, A
         line["at"] = list(best)
         if line["text"]:
             x, y = best
-            taken.append((x - half, y - _LINE / 2, x + half, y + _LINE / 2))
+            taken.append((x - half - _BETWEEN, y - _LINE / 2, x + half + _BETWEEN, y + _LINE / 2))
 
 
 _Area = tuple[float, float, float, float]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from contextlib import redirect_stdout
+from itertools import combinations
 
 import pytest
 import torch
@@ -111,6 +112,15 @@ def test_of_a_tensor_used_twice_the_sum_is_explained() -> None:
         cube.notes[0] == "x is used 3 times: -4 from y, -4 from z and -4 from w. They add up: -4 + (-4) + (-4) = -12."
     )
     assert not any("used" in note for note in GradientPlayground().notes)
+
+
+def test_two_texts_on_one_line_do_not_read_as_one() -> None:
+    playground = GradientPlayground("d = a * b; e = d * c", {"a": 2.0, "b": 3.0, "c": 5.0})
+    playground.set("d", hook=-10, retain_grad=True)
+    arrows = playground.shown["drawing"]["arrows"]
+    spans = [(x - len(text) * 3.65, x + len(text) * 3.65, y) for text, (x, y) in ((a["text"], a["at"]) for a in arrows)]
+    for left, right in combinations(sorted(spans), 2):
+        assert abs(left[2] - right[2]) >= 17 or right[0] - left[1] > 20, spans
 
 
 @pytest.mark.parametrize(
