@@ -18,6 +18,8 @@ from lessons.build import reading
 from tests.shared.lab import KERNEL, Lab
 
 NOTEBOOKS = sorted(path.name for path in reading.NOTEBOOKS.glob("*.ipynb"))
+# A traceback as well as what is printed to stderr.
+ERRORS = '.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.stderr"]'
 ARTEFACTS = reading.ROOT / "build" / "screenshots"
 
 
@@ -73,8 +75,7 @@ def test_a_fresh_copy_runs_to_its_end_and_solves_nothing(lab: Lab, notebook: str
     lab.open(notebook, again=True)
     lab.run_all()
     lab.show_all()
-    assert lab.page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.stderr"]').count() == 0
-    assert lab.page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]').count() == 0
+    assert lab.page.locator(ERRORS).count() == 0
     cells, shown = cells_of(lab.folder / notebook), lab.page.locator(".jp-Notebook .jp-Cell")
     exercises = [place for place, cell in enumerate(cells) if "exercise" in cell.metadata.get("tags", [])]
     for place in exercises:
@@ -99,7 +100,7 @@ def test_an_error_in_an_exercise_stops_no_cell_below_and_its_solution_is_shown_o
     lab.open("broken.ipynb", again=True)
     lab.run_all()
     lab.show_all()
-    assert lab.page.locator('.jp-OutputArea-output[data-mime-type="application/vnd.jupyter.error"]').count() == 2
+    expect(lab.page.locator(ERRORS)).to_have_count(2)
     shown = lab.page.locator(".jp-Notebook .jp-Cell")
     assert "with module.register_forward_hook(hook)" in shown.nth(copy.cells.index(hint)).inner_text()
     assert "0 hooks" in shown.last.inner_text()

@@ -75,7 +75,11 @@ def text_of(path: Path) -> str:
 def anchors(path: Path) -> set[str]:
     """What a link may have after the #: a notebook's headings as JupyterLab names them, a page's as a forge does."""
     name = filling.anchor if path.suffix == ".ipynb" else slug
-    return {name(heading) for heading in re.findall(r"^#+ (.+)$", text_of(path), re.MULTILINE)}
+    headings = {name(heading) for heading in re.findall(r"^#+ (.+)$", text_of(path), re.MULTILINE)}
+    if path.suffix != ".ipynb":
+        return headings
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return headings | {f"cell-id={cell['id']}" for cell in cells}
 
 
 def links(text: str) -> list[str]:
@@ -101,10 +105,11 @@ def test_links_resolve(page: Path) -> None:
 def test_readme_lists_every_chapter_with_its_title_and_minutes() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = re.findall(
-        r"^\| \[(\d\d)\]\(notebooks/(\w+)\.ipynb\) \| ([^|]+?) \| [^|]+ \| (\d+) \|", readme, re.MULTILINE
+        r"^\| \[(\d\d)\]\(notebooks/(\w+)\.ipynb\) \| ([^|]+?) \| [^|]+ \| (\d+ \+ \d+) \|", readme, re.MULTILINE
     )
     chapters = [making.parse(path) for path in reading.chapter_files()]
-    expected = [(c.number, c.name, c.header["title"], str(c.header["minutes"])) for c in chapters]
+    minutes = {c.name: f"{c.minutes.reading} + {c.minutes.exercises}" for c in chapters}
+    expected = [(c.number, c.name, c.header["title"], minutes[c.name]) for c in chapters]
     assert rows == expected
     numbers = {chapter.number for chapter in chapters}
     mentioned = set(re.findall(r"\b[Cc]hapter (\d\d)\b", readme))

@@ -52,9 +52,14 @@ with hookscope.record(model) as recording:
 )
 """The cells of a notebook with all six widgets."""
 _SELF_OR_INSIDE = "descendant-or-self::*[@data-state]"
-# What JupyterLab itself says on the console: at every start, and when a kernel goes before its debugger was asked
-# whether it is there. Anything else is ours.
-LAB_NOISE = ("favicon", "ResizeObserver loop", "Could not restore the debugger state: Canceled future")
+# What JupyterLab itself says on the console: at every start, and when a kernel goes before it has answered what
+# JupyterLab asked it of its own accord (about itself, its debugger). Anything else is ours.
+LAB_NOISE = (
+    "favicon",
+    "ResizeObserver loop",
+    "Canceled future for kernel_info_request",
+    "Could not restore the debugger state: Canceled future",
+)
 
 
 class Lab:

@@ -210,6 +210,8 @@ class Group:
                         children[rank] = value
                 if rank in answers and answers[rank].kind != "returned":
                     deadline = min(deadline, time.monotonic() + GRACE)
+            if len(self._silent(answers)) < len(silent):
+                idleness.forget()  # who has waited for the rank that has just come may need a moment to wake up
             idle = {rank: idleness.of(pid) for rank, pid in children.items() if rank not in answers}
             if idle.keys() >= set(self._silent(answers)) and min(idle.values(), default=0) > STUCK:
                 places = self._ask(list(idle), WHERE, answers)
