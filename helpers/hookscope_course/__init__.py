@@ -4,20 +4,18 @@
 
     q1, q2, q3 = exercises(2)      # those of chapter 02
 
-`exercises` reads and checks answers, `history` knows how hooks behaved in every release of torch, `ranks` runs a
+`practice` reads and checks answers, `history` knows how hooks behaved in every release of torch, `ranks` runs a
 function in several processes, `lessons` is the folder of the chapters, `learner` makes a learner's own copy of them,
 `maps` draws where hooks sit.
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hookscope_course.exercises import Exercise, Feedback, Guess, Wrong, ____, exercises
     from hookscope_course.learner.progress import progress
     from hookscope_course.maps import hook_map
+    from hookscope_course.practice import Exercise, Feedback, Guess, Wrong, ____, exercises
     from hookscope_course.ready import setup
 
 __all__ = ["Exercise", "Feedback", "Guess", "Wrong", "____", "exercises", "hook_map", "progress", "setup"]
@@ -28,16 +26,5 @@ def __getattr__(name: str) -> Any:
     """Import what is asked for only now: making a learner's copy needs no torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_ROOMS.get(name, 'exercises')}"), name)
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_ROOMS.get(name, 'practice')}"), name)
     return value
-
-
-class _Package(ModuleType):
-    """Python writes a room that was imported into the package; `exercises` has to stay the function of this name."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name == "exercises" and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

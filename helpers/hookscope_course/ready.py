@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from hookscope_course.exercises.card import Card
+from hookscope_course.practice.card import Card
 
 NEEDED = ("torch", "torchvision", "matplotlib", "ipywidgets", "anywidget", "jupyterlab", "nbval", "hookscope")
 COURSE_TORCH = "2.15"  # what every sentence and every saved output of the course was run on

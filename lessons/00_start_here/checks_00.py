@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from hookscope import census, samples
-from hookscope_course.exercises import Wrong
-from hookscope_course.exercises.probing import SWALLOWED, Breaks, registrations, swallows
+from hookscope_course.practice import Wrong
+from hookscope_course.practice.probing import SWALLOWED, Breaks, registrations, swallows
 
 
 def check_q1(output_of: Callable[[nn.Module, nn.Module, torch.Tensor], object]) -> Wrong | None:

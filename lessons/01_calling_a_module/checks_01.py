@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from hookscope import census
-from hookscope_course.exercises import Wrong, blind_to
-from hookscope_course.exercises.probing import CALLS_NOTHING, registrations
+from hookscope_course.practice import Wrong, blind_to
+from hookscope_course.practice.probing import CALLS_NOTHING, registrations
 
 
 class _Double(nn.Module):

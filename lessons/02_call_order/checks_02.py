@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from hookscope import census, record
-from hookscope_course.exercises import Wrong, allows, blind_to
-from hookscope_course.exercises.probing import CALLS_NOTHING, SWALLOWED, Breaks, registrations, swallows
+from hookscope_course.practice import Wrong, allows, blind_to
+from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, registrations, swallows
 
 
 def check_q1(order: object) -> Wrong | None:

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from hookscope import census
-from hookscope_course.exercises import Wrong, blind_to
-from hookscope_course.exercises.probing import CALLS_NOTHING, SWALLOWED, Breaks, swallows
+from hookscope_course.practice import Wrong, blind_to
+from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, swallows
 
 
 class _Returns(nn.Module):

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import samples
-from hookscope_course.exercises import Wrong, blind_to
-from hookscope_course.exercises.probing import CALLS_NOTHING
+from hookscope_course.practice import Wrong, blind_to
+from hookscope_course.practice.probing import CALLS_NOTHING
 
 
 class _Double(nn.Module):

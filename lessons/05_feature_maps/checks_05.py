@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from hookscope import census
-from hookscope_course.exercises import Wrong, blind_to
-from hookscope_course.exercises.probing import CALLS_NOTHING, SWALLOWED, Breaks, swallows
+from hookscope_course.practice import Wrong, blind_to
+from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, swallows
 
 
 def _numbers(channels: object, call: str) -> list[int] | Wrong:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from hookscope import capture, census, find_layers, samples
 from hookscope.layers.find import LayerNotFoundError
 from hookscope_course.accidents import patient
-from hookscope_course.exercises import Wrong, allows
-from hookscope_course.exercises.probing import SWALLOWED, Breaks, swallows
+from hookscope_course.practice import Wrong, allows
+from hookscope_course.practice.probing import SWALLOWED, Breaks, swallows
 
 
 def check_q1(layer: object) -> Wrong | None:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from hookscope_course.exercises import Wrong, allows, blind_to
-from hookscope_course.exercises.probing import CALLS_NOTHING
+from hookscope_course.practice import Wrong, allows, blind_to
+from hookscope_course.practice.probing import CALLS_NOTHING
 
 
 def _numbers(values: Any) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope_course.exercises import Wrong, allows, blind_to
-from hookscope_course.exercises.probing import CALLS_NOTHING
+from hookscope_course.practice import Wrong, allows, blind_to
+from hookscope_course.practice.probing import CALLS_NOTHING
 
 
 class _Product(nn.Module):

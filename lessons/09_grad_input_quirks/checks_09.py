@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.censuses.census import census
-from hookscope_course.exercises import Wrong, allows, blind_to
-from hookscope_course.exercises.probing import CALLS_NOTHING, SWALLOWED, Breaks, swallows
+from hookscope_course.practice import Wrong, allows, blind_to
+from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, swallows
 
 
 def _linear(*weights: float) -> nn.Linear:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.torch_version import TorchVersion
 
-from hookscope_course.exercises import Wrong, allows, blind_to
-from hookscope_course.exercises.probing import CALLS_NOTHING
 from hookscope_course.history import records
+from hookscope_course.practice import Wrong, allows, blind_to
+from hookscope_course.practice.probing import CALLS_NOTHING
 
 _TAKEN_BACK = {"1.8.0": "no", "1.9.0": "yes", "1.10.0": "no", "1.11.0": "yes", "1.12.0": "yes"}
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.censuses.census import census
-from hookscope_course.exercises import Wrong, allows, blind_to
-from hookscope_course.exercises.probing import CALLS_NOTHING, SWALLOWED, Breaks, registrations, swallows
+from hookscope_course.practice import Wrong, allows, blind_to
+from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, registrations, swallows
 
 
 def linear(weight: float, size: int = 1) -> nn.Linear:

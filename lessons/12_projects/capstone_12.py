@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hookscope import samples
 from hookscope.censuses.census import census
 from hookscope.layers.find import leaves
-from hookscope_course.exercises import Wrong, blind_to
+from hookscope_course.practice import Wrong, blind_to
 
 Ledger = Callable[[nn.Module], AbstractContextManager[list[dict[str, Any]]]]
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from hookscope.censuses.census import census
-from hookscope_course.exercises import Wrong, allows, blind_to
-from hookscope_course.exercises.probing import CALLS_NOTHING
+from hookscope_course.practice import Wrong, allows, blind_to
+from hookscope_course.practice.probing import CALLS_NOTHING
 
 # A folder's name that begins with a digit cannot stand in an import statement.
 check_q7 = import_module("hookscope_course.lessons.12_projects.capstone_12").check_q7

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hookscope_course.exercises import read_exercises
+from hookscope_course.practice import read_exercises
 
 _TEXTS = {text.name: text for text in read_exercises(Path(__file__).with_name("exercises.md"))}
 

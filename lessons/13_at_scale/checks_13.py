@@ -13,9 +13,9 @@ from torch import Tensor, nn
 import hookscope
 from hookscope import samples
 from hookscope_course import ranks
-from hookscope_course.exercises import Wrong, blind_to
-from hookscope_course.exercises.guard import Guard
-from hookscope_course.exercises.probing import SWALLOWED, Breaks, swallows
+from hookscope_course.practice import Wrong, blind_to
+from hookscope_course.practice.guard import Guard
+from hookscope_course.practice.probing import SWALLOWED, Breaks, swallows
 
 NUMBERS = 10_000
 

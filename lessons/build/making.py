@@ -15,7 +15,7 @@ import nbformat
 from jupytext.myst import MystMetadataParsingError, myst_to_notebook
 from nbformat import NotebookNode
 
-from hookscope_course.exercises.text import ExerciseText, ExerciseTextError, read_exercises
+from hookscope_course.practice.text import ExerciseText, ExerciseTextError, read_exercises
 from lessons.build import filling, reading, timing
 from lessons.build.reading import LessonError, name_of, where
 from lessons.build.timing import Minutes
@@ -298,7 +298,7 @@ def fingerprint(chapter: Chapter) -> str:
     for file in sorted(chapter.source.parent.iterdir()):
         if file.suffix in (".py", ".toml"):
             digest.update(file.read_bytes())
-    rooms = ["exercises", *chapter.header.get("reads", [])]
+    rooms = ["practice", *chapter.header.get("reads", [])]
     for room in rooms:
         if not (COURSE / room).is_dir():
             raise LessonError(f"{where(chapter.source, 1)}: the header reads '{room}', which hookscope_course has not")

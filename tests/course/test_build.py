@@ -176,7 +176,7 @@ def test_a_changed_check_or_data_file_builds_its_chapter_again_and_no_other(cour
 def test_a_chapter_follows_the_rooms_of_the_course_that_it_reads(course: Path, monkeypatch, capsys) -> None:
     reads = HEADER.replace("---\n", "---\nreads: [records]\n", 1)
     monkeypatch.setattr(making, "COURSE", course / "runtime")
-    (course / "runtime" / "exercises").mkdir(parents=True)
+    (course / "runtime" / "practice").mkdir(parents=True)
     path = lesson(course, reads)
     with pytest.raises(
         reading.LessonError, match=r"lesson.md:1: the header reads 'records', which hookscope_course has"

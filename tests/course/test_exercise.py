@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from hookscope_course import Feedback, Wrong, ____
-from hookscope_course.exercises import allows
+from hookscope_course.practice import allows
 from tests.shared.exercises import RIGHT, ask, exercise, global_hooks, run_cell, sample
 
 # ---- right and wrong
@@ -21,19 +21,26 @@ def test_outcomes_and_their_words():
         wrong = exercise(check).check(1)
         assert isinstance(wrong, Feedback)
         assert (wrong.outcome, wrong.message) == ("wrong", "it was 3")
-        assert repr(wrong) == "Not yet. It was 3"
+        assert repr(wrong) == "Not yet. It was 3."
 
 
 @pytest.mark.parametrize("message", ["y = 5 · x", "x is 3", "grad_input is a pair", "x.grad is 3", "args[0]"])
 def test_code_at_the_beginning_of_a_message_keeps_its_case(message):
+    assert repr(exercise(lambda answer: Wrong(message)).check(1)) == f"Not yet. {message}."
+    assert repr(exercise(lambda answer: Wrong(f"a {message}")).check(1)) == f"Not yet. A {message}."
+
+
+@pytest.mark.parametrize(
+    "message", ["Is it 3?", "So:\n- one\n- two", "Use\nA: this", "Write\n```python\nx = 1\n```", "It is 3 …"]
+)
+def test_only_a_sentence_without_an_end_gets_a_full_stop(message):
     assert repr(exercise(lambda answer: Wrong(message)).check(1)) == f"Not yet. {message}"
-    assert repr(exercise(lambda answer: Wrong(f"a {message}")).check(1)) == f"Not yet. A {message}"
 
 
 def test_feedback_as_html_is_escaped_and_not_told_by_colour_alone():
     bundle = exercise(lambda answer: Wrong("`args` is <img src=x onerror=alert(1)>\nnot 3"))
     bundle = bundle.check(1)._repr_mimebundle_(include=None, exclude=None)
-    assert bundle["text/plain"] == "Not yet. `args` is <img src=x onerror=alert(1)>\nnot 3"
+    assert bundle["text/plain"] == "Not yet. `args` is <img src=x onerror=alert(1)>\nnot 3."
     page = bundle["text/html"]
     assert 'role="status"' in page
     assert "<img" not in page
@@ -252,7 +259,7 @@ def test_hints_come_one_by_one_and_the_last_one_says_so():
             "There is no further hint; `q9.solution()` shows the solution."
         )
     assert "<code>(2 * args[0],)</code>" in q9.hint()._repr_mimebundle_()["text/html"]
-    assert repr(sample(hints=("one",)).hint()) == "Hint 1 of 1. One"
+    assert repr(sample(hints=("one",)).hint()) == "Hint 1 of 1. One."
 
 
 def test_the_solution_is_its_code():

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from hookscope_course import Wrong, ____
-from hookscope_course.exercises import allows
-from hookscope_course.exercises.guard import Guard, Guarded
-from hookscope_course.exercises.probing import Breaks, registrations, swallows
+from hookscope_course.practice import allows
+from hookscope_course.practice.guard import Guard, Guarded
+from hookscope_course.practice.probing import Breaks, registrations, swallows
 from tests.shared.exercises import ask, exercise
 
 

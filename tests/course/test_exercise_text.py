@@ -5,8 +5,8 @@ import re
 import pytest
 
 from hookscope_course import Exercise, exercises
-from hookscope_course.exercises import chapter
-from hookscope_course.exercises.text import ExerciseTextError, parse_exercises
+from hookscope_course.practice import chapter
+from hookscope_course.practice.text import ExerciseTextError, parse_exercises
 from tests.shared.exercises import NO_RETURN, PLACE, RIGHT, SAMPLE, TEXT, TRIPLE
 
 SECOND = SAMPLE[SAMPLE.index("## q9") :].replace("3 minutes", "4 minutes")

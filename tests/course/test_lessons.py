@@ -7,7 +7,7 @@ import re
 import nbformat
 import pytest
 
-from hookscope_course.exercises import read_exercises
+from hookscope_course.practice import read_exercises
 from lessons.build import making, reading
 
 CHAPTERS = [making.parse(path) for path in reading.chapter_files()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import nbformat
 import pytest
 
-from hookscope_course.exercises import read_exercises
+from hookscope_course.practice import read_exercises
 from lessons.build import making, reading, timing
 from lessons.build.timing import Minutes
 

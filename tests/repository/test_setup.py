@@ -24,6 +24,7 @@ import pytest
 import set_up
 from hookscope_course import ready
 from tests.shared import ROOT
+from tests.shared.disks import a_small_disk
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="`make` and process groups")
 PINS = dict(line.split(" ")[0].split("==") for line in (ROOT / "requirements.lock").read_text().splitlines())
@@ -252,13 +253,8 @@ def test_without_a_network_the_command_is_named_and_what_was_ready_stays(project
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk with room for an interpreter and uv, and not for the packages."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=100m", "tmpfs", str(disk)]
-    if subprocess.run(words, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small disk takes a root with all its rights")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    with a_small_disk(tmp_path / "disk", "100m") as disk:
+        yield disk
 
 
 @pytest.mark.slow

@@ -258,7 +258,7 @@ def removing_new_hooks(*models: nn.Module | Optimizer | Tensor) -> Iterator[list
     made: list[_Note] = []
     removed: list[HookEntry] = []
     try:
-        with _noting_handles(made):
+        with noting_handles(made):
             yield removed
     finally:
         try:
@@ -289,7 +289,7 @@ def _noting_init(self: RemovableHandle, *args: Any, **kwargs: Any) -> None:
 
 
 @contextmanager
-def _noting_handles(made: list[_Note]) -> Iterator[None]:
+def noting_handles(made: list[_Note]) -> Iterator[None]:
     """Note every handle made in this thread; every way to register a hook makes one."""
     global _installed, _torchs_init
     note = (threading.get_ident(), made)

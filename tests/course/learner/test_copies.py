@@ -18,6 +18,7 @@ from hookscope_course.learner import copies
 from hookscope_course.learner.__main__ import main
 from hookscope_course.learner.copies import KEEP, Copy, CopyError
 from tests.shared import ROOT
+from tests.shared.disks import a_small_disk
 
 
 def page(words: str) -> str:
@@ -209,13 +210,8 @@ def test_several_at_once_do_it_once(copy: Copy) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 64 kB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
-    if subprocess.run(words, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small disk takes a root with all its rights")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    with a_small_disk(tmp_path / "disk", "64k") as disk:
+        yield disk
 
 
 def test_a_full_disk_loses_nothing_and_is_said(

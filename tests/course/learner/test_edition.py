@@ -9,8 +9,8 @@ from itertools import pairwise
 import nbformat
 import pytest
 
-from hookscope_course.exercises import ExerciseText, read_exercises
 from hookscope_course.learner.copies import NOTEBOOKS, chapters, edition_of
+from hookscope_course.practice import ExerciseText, read_exercises
 from lessons.build import reading
 
 PAGES = chapters(NOTEBOOKS)

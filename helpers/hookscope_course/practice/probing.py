@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hookscope.censuses.census import _noting_handles
+from hookscope.censuses.census import noting_handles
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def registrations() -> Iterator[list[str]]:
     registered: list[str] = []
     stores = dict[int, str]()
     try:
-        with _noting_handles(made):
+        with noting_handles(made):
             yield registered
     finally:
         for handle, holder, kind in made:

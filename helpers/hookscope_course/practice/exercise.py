@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from inspect import signature
 
-from hookscope_course.exercises.blank import Blank, cell_names_blank, cell_of, holds_blank
-from hookscope_course.exercises.card import Card, Feedback, Outcome, Solution, unwrapped
-from hookscope_course.exercises.declared import allowed_by
-from hookscope_course.exercises.text import ExerciseText
 from hookscope_course.learner.progress import note
+from hookscope_course.practice.blank import Blank, cell_names_blank, cell_of, holds_blank
+from hookscope_course.practice.card import Card, Feedback, Outcome, Solution, unwrapped
+from hookscope_course.practice.declared import allowed_by
+from hookscope_course.practice.text import ExerciseText
 
 
 class Wrong(Exception):  # noqa: N818  # an answer, not an error
@@ -112,7 +112,7 @@ class Exercise:
 
     def _guarded(self, answers: tuple[object, ...], home: Mapping[str, object]) -> Wrong | None:
         """Let the check judge the answers; one that it would accept must not have changed what is not its own."""
-        from hookscope_course.exercises.guard import Guard  # here, since the builder reads exercises without torch
+        from hookscope_course.practice.guard import Guard  # here, since the builder reads exercises without torch
 
         guard = Guard(allowed_by(self._check))
         try:

@@ -8,8 +8,8 @@ import sys
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from hookscope_course.exercises.blank import ____, holds_blank
-from hookscope_course.exercises.card import Card
+from hookscope_course.practice.blank import ____, holds_blank
+from hookscope_course.practice.card import Card
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

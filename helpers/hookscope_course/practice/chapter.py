@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from hookscope_course.exercises.exercise import Exercise
-from hookscope_course.exercises.text import ExerciseTextError, read_exercises
 from hookscope_course.lessons import folder_of
+from hookscope_course.practice.exercise import Exercise
+from hookscope_course.practice.text import ExerciseTextError, read_exercises
 
 
 def exercises(chapter: int) -> tuple[Exercise, ...]:
@@ -22,7 +22,7 @@ def exercises(chapter: int) -> tuple[Exercise, ...]:
     Example:
         >>> q1, q2, q3 = exercises(2)
         >>> q1.check(["B", "E", "C", "D", "A"])
-        Not yet. B stands before E, but the container can only return after the layers inside it have
+        Not yet. B stands before E, but the container can only return after the layers inside it have.
 
     """
     folder = folder_of(chapter)

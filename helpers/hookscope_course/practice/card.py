@@ -20,9 +20,11 @@ class Card:
     printed: str = ""
 
     def _sentence(self) -> str:
-        # A word of code and a variable keep their case.
+        # A word of code and a variable keep their case. What ends in a block of code or an item of a list has no end.
         starts = self.heading.endswith(".") and re.match(r"(a|[a-z]{2,})\b(?![_.(\[]| *=)", self.message)
-        return self.message[:1].upper() + self.message[1:] if starts else self.message
+        text = self.message[:1].upper() + self.message[1:] if starts else self.message
+        last = text.rpartition("\n")[2]
+        return f"{text}." if re.search(r"[\w`'\")\]}%]$", text) and not re.match(rf"```|{_ITEM}", last) else text
 
     def __repr__(self) -> str:
         text = f"{self.heading} {self._sentence()}"
@@ -72,6 +74,7 @@ class Solution:
         return {"text/plain": repr(self), "text/markdown": f"{fence}python\n{self!r}\n{fence}"}
 
 
+_ITEM = r"[ \t]*(?:[-*•]|[A-Z][:)]|\d+[.)])[ \t]"
 _CODE_BLOCK = r"\n?```\w*\n(.*?)\n```\n?"
 
 
@@ -79,7 +82,7 @@ def unwrapped(text: str) -> str:
     """Join the lines of each paragraph; code blocks, items and paragraphs stay apart."""
     parts = re.split(_CODE_BLOCK, text.strip("\n"), flags=re.DOTALL)
     for at, part in enumerate(parts):
-        joined = re.sub(r"(?<!\n)\n(?!\n|[ \t]*(?:[-*•]|[A-Z][:)]|\d+[.)])[ \t])[ \t]*", " ", part)
+        joined = re.sub(rf"(?<!\n)\n(?!\n|{_ITEM})[ \t]*", " ", part)
         parts[at] = f"\n```\n{part}\n```\n" if at % 2 else joined
     return "".join(parts).strip("\n")
 

@@ -1,0 +1,24 @@
+"""Ask, check an answer and say in words what it did, give hints, show the solution."""
+
+from hookscope_course.practice.blank import ____
+from hookscope_course.practice.card import Card, Feedback
+from hookscope_course.practice.chapter import exercises
+from hookscope_course.practice.declared import allows, blind_to
+from hookscope_course.practice.exercise import Exercise, Wrong
+from hookscope_course.practice.guess import Guess
+from hookscope_course.practice.text import ExerciseText, ExerciseTextError, read_exercises
+
+__all__ = [
+    "Card",
+    "Exercise",
+    "ExerciseText",
+    "ExerciseTextError",
+    "Feedback",
+    "Guess",
+    "Wrong",
+    "____",
+    "allows",
+    "blind_to",
+    "exercises",
+    "read_exercises",
+]
