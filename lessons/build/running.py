@@ -21,7 +21,8 @@ CELL_TIMEOUT = 120  # seconds; the same limit the tests give a cell
 AT_ONCE = 2
 # ipykernel names a cell after a temporary file with the process id in it, and that name reaches the saved output
 # (warnings, file:line). One fixed name keeps two builds equal. The tests run the kernels with the same settings.
-KERNEL_ENV = {"IPYKERNEL_CELL_NAME": "<cell>", "PYTHONHASHSEED": "0"}
+# One thread: last digits do not follow from how many cores there are, and two kernels do not wait for each other's.
+KERNEL_ENV = {"IPYKERNEL_CELL_NAME": "<cell>", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
 
 
 # -- comparing ----------------------------------------------------------------------------------------------------

@@ -11,8 +11,11 @@ import base64
 import io
 import os
 import re
+import tempfile
 import time
 from collections.abc import Generator, Iterable
+from contextlib import ExitStack
+from pathlib import Path
 from queue import Empty
 from types import MethodType
 from typing import Any
@@ -22,6 +25,7 @@ import pytest
 from nbval.plugin import IPyNbCell
 from PIL import Image
 
+from hookscope_course.kernels import preloaded
 from lessons.build.running import KERNEL_ENV
 
 # Two builds of torch or matplotlib may differ by a shade at a few pixels; a figure that shows something else differs
@@ -33,8 +37,16 @@ DATA_URI = r"data:image/png;base64,([A-Za-z0-9+/=]+)"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Run the kernels with the settings the notebooks were built with."""
+    """Run the kernels with the settings the notebooks were built with; where several processes test, as forks of one.
+
+    A kernel of its own would import torch first, some 60 times in a whole run.
+    """
     os.environ.update(KERNEL_ENV)
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        kept = ExitStack()
+        folder = kept.enter_context(tempfile.TemporaryDirectory())
+        os.environ.update(kept.enter_context(preloaded(Path(folder))))
+        config.add_cleanup(kept.close)
 
 
 @pytest.hookimpl(wrapper=True)

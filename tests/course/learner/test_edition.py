@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from itertools import pairwise
+from pathlib import Path
 
 import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from hookscope_course.learner.copies import NOTEBOOKS, chapters, edition_of
 from hookscope_course.practice import ExerciseText, read_exercises
@@ -72,3 +74,27 @@ def test_no_answer_to_a_guess_stands_above_the_cell_that_shows_it(edition: nbfor
             assert re.match(r"guess = Guess\((____)", cell.source), f"a guess is filled in: {cell.source}"
             below = "\n".join(later.source for later in edition.cells[at + 1 :])
             assert "guess.compare(" in below
+
+
+def test_run_all_runs_to_the_end_and_solves_nothing(
+    edition: nbformat.NotebookNode, name: str, texts: list[ExerciseText], tmp_path: Path
+) -> None:
+    """Browser tests do the same in a real JupyterLab, with two chapters, and in `make test-all` with all."""
+    NotebookClient(
+        edition, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    said = [str(output.get("text", output.get("data", {}).get("text/plain"))) for output in outputs(edition)]
+    kinds = {(output.output_type, output.get("name")) for output in outputs(edition)}
+    assert not kinds & {("error", None), ("stream", "stderr")}
+    blank = [words for words in said if words.startswith("Not attempted:")]
+    assert len(blank) == sum("exercise" in cell.metadata.get("tags", []) for cell in edition.cells) >= len(texts)
+    assert not any(words.startswith("Right.") for words in said)
+    assert not texts or said[-1].startswith("0 hooks")
+    drawn = "application/vnd.jupyter.widget-view+json"
+    solved = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    counts = [sum(drawn in output.get("data", {}) for output in outputs(each)) for each in (edition, solved)]
+    assert counts[0] == counts[1]
+
+
+def outputs(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    return [output for cell in notebook.cells for output in cell.get("outputs", [])]

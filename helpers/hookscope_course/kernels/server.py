@@ -1,0 +1,294 @@
+"""The process that is forked: it imports what kernels need, runs nothing of it, and waits at a Unix socket.
+
+A kernel is no freer than whoever asked for it. It gets the user, groups, limits, memory group and scheduling of the
+process at the other end of the socket, which the system itself names; one in another container is refused. What is in
+this process's memory every kernel can read, so it holds no secret, and is started with an empty environment.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import resource
+import selectors
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hookscope_course.kernels.launch import MESSAGE
+
+__all__ = ["LOADED", "KernelServer", "Request", "become_kernel"]
+
+LOADED = (
+    "torch", "torchvision", "numpy", "matplotlib.pyplot", "sklearn.datasets", "PIL.Image", "ipywidgets", "anywidget",
+    "matplotlib_inline.backend_inline", "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.zmqshell",
+    "hookscope", "hookscope.samples", "hookscope.widgets", "hookscope_course.practice.guard",
+    "hookscope_course.practice.chapter", "hookscope_course.maps",
+)  # fmt: skip
+"""What is imported before the first fork. Importing torch starts no threads of its own; running it would, and a fork
+has none of them."""
+_NAMESPACES = ("net", "mnt", "pid", "user", "ipc", "uts")
+_LIMITS = {
+    "cpu time": "CPU", "file size": "FSIZE", "data size": "DATA", "stack size": "STACK", "core file size": "CORE",
+    "resident set": "RSS", "processes": "NPROC", "open files": "NOFILE", "locked memory": "MEMLOCK",
+    "address space": "AS", "pending signals": "SIGPENDING", "msgqueue size": "MSGQUEUE", "nice priority": "NICE",
+    "realtime priority": "RTPRIO", "realtime timeout": "RTTIME",
+}  # fmt: skip
+"""What /proc calls the limits of the module `resource`."""
+
+
+@dataclass
+class Request:
+    """What the process at the other end wants, and who it is.
+
+    Attributes:
+        arguments: of the kernel, as in ["-f", connection_file].
+        environment: all of it.
+        folder: to run in.
+        umask: as there.
+        standard: file descriptors of its input, output and error output.
+        pid: of the process that asks.
+        uid: its user.
+        gid: its group.
+
+    """
+
+    arguments: list[str]
+    environment: dict[str, str]
+    folder: str
+    umask: int
+    standard: list[int]
+    pid: int
+    uid: int
+    gid: int
+
+
+class KernelServer:
+    """Waits for requests, forks, and ends the forks that nobody stands for any more.
+
+    Args:
+        path: of the socket; made, and removed at the end.
+
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._waiting = selectors.DefaultSelector()
+        self._kernels: dict[int, tuple[int, socket.socket]] = {}  # pidfd -> its process, who stands for it
+        self._pid, self._ends = os.getpid(), False
+
+    def run(self) -> Request | None:
+        """Serve until SIGTERM or SIGINT. In a fork it returns the request: the fork goes on from there."""
+        Path(self.path).unlink(missing_ok=True)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listening.bind(self.path)
+        os.chmod(self.path, 0o666)  # noqa: PTH101  # who may come to it is for the folder to say
+        listening.listen(64)  # who comes now waits until all is imported
+        print("ready", flush=True)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._end)
+        self._waiting.register(listening, selectors.EVENT_READ, self._accept)
+        try:
+            for name in LOADED:
+                importlib.import_module(name)
+            gc.collect()
+            gc.freeze()  # else the first collection in a fork writes to every page
+            while not self._ends:
+                # Endings first: Jupyter starts a kernel again on the ports of the one that it has just killed.
+                for key, _ in sorted(self._waiting.select(1), key=lambda ready: ready[0].fileobj is listening):
+                    if key.fd not in self._waiting.get_map():
+                        continue
+                    request: Request | None = key.data(key.fileobj)
+                    if request is not None:
+                        return request
+        finally:
+            if os.getpid() == self._pid:
+                self._stop()
+        return None
+
+    def _end(self, number: int, frame: Any) -> None:
+        self._ends = True
+
+    def _stop(self) -> None:
+        Path(self.path).unlink(missing_ok=True)
+        for kernel, _ in self._kernels.values():
+            _kill(kernel)
+
+    def _accept(self, listening: socket.socket) -> None:
+        asking, _ = listening.accept()
+        asking.setblocking(False)
+        self._waiting.register(asking, selectors.EVENT_READ, self._hear)
+
+    def _hear(self, asking: socket.socket) -> Request | None:
+        """Read a request and fork; in the fork, return it."""
+        self._waiting.unregister(asking)
+        try:
+            request = _read(asking)
+            borrowed = _standing_of(request)
+            kernel = os.fork()
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            _tell(asking, refused=f"{type(error).__name__}: {error}")
+            asking.close()
+            return None
+        if kernel == 0:
+            self._forget_all(asking)
+            try:
+                borrowed()
+            except BaseException as error:
+                sys.stderr.write(f"a kernel for user {request.uid} was not started: {error}\n")
+                os._exit(1)
+            return request
+        for descriptor in request.standard:
+            os.close(descriptor)
+        ending = os.pidfd_open(kernel)
+        self._kernels[ending] = kernel, asking
+        self._waiting.register(ending, selectors.EVENT_READ, self._ended)
+        self._waiting.register(asking, selectors.EVENT_READ, lambda _: self._left(ending))
+        _tell(asking, kernel=kernel)
+        return None
+
+    def _ended(self, ending: int) -> None:
+        """Reap a kernel that has ended, and say how."""
+        kernel, standing = self._kernels.pop(ending)
+        _, status = os.waitpid(kernel, 0)
+        _tell(standing, status=os.waitstatus_to_exitcode(status))
+        for file in (ending, standing):
+            self._waiting.unregister(file)
+        os.close(ending)
+        standing.close()
+
+    def _left(self, ending: int) -> None:
+        """Nobody stands for a kernel any more (or says what there is no word for): it ends, with all it has started."""
+        _kill(self._kernels[ending][0])
+        self._ended(ending)
+
+    def _forget_all(self, asking: socket.socket) -> None:
+        """In a fork: close what belongs to other kernels."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        for key in list(self._waiting.get_map().values()):
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()
+            else:
+                os.close(key.fd)
+        asking.close()
+        self._waiting.close()
+        self._kernels.clear()
+
+
+def become_kernel(request: Request) -> None:
+    """Go on, in a fork, as a Jupyter kernel."""
+    os.setsid()
+    for place, descriptor in enumerate(request.standard):
+        os.dup2(descriptor, place)
+        os.close(descriptor)
+    os.umask(request.umask)
+    os.chdir(request.folder)
+    os.environ.clear()
+    os.environ.update(request.environment)
+    sys.argv[:] = ["ipykernel_launcher", *request.arguments]
+    import numpy as np
+    import torch
+    from ipykernel.kernelapp import IPKernelApp
+
+    # Else each kernel would draw the same; Python sees to its own.
+    np.random.seed()
+    torch.default_generator.seed()
+    # 1: it is not to watch whoever forked it. The server ends it when nobody stands for it any more.
+    IPKernelApp.launch_instance([*request.arguments, "--IPKernelApp.parent_handle=1"])
+
+
+def _read(asking: socket.socket) -> Request:
+    message, standard, _, _ = socket.recv_fds(asking, MESSAGE, 3)
+    credentials = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, uid, gid = struct.unpack("3i", credentials)
+    try:
+        wanted = json.loads(message)
+        if len(standard) != 3:
+            raise ValueError(f"{len(standard)} file descriptors came along, not 3")
+        text = [*wanted["arguments"], *wanted["environment"], *wanted["environment"].values(), wanted["folder"]]
+        if not all(isinstance(each, str) for each in text):
+            raise ValueError("arguments and environment are not text")
+        return Request(
+            wanted["arguments"], wanted["environment"], wanted["folder"], int(wanted["umask"]), standard, pid, uid, gid
+        )
+    except BaseException:
+        for descriptor in standard:
+            os.close(descriptor)
+        raise
+
+
+def _same_namespaces(pid: int) -> None:
+    """Refuse a process in another container: its kernel would stand outside of it."""
+    for kind in _NAMESPACES:
+        if os.stat(f"/proc/{pid}/ns/{kind}").st_ino != os.stat(f"/proc/self/ns/{kind}").st_ino:  # noqa: PTH116
+            raise PermissionError(f"you are in another {kind} namespace")
+
+
+def _standing_of(request: Request) -> Callable[[], None]:
+    """Read what a process is and may; what is returned gives the same to the process that calls it."""
+    pid, mine = request.pid, os.getuid()
+    if mine not in (0, request.uid):
+        raise PermissionError(f"only user {mine} gets kernels here")
+    _same_namespaces(pid)
+    limits = _limits_of(pid)
+    group = Path(f"/proc/{pid}/cgroup").read_text()
+    moves = "" if group == Path("/proc/self/cgroup").read_text() else group
+    first_to_go, mine_to_go = (Path(f"/proc/{of}/oom_score_adj").read_text() for of in (pid, "self"))
+    nice = os.getpriority(os.PRIO_PROCESS, pid)
+    words = Path(f"/proc/{pid}/status").read_text().partition("\nGroups:")[2].partition("\n")[0]
+
+    def take() -> None:
+        if moves:
+            _join(moves)
+        if first_to_go != mine_to_go:  # not even root may always set these
+            Path("/proc/self/oom_score_adj").write_text(first_to_go)
+        if nice != os.getpriority(os.PRIO_PROCESS, 0):
+            os.setpriority(os.PRIO_PROCESS, 0, nice)
+        for kind, limit in limits.items():
+            if resource.getrlimit(kind) != limit:
+                resource.setrlimit(kind, limit)
+        if mine != request.uid:
+            os.setgroups([int(word) for word in words.split()])
+            os.setresgid(request.gid, request.gid, request.gid)
+            os.setresuid(request.uid, request.uid, request.uid)
+
+    return take
+
+
+def _limits_of(pid: int) -> dict[int, tuple[int, int]]:
+    """Read the limits of a process, which `resource.prlimit` tells only to some; an unknown one is an error."""
+    limits = {}
+    for line in Path(f"/proc/{pid}/limits").read_text().splitlines()[1:]:
+        name, soft, hard = line[:26].strip().removeprefix("Max "), *line[26:].split()[:2]
+        if name != "file locks":  # it has had no effect since Linux 2.4
+            pair = (resource.RLIM_INFINITY if word == "unlimited" else int(word) for word in (soft, hard))
+            limits[getattr(resource, f"RLIMIT_{_LIMITS[name]}")] = (next(pair), next(pair))
+    return limits
+
+
+def _join(groups: str) -> None:
+    """Go into the same cgroups: they hold the limits of memory and processor."""
+    for line in groups.splitlines():
+        _, controllers, path = line.split(":", 2)
+        root = Path("/sys/fs/cgroup") / controllers.removeprefix("name=")
+        Path(f"{root}{path}/cgroup.procs").write_text("0")
+
+
+def _tell(standing: socket.socket, **said: object) -> None:
+    with suppress(OSError):  # it may have gone
+        standing.send(json.dumps(said).encode())
+
+
+def _kill(kernel: int) -> None:
+    for kill in (os.killpg, os.kill):  # it may not have its group yet
+        with suppress(ProcessLookupError):
+            kill(kernel, signal.SIGKILL)

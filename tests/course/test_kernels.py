@@ -1,0 +1,255 @@
+"""A preloaded kernel is a kernel like any other, only sooner there; and no freer than whoever asked for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_client.manager import KernelManager, start_new_kernel
+
+from hookscope_course.kernels import launch, preloaded
+
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+
+
+def open_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a folder that every user comes to."""
+    folder = tmp_path_factory.mktemp("k")
+    folder.chmod(0o777)
+    for above in list(folder.parents)[:2]:  # pytest's own
+        above.chmod(above.stat().st_mode | 0o011)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = open_folder(tmp_path_factory)
+    with preloaded(folder):
+        yield folder
+
+
+class Kernel:
+    """A kernel in use."""
+
+    def __init__(self, manager: KernelManager, client: Any) -> None:
+        self.manager, self.client, self.error = manager, client, ""
+
+    def run(self, code: str) -> str:
+        """Run a cell and return what it printed; its error is in `error`."""
+        printed, self.error = [], ""
+
+        def hear(message: dict[str, Any]) -> None:
+            content = message["content"]
+            if message["msg_type"] == "stream":
+                printed.append(content["text"])
+            elif message["msg_type"] == "error":
+                self.error = content["ename"]
+
+        self.client.execute_interactive(code, timeout=60, output_hook=hear)
+        return "".join(printed).strip()
+
+
+@contextmanager
+def running(place: Path, folder: Path | None = None, **environment: str) -> Iterator[Kernel]:
+    before = os.environ.copy()
+    os.environ.update({"JUPYTER_PATH": str(place), **environment})
+    try:
+        manager, client = start_new_kernel(kernel_name="python3", cwd=str(folder or place))
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    try:
+        yield Kernel(manager, client)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def until(is_so: Callable[[], Any]) -> None:
+    """Wait until something is so, at most half a minute."""
+    end = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def runs(pid: int) -> bool:
+    """Say whether a process runs; one that has ended and is not reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_it_has_torch_and_is_where_and_what_it_was_asked_to_be(place: Path, tmp_path: Path) -> None:
+    umask = os.umask(0o027)
+    try:
+        with running(place, tmp_path, MINE="yes") as kernel:
+            assert kernel.run("import sys; print('torch' in sys.modules, 'hookscope' in sys.modules)") == "True True"
+            assert kernel.run("import os; print(os.getcwd(), os.environ['MINE'])") == f"{tmp_path} yes"
+            kernel.run("open('made', 'w').close()")
+            assert kernel.run("print(sys.path[-1] == '' or '' in sys.path, __name__)") == "True __main__"
+            assert (
+                kernel.run("import torch; print((torch.ones(300, 300) @ torch.ones(300, 300))[0, 0].item())") == "300.0"
+            )
+    finally:
+        os.umask(umask)
+    assert (tmp_path / "made").stat().st_mode & 0o777 == 0o640
+
+
+def test_two_kernels_do_not_draw_the_same(place: Path) -> None:
+    drawn = set()
+    for _ in range(2):
+        with running(place) as kernel:
+            drawn |= set(kernel.run("import numpy as np, torch, random\nprint(np.random.rand())").split())
+            drawn |= set(kernel.run("print(torch.rand(1).item(), random.random())").split())
+    assert len(drawn) == 6
+
+
+def test_it_is_interrupted_and_started_again(place: Path) -> None:
+    with running(place) as kernel:
+        kernel.run("import os, subprocess; helper = subprocess.Popen(['sleep', '100'])")
+        first, helper = kernel.run("print(os.getpid(), helper.pid)").split()
+        soon = threading.Timer(0.5, kernel.manager.interrupt_kernel)
+        soon.start()
+        kernel.run("import time; time.sleep(100)")
+        assert kernel.error == "KeyboardInterrupt"
+        assert kernel.run("print(helper.wait())") == str(-signal.SIGINT)
+        helper = kernel.run("helper = subprocess.Popen(['sleep', '100']); print(helper.pid)")
+        kernel.manager.restart_kernel(now=True)
+        kernel.client.wait_for_ready(timeout=30)
+        until(lambda: not runs(int(first)) and not runs(int(helper)))
+        assert kernel.run("import os; print(os.getpid())") != first
+        assert "helper" not in kernel.run("print(sorted(globals()))")
+
+
+def test_what_ends_by_itself_says_how(place: Path) -> None:
+    with running(place) as kernel:
+        kernel.client.execute("import os; os._exit(3)")
+        until(lambda: not kernel.manager.is_alive())
+        assert kernel.manager.provisioner.process.returncode == 3
+
+
+def test_it_ends_with_who_stands_for_it(place: Path) -> None:
+    with running(place) as kernel:
+        pid = int(kernel.run("import os; print(os.getpid())"))
+        os.kill(kernel.manager.provisioner.pid, signal.SIGKILL)
+        until(lambda: not runs(pid))
+
+
+def test_it_outlives_its_server_and_the_next_one_imports_torch_itself(tmp_path: Path) -> None:
+    with preloaded(tmp_path), running(tmp_path) as kernel:
+        pid, server = kernel.run("import os; print(os.getpid(), os.getppid())").split()
+        os.kill(int(server), signal.SIGKILL)
+        assert kernel.run("print('goes on', os.getpid())") == f"goes on {pid}"
+        with running(tmp_path) as other:
+            assert other.run("import sys; print('torch' in sys.modules)") == "False"
+        kernel.client.execute("os._exit(0)")
+        until(lambda: not kernel.manager.is_alive())
+
+
+@pytest.mark.parametrize(
+    "message", [b"", b"[]", b"{", b'{"arguments": [3], "environment": {}, "folder": "", "umask": 0}']
+)
+def test_nonsense_is_refused_and_said_and_the_next_one_is_served(place: Path, message: bytes) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
+        asking.settimeout(30)
+        asking.connect(str(place / "kernels.sock"))
+        socket.send_fds(asking, [message or b"{}"], [0, 1, 2] if message else [0])
+        assert "refused" in json.loads(asking.recv(1000))
+    with running(place) as kernel:
+        assert kernel.run("print(1)") == "1"
+
+
+def test_who_says_nothing_holds_up_nobody(place: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
+        silent.connect(str(place / "kernels.sock"))
+        with running(place) as kernel:
+            assert kernel.run("print(1)") == "1"
+
+
+# Asks for a kernel, as another user if it is told so, prints what the server answers, and stays.
+ASKS = """
+import json, os, resource, socket, sys
+if len(sys.argv) > 3:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, 300))
+    os.nice(3)
+    os.setgroups([77])
+    os.setresgid(*[int(sys.argv[3])] * 3)
+    os.setresuid(*[int(sys.argv[3])] * 3)
+asking = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+asking.connect(sys.argv[1])
+wanted = {"arguments": ["-f", sys.argv[2]], "environment": {"HOME": "/nowhere"}, "folder": "/", "umask": 0o22}
+socket.send_fds(asking, [json.dumps(wanted).encode()], [0, 1, 2])
+print(asking.recv(10_000).decode(), flush=True)
+sys.stdin.read()
+"""
+OTHER = 65534
+
+
+def asked_by(place: Path, connection: Path, *prefix: str, user: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    words = [*prefix, sys.executable, "-I", "-S", "-c", ASKS, str(place / "kernels.sock"), str(connection), *user]
+    return subprocess.Popen(words, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+@as_root
+def test_it_gets_user_groups_and_limits_of_who_asks_and_nothing_of_the_servers(place: Path, tmp_path: Path) -> None:
+    with asked_by(place, tmp_path / "x.json", user=(str(OTHER),)) as asked:
+        pid = json.loads(asked.stdout.readline())["kernel"]
+        status = Path(f"/proc/{pid}/status")
+        until(lambda: f"Uid:\t{OTHER}\t{OTHER}\t{OTHER}\t{OTHER}" in status.read_text())
+        assert f"Gid:\t{OTHER}\t{OTHER}\t{OTHER}\t{OTHER}" in status.read_text()
+        assert "Groups:\t77 \n" in status.read_text()
+        assert "CapEff:\t0000000000000000" in status.read_text()
+        files = next(line for line in Path(f"/proc/{pid}/limits").read_text().splitlines() if "open files" in line)
+        assert files.split()[3:5] == ["200", "300"]
+        assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, asked.pid)
+        asked.stdin.close()
+    until(lambda: not runs(pid))
+
+
+@as_root
+def test_a_container_gets_no_kernel_from_outside(place: Path, tmp_path: Path) -> None:
+    with asked_by(place, tmp_path / "x.json", "unshare", "--net", "--") as asked:
+        said = asked.stdout.readline()
+        asked.stdin.close()
+    if not said:
+        pytest.skip("no container can be made here")
+    assert "another net namespace" in json.loads(said)["refused"]
+
+
+@as_root
+def test_only_root_serves_others(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from hookscope_course.kernels import server; os.setresuid(65534, 65534, 65534); "
+        "server.LOADED = (); server.KernelServer(sys.argv[1]).run()"
+    )
+    folder = open_folder(tmp_path_factory)
+    words = [sys.executable, "-c", code, str(folder / "kernels.sock")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as serving:
+        serving.stdout.readline()
+        with asked_by(folder, tmp_path / "x.json") as asked:
+            said = json.loads(asked.stdout.readline())["refused"]
+            asked.stdin.close()
+        serving.terminate()
+    assert f"only user {OTHER} gets kernels here" in said
+
+
+def test_the_launcher_needs_nothing_but_the_standard_library() -> None:
+    words = [sys.executable, "-I", "-S", "-X", "importtime", launch.__file__, "/nowhere", "--version"]
+    said = subprocess.run(words, capture_output=True, text=True, check=False).stderr
+    assert "No preloaded kernel ([Errno 2] No such file or directory); this one imports torch itself" in said
+    before = said.partition("No preloaded kernel")[0]
+    assert "site-packages" not in before
+    assert len(before.splitlines()) < 120, "Jupyter waits for it"
