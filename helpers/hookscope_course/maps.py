@@ -76,13 +76,13 @@ def hook_map(*here: str, backward: bool = True) -> Picture:
             raise ValueError(f"no kind of hook '{kind}'; {advice}")
     fired = [(kind, on) for kind, on in _fired() if backward or kind.startswith("forward")]
     names = " and ".join(KINDS[kind].name for kind in here)
-    where = f"You are here: {names}." if here else "All kinds of hooks."
+    where = f" You are here: {names}." if here else ""
     rows = [
         {
             "fires": number,
             "hook": KINDS[kind].name,
             "on": on or "the module",
-            "register": KINDS[kind].register,
+            "register": f".{KINDS[kind].register.partition('.')[2]}",
             "chapter": KINDS[kind].chapter,
             "you are": "here" if kind in here else None,
         }
@@ -93,11 +93,11 @@ def hook_map(*here: str, backward: bool = True) -> Picture:
             del row["you are"]
     alt = (
         "A module between its input x and its output y. Forward, from left to right, hooks fire in this order: "
-        f"{_in_words(fired[:2])}. "
+        f"{_in_words(fired[:2])}."
     )
-    alt += f"Back from the loss, from right to left: {_in_words(fired[2:])}. {where}" if backward else where
+    alt += f" Back from the loss, from right to left: {_in_words(fired[2:])}.{where}" if backward else where
     figure = _draw(fired, here, backward)
-    return from_figure(figure, alt=alt, caption=f"Where hooks sit, in the order in which they fire. {where}", rows=rows)
+    return from_figure(figure, alt=alt, caption=f"Where hooks sit, in the order in which they fire.{where}", rows=rows)
 
 
 def _fired() -> list[tuple[str, str]]:
@@ -123,7 +123,7 @@ def _draw(fired: list[tuple[str, str]], here: tuple[str, ...], both: bool = True
     from matplotlib.patches import FancyBboxPatch
 
     low = -0.45 if both else 2.0
-    figure = Figure(figsize=(9.6, 0.92 * (4.1 - low)), dpi=100, layout="constrained")
+    figure = Figure(figsize=(8.3, 0.86 * (4.1 - low)), dpi=100, layout="constrained")
     axes = figure.add_subplot()
     axes.set(xlim=(-0.1, 12.3), ylim=(low, 4.1))
     axes.axis("off")

@@ -40,7 +40,7 @@ def _wrong_outputs(
         if answer is None:
             return Wrong("your function returned None; return what the hook has kept")
         if not isinstance(answer, torch.Tensor):
-            return Wrong(f"your function returned a {type(answer).__name__}; it should return the tensor itself")
+            return Wrong(f"your function returned a {answer.__class__.__name__}; it should return the tensor itself")
         if answer.shape == inputs.shape and torch.equal(answer, inputs):
             return Wrong(f"for {name} you returned what went in; the output is the hook's third argument")
         if answer.shape != expected.shape or not torch.equal(answer, expected):
@@ -65,7 +65,7 @@ def check_q2(strongest: object) -> Wrong | None:
     if isinstance(strongest, torch.Tensor) and strongest.numel() == 1:
         strongest = strongest.item()
     if not isinstance(strongest, int):
-        return Wrong(f"the answer is a channel number from 0 to 15, not a {type(strongest).__name__}")
+        return Wrong(f"the answer is a channel number from 0 to 15, not a {strongest.__class__.__name__}")
     net = samples.digit_cnn()
     maps = net.block1(samples.digit(3)).detach()[0]
     best = int(maps.amax(dim=(1, 2)).argmax())

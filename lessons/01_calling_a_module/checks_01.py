@@ -24,7 +24,7 @@ class _Double(nn.Module):
 
 def check_q1(count: object) -> Wrong | None:
     if isinstance(count, bool) or not isinstance(count, int):
-        return Wrong(f"the answer is a number, not a {type(count).__name__}")
+        return Wrong(f"the answer is a number, not a {count.__class__.__name__}")
     double, x = _Double(), torch.tensor([3.0])
     fired = []
 

@@ -19,7 +19,7 @@ def check_q1(order: object) -> Wrong | None:
     if isinstance(order, str):  # "C, E, B, D, A" and "CEBDA" say what is meant
         order = re.findall("[A-Za-z]", order) if re.fullmatch(r"[A-Ea-e\s,;>-]+", order) else order
     if not isinstance(order, list | tuple):
-        what = repr(order) if isinstance(order, str) else f"an object of type {type(order).__name__}"
+        what = repr(order) if isinstance(order, str) else f"an object of type {order.__class__.__name__}"
         return Wrong(f'the answer is a list of five letters, as in ["A", "B", "C", "D", "E"], not {what}')
     net = nn.Sequential(nn.Linear(1, 1), nn.ReLU())
     x = torch.ones(1, 1, requires_grad=True)
@@ -114,7 +114,7 @@ def _wrong_gradient(
     if answer is None:
         return Wrong("your function returned None; either the return is missing, or grad_input was (None,)")
     if not isinstance(answer, torch.Tensor):
-        return Wrong(f"your function returned a {type(answer).__name__}; it should return a tensor")
+        return Wrong(f"your function returned a {answer.__class__.__name__}; it should return a tensor")
     if answer.shape != x.shape or not torch.allclose(answer, expected):
         if expected.numel() == 1:
             return Wrong(f"`y = 5 · 2 · x`, so the gradient of `x` is 10; your function returned {answer.tolist()}")

@@ -151,7 +151,7 @@ def _wrong_halves(halve: Callable[..., object], x: torch.Tensor) -> Wrong | None
         if type(answer) is not type(raw):
             loop = isinstance(raw, torch.Tensor) and isinstance(answer, tuple | list)
             why = "; a loop over a tensor walks along its first axis" if loop else ""
-            got = type(answer).__name__
+            got = answer.__class__.__name__
             return Wrong(f"the module returned a {what}; with your hook the call returns a {got}{why}")
         if isinstance(raw, dict) and set(answer) != set(raw):
             return Wrong(f"the dict had the names {', '.join(raw)}; now it has {', '.join(map(str, answer))}")
@@ -161,7 +161,7 @@ def _wrong_halves(halve: Callable[..., object], x: torch.Tensor) -> Wrong | None
         pairs = [(answer, raw)] if isinstance(raw, torch.Tensor) else [(answer[name], raw[name]) for name in names]
         for ours, theirs in pairs:
             if not isinstance(ours, torch.Tensor):
-                return Wrong(f"in the {what} there is now a {type(ours).__name__} where a tensor was")
+                return Wrong(f"in the {what} there is now a {ours.__class__.__name__} where a tensor was")
             if ours.shape != theirs.shape:
                 return Wrong(f"a tensor of shape {tuple(theirs.shape)} came out with shape {tuple(ours.shape)}")
             if torch.equal(ours, theirs):

@@ -40,7 +40,7 @@ def check_q1(result: object) -> Wrong | None:
     if isinstance(result, Tensor) and result.numel() == 1:
         result = result.item()
     if isinstance(result, bool) or not isinstance(result, int | float):
-        return Wrong(f"the answer is a number, not a {type(result).__name__}")
+        return Wrong(f"the answer is a number, not a {result.__class__.__name__}")
     double = _Double()
     double.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
     double.register_forward_pre_hook(lambda module, args: (10 * args[0],), prepend=True)

@@ -104,7 +104,7 @@ def _wrong_record(
     for name, wanted in returned.items():
         tensor, expected = kept[name], wanted.flatten().tolist()
         if not isinstance(tensor, torch.Tensor):
-            return Wrong(f"under {name!r} you kept a {type(tensor).__name__}; keep a tensor")
+            return Wrong(f"under {name!r} you kept a {tensor.__class__.__name__}; keep a tensor")
         values = tensor.detach().flatten().tolist()
         if tensor.shape != wanted.shape or values != expected:
             return Wrong(f"{name!r} returned {_whole(expected)}, but your record says {_whole(values)}")

@@ -16,7 +16,7 @@ from hookscope_course.practice.probing import SWALLOWED, Breaks, swallows
 
 def check_q1(layer: object) -> Wrong | None:
     if not isinstance(layer, str):
-        return Wrong(f'the answer is a layer\'s name, as in "block1.conv", not a {type(layer).__name__}')
+        return Wrong(f'the answer is a layer\'s name, as in "block1.conv", not a {layer.__class__.__name__}')
     net, five = patient(), samples.digit(5)
     try:
         find_layers(net, layer)
@@ -40,7 +40,7 @@ def check_q2(channel: object) -> Wrong | None:
     if isinstance(channel, Tensor) and channel.numel() == 1:
         channel = channel.item()
     if isinstance(channel, bool) or not isinstance(channel, int):
-        return Wrong(f"the answer is the number of a channel, not a {type(channel).__name__}")
+        return Wrong(f"the answer is the number of a channel, not a {channel.__class__.__name__}")
     net = samples.digit_cnn()
     with torch.no_grad(), capture(net, "block2.relu") as seen:
         net(_bars())

@@ -22,7 +22,7 @@ def check_q1(result: object) -> Wrong | None:
     if isinstance(result, Tensor) and result.numel() == 1:
         result = result.item()
     if isinstance(result, bool) or not isinstance(result, int | float):
-        return Wrong(f"the answer is a number, not a {type(result).__name__}")
+        return Wrong(f"the answer is a number, not a {result.__class__.__name__}")
     x = torch.tensor(3.0, requires_grad=True)
     y = 2 * x
     y.register_hook(lambda grad: grad + 1)  # type: ignore[no-untyped-call]

@@ -84,7 +84,7 @@ def _wrong_hidden(hidden_gradient: Callable[[nn.Module, Tensor], Any], model: _R
     if isinstance(gradient, list) and not gradient:
         return Wrong("your list is empty: no hook was called, and torch said nothing")
     if isinstance(gradient, list | tuple) and len(gradient) == 1:
-        return Wrong(f"you returned a {type(gradient).__name__}; return the tensor in it")
+        return Wrong(f"you returned a {gradient.__class__.__name__}; return the tensor in it")
     if not isinstance(gradient, Tensor):
         return Wrong(f"you returned {gradient!r}; it should be a tensor")
     if gradient.shape != shape or not torch.equal(gradient, torch.full(shape, factor, dtype=x.dtype)):
@@ -227,7 +227,7 @@ def _wrong_watch(net: nn.Module, watch: Callable[[nn.Module, Any], Any], dtype: 
     net, called = net.to(dtype), list[str]()
 
     def note(module: nn.Module, args: object, output: object) -> None:
-        called.append(type(module).__name__)
+        called.append(module.__class__.__name__)
 
     x = torch.tensor([[-1.0, 2.0]], dtype=dtype)
     before = net(x)

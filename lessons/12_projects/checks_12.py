@@ -322,7 +322,7 @@ def _wrong_store(halved: Callable[[nn.Module], Any], net: nn.Sequential, dtype: 
     first = next(net.parameters())
     hooks = halved(net)
     if not isinstance(hooks, saved_tensors_hooks):
-        return Wrong(f"return what `with` can use, a saved_tensors_hooks; you returned a {type(hooks).__name__}")
+        return Wrong(f"return what `with` can use, a saved_tensors_hooks; you returned a {hooks.__class__.__name__}")
     tensor = torch.tensor([1 / 3, 100.1], dtype=dtype)
     try:
         packed = hooks.pack_hook(tensor)

@@ -194,6 +194,9 @@ def _rows(events: Sequence[Event]) -> list[dict[str, object]]:
         }
         for event in events
     ]
+    if not any(event.hook for event in events):
+        for row in rows:
+            del row["hook"]
     if any(event.values is not None for event in events):
         for row, event in zip(rows, events, strict=True):
             row["values"] = in_words(event.values) if event.values is not None else ""

@@ -89,7 +89,10 @@ function layerList(model) {
   listen(model, box, "tree", () => { fillKinds(); filter(); });
   fillKinds();
   filter();
-  requestAnimationFrame(() => go(at));
+  // On a page that got narrower the list stands above the maps, scrolled to its top.
+  const resized = new ResizeObserver(() => go(at));
+  resized.observe(box);
+  cleanups.get(model)?.push(() => resized.disconnect());
   const list = h("div", { class: "hs-list" }, h("div", { class: "hs-filters" }, field("Search", search), count), box);
   return { list, filters: [field("List only layers of type", kind), field("List only layers with feature maps", maps)] };
 }

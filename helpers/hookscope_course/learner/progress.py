@@ -68,12 +68,15 @@ class Progress:
             return f"<p>{heading}</p>"
         rows = "".join(
             f'<tr><th scope="row" style="text-align: left">{html.escape(page.title)}</th>'
-            f'<td style="text-align: left">{len(page.done)} of {len(page.exercises)}</td>'
+            f'<td style="text-align: left; white-space: nowrap">{len(page.done)} of {len(page.exercises)}</td>'
             f'<td style="text-align: left" aria-hidden="true">{_signs(page)}</td></tr>'
             for page in self.pages
         )
-        heads = '<tr><th>Chapter</th><th colspan="2">Exercises done</th></tr>'
-        return f"<p>{heading}</p><table><thead>{heads}</thead><tbody>{rows}</tbody></table>"
+        heads = "".join(
+            f'<th {span}scope="col" style="text-align: left">{words}</th>'
+            for words, span in (("Chapter", ""), ("Exercises done", 'colspan="2" '))
+        )
+        return f"<p>{heading}</p><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def progress() -> Progress:

@@ -52,7 +52,8 @@ def test_what_is_done_and_what_is_next(copy: Path) -> None:
     assert shown.heading == f"3 of {total} exercises done. Next: {shown.pages[1].title}."
     page = shown._repr_html_()
     assert (
-        '<th scope="row" style="text-align: left">00 · Start here</th><td style="text-align: left">2 of 2</td>' in page
+        '<th scope="row" style="text-align: left">00 · Start here</th><td style="text-align: left; white-space: nowrap">2 of 2</td>'
+        in page
     )
     for page in shown.pages:
         for number in page.exercises:
