@@ -1,0 +1,56 @@
+"""Pack what learners get of some chapters: the learner's edition, never a solution."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from hookscope_course.learner.copies import NOTEBOOKS, chapters, edition_of
+
+__all__ = ["handout"]
+
+
+def handout(numbers: Iterable[str], to: Path) -> list[Path]:
+    """Write the learner's edition of chapters into a new folder, or into a zip if `to` ends in .zip.
+
+    Args:
+        numbers: of the chapters, e.g. "02", "04".
+        to: must not be there yet: what learners may have changed is never overwritten.
+
+    Returns:
+        What is in it.
+
+    Raises:
+        LookupError: there is no such chapter; says which there are.
+        FileExistsError: there is something already.
+
+    """
+    have = {path.stem[:2]: path for path in chapters(NOTEBOOKS)}
+    wanted = [f"{int(number):02}" if number.isdecimal() else number for number in numbers]
+    if missing := [number for number in wanted if number not in have]:
+        raise LookupError(f"there is no chapter '{missing[0]}'; there are: {', '.join(have)}")
+    if not wanted:
+        raise LookupError(f'name the chapters, as in CHAPTERS="02 04"; there are: {", ".join(have)}')
+    if to.exists():
+        raise FileExistsError(f"{to} is there already; name another, or remove it")
+    to.parent.mkdir(parents=True, exist_ok=True)
+    pages = {have[number].name: edition_of(have[number]) for number in wanted}
+    # All or nothing: a disk that fills up leaves no half of it.
+    with tempfile.TemporaryDirectory(dir=to.parent) as scratch:
+        if to.suffix == ".zip":
+            packed = Path(scratch) / "packed.zip"
+            with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
+                for name, page in pages.items():
+                    file.writestr(zipfile.ZipInfo(f"{to.stem}/{name}", (2026, 1, 1, 0, 0, 0)), page)
+            shutil.move(packed, to)
+        else:
+            folder = Path(scratch) / "packed"
+            folder.mkdir()
+            for name, page in pages.items():
+                (folder / name).write_bytes(page)
+            folder.chmod(0o755)
+            shutil.move(folder, to)
+    return [to / name for name in pages]

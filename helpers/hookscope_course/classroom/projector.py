@@ -1,0 +1,82 @@
+"""Open a chapter for a class: JupyterLab with one document, large type and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from hookscope_course.classroom.walk import walk
+from hookscope_course.learner.copies import NOTEBOOKS, chapters
+from hookscope_course.learner.edition import written
+
+__all__ = ["make", "open_chapter"]
+
+SETTINGS = {
+    "jupyterlab-slideshow:plugin": {"active": True},
+    "@jupyterlab/notebook-extension:tracker": {
+        "windowingMode": "none",  # else a slide that was not on the screen yet is drawn empty
+        "codeCellConfig": {"lineWrap": True, "lineNumbers": False},
+        "markdownCellConfig": {"lineWrap": True},
+    },
+    # Readable from the last row of a room, at 1280 × 720.
+    "@jupyterlab/apputils-extension:themes": {
+        "theme": "JupyterLab Light",
+        "overrides": {"content-font-size1": "25px", "code-font-size": "22px"},
+    },
+    "@jupyterlab/apputils-extension:notification": {"checkForUpdates": False, "fetchNews": "false"},
+}
+"""JupyterLab's settings for a class; a teacher's own stay as they are."""
+
+
+def make(chapter: str, folder: Path) -> Path:
+    """Write a chapter's edition for the projector; an earlier one is replaced.
+
+    Args:
+        chapter: its number, e.g. "02".
+        folder: where to.
+
+    Raises:
+        LookupError: there is no such chapter; says which there are.
+
+    """
+    number = f"{int(chapter):02}" if chapter.isdecimal() else chapter
+    found = [path for path in chapters(NOTEBOOKS) if path.stem[:2] == number]
+    if not found:
+        raise LookupError(
+            f"there is no chapter '{chapter}'; there are: {', '.join(p.stem[:2] for p in chapters(NOTEBOOKS))}"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / found[0].name
+    target.write_bytes(written(walk(json.loads(found[0].read_text(encoding="utf-8")))))
+    return target
+
+
+def settings(folder: Path) -> Path:
+    """Write the settings where JupyterLab looks for a user's, and return that folder."""
+    for plugin, values in SETTINGS.items():
+        package, _, name = plugin.partition(":")
+        place = folder / package
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{name}.jupyterlab-settings").write_text(json.dumps(values, indent=1))
+    return folder
+
+
+def open_chapter(chapter: str, folder: Path, *options: str) -> None:
+    """Become a JupyterLab that shows this chapter to a class, on this machine alone.
+
+    Args:
+        chapter: its number.
+        folder: for the chapter and JupyterLab's settings.
+        options: more for JupyterLab.
+
+    """
+    target = make(chapter, folder)
+    where = settings(folder / ".settings")
+    command = [
+        sys.executable, "-m", "jupyterlab", "--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={folder}",
+        f"--LabApp.user_settings_dir={where}", f"--LabApp.workspaces_dir={folder / '.workspaces'}",
+        f"--LabApp.default_url=/doc/tree/{target.name}", *options,
+    ]  # fmt: skip
+    os.execv(sys.executable, command)

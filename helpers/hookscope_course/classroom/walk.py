@@ -1,0 +1,81 @@
+"""Cut a chapter into slides: a question stands alone until the teacher goes on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from hookscope_course.learner.edition import KEPT, learners_cell, tags
+
+__all__ = ["slides_of", "walk"]
+
+_STARTS = re.compile(r"^(?=#{1,2} |\*\*(?:Predict|Run|See|Why)\.\*\*)", re.MULTILINE)
+"""Where a slide begins in the text: at a heading, and at each of the four steps."""
+_LINES = 14
+"""As many lines of code as can be read from the last row at once."""
+
+
+def walk(notebook: dict[str, Any]) -> dict[str, Any]:
+    """Make the edition for the projector of a built notebook, as JSON: no outputs, and each step a slide of its own.
+
+    The exercises are left out: they are what learners do by themselves. Of a guess only its cell is there, blank.
+
+    Example:
+        >>> text = {"cell_type": "markdown", "metadata": {}, "source": "# 02 · Order\\n\\n**Predict.** Which?"}
+        >>> made = walk({"cells": [text], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+        >>> [cell["metadata"]["slideshow"]["slide_type"] for cell in made["cells"]]
+        ['slide', 'slide']
+
+    """
+    cells = []
+    for slide in slides_of(notebook["cells"]):
+        for place, cell in enumerate(slide):
+            known = {name: value for name, value in cell["metadata"].items() if name != "slideshow"}
+            # What has no type goes on with the slide before it; jupyterlab-slideshow would not show a "-".
+            starts = {"slideshow": {"slide_type": "slide"}} if place == 0 else {}
+            cells.append(learners_cell({**cell, "metadata": known | starts}))
+    metadata = {name: value for name, value in notebook["metadata"].items() if name in KEPT}
+    return {**notebook, "cells": cells, "metadata": metadata | {"hookscope": {"edition": "class"}}}
+
+
+def slides_of(cells: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Yield the cells of each slide; a cell of text that goes over several is cut."""
+    slide: list[dict[str, Any]] = []
+    for cell in _parts(cells):
+        begins = cell["cell_type"] == "markdown" and _STARTS.match(cell["source"])
+        if slide and (begins or _lines(slide) + _lines([cell]) > _LINES):
+            yield slide
+            slide = []
+        slide.append(cell)
+    if slide:
+        yield slide
+
+
+def _parts(cells: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The cells that a class sees, text cut where a slide begins; each with an id of its own."""
+    for cell in cells:
+        source = "".join(cell["source"])
+        if {"solution", "edition", "exercise", "question", "hint", "stop"} & set(tags(cell)):
+            continue
+        if cell["cell_type"] == "code":
+            if not source.startswith("q1") or "= exercises(" not in source:
+                yield {**cell, "source": source}
+            continue
+        if source.startswith("## Exercises"):
+            continue
+        for number, part in enumerate(filter(str.strip, _STARTS.split(source))):
+            identity = {"id": f"{cell['id']}-{number}" if number else cell["id"]} if "id" in cell else {}
+            yield {**cell, **identity, "source": part.strip()}
+
+
+def _lines(slide: list[dict[str, Any]]) -> float:
+    """How much of a screen cells take, in lines of code."""
+    lines = 0.0
+    for cell in slide:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code":
+            lines += 1 + len(source.splitlines())
+        else:
+            lines += sum(1 + len(line) / 75 for line in source.splitlines() if line.strip())
+    return lines
