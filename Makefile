@@ -15,6 +15,9 @@ help:
 	@echo "make lab    open your own copy of the course in JupyterLab (make course: only make it, or bring it up to date)"
 	@echo "make reset CHAPTER=03  begin a chapter again; what you wrote is kept as a dated copy"
 	@echo "make progress  which exercises are done, and what is next"
+	@echo "make class CHAPTER=02  show a chapter to a class: one step on the screen at a time, in large type"
+	@echo "make slides CHAPTERS='02 04'  the same as slides that need no kernel and no network"
+	@echo "make handout CHAPTERS='02 04' DEST=monday.zip  what learners get of some chapters, without solutions"
 	@echo "make test   prove everything (make test-all: with every model family of torchvision)"
 	@echo "make build  turn changed lessons into notebooks"
 	@echo "make bench  measure against other tools (half an hour; writes benchmarks/README.md)"
@@ -45,6 +48,16 @@ reset: .venv
 
 progress: .venv
 	@$(PY) -m hookscope_course.learner --to "$(COURSE)" progress
+
+CLASSROOM := $(PY) -m hookscope_course.classroom
+class: .venv
+	@$(CLASSROOM) open $(or $(CHAPTER),00) $(AS_ROOT)
+
+slides: dev
+	@$(CLASSROOM) slides $(or $(CHAPTERS),$(CHAPTER),00) $(if $(DEST),--to "$(DEST)")
+
+handout: .venv
+	@$(CLASSROOM) handout $(or $(CHAPTERS),$(CHAPTER)) --to "$(or $(DEST),build/handout.zip)"
 
 # Two processes. loadfile: the cells of a notebook share a kernel. In their order: the browser tests, which take longest,
 # would come last otherwise, and one process would wait.
@@ -87,4 +100,5 @@ lock: dev
 	  | grep -vxFf requirements.lock.new > requirements-dev.lock.new
 	mv requirements.lock.new requirements.lock && mv requirements-dev.lock.new requirements-dev.lock
 
-.PHONY: help .venv dev course reset progress lab test test-all build bench history lint check house lock
+# Some of these are folders, too.
+.PHONY: help .venv dev course reset progress lab class slides handout test test-all build bench history lint check house lock

@@ -327,25 +327,29 @@ def running_lab(tmp: Path) -> Iterator[Lab]:
     """Start JupyterLab on a free loopback port with no settings but the project's, and a browser page on it."""
     folder = tmp / "course"
     Copy(folder).update()
-    runtime = tmp / "runtime"
+    command = [sys.executable, "-m", "jupyter", "lab", "--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={folder}"]
+    with serving(command, tmp) as (url, token), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
+        try:
+            page = browser.new_page(viewport=SIZE)
+            page.set_default_timeout(PATIENCE)
+            expect.set_options(timeout=PATIENCE)
+            yield Lab(url, token, folder, page)
+        finally:
+            browser.close()
+
+
+@contextmanager
+def serving(command: list[str], tmp: Path) -> Iterator[tuple[str, str]]:
+    """Start a command that becomes JupyterLab, on a free port, and give its address and token."""
     home = {f"JUPYTER_{name}_DIR": str(tmp / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
     settings = os.environ | home | KERNEL_ENV | {"IPYTHONDIR": str(tmp / "ipython"), "HOME": str(tmp)}
-    command = [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--ServerApp.port=0"]
-    command += ["--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={folder}", "--LabApp.expose_app_in_browser=True"]
+    options = ["--no-browser", "--allow-root", "--ServerApp.port=0", "--LabApp.expose_app_in_browser=True"]
     log = tmp / "lab.log"
     with log.open("w") as output:
-        server = subprocess.Popen(command, env=settings, cwd=folder, stdout=output, stderr=output)
+        server = subprocess.Popen([*command, *options], env=settings, cwd=tmp, stdout=output, stderr=output)
     try:
-        with sync_playwright() as playwright:
-            url, token = wait_for_server(server, runtime, log)
-            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
-            try:
-                page = browser.new_page(viewport=SIZE)
-                page.set_default_timeout(PATIENCE)
-                expect.set_options(timeout=PATIENCE)
-                yield Lab(url, token, folder, page)
-            finally:
-                browser.close()
+        yield wait_for_server(server, tmp / "runtime", log)
     finally:
         server.terminate()
         try:

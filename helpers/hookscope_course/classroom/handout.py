@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from hookscope_course.learner.copies import NOTEBOOKS, chapters, edition_of
+from hookscope_course.learner.copies import CopyError, chapter_named, edition_of
 
 __all__ = ["handout"]
 
@@ -24,20 +24,15 @@ def handout(numbers: Iterable[str], to: Path) -> list[Path]:
         What is in it.
 
     Raises:
-        LookupError: there is no such chapter; says which there are.
-        FileExistsError: there is something already.
+        CopyError: there is no such chapter (says which there are), or there is something already.
 
     """
-    have = {path.stem[:2]: path for path in chapters(NOTEBOOKS)}
-    wanted = [f"{int(number):02}" if number.isdecimal() else number for number in numbers]
-    if missing := [number for number in wanted if number not in have]:
-        raise LookupError(f"there is no chapter '{missing[0]}'; there are: {', '.join(have)}")
-    if not wanted:
-        raise LookupError(f'name the chapters, as in CHAPTERS="02 04"; there are: {", ".join(have)}')
+    pages = {path.name: edition_of(path) for path in map(chapter_named, numbers)}
+    if not pages:
+        raise CopyError('name the chapters, as in CHAPTERS="02 04"')
     if to.exists():
-        raise FileExistsError(f"{to} is there already; name another, or remove it")
+        raise CopyError(f"{to} is there already; name another, or remove it")
     to.parent.mkdir(parents=True, exist_ok=True)
-    pages = {have[number].name: edition_of(have[number]) for number in wanted}
     # All or nothing: a disk that fills up leaves no half of it.
     with tempfile.TemporaryDirectory(dir=to.parent) as scratch:
         if to.suffix == ".zip":

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from hookscope_course.classroom.walk import walk
-from hookscope_course.learner.copies import NOTEBOOKS, chapters
+from hookscope_course.learner.copies import chapter_named
 from hookscope_course.learner.edition import written
 
 __all__ = ["make", "open_chapter"]
@@ -25,6 +25,13 @@ SETTINGS = {
         "theme": "JupyterLab Light",
         "overrides": {"content-font-size1": "25px", "code-font-size": "22px"},
     },
+    # What a clicker sends. Like the arrow keys it goes from cell to cell, and at a slide's end to the next slide.
+    "@jupyterlab/shortcuts-extension:shortcuts": {
+        "shortcuts": [
+            {"command": command, "keys": [key], "selector": "body[data-jp-deck-mode='presenting']"}
+            for command, key in (("deck:forward", "PageDown"), ("deck:back", "PageUp"))
+        ]
+    },
     "@jupyterlab/apputils-extension:notification": {"checkForUpdates": False, "fetchNews": "false"},
 }
 """JupyterLab's settings for a class; a teacher's own stay as they are."""
@@ -38,18 +45,13 @@ def make(chapter: str, folder: Path) -> Path:
         folder: where to.
 
     Raises:
-        LookupError: there is no such chapter; says which there are.
+        CopyError: there is no such chapter; says which there are.
 
     """
-    number = f"{int(chapter):02}" if chapter.isdecimal() else chapter
-    found = [path for path in chapters(NOTEBOOKS) if path.stem[:2] == number]
-    if not found:
-        raise LookupError(
-            f"there is no chapter '{chapter}'; there are: {', '.join(p.stem[:2] for p in chapters(NOTEBOOKS))}"
-        )
+    built = chapter_named(chapter)
     folder.mkdir(parents=True, exist_ok=True)
-    target = folder / found[0].name
-    target.write_bytes(written(walk(json.loads(found[0].read_text(encoding="utf-8")))))
+    target = folder / built.name
+    target.write_bytes(written(walk(json.loads(built.read_text(encoding="utf-8")))))
     return target
 
 

@@ -3,55 +3,57 @@
 from __future__ import annotations
 
 import html
-import json
 import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from hookscope_course.classroom.walk import slides_of
-from hookscope_course.learner.copies import NOTEBOOKS, chapters
-from hookscope_course.learner.edition import KEPT
+from hookscope_course.learner.copies import chapter_named
 
 __all__ = ["write_slides"]
 
 _WIDGET = "application/vnd.jupyter.widget-view+json"
-_PAGE = """<!DOCTYPE html>
+_PAGE = Template("""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<title>{title}</title>
+<title>$title</title>
 <link rel="stylesheet" href="reveal.js/dist/reset.css">
 <link rel="stylesheet" href="reveal.js/dist/reveal.css">
 <style>
-{highlight}
-body, .reveal {{ font-family: Helvetica, Arial, sans-serif; font-size: 25px; color: #111; background: white; }}
-.reveal .slides section {{ text-align: left; height: 100%; overflow-y: auto; padding: 12px 30px; }}
-.reveal h1, .reveal h2, .reveal h3 {{ font-weight: bold; margin: 0.4em 0; }}
-.reveal h1 {{ font-size: 40px; }} .reveal h2 {{ font-size: 34px; }} .reveal h3 {{ font-size: 28px; }}
-.reveal p, .reveal ul, .reveal ol, .reveal table {{ margin: 0.5em 0; }}
-.reveal ul {{ padding-left: 1.2em; list-style: disc; }} .reveal ol {{ padding-left: 1.2em; list-style: decimal; }}
-.reveal pre, .reveal code {{ font-family: monospace; font-size: 21px; line-height: 1.3; white-space: pre-wrap; }}
-.reveal .highlight {{ background: #f4f4f4; padding: 8px 14px; margin: 0.5em 0; }}
-.reveal strong {{ font-weight: bold; }} .reveal em {{ font-style: italic; }} .reveal a {{ color: #0b4f9e; }}
-.reveal table {{ font-size: 20px; border-collapse: collapse; }}
-.reveal th, .reveal td {{ padding: 2px 10px; border-bottom: 1px solid #bbb; text-align: left; }}
-.reveal img {{ max-width: 100%; }}
-.reveal .anchor-link, .reveal .jp-InputPrompt, .reveal .jp-OutputPrompt, .reveal .prompt {{ display: none; }}
+$style
+body, .reveal { font-family: Helvetica, Arial, sans-serif; font-size: 25px; color: #111; background: white; }
+.reveal .slides section { text-align: left; height: 100%; overflow-y: auto; padding: 12px 30px; }
+.reveal .slides section { box-sizing: border-box; }
+.reveal h1, .reveal h2, .reveal h3 { font-weight: bold; margin: 0.4em 0; }
+.reveal h1 { font-size: 40px; } .reveal h2 { font-size: 34px; } .reveal h3 { font-size: 28px; }
+.reveal p, .reveal ul, .reveal ol, .reveal table { margin: 0.5em 0; }
+.reveal ul { padding-left: 1.2em; list-style: disc; } .reveal ol { padding-left: 1.2em; list-style: decimal; }
+.reveal pre, .reveal code { font-family: monospace; font-size: 21px; line-height: 1.3; white-space: pre-wrap; }
+.reveal .highlight { background: #f4f4f4; padding: 8px 14px; margin: 0.5em 0; }
+.reveal strong { font-weight: bold; } .reveal em { font-style: italic; } .reveal a { color: #0b4f9e; }
+.reveal table { font-size: 20px; border-collapse: collapse; }
+.reveal th, .reveal td { padding: 2px 10px; border-bottom: 1px solid #bbb; text-align: left; }
+.reveal img { max-width: 100%; max-height: 620px; width: auto; height: auto; }
+.reveal .anchor-link, .reveal .jp-InputPrompt, .reveal .jp-OutputPrompt, .reveal .prompt { display: none; }
 </style>
 </head>
 <body>
 <div class="reveal"><div class="slides">
-{sections}
+$sections
 </div></div>
 <script src="reveal.js/dist/reveal.js"></script>
 <script>
-Reveal.initialize({{ width: 1280, height: 720, margin: 0, center: false, transition: "none", slideNumber: "c/t", hash: true }});
+Reveal.initialize({
+  width: 1280, height: 720, margin: 0, center: false, transition: "none", slideNumber: "c/t", hash: true,
+});
 </script>
 </body>
 </html>
-"""
+""")
 
 
 def write_slides(chapter: str, to: Path) -> Path:
@@ -67,35 +69,33 @@ def write_slides(chapter: str, to: Path) -> Path:
         The page to open in a browser.
 
     Raises:
-        LookupError: there is no such chapter; says which there are.
+        CopyError: there is no such chapter; says which there are.
         ModuleNotFoundError: no reveal.js here; contributors' environments have it (make dev).
 
     """
-    number = f"{int(chapter):02}" if chapter.isdecimal() else chapter
-    found = [path for path in chapters(NOTEBOOKS) if path.stem[:2] == number]
-    if not found:
-        raise LookupError(
-            f"there is no chapter '{chapter}'; there are: {', '.join(path.stem[:2] for path in chapters(NOTEBOOKS))}"
-        )
-    reveal = _reveal()
+    source, reveal = chapter_named(chapter), _reveal()
     import nbformat
     from nbconvert import HTMLExporter
+    from nbformat.v4 import new_notebook
     from pygments.formatters import HtmlFormatter
 
-    built = json.loads(found[0].read_text(encoding="utf-8"))
-    metadata = {name: value for name, value in built["metadata"].items() if name in KEPT}
-    exporter = HTMLExporter(template_name="basic", exclude_input_prompt=True, exclude_output_prompt=True)
+    built = nbformat.read(source, as_version=4)
+    words = {"template_name": "basic", "exclude_input_prompt": True, "exclude_output_prompt": True}
+    shows, only_outputs = HTMLExporter(**words), HTMLExporter(exclude_input=True, **words)
     sections = []
-    for slide in slides_of(built["cells"]):
+    for slide in slides_of(built.cells):
         for part in _parts(slide):
-            notebook = nbformat.from_dict({**built, "cells": part, "metadata": metadata})
-            sections.append(f"<section>{exporter.from_notebook_node(notebook)[0]}</section>")
-    title = "".join(built["cells"][1]["source"]).splitlines()[0].removeprefix("# ")
-    highlight = HtmlFormatter().get_style_defs(".highlight")
-    page = _PAGE.format(title=html.escape(title), highlight=highlight, sections="\n".join(sections))
+            exporter = only_outputs if part[0].get("outputs") else shows
+            cells = [nbformat.from_dict(cell) for cell in part]
+            page, _ = exporter.from_notebook_node(new_notebook(cells=cells, metadata=built.metadata))
+            sections.append(f"<section>{page}</section>")
+    title = built.cells[1].source.splitlines()[0].removeprefix("# ")
+    page = _PAGE.substitute(
+        title=html.escape(title), style=HtmlFormatter().get_style_defs(".highlight"), sections="\n".join(sections)
+    )
     to.mkdir(parents=True, exist_ok=True)
     shutil.copytree(reveal / "dist", to / "reveal.js" / "dist", dirs_exist_ok=True)
-    target = to / f"{found[0].stem}.html"
+    target = to / f"{source.stem}.html"
     target.write_text(page, encoding="utf-8")
     return target
 
@@ -104,15 +104,11 @@ def _parts(slide: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     """Cut a slide where a cell has put something out: that comes on a slide of its own, after a question was asked."""
     part: list[dict[str, Any]] = []
     for cell in slide:
-        if cell["cell_type"] != "code":
-            part.append(cell)
-            continue
-        part.append({**cell, "outputs": []})
-        outputs = [_still(output) for output in cell.get("outputs", [])]
+        outputs = cell.get("outputs", [])
+        part.append({**cell, "outputs": []} if outputs else cell)
         if outputs and "guess = Guess(" not in cell["source"]:  # a guess has nothing to say yet
             yield part
-            part = [{**cell, "source": "", "outputs": outputs}]
-            yield part
+            yield [{**cell, "outputs": [_still(output) for output in outputs]}]
             part = []
     if part:
         yield part

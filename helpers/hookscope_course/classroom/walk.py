@@ -12,17 +12,17 @@ __all__ = ["slides_of", "walk"]
 
 _STARTS = re.compile(r"^(?=#{1,2} |\*\*(?:Predict|Run|See|Why)\.\*\*)", re.MULTILINE)
 """Where a slide begins in the text: at a heading, and at each of the four steps."""
-_LINES = 14
+_LINES = 22
 """As many lines of code as can be read from the last row at once."""
 
 
 def walk(notebook: dict[str, Any]) -> dict[str, Any]:
-    """Make the edition for the projector of a built notebook, as JSON: no outputs, and each step a slide of its own.
+    r"""Make the edition for the projector of a built notebook, as JSON: no outputs, and each step a slide of its own.
 
     The exercises are left out: they are what learners do by themselves. Of a guess only its cell is there, blank.
 
     Example:
-        >>> text = {"cell_type": "markdown", "metadata": {}, "source": "# 02 · Order\\n\\n**Predict.** Which?"}
+        >>> text = {"cell_type": "markdown", "metadata": {}, "source": "# 02 · Order\n\n**Predict.** Which?"}
         >>> made = walk({"cells": [text], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
         >>> [cell["metadata"]["slideshow"]["slide_type"] for cell in made["cells"]]
         ['slide', 'slide']
@@ -77,5 +77,5 @@ def _lines(slide: list[dict[str, Any]]) -> float:
         if cell["cell_type"] == "code":
             lines += 1 + len(source.splitlines())
         else:
-            lines += sum(1 + len(line) / 75 for line in source.splitlines() if line.strip())
+            lines += sum(1.4 * (1 + len(line) // 85) for line in source.splitlines() if line.strip())
     return lines

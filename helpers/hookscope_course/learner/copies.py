@@ -106,13 +106,9 @@ class Copy:
             CopyError: there is no such chapter, or the copy cannot be written; nothing is lost.
 
         """
-        number = f"{int(chapter):02}" if chapter.isdecimal() else chapter.removesuffix(".ipynb")
-        found = [path for path in chapters(self.source) if path.stem == number or path.stem[:2] == number]
-        if not found:
-            have = ", ".join(path.stem[:2] for path in chapters(self.source))
-            raise CopyError(f"there is no chapter '{chapter}'; there are: {have}")
+        found = chapter_named(chapter, self.source)
         with self._alone():
-            known, edition, name = self._read(), edition_of(found[0]), found[0].name
+            known, edition, name = self._read(), edition_of(found), found.name
             there, laid = self.folder / name, known["laid"].setdefault(name, [])
             if hash_of(edition) not in laid:
                 laid.append(hash_of(edition))
@@ -205,6 +201,24 @@ class Copy:
 
     def _write(self, known: dict[str, Any]) -> None:
         replace_text(self.keep / "copy.json", json.dumps(known, indent=1, sort_keys=True))
+
+
+def chapter_named(chapter: str, source: Path = NOTEBOOKS) -> Path:
+    """Find a chapter's built notebook.
+
+    Args:
+        chapter: its number or name, e.g. "3", "03" or "03_forward_hooks".
+        source: the folder of the built notebooks.
+
+    Raises:
+        CopyError: there is no such chapter; says which there are.
+
+    """
+    number = f"{int(chapter):02}" if chapter.isdecimal() else chapter.removesuffix(".ipynb")
+    for path in chapters(source):
+        if number in (path.stem, path.stem[:2]):
+            return path
+    raise CopyError(f"there is no chapter '{chapter}'; there are: {', '.join(p.stem[:2] for p in chapters(source))}")
 
 
 def chapters(source: Path) -> list[Path]:

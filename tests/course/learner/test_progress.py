@@ -51,10 +51,8 @@ def test_what_is_done_and_what_is_next(copy: Path) -> None:
     shown = Progress(copy)
     assert shown.heading == f"3 of {total} exercises done. Next: {shown.pages[1].title}."
     page = shown._repr_html_()
-    assert (
-        '<th scope="row" style="text-align: left">00 · Start here</th><td style="text-align: left; white-space: nowrap">2 of 2</td>'
-        in page
-    )
+    assert '<th scope="row" style="text-align: left">00 · Start here</th><td style="text-align: left; ' in page
+    assert ">2 of 2</td>" in page
     for page in shown.pages:
         for number in page.exercises:
             note(number, copy)

@@ -1,0 +1,155 @@
+"""What a class is shown and given: each question alone, and no answer before it; no solution in any byte."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from hookscope_course.classroom import projector, slides
+from hookscope_course.classroom.__main__ import main
+from hookscope_course.classroom.walk import slides_of, walk
+from hookscope_course.learner.copies import NOTEBOOKS, chapters
+from hookscope_course.practice import read_exercises
+from lessons.build import reading
+from tests.shared.disks import a_small_disk
+
+CHAPTERS = [path for path in chapters(NOTEBOOKS) if path.stem[:2] < "90"]
+
+GUESSES = r"Guess\(____\)|OrderQuiz\("
+
+each_chapter = pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+
+
+def built(path: Path) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return made
+
+
+def secrets(path: Path) -> list[str]:
+    """Lines that only the solutions of a chapter have."""
+    texts = read_exercises(reading.LESSONS / path.stem / "exercises.md")
+    rest = "\n".join(
+        cell.source for cell in nbformat.read(path, as_version=4).cells if not cell.source.startswith("# solution")
+    )
+    lines = {line.strip() for text in texts if not text.in_lab for line in text.solution.splitlines()}
+    return [line for line in lines if len(line) > 8 and line not in rest]
+
+
+@each_chapter
+def test_each_step_is_a_slide_and_a_question_stands_alone(path: Path) -> None:
+    made = nbformat.from_dict(walk(built(path)))
+    nbformat.validate(made)
+    assert len({cell.id for cell in made.cells}) == len(made.cells)
+    steps = []
+    for place, cell in enumerate(made.cells):
+        starts = cell.metadata.get("slideshow", {}).get("slide_type") == "slide"
+        assert cell.metadata.get("slideshow", {"slide_type": "slide"})["slide_type"] == "slide"
+        found = re.findall(r"^\*\*(Predict|Run|See|Why)\.\*\*", cell.source, re.MULTILINE)
+        if found:
+            assert starts
+            assert found == [cell.source[2:].partition(".")[0]], "two steps on one slide"
+            steps += found
+        if found == ["Predict"]:
+            # A question may show a little code first; the next step begins a slide of its own, which is seen above.
+            asked = next(at for at, cell in enumerate(made.cells[place:]) if re.search(GUESSES, cell.source))
+            assert not any("**Run.**" in cell.source for cell in made.cells[place : place + asked])
+        if cell.cell_type == "code":
+            assert (cell.outputs, cell.execution_count) == ([], None)
+    assert steps[:4] == ["Predict", "Run", "See", "Why"]
+    assert steps == steps[:4] * (len(steps) // 4)
+
+
+@each_chapter
+def test_every_line_of_the_sections_is_there_once_and_no_exercise(path: Path) -> None:
+    source = "\n".join(cell["source"] for cell in walk(built(path))["cells"])
+    for cell in nbformat.read(path, as_version=4).cells:
+        kinds = set(cell.metadata.get("tags", []))
+        if cell.cell_type == "code" and not kinds and "= exercises(" not in cell.source:
+            assert cell.source in source
+    assert ".check(" not in source
+    assert "### Exercise" not in source
+    assert not [line for line in secrets(path) if line in source]
+
+
+def test_a_slide_holds_what_fits_on_a_screen() -> None:
+    for path in CHAPTERS:
+        for slide in slides_of(built(path)["cells"]):
+            lines = sum(len("".join(cell["source"]).splitlines()) for cell in slide)
+            assert lines <= 32, "".join(slide[0]["source"])[:60]
+
+
+def test_slides_are_whole_without_a_network(tmp_path: Path) -> None:
+    page = slides.write_slides("05", tmp_path)
+    text = page.read_text(encoding="utf-8")
+    loaded = re.findall(r'<(?:script|link|img|iframe)[^>]*?(?:src|href)="([^"]{0,200})', text)
+    assert loaded
+    for name in loaded:
+        assert name.startswith("data:") or (tmp_path / name).is_file(), name
+    sections = re.findall(r"<section>(.*?)</section>", text, re.DOTALL)
+    predict = next(at for at, section in enumerate(sections) if "<strong>Predict.</strong>" in section)
+    assert "It is " not in "".join(sections[: predict + 1])
+    assert any("It is " in section for section in sections[predict + 1 : predict + 12])
+    pictures = re.findall(r"<img [^>]*>", text)
+    assert len(pictures) > 10
+    assert all(re.search(r'alt="[^"]{10,}', picture) for picture in pictures)
+    shown = nbformat.read(CHAPTERS[5], as_version=4)
+    widgets = [c for c in shown.cells for o in c.get("outputs", []) if "widget-view" in " ".join(o.get("data", {}))]
+    assert widgets, "else this shows nothing about widgets"
+    assert "widget-view" not in text
+    assert "5 as bright" not in text
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    with a_small_disk(tmp_path / "disk", "64k") as disk:
+        yield disk
+
+
+@pytest.mark.parametrize("name", ["monday", "monday.zip"])
+def test_a_hand_out_holds_the_learners_edition_and_no_solution(tmp_path: Path, name: str, capsys: Any) -> None:
+    to = tmp_path / "new" / name
+    assert main(["handout", "02", "4", "--to", str(to)]) == 0
+    assert "2 chapters, without solutions" in capsys.readouterr().out
+    if to.suffix:
+        with zipfile.ZipFile(to) as packed:
+            pages = {Path(one).name: packed.read(one) for one in packed.namelist()}
+    else:
+        pages = {one.name: one.read_bytes() for one in to.iterdir()}
+    assert sorted(pages) == ["02_call_order.ipynb", "04_pre_hooks.ipynb"]
+    for path in (CHAPTERS[2], CHAPTERS[4]):
+        found = secrets(path)
+        assert found
+        for line in found:
+            assert json.dumps(line, ensure_ascii=False)[1:-1].encode() not in pages[path.name]
+
+
+def test_a_hand_out_is_never_laid_over_another(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "monday").mkdir()
+    assert main(["handout", "02", "--to", str(tmp_path / "monday")]) == 1
+    assert "monday is there already; name another" in capsys.readouterr().err
+    assert not list((tmp_path / "monday").iterdir())
+
+
+def test_a_full_disk_leaves_no_half_a_hand_out(small_disk: Path, capsys: Any) -> None:
+    assert main(["handout", "02", "03", "04", "05", "11", "--to", str(small_disk / "monday")]) == 1
+    assert "No space left on device" in capsys.readouterr().err
+    assert list(small_disk.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [["handout", "42", "--to", "x"], ["slides", "42"], ["open", "42"]])
+def test_no_such_chapter(command: list[str], capsys: Any) -> None:
+    assert main(command) == 1
+    assert "there is no chapter '42'; there are: 00, 01" in capsys.readouterr().err
+
+
+def test_a_teachers_own_settings_are_left_alone(tmp_path: Path) -> None:
+    made = projector.settings(tmp_path)
+    names = {f"{file.parent.relative_to(made)}:{file.stem}" for file in made.rglob("*.jupyterlab-settings")}
+    assert names == set(projector.SETTINGS)
