@@ -30,7 +30,7 @@ KINDS = {
     "forward_pre": Kind("forward pre-hook", "module.register_forward_pre_hook", "04"),
     "forward": Kind("forward hook", "module.register_forward_hook", "03"),
     "tensor": Kind("tensor hook", "tensor.register_hook", "07"),
-    "retain_grad": Kind("retain_grad fills .grad", "tensor.retain_grad", "07"),
+    "retain_grad": Kind("retain_grad", "tensor.retain_grad", "07"),
     "full_backward_pre": Kind("full backward pre-hook", "module.register_full_backward_pre_hook", "08"),
     "post_accumulate_grad": Kind("post-accumulate hook", "tensor.register_post_accumulate_grad_hook", "07"),
     "full_backward": Kind("full backward hook", "module.register_full_backward_hook", "08"),
@@ -75,7 +75,8 @@ def hook_map(*here: str, backward: bool = True) -> Picture:
             advice = f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(KINDS)}"
             raise ValueError(f"no kind of hook '{kind}'; {advice}")
     fired = [(kind, on) for kind, on in _fired() if backward or kind.startswith("forward")]
-    names = " and ".join(KINDS[kind].name for kind in here)
+    *most, last = [KINDS[kind].name for kind in here] or [""]
+    names = f"{', '.join(most)} and {last}" if most else last
     where = f" You are here: {names}." if here else ""
     rows = [
         {
@@ -122,7 +123,7 @@ def _draw(fired: list[tuple[str, str]], here: tuple[str, ...], both: bool = True
     from matplotlib.figure import Figure
     from matplotlib.patches import FancyBboxPatch
 
-    low = -0.45 if both else 2.0
+    low = -0.75 if both else 2.0  # the ring around the lowest sign, too
     figure = Figure(figsize=(8.3, 0.86 * (4.1 - low)), dpi=100, layout="constrained")
     axes = figure.add_subplot()
     axes.set(xlim=(-0.1, 12.3), ylim=(low, 4.1))
@@ -169,7 +170,7 @@ def _draw(fired: list[tuple[str, str]], here: tuple[str, ...], both: bool = True
             left = kind == "tensor"
             axes.text(x - 0.3 if left else x + 0.3, y, words, ha="right" if left else "left", va="center", **style)
         else:
-            words = words.replace(" pre-hook", "\npre-hook").replace("d hook", "d\nhook").replace(" fills", "\nfills")
+            words = words.replace(" pre-hook", "\npre-hook").replace("d hook", "d\nhook")
             up = (kind, on) in _ABOVE
             axes.text(x, y + (0.38 if up else -0.38), words, ha="center", va="bottom" if up else "top", **style)
     return figure

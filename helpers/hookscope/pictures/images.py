@@ -92,7 +92,7 @@ def image_grid(
     canvas = palette(colours)[mosaic]
     for tile, (left, above, across, down) in zip(_sized(tiles, layout), boxes, strict=True):
         canvas[above : above + down, left : left + across] = tile
-    what = _what(count, high, wide, pixels.shape[1] == 3, maps)
+    what = _what(pixels, maps)
     head = f"{title}: {what}" if title else what
     rows = [
         {"picture": names[i] if names is not None else i + 1}
@@ -104,11 +104,12 @@ def image_grid(
     return Picture(encode_rgb(np.ascontiguousarray(canvas)), f"{head}{named}. {how}".strip(), caption, rows)
 
 
-def _what(count: int, high: int, wide: int, colour: bool, maps: NDArray[Any] | None) -> str:
+def _what(pixels: NDArray[Any], maps: NDArray[Any] | None) -> str:
+    count, channels, high, wide = pixels.shape
     if maps is None:
         many = "a picture" if count == 1 else f"{count} pictures"
-        return f"{many} of {high}×{wide} in {'colour' if colour else 'grey'}"
-    many = "a map" if count == 1 else f"{count} maps"
+        return f"{many} of {high}×{wide} in {'colour' if channels == 3 else 'grey'}"
+    many = "a map" if len(maps) == 1 else f"{len(maps)} maps"
     return f"{many} of {maps.shape[1]}×{maps.shape[2]} over the {'picture' if count == 1 else 'pictures'}"
 
 

@@ -25,7 +25,8 @@ function layerList(model) {
       (!kind.value || row.type === kind.value) && (!maps.checked || row.maps));
     at = rows.findIndex((row) => row.name === model.get("layer"));
     const all = model.get("tree").length;
-    count.textContent = rows.length === all ? `${all} modules` : `${rows.length} of ${all} modules`;
+    const modules = `${all} module${all === 1 ? "" : "s"}`;
+    count.textContent = rows.length === all ? modules : `${rows.length} of ${modules}`;
     room.style.height = `${rows.length * ROW}px`;
     box.scrollTop = 0;
     if (at >= 0) go(at);

@@ -174,7 +174,7 @@ def _explain(error: BaseException, home: Mapping[str, object]) -> str:
         text = re.sub(r" at 0x[0-9a-fA-F]+", "", str(error))
     except Exception:  # the learner's own exception class
         text = ""
-    raised = f"raised {type(error).__name__}: {text[:600]}{'…' if len(text) > 600 else ''}"
+    raised = f"raised {type(error).__name__}" + (f": {text[:600]}{'…' if len(text) > 600 else ''}" if text else "")
     return f"{_line_of(error, home) or 'checking your answer'} {raised}"
 
 
