@@ -106,8 +106,7 @@ def _wrong_record(
         return Wrong("`kept` is empty: no hook of yours was on while the model ran")
     if list(kept) == [last]:
         return Wrong(
-            f"`kept` has one name only, {last!r}, the last one: your hooks look the name up when they run, "
-            "and that is after the loop"
+            f"`kept` has one name only, {last!r}, the last one; each hook should use the name of its own layer"
         )
     if set(kept) != set(expected):
         return Wrong(
