@@ -152,7 +152,7 @@ def check_q3(without_first: Callable[[Tensor], Any]) -> Wrong | None:
     x, arrives = torch.ones(3, 2, requires_grad=True), torch.ones(3, 2)
     y = 2 * x
     without_first(y)
-    y.backward(arrives)  # this very tensor reaches the hook
+    torch.autograd.backward(y, arrives)  # this very tensor reaches the hook
     if not arrives.all():
         return Wrong(
             "the right rows are 0, but your hook wrote into the tensor that `backward()` was given; write into a clone"
