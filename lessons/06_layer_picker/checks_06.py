@@ -21,7 +21,7 @@ def check_q1(layer: object) -> Wrong | None:
     try:
         find_layers(net, layer)
     except LayerNotFoundError as error:
-        return Wrong(str(error).replace("No layer", "there is no layer", 1))
+        return Wrong(str(error).replace("no layer", "there is no layer", 1))
     with torch.no_grad(), capture(net, lambda name, module: True) as seen:
         net(five)
     output = seen[layer].output if layer in seen else torch.ones(1)
