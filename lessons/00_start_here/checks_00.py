@@ -44,9 +44,11 @@ def _wrong_outputs(
         if answer.shape == inputs.shape and torch.equal(answer, inputs):
             return Wrong(f"for {name} you returned what went in; the output is the hook's third argument")
         if answer.shape != expected.shape or not torch.equal(answer, expected):
+            if answer.shape == expected.shape:
+                return Wrong(f"for {name} you returned a tensor of the right shape, but with other numbers in it")
             return Wrong(
-                f"for {name} you returned shape {tuple(answer.shape)}, but the layer returned another tensor "
-                f"of shape {tuple(expected.shape)}"
+                f"for {name} you returned a tensor of shape {tuple(answer.shape)}, but what the layer returned "
+                f"has shape {tuple(expected.shape)}"
             )
         if len(left):
             return Wrong(f"the output is right, but your hook is still on {name}; call `remove()` on its handle")
@@ -64,7 +66,7 @@ def _wrong_outputs(
 def check_q2(strongest: object) -> Wrong | None:
     if isinstance(strongest, torch.Tensor) and strongest.numel() == 1:
         strongest = strongest.item()
-    if not isinstance(strongest, int):
+    if isinstance(strongest, bool) or not isinstance(strongest, int):
         return Wrong(f"the answer is a channel number from 0 to 15, not a {strongest.__class__.__name__}")
     net = samples.digit_cnn()
     maps = net.block1(samples.digit(3)).detach()[0]
@@ -77,4 +79,6 @@ def check_q2(strongest: object) -> Wrong | None:
         return Wrong(f"channel {strongest} has the largest mean; asked for is the largest single value")
     if not 0 <= strongest < len(maps):
         return Wrong(f"there is no channel {strongest}; block1 has channels 0 to {len(maps) - 1}")
-    return Wrong(f"channel {strongest} reaches {maps[strongest].max():.2f} only; another one goes higher")
+    if strongest == int(net.block1(samples.digit(5))[0].amax(dim=(1, 2)).argmax()):
+        return Wrong(f"channel {strongest} is the strongest for the 5; the question is about the 3")
+    return Wrong(f"channel {strongest} reaches only {maps[strongest].max():.2f}; another one goes higher")

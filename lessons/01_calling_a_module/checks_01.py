@@ -12,6 +12,8 @@ from hookscope import census
 from hookscope_course.practice import Wrong, blind_to
 from hookscope_course.practice.probing import CALLS_NOTHING, registrations
 
+RETURNED = "your hook returned something, and that replaced the input or the output; return None"
+
 
 class _Double(nn.Module):
     """Returns 2 * x, and raises when x is negative."""
@@ -24,7 +26,7 @@ class _Double(nn.Module):
 
 def check_q1(count: object) -> Wrong | None:
     if isinstance(count, bool) or not isinstance(count, int):
-        return Wrong(f"the answer is a number, not a {count.__class__.__name__}")
+        return Wrong(f"the answer is a whole number, not a {count.__class__.__name__}")
     double, x = _Double(), torch.tensor([3.0])
     fired = []
 
@@ -66,6 +68,7 @@ def _wrong_call(call_with: Callable[..., object], x: torch.Tensor) -> Wrong | No
     def ours(module: nn.Module, args: object, output: object) -> None:
         log.append("ours")
 
+    ours.__qualname__ = "hook"  # as error messages call it
     double.register_forward_hook(theirs)
     with registrations() as registered:
         answer = call_with(double, ours, x)
@@ -76,17 +79,18 @@ def _wrong_call(call_with: Callable[..., object], x: torch.Tensor) -> Wrong | No
     if log.count("ours") != 1:
         return Wrong(f"the hook fired {log.count('ours')} times; call the module once, with the hook registered once")
     if not isinstance(answer, torch.Tensor) or not torch.equal(answer, 2 * x):
-        return Wrong(f"your function returned {answer!r}; it should return the module's output, {2 * x!r}")
+        what = repr(answer) if answer is None or isinstance(answer, torch.Tensor) else f"a {answer.__class__.__name__}"
+        return Wrong(f"your function returned {what}; it should return the module's output, {2 * x!r}")
     left = [entry.callable for entry in census(double, include_global=False)]
     if not any("theirs" in name for name in left):
         return Wrong("you also removed a hook that was there before; remove your own handle only")
     if len(left) > 1:
-        return Wrong("after a call that went well your hook is still on; remove its handle")
+        return Wrong("after a call that went well your hook is still on; call `remove()` on its handle")
     try:
         call_with(double, ours, -x)
     except ValueError:
         if len(census(double, include_global=False)) > 1:
-            return Wrong("after a call that raised your hook is still on; `remove()` was never reached")
+            return Wrong("after a call that raised an exception, your hook is still on: `remove()` was never reached")
         return None
     return Wrong("the module raised, but your function kept that to itself; let the exception through")
 
@@ -113,11 +117,13 @@ def _wrong_place(make_hook: Callable[[list[str]], Any], x: torch.Tensor) -> Wron
     log.clear()
     with double.register_forward_hook(hook):
         as_hook = double(x)
+    if not (isinstance(as_pre_hook, torch.Tensor) and isinstance(as_hook, torch.Tensor)):
+        return Wrong(RETURNED)
     if log != ["after"]:
         return Wrong(
             f'as a forward hook it should write "after" once; when the module returned {as_hook.tolist()}, '
             f"the log was {log}"
         )
     if not (torch.equal(as_pre_hook, 2 * x) and torch.equal(as_hook, 2 * x)):
-        return Wrong("your hook returned something, and that replaced the input or the output; return None")
+        return Wrong(RETURNED)
     return None

@@ -65,10 +65,12 @@ def _wrong_line(
 
     layer.register_forward_hook(named("theirs"))
     handle = first(layer, named("yours"))
+    if log:
+        return Wrong("your function called the hook itself; register it, and let torch call it")
     layer.register_forward_hook(named("later"))
     layer(x)
     if "yours" not in log:
-        return Wrong("your hook never fired; is it registered as a forward hook of this layer?")
+        return Wrong("your hook never fired; make it a forward hook of `layer`, and leave it on when you return")
     if log.index("yours") != 0:
         return Wrong(f"the hooks fired in the order {', '.join(log)}; yours must come first")
     if log.count("yours") > 1:

@@ -102,13 +102,16 @@ def _wrong_record(
         return Wrong("your function never called `model(x)`")
     if not isinstance(kept, dict):
         return Wrong(f"your function returned {kept!r}; it should return the dictionary `kept`")
+    if not kept:
+        return Wrong("`kept` is empty: no hook of yours was on while the model ran")
     if list(kept) == [last]:
         return Wrong(
-            f"`kept` has one name only, {last!r}, the last one: your hooks look the name up when they run, "
-            "and that is after the loop"
+            f"`kept` has one name only, {last!r}, the last one; each hook should use the name of its own layer"
         )
     if set(kept) != set(expected):
-        return Wrong(f"`kept` has the names {', '.join(map(str, kept))}; it should have {', '.join(expected)}")
+        return Wrong(
+            f"`kept` has the names {', '.join(map(repr, kept))}; it should have {', '.join(map(repr, expected))}"
+        )
     for name, value in expected.items():
         if not isinstance(kept[name], torch.Tensor):
             return Wrong(f"under {name!r} you kept {kept[name]!r}; keep a tensor")

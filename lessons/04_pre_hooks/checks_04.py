@@ -148,7 +148,14 @@ def _wrong_guard(guard: Callable[..., Any], good: Tensor) -> Wrong | None:
                 keeper(x)
             except ValueError:
                 continue
-            came = f"a picture with one value {name} in it came through your guard"
+            except AssertionError:
+                return Wrong("your guard refuses a bad picture with an AssertionError; it should raise a ValueError")
             read = _read_with(value)
+            if name == "NaN":  # it is for the learner to find out what is in there
+                return Wrong(
+                    "a broken picture came through your guard, though none of its values is below 0 or above 1; "
+                    f"with it the network reads an 8 as a {read}"
+                )
+            came = f"a picture with one value {name} in it came through your guard"
             return Wrong(came if read == 8 else f"{came}; with it the network reads an 8 as a {read}")
     return None

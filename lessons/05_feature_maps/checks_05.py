@@ -37,11 +37,11 @@ def check_q1(draw: Callable[[torch.Tensor, int], object]) -> Wrong | None:
             return Wrong(f"of 32 maps you drew number {max(many)}; the last one is 31")
         if len(set(many)) < len(many):
             twice = next(channel for channel in many if many.count(channel) > 1)
-            return Wrong(f"with seed {seed} you drew channel {twice} more than once: `randint` draws with replacement")
+            return Wrong(f"with seed {seed} you drew channel {twice} more than once; all 16 should be different")
         if len(many) != 16:
             return Wrong(f"of 32 maps you drew {len(many)}, not 16")
         if many == list(range(16)):
-            return Wrong(f"with seed {seed} you drew channels 0 to 15 in their order; `enumerate` gives places")
+            return Wrong(f"with seed {seed} you drew channels 0 to 15 in their order, and chance had no part in it")
         choices[seed] = many
     if choices[1] == choices[2]:
         return Wrong("seed 1 and seed 2 give the same channels; use the seed that you are given")
@@ -98,7 +98,7 @@ def _wrong_record(
     if not model.relu.inplace:
         return Wrong("you set `inplace` of the caller's model to False; leave the model as it is, and copy")
     if set(kept) != {"first", "relu", "second"}:
-        return Wrong(f"`kept` has the names {', '.join(map(str, kept)) or '(none)'}; it should have every child's")
+        return Wrong(f"`kept` holds {list(kept)}; it should hold what 'first', 'relu' and 'second' returned")
     first = 2 * x
     returned = {"first": first, "relu": first.relu(), "second": 5 * first.relu()}
     for name, wanted in returned.items():
@@ -139,7 +139,7 @@ def _batches() -> list[torch.Tensor]:
     batches = [torch.zeros(pictures, *_SHAPE) for pictures in _BATCHES]
     for batch in batches:
         batch[:, 0] = 1
-    batches[0][1, 2, 3, 4] = 1  # channel 2: one place of one picture, in the first batch only
+    batches[0][1, 2, 3, 4] = -1  # channel 2: one place of one picture, in the first batch only, and below 0
     batches[-1][0, 3, 0, 0], batches[-1][0, 3, 0, 1] = 1, -1  # channel 3: in the last batch, and its sum is 0
     return [batch + 1 for batch in batches]
 
@@ -215,5 +215,5 @@ def _why_not(channels: list[int]) -> str:
     if sorted(channels) == [1, 3, 4]:
         return f"{said}, but channel 3 has 1 and -1 in the last batch: their sum is 0, though they are not"
     if sorted(channels) == [1, 2, 4]:
-        return f"{said}, but channel 2 responds once, in the first batch; let no batch wipe out the one before"
+        return f"{said}, but channel 2 is not zero everywhere: it is -1 at one place of one picture in the first batch"
     return f"{said}; in these batches channels 1 and 4 are zero at every place of every picture, and no others"

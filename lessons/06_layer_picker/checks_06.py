@@ -21,14 +21,15 @@ def check_q1(layer: object) -> Wrong | None:
     try:
         find_layers(net, layer)
     except LayerNotFoundError as error:
-        return Wrong(str(error))
+        return Wrong(str(error).replace("no layer", "there is no layer", 1))
     with torch.no_grad(), capture(net, lambda name, module: True) as seen:
         net(five)
     output = seen[layer].output if layer in seen else torch.ones(1)
     zeros = round(100 * float((output == 0).float().mean()))
     if zeros < 100:
         below = f", for all its values lie below 0, up to {output.max():.0f}" if output.max() < 0 else ""
-        return Wrong(f"{zeros} % of what {layer} returns is zero{below}; another layer returns nothing but zeros")
+        what = layer or "the whole network"
+        return Wrong(f"{zeros} % of what {what} returns is zero{below}; another layer returns nothing but zeros")
     if layer == "block2":
         return Wrong("block2 returns nothing but zeros, since the last layer in it does; look at the layers in it")
     if layer != "block2.relu":
@@ -122,6 +123,8 @@ def check_q4(gradients_of: Callable[[nn.Module, Tensor], object]) -> Wrong | Non
     ):
         if wrong := _wrong_gradients(gradients_of, inplace, weights, x):
             return wrong
+    if wrong := _after_the_relu(gradients_of):
+        return wrong
     breaking = nn.Sequential(nn.Conv2d(1, 1, 1), Breaks()).double()
     return Wrong(SWALLOWED) if swallows(lambda: gradients_of(breaking, x)) else None
 
@@ -140,8 +143,8 @@ def _wrong_gradients(
     except RuntimeError as error:
         if "BackwardHookFunction" in str(error):
             return Wrong(
-                "beside an in-place ReLU it still raises: a full backward hook makes the output a view, and the "
-                "ReLU writes into it; hang a hook on the output tensor instead"
+                "with an in-place ReLU after each conv it raises RuntimeError: Output 0 of BackwardHookFunction is a "
+                "view and is being modified inplace"
             )
         raise
     if len(census(net, include_global=False)):
@@ -160,6 +163,20 @@ def _wrong_gradients(
     return Wrong(
         f"for convs of weight {first:g} and {last:g} the gradients of their outputs are {last:g} and 1; "
         f"yours are {found}"
+    )
+
+
+def _after_the_relu(gradients_of: Callable[[nn.Module, Tensor], object]) -> Wrong | None:
+    """Look for the gradients of what a ReLU wrote over the outputs of the convs: there they are not 0 below 0."""
+    conv, relu = nn.Conv2d(1, 1, 1, bias=False), nn.ReLU(inplace=True)
+    nn.init.ones_(conv.weight)
+    grads = gradients_of(nn.Sequential(conv, relu).eval(), torch.tensor([[[[5.0, -5.0]]]]))
+    found = grads["0"].flatten().tolist() if isinstance(grads, dict) and isinstance(grads.get("0"), Tensor) else grads
+    if found == [1.0, 0.0]:
+        return None
+    return Wrong(
+        "a conv returned 5 and -5, and the in-place ReLU after it made 5 and 0 of that; the gradient of what the conv "
+        f"returned is [1.0, 0.0], and yours is {found}"
     )
 
 

@@ -126,7 +126,7 @@ def _wrong_totals(keep_totals: Callable[[Tensor], Any], weight: Tensor) -> Wrong
     if kept == f"{once} and {twice}" and all(total.shape == weight.shape for total in totals):
         return None
     reasons = {
-        f"{twice} and {twice}": "both entries are one tensor, `weight.grad` itself, and the second pass wrote into it",
+        f"{twice} and {twice}": "the first entry was right after the first pass, and the second pass has changed it",
         f"{once} and {once}": "that is what arrived in each pass, not the total after it",
     }
     return Wrong(f"the list holds {kept}: {reasons.get(kept, f'it should hold {once} and {twice}')}")

@@ -143,9 +143,20 @@ def check_q3(without_first: Callable[[Tensor], Any]) -> Wrong | None:
         torch.autograd.backward(total(y))
         assert x.grad is not None
         if numbers(x.grad) != "[0, 0, 2, 2, 2, 2]":
-            return Wrong(f"`y = 2 * x` has three rows, and the loss is `{name}`. `x.grad` is {numbers(x.grad)}")
+            found = numbers(x.grad)
+            return Wrong(
+                f"`y = 2 * x` has three rows, and the loss is `{name}`. `x.grad` is {found}, not [0, 0, 2, 2, 2, 2]"
+            )
         if rows != numbers([0.0] * 3 + [2.0] * 9):
             return Wrong(f"with four rows of three numbers and the loss `{name}`, `x.grad` is {rows}")
+    x, arrives = torch.ones(3, 2, requires_grad=True), torch.ones(3, 2)
+    y = 2 * x
+    without_first(y)
+    torch.autograd.backward(y, arrives)  # this very tensor reaches the hook
+    if not arrives.all():
+        return Wrong(
+            "the right rows are 0, but your hook wrote into the tensor that `backward()` was given; write into a clone"
+        )
     return None
 
 
@@ -288,6 +299,12 @@ def check_q9(watch: Callable[[nn.Module, dict[str, Any]], Any]) -> Wrong | None:
         expected = dict(zip("012", accumulate(weights, mul), strict=False))
         if seen != expected:
             return Wrong(f"the layers returned {numbers(expected)}; `seen` is {numbers(seen)}")
+        output, twice = net(torch.full((1, 1), 2.0, dtype=dtype)).item(), 2 * list(expected.values())[-1]
+        if output != twice:
+            return Wrong(
+                f"the first pass is right, but in the second, with the input 2, the net returned {output:g}, not "
+                f"{twice:g}: your hook returns something"
+            )
     return None
 
 
@@ -316,7 +333,9 @@ def check_q11(clip: Callable[[Tensor], Any]) -> Wrong | None:
     totals = []
     for value in (3.0, -0.5, -5.0):
         layer(torch.tensor([[value]])).sum().backward()
-        totals.append(layer.weight.grad.item())  # type: ignore[union-attr]
+        if layer.weight.grad is None:
+            return Wrong("after `backward()`, `weight.grad` is None; clamp it, and leave it there")
+        totals.append(layer.weight.grad.item())
     if totals != [1.0, 0.5, -1.0]:
         return Wrong(f"3, then -0.5, then -5 arrive, so `.grad` is 1, 0.5 and -1; with yours it is {numbers(totals)}")
     weight = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
@@ -335,6 +354,8 @@ def check_q12(before_relu: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
     ):
         returned = net[0](x).detach()
         kept = before_relu(net, x)
+        if isinstance(kept, list | tuple) and len(kept) == 1:
+            return Wrong(f"you returned a {type(kept).__name__}; return the tensor in it")
         if not isinstance(kept, Tensor) or kept.shape != returned.shape or numbers(kept) != numbers(returned):
             return Wrong(f"layer 0 returned {numbers(returned)}; you returned {numbers(kept)}")
         if not (isinstance(net[1], nn.ReLU) and net[1].inplace):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -69,6 +70,12 @@ def _wrong_average(hook: Callable[..., Any], dtype: torch.dtype, scale: float) -
     except ranks.RankError as error:
         if "SIGSEGV" in str(error):
             return Wrong("your hook returned None, and that ended both processes (SIGSEGV); return the Future")
+        if got := re.search(r"must return a torch\.futures\.Future object, but got ([\w.]+)", str(error)):
+            kind = got[1].rsplit(".", 1)[-1]
+            return Wrong(f"a comm hook must return a torch.futures.Future object, and yours returned a {kind}")
+        _, in_then, raised = str(error).rpartition("when running the callback: ")
+        if in_then:
+            return Wrong(f"the function that you gave to `.then` raised {raised.splitlines()[0]}")
         return Wrong(f"{error}")
     gradient, received = seen["gradient"], seen["received"]
     if not abs(gradient / (3 * scale) - 1) < 0.01:

@@ -114,7 +114,7 @@ it is so
         (
             "class E(Exception):\n    def __str__(self):\n        raise ValueError\n"
             "def f(module, args):\n    raise E\nq9.check(f)",
-            "line 2 of your f (`raise E`) raised E: ",
+            "line 2 of your f (`raise E`) raised E",
         ),
         ("def f(module, args):\n    f(module, args)\nq9.check(f)", "raised RecursionError: maximum recursion"),
         (

@@ -75,7 +75,7 @@ def test_several_maps_over_one_picture_or_one_over_each():
     maps = torch.rand(3, 1, 7, 7)
     three = image_grid(torch.rand(1, 3, 14, 14), over=maps, names=["a", "b", "c"], title="Grad-CAM")
     assert [row["max"] for row in three.rows] == pytest.approx([float(each.max()) for each in maps])
-    assert "3 maps of 7×7 over the pictures" in three.alt
+    assert "3 maps of 7×7 over the picture" in three.alt
     image_grid(torch.rand(3, 1, 14, 14), over=maps)
     with pytest.raises(ValueError, match="3 maps over 2 pictures"):
         image_grid(torch.rand(2, 1, 14, 14), over=maps)
