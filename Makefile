@@ -59,9 +59,9 @@ slides: dev
 handout: .venv
 	@$(CLASSROOM) handout $(or $(CHAPTERS),$(CHAPTER)) --to "$(or $(DEST),build/handout.zip)"
 
-# Two processes. loadfile: the cells of a notebook share a kernel. In their order: the browser tests, which take longest,
-# would come last otherwise, and one process would wait.
-PYTEST := $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Three processes, for the one with the browser mostly waits. loadfile: the cells of a notebook share a kernel. In their
+# order: the browser tests, which take longest, would come last otherwise, and the others would wait.
+PYTEST := $(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test: dev
 	$(PYTEST)
