@@ -36,7 +36,8 @@ def _ten_times(module: nn.Module, grad_output: Any) -> tuple[Tensor]:
 
 
 def check_q1(answer: object) -> Wrong | None:
-    if not isinstance(answer, Sequence) or len(answer) != 3 or isinstance(answer, str):
+    numbers = isinstance(answer, Sequence) and all(isinstance(value, int | float) for value in answer)
+    if not isinstance(answer, Sequence) or not numbers or len(answer) != 3:
         return Wrong(f"the answer is a list of three numbers, not {answer!r}")
     product, x1, x2 = _Product(), _leaf(2.0), _leaf(3.0)
     product.register_full_backward_hook(_stop_x1)
@@ -139,6 +140,13 @@ def check_q3(half_speed: Callable[[nn.Linear], object]) -> Wrong | None:
             if slow[name] != should:
                 as_before = ", as it was" if should == value else ""
                 return Wrong(f"`{name}` is {slow[name]:g}{when}; it should be {should:g}{as_before}")
+    layer, arrives = _layer(), torch.ones(1, 1)
+    half_speed(layer)
+    layer.weight.backward(arrives)  # this very tensor reaches the hook
+    if arrives.item() != 1:
+        return Wrong(
+            "`weight.grad` is right, but your hook wrote into the gradient that it was given; return a new one"
+        )
     layers = [nn.Linear(3, 2, bias=False).double() for _ in range(2)]
     layers[1].load_state_dict(layers[0].state_dict())
     half_speed(layers[1])

@@ -91,10 +91,12 @@ def _log_of(log_weight: Callable[[nn.Linear, list[Any]], Any], layer: nn.Linear,
     for factor in (1, 2):
         (factor * layer(x)).sum().backward()
     if len(log) != 2:
-        return Wrong(f"after two backward passes there are {len(log)} entries in the log, not 2")
+        return Wrong(f"after two backward passes the log has {len(log)} entr{'y' if len(log) == 1 else 'ies'}, not 2")
     for place, entry in enumerate(log):
+        if entry is None:
+            return Wrong(f"for {case} you logged None; when your hook fired, the gradient was not there yet")
         if not isinstance(entry, Tensor):
-            return Wrong(f"for {case} you logged {entry!r}; when your hook fired, the gradient was not there yet")
+            return Wrong(f"for {case} you logged {entry!r}, which is no tensor; log the gradient itself")
         if entry.shape != first.shape:
             said = ", the shape of the gradient of the output" * (entry.shape == (*x.shape[:-1], 5))
             return Wrong(f"for {case} you logged a tensor {tuple(entry.shape)}{said}; the weight is (5, 2)")

@@ -77,6 +77,8 @@ def _wrong_five(five_more: Callable[..., Any], layer: nn.Module, x: Tensor) -> W
     for release, output in (("1.0", old), (records.installed(), new)):
         if not isinstance(output, Tensor) or not torch.allclose(output, plain + 5):
             got = output.tolist() if isinstance(output, Tensor) else repr(output)
+            if plain.numel() > 1:
+                return Wrong("your hook does not make every number 5 larger where the layer returns a batch")
             return Wrong(
                 f"the layer returns {plain.tolist()}; with your hook, on torch {release} the caller gets {got}"
             )
@@ -94,5 +96,8 @@ def check_q3(explained: object, printed: object) -> Wrong | None:
             return Wrong(f"`{name}` is {release}, which has {answers[release]}, not {wanted}")
     order = [*answers]
     if order.index(str(printed)) != order.index(str(explained)) + 1:
-        return Wrong(f"{explained} and {printed} are right, but not next to each other: there are releases in between")
+        return Wrong(
+            f"{explained} has [5], [5], and {printed} has [1, 5], but they are not next to each other: there are "
+            "releases in between"
+        )
     return None
