@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from lessons.build import readme
+from lessons.build import planning, readme
 from lessons.build.making import Chapter, parse
 from lessons.build.reading import LessonError, lesson_files
 from lessons.build.running import execute_all, out_of_step, strangers
@@ -52,7 +52,14 @@ def main(arguments: list[str] | None = None) -> int:
         old = not errors and not readme.is_up_to_date(chapters)
         if old:
             print("README.md lists other chapters than there are; run: python -m lessons.build")
-        return 1 if errors or stale or extra or old else 0
+        try:  # made from built notebooks, so of no interest before those are in step
+            pages = [] if errors or stale else planning.stale(chapters)
+        except LessonError as error:
+            print(error, file=sys.stderr)
+            return 1
+        for name in pages:
+            print(f"teaching/{name} is out of step with the lessons; run: python -m lessons.build")
+        return 1 if errors or stale or extra or old or pages else 0
 
     if options.chapters:
         todo = [c for c in chapters if any(c.name.startswith(name) for name in options.chapters)]
@@ -61,6 +68,11 @@ def main(arguments: list[str] | None = None) -> int:
     if not errors:
         readme.write(chapters)
     failures = asyncio.run(execute_all(todo)) if todo else []
+    if not errors and not failures:
+        try:
+            planning.write(chapters)
+        except LessonError as error:
+            failures = [str(error)]
     for failure in failures:
         print(f"\n{failure}", file=sys.stderr)
     report = [f"{len(todo) - len(failures)} built", f"{len(failures) + len(errors)} failed"]
