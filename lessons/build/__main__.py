@@ -29,6 +29,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("chapters", nargs="*", metavar="NN", help="chapters to build, e.g. 01 or 01_calling_a_module")
     parser.add_argument("--all", action="store_true", help="build every chapter, changed or not")
     parser.add_argument("--check", action="store_true", help="say what is out of step, run nothing")
+    parser.add_argument(
+        "--pages", action="store_true", help="write README's lists and the teacher's pages, run nothing"
+    )
     options = parser.parse_args(arguments)
 
     parsed = list(parse_all(lesson_files()))
@@ -52,8 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
         old = not errors and not readme.is_up_to_date(chapters)
         if old:
             print("README.md lists other chapters than there are; run: python -m lessons.build")
-        try:  # made from built notebooks, so of no interest before those are in step
-            pages = [] if errors or stale else planning.stale(chapters)
+        try:
+            pages = [] if errors else planning.stale(chapters)
         except LessonError as error:
             print(error, file=sys.stderr)
             return 1
@@ -61,7 +64,9 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"teaching/{name} is out of step with the lessons; run: python -m lessons.build")
         return 1 if errors or stale or extra or old or pages else 0
 
-    if options.chapters:
+    if options.pages:
+        todo = []
+    elif options.chapters:
         todo = [c for c in chapters if any(c.name.startswith(name) for name in options.chapters)]
     else:
         todo = [chapter for chapter in chapters if options.all or out_of_step(chapter)]

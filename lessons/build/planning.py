@@ -43,6 +43,7 @@ class Planner:
     def __init__(self, chapters: Iterable[Chapter]) -> None:
         self.chapters = {one.number: one for one in chapters if one.header.get("kind") != "reference"}
         self.parts: dict[str, list[Part]] = {number: parts_of(one) for number, one in self.chapters.items()}
+        self.exercises = {number: exercises_of(one.source) for number, one in self.chapters.items()}
 
     def pieces(self, line: str) -> list[Piece]:
         """What a line such as "02: opening, 1, q1" stands for.
@@ -58,7 +59,7 @@ class Planner:
 
     def _piece(self, number: str, name: str) -> Piece:
         if re.fullmatch(r"q\d+", name):
-            text = exercises_of(self.chapters[number].source).get(name)
+            text = self.exercises[number].get(name)
             if text is None:
                 raise LookupError(f"chapter {number} has no exercise '{name}'")
             return Piece(f"exercise {text.number}", text.minutes, at_class_pace(text.minutes))

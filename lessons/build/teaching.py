@@ -83,7 +83,9 @@ def read_teaching(chapter: Chapter) -> Teaching:
     """
     path = chapter.source.with_name("teaching.md")
     if not path.exists():
-        raise LessonError(f"{where(path, 1)}: the teacher's page is missing; to copy: lessons/02_call_order/teaching.md")
+        raise LessonError(
+            f"{where(path, 1)}: the teacher's page is missing; to copy: lessons/02_call_order/teaching.md"
+        )
     title, *pieces = re.split(r"^## (.+)\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     found = dict(zip(pieces[::2], (piece.strip() for piece in pieces[1::2]), strict=True))
     wanted = [READY, *(part.heading for part in parts_of(chapter) if part.heading[0].isdigit())]
@@ -159,8 +161,8 @@ def page(chapter: Chapter) -> str:
     teaching, parts, answers = read_teaching(chapter), parts_of(chapter), answers_of(chapter)
     lines = [
         f"# {chapter.number} · {chapter.header['title']}: the teacher's page",
-        f"*Made by `make build` from [its sources](../lessons/{chapter.name}); what to ask stands in its `teaching.md`. "
-        "Every answer is on this page: keep it from learners, and out of every hand-out.*",
+        f"*Made by `make build` from [its sources](../lessons/{chapter.name}); what to ask stands in its `teaching.md`. Every "
+        "answer is on this page: keep it from learners, and out of every hand-out.*",
         teaching.purpose,
         _times(parts),
         f"## {READY}",
