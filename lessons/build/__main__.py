@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from lessons.build import readme
+from lessons.build import planning, readme
 from lessons.build.making import Chapter, parse
 from lessons.build.reading import LessonError, lesson_files
 from lessons.build.running import execute_all, out_of_step, strangers
@@ -29,6 +29,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("chapters", nargs="*", metavar="NN", help="chapters to build, e.g. 01 or 01_calling_a_module")
     parser.add_argument("--all", action="store_true", help="build every chapter, changed or not")
     parser.add_argument("--check", action="store_true", help="say what is out of step, run nothing")
+    parser.add_argument(
+        "--pages", action="store_true", help="write README's lists and the teacher's pages, run nothing"
+    )
     options = parser.parse_args(arguments)
 
     parsed = list(parse_all(lesson_files()))
@@ -52,15 +55,29 @@ def main(arguments: list[str] | None = None) -> int:
         old = not errors and not readme.is_up_to_date(chapters)
         if old:
             print("README.md lists other chapters than there are; run: python -m lessons.build")
-        return 1 if errors or stale or extra or old else 0
+        try:
+            pages = [] if errors else planning.stale(chapters)
+        except LessonError as error:
+            print(error, file=sys.stderr)
+            return 1
+        for name in pages:
+            print(f"teaching/{name} is out of step with the lessons; run: python -m lessons.build")
+        return 1 if errors or stale or extra or old or pages else 0
 
-    if options.chapters:
+    if options.pages:
+        todo = []
+    elif options.chapters:
         todo = [c for c in chapters if any(c.name.startswith(name) for name in options.chapters)]
     else:
         todo = [chapter for chapter in chapters if options.all or out_of_step(chapter)]
     if not errors:
         readme.write(chapters)
     failures = asyncio.run(execute_all(todo)) if todo else []
+    if not errors and not failures:
+        try:
+            planning.write(chapters)
+        except LessonError as error:
+            failures = [str(error)]
     for failure in failures:
         print(f"\n{failure}", file=sys.stderr)
     report = [f"{len(todo) - len(failures)} built", f"{len(failures) + len(errors)} failed"]

@@ -33,11 +33,14 @@ class Exercise:
         text: what is written about it, read from the chapter's exercises.md.
         check: called with what the learner passes to `.check`; returns None when that is right, and raises or
             returns `Wrong` when it is not. Whatever else is raised becomes feedback. It runs with gradients
-            on, torch's CPU generator seeded to 0, warnings kept back; hooks it leaves are removed. It gets
+            on, torch's CPU generator seeded to `seed`, warnings kept back; hooks it leaves are removed. It gets
             functions, hooks and classes guarded: an answer that is right, but changed what it was given or what
             all code shares, is refused, unless the check `allows` that.
 
     """
+
+    seed = 0
+    """What torch's CPU generator is seeded with while a check runs; where answers are graded, another each time."""
 
     def __init__(self, text: ExerciseText, check: Callable[..., Wrong | None]) -> None:
         self.text, self.number, self.name = text, text.number, text.name
@@ -61,7 +64,7 @@ class Exercise:
         try:
             blank = not answers or cell_names_blank(caller) or any(map(holds_blank, answers))
             if not blank:
-                with _undisturbed(), redirect_stdout(printed):
+                with _undisturbed(self.seed), redirect_stdout(printed):
                     verdict = self._misfit(answers) or self._guarded(answers, caller.f_globals)
         except Wrong as wrong:
             verdict = wrong
@@ -141,7 +144,7 @@ def _feedback(outcome: Outcome, message: str, printed: io.StringIO | None = None
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def _undisturbed(seed: int) -> Iterator[None]:
     """Run a check so that it leaves no hook, warning, random number or grad mode behind."""
     import random
 
@@ -160,7 +163,7 @@ def _undisturbed() -> Iterator[None]:
             removing_new_hooks(),
         ):
             warnings.simplefilter("always")
-            torch.default_generator.manual_seed(0)
+            torch.default_generator.manual_seed(seed)
             yield
     finally:
         np.random.set_state(numpy_state)

@@ -1,0 +1,131 @@
+"""What nbgrader does differently in a course folder of ours: starters for solutions, and verdicts for test cells."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+from nbgrader.converters import NbGraderException
+from nbgrader.preprocessors import ClearSolutions, NbGraderPreprocessor
+from traitlets import Bool, Integer
+
+from hookscope_course.lessons import folder_of
+
+__all__ = ["Judge", "Starters", "verdicts_on"]
+
+_HELPERS = Path(__file__).resolve().parents[2]
+
+
+def verdicts_on(
+    chapter: int, cells: dict[str, list[str]], *, seconds: int = 60, confined: bool = True
+) -> dict[str, dict[str, str]]:
+    """Judge the answers of one submission; each runs in a process of its own.
+
+    Args:
+        chapter: its number.
+        cells: for each exercise, by name, the code of the cells to run, its own cell last.
+        seconds: for each exercise, of time and of computing.
+        confined: whether the processes have to be shut in.
+
+    Returns:
+        For each exercise an outcome ("right", "wrong", "not attempted") and the message of the check.
+
+    Raises:
+        RuntimeError: the processes cannot be shut in here, or judging itself failed; says what to do.
+
+    """
+    with tempfile.TemporaryDirectory(prefix="hookscope-") as scratch:
+        asked = {
+            "chapter": chapter,
+            "cells": cells,
+            "seconds": seconds,
+            "confined": confined,
+            "scratch": scratch,
+            "readable": [str(path) for path in _readable(chapter)],
+            "writable": [scratch, "/dev/shm", "/dev/null"],
+        }
+        quiet = {"OMP_NUM_THREADS": "1", "TMPDIR": scratch, "HOME": scratch, "MPLCONFIGDIR": scratch}
+        done = subprocess.run(
+            [sys.executable, "-I", "-m", "hookscope_course.classroom.verdicts"],
+            input=json.dumps(asked),
+            cwd=scratch,
+            env={"PATH": os.environ.get("PATH", ""), "LANG": "C.UTF-8", **quiet},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        raise RuntimeError(f"judging chapter {chapter:02} failed: {done.stderr.strip()[-500:]}")
+    verdicts: dict[str, dict[str, str]] = json.loads(done.stdout)
+    for verdict in verdicts.values():
+        if verdict["outcome"] == "cannot be shut in":
+            raise RuntimeError(
+                f"submissions cannot be shut in on this machine: {verdict['message']}. Grade in a container or a virtual "
+                "machine that can be thrown away, and say so: UNCONFINED=yes"
+            )
+    return verdicts
+
+
+def _readable(chapter: int) -> list[Path]:
+    """What an answer needs to run: Python, the packages, the system's libraries; no lesson, no notebook."""
+    python = {sys.prefix, sys.base_prefix, *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))}
+    system = ("/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/sys", "/dev")
+    return [*map(Path, python), _HELPERS, *map(Path, system), *folder_of(chapter).glob("checks_*.py")]
+
+
+class Starters(ClearSolutions):  # type: ignore[misc]
+    """Puts the course's own starter where a solution was, in what students get."""
+
+    def preprocess_cell(self, cell: NotebookNode, resources: Any, cell_index: int) -> tuple[NotebookNode, Any]:
+        """Clear a solution as nbgrader does; then write the starter that the cell carries."""
+        cell, resources = super().preprocess_cell(cell, resources, cell_index)
+        if "starter" in cell.metadata:
+            cell.source = cell.metadata.pop("starter")
+        return cell, resources
+
+
+class Judge(NbGraderPreprocessor):  # type: ignore[misc]
+    """Fills the test cells with points; takes the place of nbgrader's Execute: a submission never runs in a kernel.
+
+    What an exercise is judged by: its own cell, and cells that the student has added above it. The course's check decides
+    (`verdicts` says what a submission can reach), not what stands in the notebook's test cells.
+    """
+
+    timeout = Integer(60, help="Seconds for one exercise, of time and of computing.").tag(config=True)
+    unconfined = Bool(False, help="Grade even where submissions cannot be shut in.").tag(config=True)
+
+    def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
+        """Judge a submission, and write points and message of each exercise below its test cell."""
+        chapter = int(resources["nbgrader"]["assignment"][:2])
+        tests, cells, added = {}, dict[str, list[str]](), list[str]()
+        for cell in nb.cells:
+            known = cell.metadata.get("nbgrader", {})
+            name, _, what = known.get("grade_id", "").rpartition("-")
+            if known.get("grade"):
+                tests[name] = cell
+            elif known.get("solution"):
+                cells[name] = [*added, cell.source]
+            elif cell.cell_type == "code" and what not in ("given", "setup"):
+                added.append(cell.source)
+        wanted = {name: cells.get(name, []) for name in tests}
+        try:
+            verdicts = verdicts_on(chapter, wanted, seconds=self.timeout, confined=not self.unconfined)
+        except RuntimeError as error:
+            raise NbGraderException(str(error)) from None
+        for name, cell in tests.items():
+            verdict = verdicts[name]
+            points = float(cell.metadata.nbgrader["points"]) if verdict["outcome"] == "right" else 0.0
+            said = f"{name}: {verdict['outcome']}. {verdict['message']}".strip()
+            cell.outputs = [
+                nbformat.v4.new_output("stream", name="stdout", text=f"{said}\n"),
+                nbformat.v4.new_output("execute_result", data={"text/plain": str(points)}, execution_count=1),
+            ]
+        return nb, resources

@@ -1,0 +1,233 @@
+"""Make the teacher's pages: what teaching.md says of a chapter, with minutes, answers and solutions from its sources.
+
+    ## Have ready                     what the teacher needs on the table
+    ## 1 · Around one layer           each numbered section of the chapter, under its own heading, with five parts:
+    **Ask.**                          a question to the class, beside the Predict
+    **Wrong guesses.**                a list: the guess as it would be typed, and what it reveals
+    **If they are wrong.**            what to show next
+    **If they are quick.**            what to show next
+    **Leave out.**                    what can go when time is short
+
+Above the first heading stands what the lesson is for. The pages are for teachers alone: they have every answer.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+from hookscope_course.practice.text import ExerciseText
+from lessons.build import reading, timing
+from lessons.build.filling import table
+from lessons.build.making import Chapter, exercises_of
+from lessons.build.reading import LessonError, where
+from lessons.build.timing import Minutes
+
+PAGES = reading.ROOT / "teaching"
+# The chapters' 510 minutes of reading hold 70 Predicts, one every 7 minutes. A class takes about 3.5 minutes more for
+# each: one to vote, two to argue with a neighbour, half a one until the last has run the cell. (7 + 3.5) / 7 = 1.5.
+CLASS_PACE = 1.5
+PARTS = ("Ask", "Wrong guesses", "If they are wrong", "If they are quick", "Leave out")
+OPENING = "Opening"
+READY = "Have ready"
+_ANSWER = re.compile(r"^No guess this time\. It is (.*)\.$", re.DOTALL)
+_REVEALED = re.compile(r"^\d+ +(\S.*?) +missing$", re.MULTILINE)
+
+
+def at_class_pace(minutes: int) -> int:
+    """How long a class takes for what takes a learner alone these minutes; rounded up."""
+    return math.ceil(CLASS_PACE * minutes)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What stands below one heading of a chapter, and how long it takes a learner alone."""
+
+    heading: str
+    minutes: Minutes
+
+    @property
+    def in_class(self) -> Minutes:
+        """How long it takes a class."""
+        return Minutes(at_class_pace(self.minutes.reading), at_class_pace(self.minutes.exercises))
+
+
+@dataclass(frozen=True)
+class Teaching:
+    """A chapter's teaching.md: what the lesson is for, what to have ready, and the parts of each section by name."""
+
+    purpose: str
+    ready: str
+    sections: dict[str, dict[str, str]]
+
+    def wrong_guesses(self, heading: str) -> list[object]:
+        """The wrong guesses of a section, as values: what a learner would have written in Guess(…)."""
+        items = re.findall(r"^- `(.+?)`: ", self.sections[heading]["Wrong guesses"], re.MULTILINE)
+        return [ast.literal_eval(item) for item in items]
+
+
+def read_teaching(chapter: Chapter) -> Teaching:
+    """Read what to say, ask and leave out.
+
+    Raises:
+        LessonError: there is no teaching.md, or it lacks a section or a part; says which, with file and line.
+
+    """
+    path = chapter.source.with_name("teaching.md")
+    if not path.exists():
+        raise LessonError(
+            f"{where(path, 1)}: the teacher's page is missing; to copy: lessons/02_call_order/teaching.md"
+        )
+    title, *pieces = re.split(r"^## (.+)\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    found = dict(zip(pieces[::2], (piece.strip() for piece in pieces[1::2]), strict=True))
+    wanted = [READY, *(part.heading for part in parts_of(chapter) if part.heading[0].isdigit())]
+    if [*found] != wanted:
+        raise LessonError(f"{where(path, 1)}: the headings are {', '.join(found)}; they must be {', '.join(wanted)}")
+    sections = {}
+    for heading, text in found.items():
+        if heading != READY:
+            names = re.split(rf"^\*\*({'|'.join(PARTS)})\.\*\*", text, flags=re.MULTILINE)
+            parts = dict(zip(names[1::2], map(str.strip, names[2::2]), strict=True))
+            if tuple(parts) != PARTS or names[0].strip() or not all(parts.values()):
+                line = path.read_text(encoding="utf-8").split(f"## {heading}\n")[0].count("\n") + 1
+                raise LessonError(f"{where(path, line)}: a section has, in this order: {', '.join(PARTS)}")
+            sections[heading] = parts
+    return Teaching(title.partition("\n")[2].strip(), found[READY], sections)
+
+
+def parts_of(chapter: Chapter) -> list[Part]:
+    """The parts of a chapter in their order, from the opening to the recap, each with its minutes."""
+    given = {text.number: text.minutes for text in exercises_of(chapter.source).values()}
+    cells: dict[str, list[NotebookNode]] = {}
+    for heading, cell in _below_headings(chapter.notebook.cells):
+        cells.setdefault(heading, []).append(cell)
+    return [
+        Part(
+            heading,
+            timing.minutes_of(below, sum(given[c.metadata["exercise"]] for c in below if "exercise" in c.metadata)),
+        )
+        for heading, below in cells.items()
+    ]
+
+
+def _below_headings(cells: Iterable[NotebookNode]) -> Iterator[tuple[str, NotebookNode]]:
+    """Give each cell with the heading it stands below; a cell of text that has a heading inside is cut there."""
+    heading = OPENING
+    for cell in cells:
+        if {"edition", "stop"} & set(cell.metadata.get("tags", [])):
+            continue
+        if cell.cell_type == "code":
+            yield heading, cell
+            continue
+        for piece in filter(str.strip, re.split(r"^(?=## )", cell.source, flags=re.MULTILINE)):
+            if found := re.match(r"## (.+)", piece):
+                heading = found[1]
+            yield heading, nbformat.v4.new_markdown_cell(piece, metadata=cell.metadata)
+
+
+def answers_of(chapter: Chapter) -> dict[str, list[str]]:
+    """The answers to the Predicts below each heading, from what the built notebook shows."""
+    return _answers_in(chapter.target.read_text(encoding="utf-8")) if chapter.target.exists() else {}
+
+
+@cache
+def _answers_in(notebook: str) -> dict[str, list[str]]:
+    answers: dict[str, list[str]] = {}
+    for heading, cell in _below_headings(nbformat.reads(notebook, as_version=4).cells):
+        for output in cell.get("outputs", []) if cell.cell_type == "code" else []:
+            text = "".join(output.get("data", {}).get("text/plain", ""))
+            if found := _ANSWER.match(text):
+                answers.setdefault(heading, []).append(found[1])
+            elif ".reveal(" in cell.source and (places := _REVEALED.findall(text)):
+                answers.setdefault(heading, []).append(", then ".join(places))
+    return answers
+
+
+def page(chapter: Chapter) -> str:
+    """The teacher's page of a chapter, as Markdown.
+
+    Raises:
+        LessonError: teaching.md is not complete, or a section has a question whose answer the notebook does not show.
+
+    """
+    teaching, parts, answers = read_teaching(chapter), parts_of(chapter), answers_of(chapter)
+    lines = [
+        f"# {chapter.number} · {chapter.header['title']}: the teacher's page",
+        f"*Made by `make build` from [its sources](../lessons/{chapter.name}); what to ask stands in its `teaching.md`. Every "
+        "answer is on this page: keep it from learners, and out of every hand-out.*",
+        teaching.purpose,
+        _times(parts),
+        f"## {READY}",
+        teaching.ready,
+    ]
+    for part in parts:
+        if part.heading in teaching.sections:
+            if not answers.get(part.heading):
+                raise LessonError(
+                    f"{where(chapter.source, 1)}: notebooks/{chapter.target.name} shows no answer in '{part.heading}'"
+                )
+            lines.append(f"## {part.heading} · {part.in_class.reading} minutes in class")
+            for name, text in teaching.sections[part.heading].items():
+                lines.append(f"**{name}.**{_after(text)}{text}")
+                if name == "Ask":
+                    lines.append("**The answer.** " + "; then: ".join(map(_code, answers[part.heading])))
+        elif part.heading in answers:
+            lines.append(f"## {part.heading} · {part.in_class.reading} minutes in class")
+            lines.append("**The answer** to its Predict. " + "; then: ".join(map(_code, answers[part.heading])))
+    lines.append("## Answers to the exercises")
+    for exercise in exercises_of(chapter.source).values():
+        lines.extend(_exercise(exercise))
+    return "\n\n".join(lines) + "\n"
+
+
+def _times(parts: list[Part]) -> str:
+    rows = [
+        (part.heading, str(part.minutes.reading), str(part.minutes.exercises or ""), str(part.in_class.total))
+        for part in parts
+    ]
+    sums = (
+        "**all**",
+        str(sum(part.minutes.reading for part in parts)),
+        str(sum(part.minutes.exercises for part in parts)),
+        str(sum(part.in_class.total for part in parts)),
+    )
+    return table(("Part", "Minutes alone", "Exercises", "Minutes in class"), [*rows, sums])
+
+
+def _exercise(text: ExerciseText) -> Iterator[str]:
+    """An exercise with its solution, and what is said to each wrong answer."""
+    yield f"### {text.heading}"
+    yield text.question
+    yield f"**A solution.** {text.why}"
+    yield _fence(text.solution)
+    yield "**Wrong answers,** and what each is told, in part:"
+    for code, message in text.wrong:
+        yield _fence(code)
+        yield f"> {message}"
+
+
+def _after(text: str) -> str:
+    return "\n\n" if text.startswith("- ") else " "
+
+
+def _code(answer: str) -> str:
+    return f"`{answer}`"
+
+
+def _fence(code: str) -> str:
+    return f"```python\n{code.strip()}\n```"
+
+
+def pages(chapters: Iterable[Chapter]) -> Iterator[tuple[Path, str]]:
+    """Every teacher's page and where it goes; chapters whose notebook was never built are left out."""
+    for chapter in chapters:
+        if chapter.header.get("kind") != "reference" and chapter.target.exists():
+            yield PAGES / f"{chapter.name}.md", page(chapter)

@@ -1,0 +1,192 @@
+"""The teacher's pages: complete, in step, their wrong guesses wrong, their minutes added up, and kept from learners."""
+
+from __future__ import annotations
+
+import ast
+import re
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hookscope_course import Guess
+from hookscope_course.classroom.handout import handout
+from hookscope_course.learner.copies import NOTEBOOKS, chapters, edition_of
+from lessons.build import planning, reading, teaching
+from lessons.build.making import Chapter, exercises_of, parse
+from lessons.build.reading import LessonError
+
+CHAPTERS = [parse(path) for path in reading.chapter_files()]
+PLAN = planning.TARGET.read_text(encoding="utf-8")
+ALL = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.number)
+
+
+def value_of(answer: str) -> object:
+    """What was compared with a guess, from the sentence that tells it: a list if there are commas."""
+
+    def one(text: str) -> object:
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            return text.removeprefix("full_backward ")
+
+    places = [one(text) for text in re.split(r", (?:then )?", answer)]
+    return places if len(places) > 1 else places[0]
+
+
+@ALL
+def test_every_wrong_guess_is_understood_and_wrong(chapter: Chapter) -> None:
+    page, answers = teaching.read_teaching(chapter), teaching.answers_of(chapter)
+    assert len(page.sections) >= 4
+    for heading in page.sections:
+        guesses = page.wrong_guesses(heading)
+        assert guesses, heading
+        (answer,) = answers[heading]
+        for guess in guesses:
+            # A list with one place is said without a comma.
+            right = [value_of(answer)] if isinstance(guess, list) and ", " not in answer else value_of(answer)
+            assert repr(Guess(guess).compare(right)).startswith(("You guessed", "Place")), (heading, guess, right)
+            if isinstance(right, list):
+                assert repr(Guess(right).compare(right)).startswith("As you guessed")
+
+
+def test_a_right_guess_among_the_wrong_ones_would_be_found() -> None:
+    assert repr(Guess(["E", "C"]).compare(value_of("E, C"))).startswith("As you guessed")
+    assert value_of("6.0, error") == [6.0, "error"]
+    assert value_of("full_backward head, then full_backward (root)") == ["head", "(root)"]
+
+
+@ALL
+def test_a_page_has_answers_solutions_and_messages(chapter: Chapter) -> None:
+    page = (teaching.PAGES / f"{chapter.name}.md").read_text(encoding="utf-8")
+    for exercise in exercises_of(chapter.source).values():
+        assert exercise.solution.strip() in page
+        assert all(message in page and code.strip() in page for code, message in exercise.wrong)
+    for heading, found in teaching.answers_of(chapter).items():
+        below = page.split(f"## {heading} · ")[1]
+        assert all(f"`{answer}`" in below for answer in found), heading
+
+
+@ALL
+def test_the_minutes_of_the_parts_are_those_of_the_chapter(chapter: Chapter) -> None:
+    parts = teaching.parts_of(chapter)
+    assert sum(part.minutes.exercises for part in parts) == chapter.minutes.exercises
+    # Each part is rounded, and so is the sum.
+    assert abs(sum(part.minutes.reading for part in parts) - chapter.minutes.reading) <= len(parts) / 2
+    assert all(part.in_class.total >= part.minutes.total for part in parts)
+
+
+def test_the_pages_are_in_step() -> None:
+    assert planning.stale(CHAPTERS) == [], "run: python -m lessons.build --pages"
+
+
+def test_a_page_that_was_edited_or_is_of_no_chapter_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(teaching, "PAGES", tmp_path)
+    monkeypatch.setattr(planning, "PAGES", tmp_path)
+    monkeypatch.setattr(planning, "TARGET", tmp_path / "plan.md")
+    monkeypatch.setattr(planning, "SOURCE", tmp_path / "plan.toml")
+    (tmp_path / "plan.toml").write_text('text = ""\nplan = []\n')
+    planning.write(CHAPTERS[:3])
+    assert {path.name for path in tmp_path.iterdir()} >= {"plan.md", f"{CHAPTERS[2].name}.md"}
+    assert planning.stale(CHAPTERS[:3]) == []
+    (tmp_path / "plan.md").write_text("edited", encoding="utf-8")
+    (tmp_path / "77_gone.md").write_text("", encoding="utf-8")
+    assert planning.stale(CHAPTERS[:3]) == ["plan.md", "77_gone.md"]
+
+
+def test_the_plans_add_up_and_fit() -> None:
+    units = re.findall(r"^\| ([^|]+) \| ([^|]+) \| (\d+) of (\d+) \| ([^|]*) \| (\d*) \|$", PLAN, re.MULTILINE)
+    assert [limit for *_, limit, _, _ in units[:2]] == ["45", "90"]
+    assert len(units) == 1 + 1 + 4 + 14
+    for name, now, total, limit, later, alone in units:
+        assert sum(map(int, re.findall(r"\((\d+)\)(?:<br>|$)", now))) == int(total) <= int(limit), name
+        assert sum(map(int, re.findall(r"\((\d+)\)(?:<br>|$)", later))) == int(alone or 0), name
+
+
+def test_the_plans_name_what_there_is_with_its_minutes() -> None:
+    headings = {f"{one.number} {part.heading}": part for one in CHAPTERS for part in teaching.parts_of(one)}
+    minutes = {t.number: t.minutes for one in CHAPTERS for t in exercises_of(one.source).values()}
+    for row in re.findall(r"^\| [^|]+ \| ([^|]+) \| \d+ of", PLAN, re.MULTILINE):
+        for piece in row.strip().split("<br>"):
+            name, said = re.fullmatch(r"(.+) \((\d+)\)", piece).groups()  # type: ignore[union-attr]
+            if name.startswith("exercise "):
+                alone = minutes[name.removeprefix("exercise ")]
+            else:
+                alone = headings[name].minutes.reading
+            assert 1.5 * alone <= int(said) < 1.5 * alone + 1, piece
+
+
+def test_the_term_takes_every_exercise_and_section() -> None:
+    term = PLAN.split("## A term of 14 weeks")[1]
+    wanted = [f"{one.number} {part.heading}" for one in CHAPTERS for part in teaching.parts_of(one)]
+    wanted = [name for name in wanted if name[3].isdigit()]
+    wanted += [f"exercise {t.number}" for one in CHAPTERS for t in exercises_of(one.source).values()]
+    assert [name for name in wanted if term.count(f"{name} (") != 1] == []
+
+
+def test_a_unit_that_does_not_fit_and_a_section_that_is_not_there_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = tmp_path / "plan.toml"
+    monkeypatch.setattr(planning, "SOURCE", plan)
+    text = (
+        'text = ""\n[[plan]]\nname = "x"\nminutes = {}\ntext = ""\nunit = [{{ name = "Monday", class = ["02: {}"] }}]\n'
+    )
+    plan.write_text(text.format(3, "1"))
+    with pytest.raises(LessonError, match=r"'Monday' takes 6 minutes, and has 3"):
+        planning.plan_page(CHAPTERS)
+    for name in ("9", "q9"):
+        plan.write_text(text.format(90, name))
+        with pytest.raises(LessonError, match=rf"plan.toml:1: chapter 02 has no (section|exercise) '{name}'"):
+            planning.plan_page(CHAPTERS)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("## 2 · Several hooks", "## 2 · Some hooks", "the headings are .*Some hooks.*; they must be .*Several"),
+        ("**Leave out.**", "**Drop.**", "in this order: Ask, Wrong guesses"),
+        ("## Have ready", "## Bring", "they must be Have ready"),
+    ],
+)
+def test_a_page_that_is_not_complete_is_refused(old: str, new: str, complaint: str, tmp_path: Path) -> None:
+    chapter = CHAPTERS[2]
+    source = tmp_path / chapter.name / "lesson.md"
+    source.parent.mkdir()
+    for name in ("lesson.md", "exercises.md"):
+        source.with_name(name).write_bytes(chapter.source.with_name(name).read_bytes())
+    moved = replace(chapter, source=source)
+    with pytest.raises(LessonError, match=r"the teacher's page is missing"):
+        teaching.read_teaching(moved)
+    text = chapter.source.with_name("teaching.md").read_text(encoding="utf-8")
+    source.with_name("teaching.md").write_text(text, encoding="utf-8")
+    teaching.read_teaching(moved)
+    source.with_name("teaching.md").write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(LessonError, match=complaint):
+        teaching.read_teaching(moved)
+
+
+def told_to_teachers() -> list[bytes]:
+    """Lines of teaching.md that no lesson has."""
+    lessons = "\n".join(one.source.read_text(encoding="utf-8") for one in CHAPTERS)
+    lines = [
+        line.strip()
+        for one in CHAPTERS
+        for line in one.source.with_name("teaching.md").read_text(encoding="utf-8").splitlines()
+        if len(line) > 40
+    ]
+    return [line.encode() for line in lines if line not in lessons]
+
+
+def test_nothing_of_it_gets_to_learners(tmp_path: Path) -> None:
+    told = told_to_teachers()
+    assert len(told) > 400
+    handout([one.number for one in CHAPTERS], tmp_path / "all.zip")
+    with zipfile.ZipFile(tmp_path / "all.zip") as packed:
+        texts = [packed.read(name) for name in packed.namelist()]
+        assert not [name for name in packed.namelist() if "teaching" in name or not name.endswith(".ipynb")]
+    texts += [edition_of(path) for path in chapters(NOTEBOOKS)]
+    assert len(texts) >= 28
+    for text in texts:
+        assert not [line for line in told if line in text or line.replace(b'"', b'\\"') in text]
