@@ -16,6 +16,7 @@ from hookscope_course.learner.copies import chapter_named
 __all__ = ["write_slides"]
 
 _WIDGET = "application/vnd.jupyter.widget-view+json"
+_NO_GUESS = "No guess this time."  # `Guess.compare` says so in a notebook that was built
 _PAGE = Template("""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -115,10 +116,14 @@ def _parts(slide: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 def _still(output: dict[str, Any]) -> dict[str, Any]:
-    """An output without the widget that needs a kernel: what is left of it is its picture."""
-    if _WIDGET not in output.get("data", {}):
+    """An output that needs no kernel: of a widget its picture; and an answer does not complain that nobody guessed."""
+    data = {kind: shown for kind, shown in output.get("data", {}).items() if kind != _WIDGET}
+    if not data:
         return output
-    return {**output, "data": {kind: data for kind, data in output["data"].items() if kind != _WIDGET}}
+    for kind in ("text/html", "text/plain"):
+        if kind in data:
+            data[kind] = data[kind].replace(_NO_GUESS, "What happens:")
+    return {**output, "data": data}
 
 
 def _reveal() -> Path:

@@ -89,7 +89,10 @@ def _judged(exercise: Any, names: list[str], cells: list[str], asked: dict[str, 
         said = json.loads(text)
         if said.pop("seal") == seal:
             return said
-    return {"outcome": WRONG, "message": "its process ended without a verdict: out of memory or time, or it ended itself"}
+    return {
+        "outcome": WRONG,
+        "message": "its process ended without a verdict: out of memory or time, or it ended itself",
+    }
 
 
 def _read(pipe: int, until: float) -> bytes | None:
@@ -192,7 +195,9 @@ def _fingerprint() -> dict[tuple[str, str], tuple[Any, str, Any]]:
     """What functions and classes there are in the sealed packages, and what is in each."""
     found: dict[tuple[str, str], tuple[Any, str, Any]] = {}
     for name, module in list(sys.modules.items()):
-        packages = name in ("builtins", "torch") or name.startswith(tuple(f"{one}." for one in SEALED)) or name in SEALED
+        packages = (
+            name in ("builtins", "torch") or name.startswith(tuple(f"{one}." for one in SEALED)) or name in SEALED
+        )
         if not packages or not isinstance(module, ModuleType):
             continue
         for attribute, value in list(vars(module).items()):
