@@ -142,7 +142,7 @@ def check_q3(half_speed: Callable[[nn.Linear], object]) -> Wrong | None:
                 return Wrong(f"`{name}` is {slow[name]:g}{when}; it should be {should:g}{as_before}")
     layer, arrives = _layer(), torch.ones(1, 1)
     half_speed(layer)
-    layer.weight.backward(arrives)  # this very tensor reaches the hook
+    torch.autograd.backward(layer.weight, arrives)  # this very tensor reaches the hook
     if arrives.item() != 1:
         return Wrong(
             "`weight.grad` is right, but your hook wrote into the gradient that it was given; return a new one"
