@@ -70,3 +70,21 @@ def test_a_guess_whose_cell_failed_does_not_leave_the_one_before_it():
         assert shell.user_ns["other"].guess == 4
     finally:
         InteractiveShell.clear_instance()
+
+
+@pytest.mark.parametrize(
+    ("guess", "words"),
+    [
+        ([60, 60], "Place 1 differs: you guessed 60, it was 6.0."),
+        ([6, 60], "Place 2 differs: you guessed 60, it was error."),
+        (["error", "error"], "Place 1 differs: you guessed error, it was 6.0."),
+        ([6, "Error"], "As you guessed: 6.0, error."),
+    ],
+)
+def test_where_numbers_and_words_stand_both_are_guesses(guess: list[object], words: str) -> None:
+    assert repr(Guess(guess).compare([6.0, "error"])) == words
+
+
+def test_an_empty_list_is_a_guess() -> None:
+    assert repr(Guess([])) == "Your guess: an empty list. Now run the next cell."
+    assert repr(Guess([]).compare([])) == "As you guessed: an empty list."

@@ -122,11 +122,16 @@ def _meant_as_list(guess: Any, actual: Sequence[object]) -> list[Any]:
     if not isinstance(guess, list | tuple):
         guess = [guess]
     some = actual[0] if actual else ""
-    places = zip(guess, [*actual, *[some] * len(guess)], strict=False)
-    try:
-        return [_meant(ours, theirs) for ours, theirs in places]
-    except _Unclear as unclear:
-        raise _Unclear(f"a guess is a list, and in it {unclear}") from None
+    mixed = len({"number" if isinstance(each, int | float) else type(each) for each in actual}) > 1
+    meant = []
+    for ours, theirs in zip(guess, [*actual, *[some] * len(guess)], strict=False):
+        try:
+            meant.append(_meant(ours, theirs))
+        except _Unclear as unclear:
+            if not mixed:
+                raise _Unclear(f"a guess is a list, and in it {unclear}") from None
+            meant.append(ours)  # where a number or a word may stand, the other one is a guess as well
+    return meant
 
 
 def _agree(guess: object, actual: object) -> bool:
@@ -148,7 +153,9 @@ def _first_difference(guess: Sequence[object], actual: Sequence[object]) -> Card
 
 
 def _say(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if not isinstance(value, list | tuple):
+        return str(value)
+    return ", ".join(map(str, value)) or "an empty list"
 
 
 # -- a guess whose cell failed --------------------------------------------------------------------------------------
