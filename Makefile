@@ -18,6 +18,7 @@ help:
 	@echo "make class CHAPTER=02  show a chapter to a class: one step on the screen at a time, in large type"
 	@echo "make slides CHAPTERS='02 04'  the same as slides that need no kernel and no network"
 	@echo "make handout CHAPTERS='02 04' DEST=monday.zip  what learners get of some chapters, without solutions"
+	@echo "make hub    a class room on this machine: JupyterHub for learners with an account each (hub/README.md); needs root"
 	@echo "make test   prove everything (make test-all: with every model family of torchvision)"
 	@echo "make build  turn changed lessons into notebooks"
 	@echo "make bench  measure against other tools (half an hour; writes benchmarks/README.md)"
@@ -25,7 +26,7 @@ help:
 	@echo "make check  after each edit, within a minute: lint, and the tests of what changed (BASE=HEAD~1: since then)"
 	@echo "make lint   ruff, mypy, and the direction of the imports"
 	@echo "make house  draw the house into CONTRIBUTING.md"
-	@echo "make lock   renew requirements.lock and requirements-dev.lock"
+	@echo "make lock   renew the pins: requirements.lock, requirements-hub.lock, requirements-dev.lock"
 	@echo "make .venv  only set up what the course needs (make dev: and what contributors need)"
 
 # Each does nothing, in a quarter of a second, if there is nothing to do.
@@ -63,6 +64,21 @@ handout: .venv
 # order: the browser tests, which take longest, would come last otherwise, and the others would wait.
 PYTEST := $(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
+# Settings go along as in `make hub MEMORY=2G`: hub/settings.py has them all, hub/README.md the class room around it.
+PROXY := build/proxy/node_modules/.bin/configurable-http-proxy
+hub: .venv-hub $(PROXY)
+	@$(PY) -m hub
+
+hub-stop:
+	@$(PY) -m hub stop
+
+.venv-hub:
+	@$(PYTHON) set_up.py hub
+
+$(PROXY):
+	@command -v npm > /dev/null || { echo "The hub's proxy comes with npm; on Debian and Ubuntu, apt install npm brings it."; exit 1; }
+	npm install --no-fund --no-audit --loglevel=error --prefix build/proxy configurable-http-proxy@^5.3
+
 test: dev
 	$(PYTEST)
 
@@ -92,13 +108,16 @@ house: dev
 	$(PY) -m tools.house
 
 # Without the CUDA packages: torch pins those itself, and a CPU build of torch must not drag them in.
-# The second file has only what the first has not.
+# Each file has only what those before it have not.
 COMPILE := .venv/bin/uv pip compile pyproject.toml --universal --upgrade --no-header --no-annotate --quiet
 lock: dev
 	$(COMPILE) --group course | grep -vE '^(nvidia-|cuda-|triton==)' > requirements.lock.new
-	$(COMPILE) --group dev -c requirements.lock.new | grep -vE '^(nvidia-|cuda-|triton==)' \
-	  | grep -vxFf requirements.lock.new > requirements-dev.lock.new
-	mv requirements.lock.new requirements.lock && mv requirements-dev.lock.new requirements-dev.lock
+	$(COMPILE) --group hub -c requirements.lock.new | grep -vE '^(nvidia-|cuda-|triton==)' \
+	  | grep -vxFf requirements.lock.new > requirements-hub.lock.new
+	$(COMPILE) --group dev -c requirements.lock.new -c requirements-hub.lock.new | grep -vE '^(nvidia-|cuda-|triton==)' \
+	  | grep -vxFf requirements.lock.new | grep -vxFf requirements-hub.lock.new > requirements-dev.lock.new
+	for each in requirements requirements-hub requirements-dev; do mv $$each.lock.new $$each.lock; done
 
 # Some of these are folders, too.
-.PHONY: help .venv dev course reset progress lab class slides handout test test-all build bench history lint check house lock
+.PHONY: help .venv .venv-hub dev course reset progress lab class slides handout hub hub-stop test test-all build bench history lint check
+.PHONY: house lock

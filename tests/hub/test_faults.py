@@ -1,0 +1,202 @@
+"""What breaks in a lesson disturbs nobody else, and nothing is lost: on a real hub, with real users."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import requests
+
+from hub.kernels import serving
+from hub.limits import processes_of
+from hub.running import alive
+from hub.spawner import COURSE
+from tests.hub.client import Learner, learner, until
+from tests.hub.running import RunningHub, running_hub
+from tests.shared.disks import a_small_disk
+
+SLOW_CELL = "import time\nfor step in range(8): time.sleep(1); print(step, flush=True)"
+STEPS = [str(step) for step in range(8)]
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    with running_hub(tmp_path_factory.mktemp("hub"), learners=2, MEMORY="700M") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def anna(hub: RunningHub) -> Learner:
+    return learner(hub, 0)
+
+
+@pytest.fixture(scope="module")
+def ben(hub: RunningHub) -> Learner:
+    return learner(hub, 1)
+
+
+def answers(hub: RunningHub) -> bool:
+    try:
+        return requests.get(f"{hub.url}/hub/health", timeout=5).status_code == 200
+    except requests.ConnectionError:
+        return False
+
+
+def test_a_hub_that_is_killed_and_started_again_finds_what_runs(hub: RunningHub, anna: Learner) -> None:
+    kernel = anna.kernel()
+    with anna.connected(kernel, "a lesson") as cells:
+        cells.run("kept = 6 * 7")
+        number = cells.send(SLOW_CELL)
+        forked_from = serving(hub.settings.kernels)
+        hub.process.send_signal(signal.SIGKILL)
+        hub.process.wait()
+        assert anna.ask("GET", "api/kernels").status_code == 200, "work goes on without a hub"
+        hub.start()
+    with anna.connected(kernel, "a lesson") as cells:  # as JupyterLab's page does it
+        assert cells.printed(number).split()[-4:] == STEPS[-4:]
+        assert cells.run("print(kept)") == "42"
+    assert serving(hub.settings.kernels) == forked_from != 0, "the one there is goes on, and no second one is there"
+    assert anna.open().url.startswith(anna.base)
+    signed_in_still = anna.web.get(f"{hub.url}/hub/home", timeout=60)
+    assert signed_in_still.url.endswith("/hub/home")
+
+
+@pytest.mark.slow
+def test_a_proxy_that_is_killed_comes_back(hub: RunningHub, anna: Learner) -> None:
+    kernel = anna.kernel()
+    with anna.connected(kernel, "a lesson") as cells:
+        cells.run("kept = 6 * 7")
+        number = cells.send(SLOW_CELL)
+        before = alive(hub.settings.proxy_pid)
+        os.kill(before, signal.SIGKILL)
+    until(lambda: alive(hub.settings.proxy_pid) not in (0, before) and answers(hub), "a new proxy", 30)
+    until(lambda: anna.ask("GET", "api/kernels").status_code == 200, "the way to the server", 30)
+    with anna.connected(kernel, "a lesson") as cells:
+        assert cells.printed(number).split()[-2:] == STEPS[-2:]
+        assert cells.run("print(kept)") == "42"
+
+
+@pytest.mark.slow
+def test_when_the_kernels_origin_dies_kernels_go_on_and_new_ones_start(hub: RunningHub, anna: Learner) -> None:
+    kernel = anna.kernel()
+    with anna.connected(kernel) as cells:
+        cells.run("kept = 6 * 7")
+        before = serving(hub.settings.kernels)
+        os.kill(before, signal.SIGKILL)
+        with anna.connected(anna.kernel()) as others:  # which waits, or imports torch itself
+            assert others.run("print('new')") == "new"
+        assert cells.run("print(kept)") == "42"
+    until(lambda: serving(hub.settings.kernels) not in (0, before), "a new process to fork from", 30)
+    with anna.connected(anna.kernel()) as others:
+        assert others.run("import sys; print('torch' in sys.modules)") == "True"
+
+
+@pytest.mark.slow
+def test_who_eats_memory_loses_that_kernel_and_nobody_else_anything(
+    hub: RunningHub, anna: Learner, ben: Learner
+) -> None:
+    with ben.connected(ben.kernel()) as bens, anna.connected(anna.kernel()) as hers:
+        bens.run("kept = 'of ben'")
+        hers.run("kept = 'of another notebook'")
+        kernel = anna.kernel()
+        with anna.connected(kernel) as eats:
+            eats.run("kept = 'lost'")
+            said = eats.run("eaten = []\nwhile True: eaten.append(bytearray(b'x' * (10 << 20)))")
+            assert "the kernel died" in said or "MemoryError" in said
+        assert bens.run("print(kept)") == "of ben"
+        assert hers.run("print(kept)") == "of another notebook"
+    with anna.connected(kernel) as again:  # Jupyter has started it again
+        assert "NameError" in again.run("print(kept)")
+    assert answers(hub)
+
+
+@pytest.mark.slow
+def test_processes_without_end_end_with_the_learner(hub: RunningHub, anna: Learner, ben: Learner) -> None:
+    many = "import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(5,), daemon=True).start()"
+    with ben.connected(ben.kernel()) as bens, anna.connected(anna.kernel()) as cells:
+        assert "can't start new thread" in cells.run(many)
+        assert bens.run("import subprocess; print(subprocess.run(['echo', 'mine'], capture_output=True).stdout)") == (
+            "b'mine\\n'"
+        )
+
+
+@pytest.mark.slow
+def test_a_full_disk_of_one_learner_is_theirs_alone_and_loses_nothing(tmp_path: Path) -> None:
+    with running_hub(tmp_path, learners=2) as hub:
+        name, _ = hub.learners[0]
+        home = hub.home(name)
+        user = pwd.getpwnam(name)
+        home.rename(home.with_suffix(".away"))
+        with a_small_disk(home, "8m"):
+            os.chown(home, user.pw_uid, user.pw_gid)
+            home.chmod(0o700)
+            anna = learner(hub, 0)
+            work = {"type": "file", "format": "text", "content": "what she wrote"}
+            assert anna.ask("PUT", "api/contents/work.txt", json=work).status_code == 201
+            with anna.connected(anna.kernel()) as cells:
+                assert "No space left" in cells.run("open('big', 'wb').write(bytes(64 << 20))")
+                assert cells.run("print(6 * 7)") == "42"
+            failed = anna.ask("PUT", "api/contents/work.txt", json={**work, "content": "y" * (1 << 20)})
+            assert failed.status_code >= 400
+            assert (home / COURSE / "work.txt").read_text() == "what she wrote"
+            # Even a new server starts on the full disk: there, room can be made.
+            requests.delete(f"{hub.url}/hub/api/users/{name}/server", timeout=120, **_of(anna))
+            until(lambda: not list(processes_of(user.pw_uid)), "the end of the server", 60)
+            anna.open()
+            assert anna.ask("DELETE", "api/contents/big").status_code == 204
+            with anna.connected(anna.kernel()) as cells:
+                assert cells.run("print(open('work.txt').read())") == "what she wrote"
+            ben = learner(hub, 1)
+            with ben.connected(ben.kernel()) as cells:
+                assert cells.run("print(6 * 7)") == "42"
+            hub.command("stop")
+
+
+def _of(person: Learner) -> dict[str, dict[str, str]]:
+    """What the hub's own page sends."""
+    xsrf = next(each.value for each in person.web.cookies if each.name == "_xsrf" and each.path == "/hub/")
+    cookies = "; ".join(f"{each.name}={each.value}" for each in person.web.cookies if each.path in ("/", "/hub/"))
+    return {"headers": {"X-XSRFToken": xsrf, "Cookie": cookies, "Referer": f"{person.hub.url}/hub/home"}}
+
+
+@pytest.mark.slow
+def test_at_the_bell_all_get_in(tmp_path: Path) -> None:
+    with running_hub(tmp_path, learners=30) as hub:
+        begin = time.monotonic()
+
+        def comes(place: int) -> float:
+            person = learner(hub, place)
+            assert person.ask("GET", "api/contents/02_call_order.ipynb?content=0").status_code == 200
+            return time.monotonic() - begin
+
+        with ThreadPoolExecutor(30) as all_at_once:
+            seconds = sorted(all_at_once.map(comes, range(30)))
+        print(
+            f"in after {seconds[0]:.0f} s, half of them after {seconds[15]:.0f} s, the last after {seconds[-1]:.0f} s"
+        )
+        assert hub.process.poll() is None
+
+
+def test_a_clean_stop_leaves_learners_work_and_the_other_command_ends_it(tmp_path: Path) -> None:
+    with running_hub(tmp_path, learners=1) as hub:
+        anna = learner(hub, 0)
+        kernel = anna.kernel()
+        hub.process.send_signal(signal.SIGINT)
+        assert hub.process.wait(60) == 0
+        assert "What learners run goes on" in hub.said.read_text()
+        with anna.connected(kernel) as cells:
+            assert cells.run("print(6 * 7)") == "42"
+        uid = pwd.getpwnam(anna.name).pw_uid
+        said = hub.command("stop").stdout
+        assert "the proxy has ended" in said
+        assert "1 learners' servers have ended" in said
+        until(lambda: not list(processes_of(uid)), "the end", 20)
+        assert not hub.settings.run.exists()
+        assert not serving(hub.settings.kernels)
+        assert hub.command("stop").stdout == "Nothing of this hub runs.\n"
