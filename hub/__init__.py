@@ -1,0 +1,1 @@
+"""A JupyterHub for one class on one machine."""
