@@ -1,7 +1,6 @@
 """What a class guessed, counted: a small service of the hub, off unless the teacher starts it with GUESSES=on.
 
-    add_to(c, teachers=["maria"], port=8082)     # in the hub's configuration
-    python -m hub.guesses                        # what the hub then runs; by hand it does nothing
+    GUESSES=on TEACHER=maria python -m hub
 
 A learner who has said yes (`Guess.share()`) sends a guess with a token that opens this service and nothing else. Kept
 are short texts for the questions that the chapters have, each under a seal in place of a name: a keyed digest, so that
@@ -41,44 +40,35 @@ TOKEN_LASTS = 24 * 3600
 log = logging.getLogger(NAME)
 
 
-def add_to(c: Any, *, teachers: list[str], port: int) -> None:
+def add_to(hub: Any, spawner: Any, *, teacher: str, port: int, command: list[str]) -> None:
     """Switch the service on in a hub's configuration.
 
     Args:
-        c: what `get_config()` gives there.
-        teachers: who sees the counts, by name.
+        hub: c.JupyterHub.
+        spawner: the spawner's part of `c`.
+        teacher: who sees the counts.
         port: where the service listens, on loopback.
+        command: what runs `python -m hub.guesses`.
 
     """
-    address = f"http://127.0.0.1:{port}"
-    c.JupyterHub.services.append(
-        {
-            "name": NAME,
-            "url": address,
-            "command": [sys.executable, "-m", "hub.guesses"],
-            "cwd": str(ROOT),
-            "oauth_no_confirm": True,
-            "oauth_client_allowed_scopes": [SEES],
-        }
-    )
-    c.JupyterHub.custom_scopes = {SEES: {"description": "See how many guessed what."}}
-    c.JupyterHub.load_roles.extend(
+    service = {"name": NAME, "url": f"http://127.0.0.1:{port}", "command": command, "cwd": str(ROOT)}
+    hub.services.append(service | {"oauth_no_confirm": True, "oauth_client_allowed_scopes": [SEES]})
+    hub.custom_scopes = {SEES: {"description": "See how many guessed what."}}
+    hub.load_roles.extend(
         [
             {"name": "user", "scopes": ["self", ACCESS]},
-            {"name": "teacher", "scopes": [ACCESS, SEES], "users": teachers},
+            {"name": "sees-guesses", "scopes": [ACCESS, SEES], "users": [teacher]},
         ]
     )
 
     def token(spawner: Any) -> str:
-        """Make a token for one learner's kernels. Theirs to the server would open far more, so it is not used."""
-        made: str = spawner.user.new_api_token(note="guesses", expires_in=TOKEN_LASTS, scopes=[ACCESS])
+        """Make a token for one learner's kernels. That of their server would open far more, so it is not used."""
+        made: str = spawner.user.new_api_token(note=NAME, expires_in=TOKEN_LASTS, scopes=[ACCESS])
         return made
 
-    # Not over the proxy, whose certificate a kernel may have no way to check.
-    base = str(c.JupyterHub.get("base_url", "/")) if "base_url" in c.JupyterHub else "/"
-    c.Spawner.environment.update(
-        {"HOOKSCOPE_GUESSES": f"{address}{base}services/{NAME}/", "HOOKSCOPE_GUESSES_TOKEN": token}
-    )
+    # Not through the proxy, whose certificate a kernel may have no way to check.
+    address = f"{service['url']}/services/{NAME}/"
+    spawner.environment.update({"HOOKSCOPE_GUESSES": address, "HOOKSCOPE_GUESSES_TOKEN": token})
 
 
 @dataclass(frozen=True)
@@ -219,7 +209,7 @@ class Page(HubOAuthenticated, web.RequestHandler):
         self.teacher()
         self.lesson.begin()
         log.info("a new lesson: all guesses are forgotten")
-        self.redirect(self.request.path)
+        self.redirect(self.request.uri)
 
     def write_error(self, status_code: int, **said: Any) -> None:
         """Say in one line what was refused."""
@@ -274,7 +264,6 @@ def application(prefix: str, lesson: Lesson) -> web.Application:
     handlers: list[Any] = [
         (prefix, Page),
         (f"{prefix}guess", Take),
-        (f"{prefix}new", Page),
         (f"{prefix}oauth_callback", Back),
     ]
     return web.Application(handlers, cookie_secret=secrets.token_bytes(32), lesson=lesson, xsrf_cookies=True)

@@ -57,7 +57,7 @@ def page(
 <body><h1>{title}</h1>
 <nav aria-label="Chapters">{links}</nav>
 {tables}
-<form method="post" action="new"><input type="hidden" name="_xsrf" value="{html.escape(xsrf)}">
+<form method="post"><input type="hidden" name="_xsrf" value="{html.escape(xsrf)}">
 <button>New lesson: forget all guesses</button></form>
 <p>The page is drawn again every 5 seconds. Only those who said yes are counted, each once; there are no names.</p>
 </body></html>

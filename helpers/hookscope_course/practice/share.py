@@ -46,9 +46,9 @@ def say(yes: bool) -> str:
         return f"your answer could not be written down ({error.strerror}), and nothing was told to anybody"
     if not yes:
         _last.clear()
-        return "none of your guesses is counted from now on; `Guess.share()` changes that"
+        return "not counted from now on; `Guess.share()` changes that"
     _tell_last()
-    return "your guesses are counted from now on, without your name; `Guess.share(False)` ends that"
+    return "counted from now on, without your name; `Guess.share(False)` ends that"
 
 
 def offer(guess: Any) -> None:
