@@ -1,1 +1,9 @@
-"""A JupyterHub for one class on one machine."""
+"""A class room on one machine: JupyterHub for learners with an account, a copy of the course and limits of their own.
+
+    python -m hub add anna ben        an account each; a passphrase is printed once, as a slip
+    python -m hub                     the hub; Ctrl+C stops it, and learners' work goes on
+    python -m hub stop                end all of it
+
+`settings` says what can be chosen, `people` has the accounts, `limits` what each may use, `spawner` starts a learner's
+JupyterLab, `kernels` keeps the process that kernels are forked from, `configuring` puts it together for JupyterHub.
+"""

@@ -277,9 +277,14 @@ def _limits_of(pid: int) -> dict[int, tuple[int, int]]:
 
 def _join(groups: str) -> None:
     """Go into the same cgroups: they hold the limits of memory and processor."""
+    mine = Path("/proc/self/cgroup").read_text().splitlines()
     for line in groups.splitlines():
+        if line in mine:
+            continue
         _, controllers, path = line.split(":", 2)
         root = Path("/sys/fs/cgroup") / controllers.removeprefix("name=")
+        if not controllers and not (root / "cgroup.controllers").exists():
+            root /= "unified"  # both versions side by side
         Path(f"{root}{path}/cgroup.procs").write_text("0")
 
 

@@ -1,0 +1,85 @@
+"""The command: `python -m hub [add NAME … | passphrase NAME … | remove NAME | list | stop]`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from hub.people import People, slip
+from hub.running import run, stop
+from hub.settings import HubError, Settings
+
+STOPPED = """
+The hub has stopped. What learners run goes on, and nothing is lost: `make hub` finds it again.
+To end that, too: make hub-stop"""
+
+
+def main(words: list[str] | None = None) -> int:
+    """Do what is asked for, and return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m hub", description="A class room on this machine.")
+    commands = parser.add_subparsers(dest="command")
+    add = commands.add_parser("add", help="make accounts; a slip with a passphrase is printed for each, once")
+    add.add_argument("name", nargs="+")
+    passphrase = commands.add_parser("passphrase", help="make new passphrases; the old ones are void")
+    passphrase.add_argument("name", nargs="+")
+    remove = commands.add_parser("remove", help="remove an account; the home is kept unless you say otherwise")
+    remove.add_argument("name")
+    remove.add_argument("--now", action="store_true", help="also if they are at work")
+    commands.add_parser("list", help="name the learners")
+    commands.add_parser("stop", help="end the hub, and what learners run")
+    options = parser.parse_args(words)
+    try:
+        settings = Settings.of(os.environ)
+        if options.command is None:
+            run(settings)
+            print(STOPPED)
+            return 0
+        if options.command == "list":
+            print("\n".join(People(settings).names()) or "There are no learners yet: python -m hub add anna ben …")
+            return 0
+        if os.getuid() != 0:
+            raise HubError(f"This takes root: sudo {sys.executable} -m hub {options.command}")
+        if options.command == "stop":
+            print("\n".join(stop(settings)) or "Nothing of this hub runs.")
+        elif options.command == "remove":
+            _remove(People(settings), options.name, options.now)
+        else:
+            return _slips(People(settings), options.command, options.name, _address(settings))
+    except HubError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _slips(people: People, command: str, names: list[str], address: str) -> int:
+    """Print a slip for each; who cannot get one does not hold up the others."""
+    failed = 0
+    for name in names:
+        try:
+            print(slip(name, people.add(name) if command == "add" else people.renew(name), address), flush=True)
+        except HubError as error:
+            failed = 1
+            print(error, file=sys.stderr)
+    return failed
+
+
+def _remove(people: People, name: str, now: bool) -> None:
+    home = people.find(name).pw_dir
+    question = f"Delete {home}, too, with all that {name} has written? Type {name} to delete it: "
+    try:
+        delete = input(question).strip() == name
+    except EOFError:
+        delete = False
+        print()
+    people.remove(name, delete, now)
+    print(f"{name} is no learner any more." + ("" if delete else f" The home is kept in {home}, for root alone."))
+
+
+def _address(settings: Settings) -> str:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http{'s' if settings.tls_key else ''}://{host}:{settings.port}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""What a teacher can choose, in the environment: address, encryption, limits, who the teacher is."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIG = Path(__file__).with_name("jupyterhub_config.py")
+PROXY = ROOT / "build" / "proxy" / "node_modules" / ".bin" / "configurable-http-proxy"
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_YES = ("1", "yes", "true", "on")
+
+
+class HubError(Exception):
+    """The hub cannot do what was asked; the message says why, and the way out."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What holds for one hub.
+
+    Attributes:
+        host: the address to listen at.
+        port: of the hub's pages; the next two are the proxy's and the hub's own, on loopback.
+        tls_key: file with the private key; empty: no encryption.
+        tls_cert: file with the certificate.
+        state: the folder with what the hub remembers, for root alone.
+        homes: the folder with the learners' homes.
+        group: of the machine's users who may sign in.
+        teacher: who sees the page of all learners and can start and stop their servers; may be nobody.
+        teacher_enters: whether the teacher may also open learners' servers.
+        memory: for each learner, in bytes.
+        cpus: for each learner, as in 1.5.
+        processes: and threads, for each learner.
+        idle: minutes without a sign of life after which a learner's server is stopped.
+
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    tls_key: str = ""
+    tls_cert: str = ""
+    state: Path = ROOT / "build" / "hub"
+    homes: Path = Path("/home")
+    group: str = "hookscope"
+    teacher: str = ""
+    teacher_enters: bool = False
+    memory: int = 1 << 30
+    cpus: float = 1.0
+    processes: int = 512
+    idle: int = 120
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Settings:
+        """Read the settings from the environment; what is empty there is as if it were not.
+
+        Raises:
+            HubError: one of them cannot be, or they do not go together.
+
+        Example:
+            >>> Settings.of({"PORT": "9000", "MEMORY": "512M"}).memory
+            536870912
+
+        """
+        given = {name: value.strip() for name, value in environment.items() if value.strip()}
+        usual = cls()
+        settings = cls(
+            host=_address(given.get("HOST", usual.host)),
+            port=int(_number(given, "PORT", usual.port, 1, 65533)),
+            tls_key=given.get("TLS_KEY", ""),
+            tls_cert=given.get("TLS_CERT", ""),
+            state=Path(given.get("HUB_STATE", usual.state)).absolute(),
+            homes=Path(given.get("HUB_HOMES", usual.homes)).absolute(),
+            group=given.get("HUB_GROUP", usual.group),
+            teacher=given.get("TEACHER", ""),
+            teacher_enters=given.get("TEACHER_ENTERS", "").lower() in _YES,
+            memory=_bytes(given.get("MEMORY", "1G")),
+            cpus=_number(given, "CPUS", usual.cpus, 0.05, 1024),
+            processes=int(_number(given, "PROCESSES", usual.processes, 64, 100_000)),
+            idle=int(_number(given, "IDLE", usual.idle, 1, 10_000)),
+        )
+        settings.check_encryption(given.get("WITHOUT_TLS", "").lower() in _YES)
+        return settings
+
+    def check_encryption(self, without: bool) -> None:
+        """Refuse to send passphrases through a network that can read them, unless that was said explicitly."""
+        if bool(self.tls_key) != bool(self.tls_cert):
+            raise HubError("TLS_KEY and TLS_CERT belong together: the private key, and the certificate.")
+        for name, file in (("TLS_KEY", self.tls_key), ("TLS_CERT", self.tls_cert)):
+            if file and not Path(file).is_file():
+                raise HubError(f"{name}: there is no file {file}.")
+        if not self.tls_key and not ipaddress.ip_address(self.host).is_loopback and not without:
+            raise HubError(
+                f"At {self.host} everybody in the network could read the passphrases. Give TLS_KEY= and TLS_CERT= "
+                "(hub/README.md says how to get them). If something else encrypts, a proxy or a tunnel, say "
+                "WITHOUT_TLS=yes."
+            )
+
+    @property
+    def run(self) -> Path:
+        """The folder for sockets, short as their paths must be; learners may pass through, and see only their own."""
+        return Path("/run/hookscope") / hashlib.sha256(bytes(self.state)).hexdigest()[:8]
+
+    @property
+    def kernels(self) -> Path:
+        """The socket at which kernels are forked."""
+        return self.run / "kernels.sock"
+
+    @property
+    def cookies(self) -> Path:
+        """The secret that signs what browsers keep."""
+        return self.state / "cookie_secret"
+
+    @property
+    def database(self) -> Path:
+        """What the hub remembers: who is there, whose server runs where."""
+        return self.state / "hub.sqlite"
+
+    @property
+    def log(self) -> Path:
+        """What the hub says, also what it refuses."""
+        return self.state / "hub.log"
+
+    @property
+    def pid(self) -> Path:
+        """The number of the hub's process."""
+        return self.state / "hub.pid"
+
+    @property
+    def proxy_pid(self) -> Path:
+        """The number of the proxy's process."""
+        return self.state / "proxy.pid"
+
+
+def _address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address("127.0.0.1" if text == "localhost" else text))
+    except ValueError:
+        raise HubError(f"HOST={text} is no address; give one of this machine's, as in HOST=192.168.1.20.") from None
+
+
+def _number(given: Mapping[str, str], name: str, usual: float, least: float, most: float) -> float:
+    text = given.get(name, str(usual))
+    try:
+        number = float(text)
+    except ValueError:
+        raise HubError(f"{name}={text} is no number.") from None
+    if not least <= number <= most:
+        raise HubError(f"{name}={text} is not between {least} and {most}.")
+    return number
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text, re.IGNORECASE)
+    if not found:
+        raise HubError(f"MEMORY={text} is no amount of memory; write it as in MEMORY=1G or MEMORY=768M.")
+    amount = int(float(found[1]) * _UNITS[found[2].upper()])
+    if amount < 256 << 20:
+        raise HubError(f"MEMORY={text} is too little: JupyterLab and one kernel need 256M.")
+    return amount

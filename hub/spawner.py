@@ -1,0 +1,142 @@
+"""Start a learner's JupyterLab: as that learner, in limits, with the course brought up to date before."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+from jupyterhub.spawner import LocalProcessSpawner
+from traitlets import Bool, Float, Integer, Unicode
+
+from hub.limits import Limits, Share
+
+COURSE = "course"  # in a learner's home
+LOG = ".hookscope-server.log"
+_UPLOAD = 64 << 20  # bytes, in one piece; JupyterLab sends larger files in pieces of one megabyte
+SERVER = [
+    # Sockets in a folder of the learner's: at a port, everybody on the machine could hear what a kernel prints.
+    "--KernelManager.transport=ipc",
+    "--ServerApp.terminals_enabled=False",
+    "--LabApp.extension_manager=readonly",
+    "--ServerApp.quit_button=False",
+    f"--ServerApp.max_body_size={_UPLOAD}",
+    f"--ServerApp.max_buffer_size={_UPLOAD}",
+]
+"""What a learner's server is told."""
+
+
+class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no types
+    """Starts servers of learners."""
+
+    run = Unicode(help="the folder for sockets").tag(config=True)
+    memory = Integer(1 << 30, help="bytes for each learner").tag(config=True)
+    cpus = Float(1.0, help="processors for each learner").tag(config=True)
+    processes = Integer(512, help="processes and threads for each learner").tag(config=True)
+    at_once = Integer(3, help="how many servers start at the same time; the others wait").tag(config=True)
+    told_why_no_cgroup: ClassVar[Bool | bool] = False
+    _turns: ClassVar[asyncio.Semaphore | None] = None
+
+    @property
+    def share(self) -> Share:
+        """The learner's share of the machine."""
+        limits = Limits(int(self.memory), float(self.cpus), int(self.processes))
+        return Share(f"{Path(str(self.run)).name}/{self.user.name}", limits)
+
+    def user_env(self, env: dict[str, str]) -> dict[str, str]:
+        """What a learner's processes know: nothing of the hub but their own token."""
+        # Not the account's shell, which lets nobody in: the `!` of a cell takes it.
+        return {**super().user_env(env), "SHELL": "/bin/sh"}
+
+    def make_preexec_fn(self, name: str) -> Callable[[], None]:
+        """Return what the new process does before it runs: limits, then the learner's rights, then a log."""
+        become, share, log = super().make_preexec_fn(name), self._made_share(), Path(pwd.getpwnam(name).pw_dir) / LOG
+
+        def begin() -> None:
+            share.take()
+            become()
+            nothing = os.open(os.devnull, os.O_RDWR)
+            said = nothing
+            with suppress(OSError):  # a full disk is no reason not to start
+                said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+            for place, file in enumerate((nothing, said, said)):
+                os.dup2(file, place)
+
+        return begin
+
+    async def start(self) -> tuple[str, int]:
+        """Bring the course up to date, start the server, and wait until it listens; a few at a time."""
+        cls = type(self)
+        if cls._turns is None:
+            cls._turns = asyncio.Semaphore(int(self.at_once))
+        async with cls._turns:
+            user = pwd.getpwnam(self.user.name)
+            runtime = Path(str(self.run)) / self.user.name
+            runtime.mkdir(mode=0o700, exist_ok=True)
+            os.chown(runtime, user.pw_uid, user.pw_gid)
+            self.environment = {**self.environment, "JUPYTER_RUNTIME_DIR": str(runtime)}
+            await self._bring_course(user)
+            # Without a copy, as when the disk was full the first time, there still is a home to make room in.
+            has_course = (Path(user.pw_dir) / COURSE / "00_start_here.ipynb").is_file()
+            self.notebook_dir = f"{user.pw_dir}/{COURSE}" if has_course else user.pw_dir
+            self.default_url = "/lab/tree/00_start_here.ipynb" if has_course else "/lab"
+            address: tuple[str, int] = await super().start()
+            await self._listening(address)
+            return address
+
+    async def stop(self, now: bool = False) -> None:
+        """Stop the server, and remove what was made for it."""
+        await super().stop(now)
+        self.share.remove()
+
+    async def _bring_course(self, user: pwd.struct_passwd) -> None:
+        """Let the learner make or update the copy of the course."""
+        words = [sys.executable, "-P", "-m", "hookscope_course.learner", "--to", f"{user.pw_dir}/{COURSE}"]
+        environment = {"HOME": user.pw_dir, "USER": user.pw_name, "PATH": os.environ.get("PATH", os.defpath)}
+        share, become = self._made_share(), super().make_preexec_fn(user.pw_name)
+
+        def begin() -> None:
+            share.take()
+            become()
+
+        begun: Any = await asyncio.create_subprocess_exec(
+            *words, env=environment, preexec_fn=begin, start_new_session=True, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT
+        )
+        try:
+            said, _ = await asyncio.wait_for(begun.communicate(), 120)
+        except TimeoutError:
+            begun.kill()
+            said = b"it took over two minutes"
+        tell = self.log.warning if begun.returncode else self.log.info
+        for line in said.decode(errors="replace").splitlines()[:30]:
+            tell("The course of %s: %s", user.pw_name, line[:300])
+
+    async def _listening(self, address: tuple[str, int]) -> None:
+        """Wait until the server listens, or has ended; the hub finds out which."""
+        end = time.monotonic() + float(self.http_timeout)
+        while time.monotonic() < end and await self.poll() is None:
+            with suppress(OSError):
+                _, writer = await asyncio.open_connection(*address)
+                writer.close()
+                return
+            await asyncio.sleep(0.1)
+
+    def _made_share(self) -> Share:
+        share = self.share
+        share.make()
+        if share.instead and not type(self).told_why_no_cgroup:
+            type(self).told_why_no_cgroup = True
+            self.log.warning(
+                "No cgroups (%s): each process of a learner may have %d MiB, where all of them together should, and "
+                "their share of the processors is only made less urgent.",
+                share.instead,
+                share.limits.memory >> 20,
+            )
+        return share
