@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.hub.memory import Held, busy_and_idle, descendants, free, held, holding, processes_of
+from tests.hub.memory import Held, busy_and_idle, descendants, free, held, holding, processes_of, worked
 from tests.hub.running import RunningHub, running_hub
 from tests.hub.visits import Kernel, Visitor, chapters_cells
 
@@ -56,6 +56,7 @@ class Load:
     taken: float = 0.0
     left: float = 0.0
     busy: dict[str, float] = field(default_factory=dict)
+    work: dict[str, float] = field(default_factory=dict)
     tester: float = 0.0
     failures: list[str] = field(default_factory=list)
 
@@ -77,7 +78,9 @@ def measure(hub: RunningHub, load: Load, within: float = 5.0, seed: int = 0) -> 
 
         def everyone(what: Callable[[Any], Any], of: Iterable[Any], phase: str) -> list[Any]:
             busy, idle = busy_and_idle()
+            worked_before = worked(_everybody(hub))
             results = list(crowd.map(_noting(what, load, phase), of))
+            load.work[phase] = worked(_everybody(hub)) - worked_before
             more, rest = (now - then for now, then in zip(busy_and_idle(), (busy, idle), strict=True))
             load.busy[phase] = more / max(1e-9, more + rest)
             return results
@@ -106,6 +109,13 @@ def measure(hub: RunningHub, load: Load, within: float = 5.0, seed: int = 0) -> 
     used = resource.getrusage(resource.RUSAGE_SELF)
     load.tester = used.ru_utime + used.ru_stime
     return load
+
+
+def _everybody(hub: RunningHub) -> set[int]:
+    """The processes of the hub and of its learners."""
+    kinds = processes_of([name for name, _ in hub.learners]).values()
+    learners = {pid for of in kinds for pids in of.values() for pid in pids}
+    return learners | {*descendants(hub.process.pid)}
 
 
 def _noting(what: Callable[[Any], Any], load: Load, phase: str) -> Callable[[Any], Any]:
@@ -227,6 +237,7 @@ def report(load: Load) -> str:
         *((f"the house: {name}", f"{part:.0f} MiB") for name, part in sorted(load.house.items())),
         ("memory of the machine taken, and left", f"{load.taken:.0f} MiB, {load.left:.0f} MiB"),
         *((f"processors busy: {phase}", f"{share:.0%}") for phase, share in load.busy.items()),
+        *((f"the class's own work: {phase}", f"{work:.0f} s of a processor") for phase, work in load.work.items() if work > 0),
         ("the tester's own part", f"{load.tester:.0f} s of a processor"),
         ("failures", str(len(load.failures))),
     ]

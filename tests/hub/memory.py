@@ -74,6 +74,16 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def worked(pids: Iterable[int]) -> float:
+    """Seconds of a processor that processes have used, those that have ended not counted."""
+    ticks = 0
+    for pid in pids:
+        with suppress(OSError, ValueError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def busy_and_idle() -> tuple[float, float]:
     """Seconds that the machine's processors have been at work, and not, since it started."""
     fields = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
