@@ -15,6 +15,7 @@ help:
 	@echo "make lab    open your own copy of the course in JupyterLab (make course: only make it, or bring it up to date)"
 	@echo "make reset CHAPTER=03  begin a chapter again; what you wrote is kept as a dated copy"
 	@echo "make progress  which exercises are done, and what is next"
+	@echo "make hub    a class room on this machine: JupyterHub for learners with an account each (hub/README.md); needs root"
 	@echo "make test   prove everything (make test-all: with every model family of torchvision)"
 	@echo "make build  turn changed lessons into notebooks"
 	@echo "make bench  measure against other tools (half an hour; writes benchmarks/README.md)"
@@ -22,7 +23,7 @@ help:
 	@echo "make check  after each edit, within a minute: lint, and the tests of what changed (BASE=HEAD~1: since then)"
 	@echo "make lint   ruff, mypy, and the direction of the imports"
 	@echo "make house  draw the house into CONTRIBUTING.md"
-	@echo "make lock   renew requirements.lock and requirements-dev.lock"
+	@echo "make lock   renew the pins: requirements.lock, requirements-hub.lock, requirements-dev.lock"
 	@echo "make .venv  only set up what the course needs (make dev: and what contributors need)"
 
 # Each does nothing, in a quarter of a second, if there is nothing to do.
@@ -49,6 +50,21 @@ progress: .venv
 # Two processes. loadfile: the cells of a notebook share a kernel. In their order: the browser tests, which take longest,
 # would come last otherwise, and one process would wait.
 PYTEST := $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# Settings go along as in `make hub MEMORY=2G`: hub/settings.py has them all, hub/README.md the class room around it.
+PROXY := build/proxy/node_modules/.bin/configurable-http-proxy
+hub: .venv-hub $(PROXY)
+	@$(PY) -m hub
+
+hub-stop:
+	@$(PY) -m hub stop
+
+.venv-hub:
+	@$(PYTHON) set_up.py hub
+
+$(PROXY):
+	@command -v npm > /dev/null || { echo "The hub's proxy comes with npm; on Debian and Ubuntu, apt install npm brings it."; exit 1; }
+	npm install --no-fund --no-audit --loglevel=error --prefix build/proxy configurable-http-proxy@^5.3
 
 test: dev
 	$(PYTEST)
@@ -79,12 +95,14 @@ house: dev
 	$(PY) -m tools.house
 
 # Without the CUDA packages: torch pins those itself, and a CPU build of torch must not drag them in.
-# The second file has only what the first has not.
+# Each file has only what those before it have not.
 COMPILE := .venv/bin/uv pip compile pyproject.toml --universal --upgrade --no-header --no-annotate --quiet
 lock: dev
 	$(COMPILE) --group course | grep -vE '^(nvidia-|cuda-|triton==)' > requirements.lock.new
-	$(COMPILE) --group dev -c requirements.lock.new | grep -vE '^(nvidia-|cuda-|triton==)' \
-	  | grep -vxFf requirements.lock.new > requirements-dev.lock.new
-	mv requirements.lock.new requirements.lock && mv requirements-dev.lock.new requirements-dev.lock
+	$(COMPILE) --group hub -c requirements.lock.new | grep -vE '^(nvidia-|cuda-|triton==)' \
+	  | grep -vxFf requirements.lock.new > requirements-hub.lock.new
+	$(COMPILE) --group dev -c requirements.lock.new -c requirements-hub.lock.new | grep -vE '^(nvidia-|cuda-|triton==)' \
+	  | grep -vxFf requirements.lock.new | grep -vxFf requirements-hub.lock.new > requirements-dev.lock.new
+	for each in requirements requirements-hub requirements-dev; do mv $$each.lock.new $$each.lock; done
 
-.PHONY: help .venv dev course reset progress lab test test-all build bench history lint check house lock
+.PHONY: help .venv .venv-hub dev course reset progress lab hub hub-stop test test-all build bench history lint check house lock

@@ -1,4 +1,4 @@
-"""What a learner may use of the machine: a cgroup of their own where there are cgroups, else the limits of a process."""
+"""What a learner may use of the machine: a cgroup of their own, where there are cgroups; else limits of processes."""
 
 from __future__ import annotations
 

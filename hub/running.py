@@ -132,7 +132,8 @@ def stop(settings: Settings) -> Iterator[str]:
     if process := serving(settings.kernels):
         _end([process])
         yield "the process that kernels were forked from has ended"
-    Share(settings.run.name, Limits(0, 0, 0)).remove()
+    for name in (settings.run.name, "."):  # the second stays as long as another hub is here
+        Share(name, Limits(0, 0, 0)).remove()
     shutil.rmtree(settings.run, ignore_errors=True)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from jupyterhub.spawner import LocalProcessSpawner
-from traitlets import Bool, Float, Integer, Unicode
+from traitlets import Float, Integer, Unicode
 
 from hub.limits import Limits, Share
 
@@ -41,7 +41,7 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
     cpus = Float(1.0, help="processors for each learner").tag(config=True)
     processes = Integer(512, help="processes and threads for each learner").tag(config=True)
     at_once = Integer(3, help="how many servers start at the same time; the others wait").tag(config=True)
-    told_why_no_cgroup: ClassVar[Bool | bool] = False
+    told_why_no_cgroup: ClassVar[bool] = False
     _turns: ClassVar[asyncio.Semaphore | None] = None
 
     @property
@@ -81,7 +81,7 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
             runtime = Path(str(self.run)) / self.user.name
             runtime.mkdir(mode=0o700, exist_ok=True)
             os.chown(runtime, user.pw_uid, user.pw_gid)
-            self.environment = {**self.environment, "JUPYTER_RUNTIME_DIR": str(runtime)}
+            self.environment: dict[str, Any] = {**self.environment, "JUPYTER_RUNTIME_DIR": str(runtime)}
             await self._bring_course(user)
             # Without a copy, as when the disk was full the first time, there still is a home to make room in.
             has_course = (Path(user.pw_dir) / COURSE / "00_start_here.ipynb").is_file()

@@ -117,7 +117,7 @@ def running_hub(folder: Path, learners: int = 2, **settings: str) -> Iterator[Ru
     if reason:
         pytest.skip(reason)
     mark = secrets.token_hex(3)
-    homes = Path("/var/tmp") / f"hub-{mark}"  # noqa: S108  # learners must get there, and pytest's folders are closed
+    homes = Path("/var/tmp") / f"hub-{mark}"  # learners must get there, and pytest's folders are closed
     port = free_ports()
     environment = {
         "PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8", "PORT": str(port),

@@ -22,7 +22,8 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 ENVIRONMENT = yaml.safe_load((ROOT / "environment.yml").read_text())
 COURSE_LOCK = (ROOT / "requirements.lock").read_text().splitlines()
 DEV_LOCK = (ROOT / "requirements-dev.lock").read_text().splitlines()
-LOCK = [*COURSE_LOCK, *DEV_LOCK]
+HUB_LOCK = (ROOT / "requirements-hub.lock").read_text().splitlines()
+LOCK = [*COURSE_LOCK, *HUB_LOCK, *DEV_LOCK]
 SPECS = [spec for spec in ENVIRONMENT["dependencies"] if isinstance(spec, str)]
 
 # conda-forge's names for what PyPI calls otherwise
@@ -72,7 +73,7 @@ def test_repo2docker_builds_from_environment_yml_with_its_python() -> None:
 def test_locks_pin_everything_and_nothing_else() -> None:
     for line in LOCK:
         assert re.fullmatch(r"[a-z0-9._-]+==[0-9][^ ]*( ; .+)?", line), line
-    for group, lock in (("course", COURSE_LOCK), ("dev", LOCK)):
+    for group, lock in (("course", COURSE_LOCK), ("hub", [*COURSE_LOCK, *HUB_LOCK]), ("dev", LOCK)):
         names = {line.split("==")[0] for line in lock}
         for item in PYPROJECT["dependency-groups"][group]:
             if isinstance(item, str):
@@ -84,7 +85,7 @@ def test_locks_pin_everything_and_nothing_else() -> None:
 def test_learners_get_nothing_that_only_contributors_need() -> None:
     names = {line.split("==")[0] for line in COURSE_LOCK}
     assert not names & {"jupytext", "voila", "playwright", "mypy", "ruff", "jupyter-repo2docker", "pytest-xdist"}
-    assert not set(COURSE_LOCK) & set(DEV_LOCK)
+    assert len({*LOCK}) == len(LOCK), "each lock has only what those before it have not"
 
 
 def test_lock_leaves_the_cuda_packages_to_torch() -> None:

@@ -40,8 +40,8 @@ def copy_of_the_project(folder: Path) -> Path:
     return folder
 
 
-def set_up_locks() -> tuple[str, str]:
-    return set_up.COURSE, set_up.DEV
+def set_up_locks() -> tuple[str, ...]:
+    return set_up.COURSE, set_up.HUB, set_up.DEV
 
 
 def pin(folder: Path, *names: str, file: str = set_up.COURSE) -> None:
@@ -56,6 +56,7 @@ def project(tmp_path: Path) -> Path:
     pyproject = folder / "pyproject.toml"
     pyproject.write_text(re.sub(r"(?m)^dependencies = .*", "dependencies = []", pyproject.read_text()))
     pin(folder, "six", "sympy", "mpmath")
+    pin(folder, file=set_up.HUB)
     pin(folder, "iniconfig", file=set_up.DEV)
     return folder
 
@@ -298,7 +299,7 @@ def test_a_python_without_venv_is_told_what_to_install(project: Path) -> None:
 
 def test_another_word_is_refused() -> None:
     done = subprocess.run([sys.executable, "set_up.py", "lab"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "python3 set_up.py takes one of: course, dev, bench\n")
+    assert (done.returncode, done.stderr) == (1, "python3 set_up.py takes one of: course, hub, dev, bench\n")
 
 
 @pytest.mark.slow
