@@ -13,6 +13,7 @@ from typing import Any
 from jupyterhub.app import JupyterHub
 from jupyterhub.auth import PAMAuthenticator
 
+from hookscope_course.kernels import launch
 from hub.settings import PROXY, ROOT, HubError, Settings
 from hub.spawner import SERVER, LearnersSpawner
 
@@ -87,7 +88,7 @@ def configure(c: Any, settings: Settings) -> None:
     hub.spawner_class = LearnersSpawner
     spawner.run, spawner.memory, spawner.cpus = str(settings.run), settings.memory, settings.cpus
     spawner.processes = settings.processes
-    spawner.cmd = [python, "-P", "-m", "jupyterhub.singleuser"]
+    spawner.cmd = [python, "-I", "-S", launch.__file__, str(settings.servers), "--or", "jupyterhub.singleuser"]
     spawner.args = SERVER
     spawner.env_keep = ["LANG", "LC_ALL"]
     spawner.environment = {
@@ -104,6 +105,7 @@ def configure(c: Any, settings: Settings) -> None:
     cull = [python, "-m", "jupyterhub_idle_culler", f"--timeout={idle}", f"--cull-every={min(idle, 300)}"]
     hub.services = [
         {"name": "kernels", "command": [*end_with_hub, str(settings.kernels)], "cwd": str(ROOT)},
+        {"name": "servers", "command": [*end_with_hub, str(settings.servers), "hub.servers"], "cwd": str(ROOT)},
         {"name": "idle", "command": [*end_with_hub, "--", *cull], "cwd": str(ROOT)},
     ]
     culls = ["list:users", "read:users:activity", "read:servers", "delete:servers"]

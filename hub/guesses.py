@@ -156,7 +156,9 @@ class Lesson:
 
     def guessed(self) -> dict[str, int]:
         """How many guesses there are, by chapter."""
-        return {chapter: sum(len(self._guesses.get((chapter, c), {})) for c in of) for chapter, of in self.questions.items()}
+        return {
+            chapter: sum(len(self._guesses.get((chapter, c), {})) for c in of) for chapter, of in self.questions.items()
+        }
 
 
 def tidy(guess: str) -> str:
@@ -245,8 +247,6 @@ class Take(Page):
         except LookupError:
             raise web.HTTPError(404, reason="There is no such question") from None
         self.set_status(204)
-
-
 
 
 class Back(HubOAuthCallbackHandler):

@@ -112,6 +112,11 @@ class Settings:
         return self.run / "kernels.sock"
 
     @property
+    def servers(self) -> Path:
+        """The socket at which learners' servers are forked."""
+        return self.run / "servers.sock"
+
+    @property
     def cookies(self) -> Path:
         """The secret that signs what browsers keep."""
         return self.state / "cookie_secret"

@@ -204,7 +204,12 @@ def _weigh(hub: RunningHub, load: Load) -> None:
     for pid in descendants(hub.process.pid):
         if pid not in learners:
             line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            known = ("kernels", "hookscope_course.kernels"), ("idle", "idle_culler"), ("guesses", "hub.guesses")
+            known = (
+                ("kernels", "hookscope_course.kernels"),
+                ("servers", "hub.servers"),
+                ("idle", "idle_culler"),
+                ("guesses", "hub.guesses"),
+            )
             names = [name for name, mark in known if mark in line] + ["hub"]
             load.house[names[0]] = load.house.get(names[0], 0.0) + held(pid).pss
 
@@ -230,20 +235,34 @@ def report(load: Load) -> str:
         ("another cell of chapter 02", _times(load.cell)),
         ("chapter 06 up to the picker", _times(load.made)),
         ("pick → picture", _times(load.pick)),
-        ("PSS for each learner", f"{statistics.fmean(load.pss or [math.nan]):.0f} MiB, at most {max(load.pss, default=0):.0f}"),
+        (
+            "PSS for each learner",
+            f"{statistics.fmean(load.pss or [math.nan]):.0f} MiB, at most {max(load.pss, default=0):.0f}",
+        ),
         ("of it not shared with anybody", f"{statistics.fmean(load.own or [math.nan]):.0f} MiB"),
         ("shared, in the learners' part, once", f"{shared:.0f} MiB"),
-        *((f"of a learner: {kind}", f"{sum(part) / load.learners:.0f} MiB") for kind, part in sorted(load.by_kind.items())),
+        *(
+            (f"of a learner: {kind}", f"{sum(part) / load.learners:.0f} MiB")
+            for kind, part in sorted(load.by_kind.items())
+        ),
         *((f"the house: {name}", f"{part:.0f} MiB") for name, part in sorted(load.house.items())),
         ("memory of the machine taken, and left", f"{load.taken:.0f} MiB, {load.left:.0f} MiB"),
         *((f"processors busy: {phase}", f"{share:.0%}") for phase, share in load.busy.items()),
-        *((f"the class's own work: {phase}", f"{work:.0f} s of a processor") for phase, work in load.work.items() if work > 0),
+        *(
+            (f"the class's own work: {phase}", f"{work:.0f} s of a processor")
+            for phase, work in load.work.items()
+            if work > 0
+        ),
         ("the tester's own part", f"{load.tester:.0f} s of a processor"),
         ("failures", str(len(load.failures))),
     ]
     width = max(len(name) for name, _ in rows)
     head = f"{load.learners} learners, {load.kernels} kernels, a pause of {load.pause:g} s on average before each cell"
-    lines = [head, *(f"  {name:<{width}}  {said}" for name, said in rows), *(f"  ! {each}" for each in load.failures[:10])]
+    lines = [
+        head,
+        *(f"  {name:<{width}}  {said}" for name, said in rows),
+        *(f"  ! {each}" for each in load.failures[:10]),
+    ]
     return "\n".join(lines)
 
 

@@ -48,11 +48,11 @@ def processes_of(names: Iterable[str]) -> dict[str, dict[str, list[int]]]:
 
 def _kind(words: list[str], folder: Path) -> str:
     line = " ".join(words)
-    if "singleuser" in line:
-        return "server"
     if "launch.py" in line:
         return "launcher"
     # A fork keeps the words of the process that was forked.
+    if "singleuser" in line or "hub.servers" in line:
+        return "server"
     return "kernel" if "hookscope_course.kernels" in line or "ipykernel" in line else "other"
 
 

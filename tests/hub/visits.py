@@ -26,7 +26,9 @@ class Visitor:
 
     def _xsrf(self, path: str) -> str:
         """The token that belongs to the path: every server of the hub has one of its own."""
-        fitting = [each for each in self.http.cookies if each.name == "_xsrf" and path.startswith(each.path.rstrip("/"))]
+        fitting = [
+            each for each in self.http.cookies if each.name == "_xsrf" and path.startswith(each.path.rstrip("/"))
+        ]
         assert fitting, f"no _xsrf for {path}"
         return str(max(fitting, key=lambda each: len(each.path)).value)
 
@@ -94,7 +96,14 @@ class Kernel:
 
     def send(self, kind: str, content: dict[str, Any], channel: str = "shell", metadata: Any = None) -> str:
         number = uuid.uuid4().hex
-        header = {"msg_id": number, "username": "", "session": self.session, "msg_type": kind, "version": "5.3", "date": ""}
+        header = {
+            "msg_id": number,
+            "username": "",
+            "session": self.session,
+            "msg_type": kind,
+            "version": "5.3",
+            "date": "",
+        }
         message = {"header": header, "parent_header": {}, "metadata": metadata or {}, "content": content}
         self.socket.send(json.dumps(message | {"channel": channel, "buffers": []}))
         return number

@@ -94,7 +94,11 @@ def _one(value: Any) -> str:
         case int():
             return str(value) if abs(value) < 10**LETTERS else "a very large number"
         case float():
-            return str(int(value)) if math.isfinite(value) and value == int(value) and abs(value) < 1e16 else f"{value:.6g}"
+            return (
+                str(int(value))
+                if math.isfinite(value) and value == int(value) and abs(value) < 1e16
+                else f"{value:.6g}"
+            )
         case str():
             return " ".join(value[: 4 * LETTERS].split())
         case type():
