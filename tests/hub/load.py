@@ -87,7 +87,12 @@ def measure(hub: RunningHub, load: Load, within: float = 5.0, seed: int = 0) -> 
 
         def come(visitor: Visitor) -> float:
             visitor.sign_in()
-            visitor.start()
+            try:
+                visitor.start()
+            except Exception as error:
+                log = hub.home(visitor.name) / ".hookscope-server.log"
+                said = log.read_text()[-1000:] if log.exists() else "no log"
+                raise RuntimeError(f"{error}; its server's log: {said}") from error
             return time.monotonic() - began
 
         load.up = [took for took in everyone(come, visitors, "start") if took is not None]
@@ -125,7 +130,7 @@ def _noting(what: Callable[[Any], Any], load: Load, phase: str) -> Callable[[Any
         try:
             return what(argument)
         except Exception as error:
-            load.failures.append(f"{phase}: {type(error).__name__}: {str(error)[:300]}")
+            load.failures.append(f"{phase}: {type(error).__name__}: {str(error)[:1500]}")
             return None
 
     return guarded

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import requests
 from websocket import WebSocket, create_connection
 
-PATIENCE = 300.0  # seconds, for what a full machine may keep waiting
+PATIENCE = 180.0  # seconds, for what a full machine may keep waiting
 
 
 class Visitor:
