@@ -14,6 +14,7 @@ from jupyterhub.app import JupyterHub
 from jupyterhub.auth import PAMAuthenticator
 
 from hookscope_course.kernels import launch
+from hub import guesses
 from hub.settings import PROXY, ROOT, HubError, Settings
 from hub.spawner import SERVER, LearnersSpawner
 
@@ -115,6 +116,11 @@ def configure(c: Any, settings: Settings) -> None:
             raise HubError(f"TEACHER={settings.teacher} has no account here: python -m hub add {settings.teacher}")
         scopes = [*_SEES, *(["access:servers"] if settings.teacher_enters else [])]
         hub.load_roles.append({"name": "teacher", "scopes": scopes, "users": [settings.teacher]})
+    if settings.guesses:
+        if not settings.teacher:
+            raise HubError("GUESSES=on counts guesses for a teacher: say who that is, as in TEACHER=maria.")
+        command = [*end_with_hub, "--", python, "-m", "hub.guesses"]
+        guesses.add_to(hub, spawner, teacher=settings.teacher, port=settings.port + 3, command=command)
 
 
 def _log(settings: Settings) -> logging.Handler:

@@ -76,12 +76,12 @@ class KernelServer:
 
     Args:
         path: of the socket; made, and removed at the end.
-        loaded: the modules that every fork has.
+        loaded: the modules that every fork has; a kernel's, if none are named.
 
     """
 
-    def __init__(self, path: str, loaded: Sequence[str] = LOADED) -> None:
-        self.path, self.loaded = path, loaded
+    def __init__(self, path: str, loaded: Sequence[str] | None = None) -> None:
+        self.path, self.loaded = path, LOADED if loaded is None else loaded
         self._waiting = selectors.DefaultSelector()
         self._kernels: dict[int, tuple[int, socket.socket]] = {}  # pidfd -> its process, who stands for it
         self._pid, self._ends = os.getpid(), False
