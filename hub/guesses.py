@@ -183,7 +183,7 @@ class Page(HubOAuthenticated, web.RequestHandler):
         self.set_header("X-Content-Type-Options", "nosniff")
         self.set_header(
             "Content-Security-Policy",
-            "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+            "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'",
         )
 
     def teacher(self) -> None:

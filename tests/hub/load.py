@@ -272,7 +272,8 @@ def report(load: Load) -> str:
 
 
 def _times(times: list[float]) -> str:
-    return f"p50 {at(0.5, times):.2f} s, p95 {at(0.95, times):.2f} s, max {max(times, default=math.nan):.2f} s (n={len(times)})"
+    half, most, longest = at(0.5, times), at(0.95, times), max(times, default=math.nan)
+    return f"p50 {half:.2f} s, p95 {most:.2f} s, max {longest:.2f} s (n={len(times)})"
 
 
 def main(words: list[str] | None = None) -> int:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -114,7 +114,7 @@ def test_the_service_knows_every_question_of_a_learners_copy() -> None:
     assert sum(map(len, known.values())) > 40
 
 
-# -- in a real kernel ---------------------------------------------------------------------------------------------------
+# -- in a real kernel ------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -241,7 +241,7 @@ def test_without_a_hub_that_counts_nothing_is_asked_and_nothing_told(cells: Cell
         until_there_are(came, 0)
 
 
-# -- with a real hub ----------------------------------------------------------------------------------------------------
+# -- with a real hub -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -309,24 +309,13 @@ def test_forged_tokens_and_strange_guesses_are_refused_with_a_line_in_the_log(hu
     while "with a token that the hub does not know" not in hub.said.read_text() and time.monotonic() < end:
         time.sleep(0.1)
     assert "refused: a guess from 127.0.0.1 with a token that the hub does not know" in hub.said.read_text()
-    deep = b"[" * 4000
-    for body in (
-        b"",
-        b"no JSON",
-        b"[]",
-        b"3",
-        {"chapter": CHAPTER},
-        good | {"guess": 3},
-        good | {"guess": ["E"]},
-        deep,
-    ):
+    no_texts = ({"chapter": CHAPTER}, good | {"guess": 3}, good | {"guess": ["E"]})
+    for body in (b"", b"no JSON", b"[]", b"3", b"[" * 4000, *no_texts):
         assert post(hub, token, body).status_code == 400, body
     for body in (good | {"cell": "zz"}, good | {"chapter": "../02"}, good | {"chapter": "x" * 2000}):
         assert post(hub, token, body).status_code == 404
-    huge = good | {"guess": "x" * 10**6}
-    with pytest.raises((requests.ConnectionError, AssertionError)):
-        assert post(hub, token, huge).status_code in (400, 413)
-        raise AssertionError
+    with suppress(requests.ConnectionError):  # it may not even listen to the end
+        assert post(hub, token, good | {"guess": "x" * 10**6}).status_code in (400, 413)
     assert post(hub, token, good).status_code == 204, "the service has not survived all this"
 
 

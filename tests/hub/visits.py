@@ -1,4 +1,4 @@
-"""A learner as the hub sees one: signs in over HTTP, starts the server, opens a notebook, runs cells over a websocket."""
+"""A learner as the hub sees one: signs in, starts the server, opens a notebook, runs cells over a websocket."""
 
 from __future__ import annotations
 
