@@ -13,6 +13,8 @@ from typing import Any
 from jupyterhub.app import JupyterHub
 from jupyterhub.auth import PAMAuthenticator
 
+from hookscope_course.kernels import launch
+from hub import guesses
 from hub.settings import PROXY, ROOT, HubError, Settings
 from hub.spawner import SERVER, LearnersSpawner
 
@@ -87,7 +89,7 @@ def configure(c: Any, settings: Settings) -> None:
     hub.spawner_class = LearnersSpawner
     spawner.run, spawner.memory, spawner.cpus = str(settings.run), settings.memory, settings.cpus
     spawner.processes = settings.processes
-    spawner.cmd = [python, "-P", "-m", "jupyterhub.singleuser"]
+    spawner.cmd = [python, "-I", "-S", launch.__file__, str(settings.servers), "--or", "jupyterhub.singleuser"]
     spawner.args = SERVER
     spawner.env_keep = ["LANG", "LC_ALL"]
     spawner.environment = {
@@ -104,6 +106,7 @@ def configure(c: Any, settings: Settings) -> None:
     cull = [python, "-m", "jupyterhub_idle_culler", f"--timeout={idle}", f"--cull-every={min(idle, 300)}"]
     hub.services = [
         {"name": "kernels", "command": [*end_with_hub, str(settings.kernels)], "cwd": str(ROOT)},
+        {"name": "servers", "command": [*end_with_hub, str(settings.servers), "hub.servers"], "cwd": str(ROOT)},
         {"name": "idle", "command": [*end_with_hub, "--", *cull], "cwd": str(ROOT)},
     ]
     culls = ["list:users", "read:users:activity", "read:servers", "delete:servers"]
@@ -113,6 +116,11 @@ def configure(c: Any, settings: Settings) -> None:
             raise HubError(f"TEACHER={settings.teacher} has no account here: python -m hub add {settings.teacher}")
         scopes = [*_SEES, *(["access:servers"] if settings.teacher_enters else [])]
         hub.load_roles.append({"name": "teacher", "scopes": scopes, "users": [settings.teacher]})
+    if settings.guesses:
+        if not settings.teacher:
+            raise HubError("GUESSES=on counts guesses for a teacher: say who that is, as in TEACHER=maria.")
+        command = [*end_with_hub, "--", python, "-m", "hub.guesses"]
+        guesses.add_to(hub, spawner, teacher=settings.teacher, port=settings.port + 3, command=command)
 
 
 def _log(settings: Settings) -> logging.Handler:

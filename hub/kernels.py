@@ -1,9 +1,10 @@
-"""Keep the process that learners' kernels are forked from: start it, and start it again when it has died.
+"""Keep the process that learners' kernels, or servers, are forked from: start it, and again when it has died.
 
-It outlives this one and the hub, since kernels are its children: a hub that starts again finds it. It gets none of the
-environment, for every kernel can read all that it knows.
+It outlives this one and the hub, since the forks are its children: a hub that starts again finds it. It gets none of
+the environment, for every fork can read all that it knows.
 
-    python -m hub.kernels SOCKET
+    python -m hub.kernels SOCKET             kernels
+    python -m hub.kernels SOCKET MODULE      what another module serves: hub.servers
     python -m hub.kernels -- COMMAND …       no kernels: another command that shall end with the hub
 """
 
@@ -21,6 +22,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
 _PR_SET_PDEATHSIG = 1
 
 
@@ -33,13 +35,13 @@ def serving(path: Path) -> int:
     return 0
 
 
-def start(path: Path) -> int:
-    """Start the process, and return its number when kernels can ask it."""
-    words = [sys.executable, "-P", "-m", "hookscope_course.kernels", str(path)]
+def start(path: Path, module: str) -> int:
+    """Start the process, and return its number when it can be asked."""
+    words = [sys.executable, "-m", module, str(path)]
     # One thread, as learners' servers have it: libgomp reads it when torch is loaded.
     environment = {"PATH": os.defpath, "OMP_NUM_THREADS": "1", "HOME": "/", "MPLCONFIGDIR": f"{path.parent}/matplotlib"}
     begun = subprocess.Popen(
-        words, cwd="/", env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+        words, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
     )
     assert begun.stdout is not None
     begun.stdout.readline()
@@ -47,17 +49,17 @@ def start(path: Path) -> int:
     return begun.pid
 
 
-def keep(path: Path) -> None:
+def keep(path: Path, module: str = "hookscope_course.kernels") -> None:
     """Keep it, for ever."""
     while True:
         begun = time.monotonic()
-        process = serving(path) or start(path)
-        print(f"kernels are forked from process {process}", flush=True)
+        process = serving(path) or start(path, module)
+        print(f"{path.stem} are forked from process {process}", flush=True)
         with suppress(ProcessLookupError):
             select.select([os.pidfd_open(process)], [], [])
         with suppress(ChildProcessError):
             os.waitpid(process, 0)
-        print(f"process {process} has died; kernels that run go on, and a new one is started for others", flush=True)
+        print(f"process {process} has died; {path.stem} that run go on, and it is started again for others", flush=True)
         time.sleep(max(0.0, 1 - (time.monotonic() - begun)))
 
 
@@ -76,7 +78,7 @@ def main() -> None:
     end_with_parent()
     if sys.argv[1] == "--":
         os.execv(sys.argv[2], sys.argv[2:])
-    keep(Path(sys.argv[1]))
+    keep(Path(sys.argv[1]), *sys.argv[2:])
 
 
 if __name__ == "__main__":

@@ -129,9 +129,10 @@ def stop(settings: Settings) -> Iterator[str]:
         share = Share(f"{settings.run.name}/{folder.name}", Limits(0, 0, 0))
         _end(share.processes())
         share.remove()
-    if process := serving(settings.kernels):
-        _end([process])
-        yield "the process that kernels were forked from has ended"
+    for socket in (settings.kernels, settings.servers):
+        if process := serving(socket):
+            _end([process])
+            yield f"the process that {socket.stem} were forked from has ended"
     for name in (settings.run.name, "."):  # the second stays as long as another hub is here
         Share(name, Limits(0, 0, 0)).remove()
     shutil.rmtree(settings.run, ignore_errors=True)

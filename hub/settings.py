@@ -26,13 +26,14 @@ class Settings:
 
     Attributes:
         host: the address to listen at.
-        port: of the hub's pages; the next two are the proxy's and the hub's own, on loopback.
+        port: of the hub's pages; the next three are the proxy's, the hub's own and the guesses', on loopback.
         tls_key: file with the private key; empty: no encryption.
         tls_cert: file with the certificate.
         state: the folder with what the hub remembers, for root alone.
         homes: the folder with the learners' homes.
         group: of the machine's users who may sign in.
         teacher: who sees the page of all learners and can start and stop their servers; may be nobody.
+        guesses: whether learners' guesses are counted for the teacher, if they agree.
         teacher_enters: whether the teacher may also open learners' servers.
         memory: for each learner, in bytes.
         cpus: for each learner, as in 1.5.
@@ -50,6 +51,7 @@ class Settings:
     group: str = "hookscope"
     teacher: str = ""
     teacher_enters: bool = False
+    guesses: bool = False
     memory: int = 1 << 30
     cpus: float = 1.0
     processes: int = 512
@@ -71,7 +73,7 @@ class Settings:
         usual = cls()
         settings = cls(
             host=_address(given.get("HOST", usual.host)),
-            port=int(_number(given, "PORT", usual.port, 1, 65533)),
+            port=int(_number(given, "PORT", usual.port, 1, 65532)),
             tls_key=given.get("TLS_KEY", ""),
             tls_cert=given.get("TLS_CERT", ""),
             state=Path(given.get("HUB_STATE", usual.state)).absolute(),
@@ -79,6 +81,7 @@ class Settings:
             group=given.get("HUB_GROUP", usual.group),
             teacher=given.get("TEACHER", ""),
             teacher_enters=given.get("TEACHER_ENTERS", "").lower() in _YES,
+            guesses=given.get("GUESSES", "").lower() in _YES,
             memory=_bytes(given.get("MEMORY", "1G")),
             cpus=_number(given, "CPUS", usual.cpus, 0.05, 1024),
             processes=int(_number(given, "PROCESSES", usual.processes, 64, 100_000)),
@@ -110,6 +113,11 @@ class Settings:
     def kernels(self) -> Path:
         """The socket at which kernels are forked."""
         return self.run / "kernels.sock"
+
+    @property
+    def servers(self) -> Path:
+        """The socket at which learners' servers are forked."""
+        return self.run / "servers.sock"
 
     @property
     def cookies(self) -> Path:

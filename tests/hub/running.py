@@ -93,14 +93,14 @@ def why_not() -> str:
 
 
 def free_ports() -> int:
-    """Find a port that is free together with the next two."""
+    """Find a port that is free together with the next three."""
     for port in (secrets.randbelow(30_000) + 20_000 for _ in range(100)):
         with suppress(OSError):
-            for each in range(port, port + 3):
+            for each in range(port, port + 4):
                 with socket.socket() as trying:
                     trying.bind(("127.0.0.1", each))
             return port
-    raise OSError("no three free ports")
+    raise OSError("no four free ports")
 
 
 @contextmanager

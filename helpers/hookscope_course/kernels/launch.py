@@ -1,7 +1,8 @@
 """What Jupyter starts in place of a kernel: asks for a fork, stands for it until it ends, hands on its signals.
 
 Runs without site-packages, since Jupyter waits for it: `python -I -S launch.py SOCKET -f CONNECTION_FILE`. When this
-process is killed, its socket closes, and the server kills the fork. Where nobody serves, it becomes a usual kernel.
+process is killed, its socket closes, and the server kills the fork. Where nobody serves, it becomes a usual kernel, or
+what `--or MODULE` names after the socket.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ TYPE_CHECKING = False  # typing takes time to import
 if TYPE_CHECKING:
     from typing import Any
 
+KERNEL = "ipykernel_launcher"
 MESSAGE = 1 << 17  # bytes, at most; a Unix socket takes so much in one piece
 
 
 def main() -> int:
     """Stand for a kernel; returns its exit status."""
     path, *arguments = sys.argv[1:]
+    module = KERNEL
+    if arguments[:1] == ["--or"]:
+        module, arguments = arguments[1], arguments[2:]
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
             server.connect(path)
@@ -36,8 +41,11 @@ def main() -> int:
                 raise ConnectionError(answer.get("refused", "it does not answer"))
             return _stand_for(answer["kernel"], server)
     except OSError as error:
-        sys.stderr.write(f"No preloaded kernel ({error}); this one imports torch itself, which takes seconds.\n")
-        os.execv(sys.executable, [sys.executable, "-m", "ipykernel_launcher", *arguments])
+        what, much = ("kernel", "torch") if module == KERNEL else ("server", "everything")
+        sys.stderr.write(f"No preloaded {what} ({error}); this one imports {much} itself, which takes seconds.\n")
+        # Not from the folder it stands in; ipykernel_launcher sees to that itself.
+        options = [] if module == KERNEL else ["-P"]
+        os.execv(sys.executable, [sys.executable, *options, "-m", module, *arguments])
 
 
 def _stand_for(kernel: int, server: socket.socket) -> int:

@@ -17,7 +17,7 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import Any
 
 from hookscope_course.kernels.launch import MESSAGE
 
-__all__ = ["LOADED", "KernelServer", "Request", "become_kernel"]
+__all__ = ["LOADED", "KernelServer", "Request", "become_kernel", "take_place"]
 
 LOADED = (
     "torch", "torchvision", "numpy", "matplotlib.pyplot", "sklearn.datasets", "PIL.Image", "ipywidgets", "anywidget",
@@ -76,11 +76,12 @@ class KernelServer:
 
     Args:
         path: of the socket; made, and removed at the end.
+        loaded: the modules that every fork has; a kernel's, if none are named.
 
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, loaded: Sequence[str] | None = None) -> None:
+        self.path, self.loaded = path, LOADED if loaded is None else loaded
         self._waiting = selectors.DefaultSelector()
         self._kernels: dict[int, tuple[int, socket.socket]] = {}  # pidfd -> its process, who stands for it
         self._pid, self._ends = os.getpid(), False
@@ -97,7 +98,7 @@ class KernelServer:
             signal.signal(number, self._end)
         self._waiting.register(listening, selectors.EVENT_READ, self._accept)
         try:
-            for name in LOADED:
+            for name in self.loaded:
                 importlib.import_module(name)
             gc.collect()
             gc.freeze()  # else the first collection in a fork writes to every page
@@ -184,8 +185,8 @@ class KernelServer:
         self._kernels.clear()
 
 
-def become_kernel(request: Request) -> None:
-    """Go on, in a fork, as a Jupyter kernel."""
+def take_place(request: Request) -> None:
+    """Put a fork into the place that was asked for: a session of its own, its files, folder and environment."""
     os.setsid()
     for place, descriptor in enumerate(request.standard):
         os.dup2(descriptor, place)
@@ -194,6 +195,11 @@ def become_kernel(request: Request) -> None:
     os.chdir(request.folder)
     os.environ.clear()
     os.environ.update(request.environment)
+
+
+def become_kernel(request: Request) -> None:
+    """Go on, in a fork, as a Jupyter kernel."""
+    take_place(request)
     sys.argv[:] = ["ipykernel_launcher", *request.arguments]
     import numpy as np
     import torch

@@ -8,6 +8,7 @@ import sys
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+from hookscope_course.practice import share
 from hookscope_course.practice.blank import ____, holds_blank
 from hookscope_course.practice.card import Card
 
@@ -39,6 +40,22 @@ class Guess:
     def __init__(self, *guess: Any) -> None:
         self.guess: Any = guess[0] if len(guess) == 1 else list(guess) if guess else ____
         _forget_when_a_cell_fails()
+        if not holds_blank(self.guess):
+            share.offer(self.guess)
+
+    @staticmethod
+    def share(yes: bool = True) -> Card:
+        """Say whether your guesses are counted in your class, without your name; until you do, they are not.
+
+        Args:
+            yes: False says no, also after a yes.
+
+        Example:
+            >>> Guess.share()
+            Your guesses: nobody counts guesses here, and nothing was told to anybody.
+
+        """
+        return Card("Your guesses:", share.say(yes))
 
     def compare(self, actual: object) -> Card:
         """Say how the guess and what was seen agree.
@@ -64,7 +81,8 @@ class Guess:
     def _card(self) -> Card:
         if holds_blank(self.guess):
             return Card("No guess yet:", "replace ____ and run this cell again.", "not attempted")
-        return Card("Your guess:", f"{_say(self.guess)}. Now run the next cell.")
+        asks = share.asks()
+        return Card("Your guess:", f"{_say(self.guess)}. Now run the next cell." + (f"\n\n{asks}." if asks else ""))
 
     def __repr__(self) -> str:
         return repr(self._card())

@@ -1,0 +1,349 @@
+"""A class's guesses: told only by those who said yes, counted without names, seen by the teacher alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+import torch
+from jupyter_client.manager import start_new_kernel
+
+from hookscope_course.learner.edition import learners
+from hookscope_course.practice.share import LETTERS, worded
+from tests.shared import ROOT
+
+pytest.importorskip("jupyterhub", reason="the hub is not set up: make hub, or make dev")
+from hub.guesses import Lesson, Question, questions_of, tidy
+from hub.guesses_page import SHOWN, page
+from tests.hub.running import RunningHub, running_hub
+from tests.hub.visits import Visitor
+
+CHAPTER, CELL = "02_call_order", "bc01bc6068c6"
+
+
+class Hostile:
+    def __repr__(self) -> str:
+        raise RuntimeError("nobody asked")
+
+
+WORDED = [
+    (3, "3"), (3.0, "3"), (0.1 + 0.2, "0.3"), (True, "True"), ("C,  E\n B", "C, E B"), (["C", "E"], "C, E"),
+    (torch.tensor([1.0, 2.0]), "1, 2"), (np.arange(10**6), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, …"),
+    (10**5000, "a very large number"), (float("nan"), "nan"), (float("-inf"), "-inf"), (-1e300, "-1e+300"),
+    ({3, 1}, "1, 3"), (torch.nn.Linear, "Linear"), (Hostile(), "Hostile"), ([[1, 2], [3, [4]]], "(1, 2), (3, …)"),
+    ("x" * 10**6, "x" * (LETTERS - 1) + "…"), (None, "None"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("guess", "text"), WORDED, ids=lambda value: str(type(value).__name__))
+def test_a_guess_is_told_as_a_short_text(guess: Any, text: str) -> None:
+    assert worded(guess) == text
+
+
+def lesson() -> Lesson:
+    return Lesson({"02": {"a": Question("a", "1 · Order", "Which?"), "b": Question("b", "2", "What?")}, "03": {}})
+
+
+def test_who_changes_a_guess_counts_once_and_nobody_can_be_found_in_the_memory() -> None:
+    ours = lesson()
+    for who, guess in ("anna", "E"), ("ben", " e "), ("cleo", "C"), ("cleo", "E"), ("dora", "3"):
+        ours.take("02", "a", who, guess)
+    assert ours.counts("02") == {"a": [("E", 3), ("3", 1)], "b": []}
+    assert ours.guessed() == {"02": 4, "03": 0}
+    assert not re.search(r"anna|ben|cleo|dora", repr(vars(ours)))
+    before = {key: {*seals} for key, seals in ours._guesses.items()}
+    ours.begin()
+    assert ours.counts("02") == {"a": [], "b": []}
+    ours.take("02", "a", "anna", "E")
+    assert not before["02", "a"] & {*ours._guesses["02", "a"]}, "the same learner has the same seal in the next lesson"
+
+
+def test_a_guess_for_what_is_no_question_is_refused_so_that_the_memory_cannot_grow() -> None:
+    ours = lesson()
+    for chapter, cell in ("02", "z"), ("99", "a"), ("", ""):
+        with pytest.raises(LookupError, match="no such question"):
+            ours.take(chapter, cell, "anna", "E")
+    for number in range(1000):
+        ours.take("02", "a", "anna", f"{number}" * 1000)
+    assert ours.guessed() == {"02": 1, "03": 0}
+    assert len(ours.counts("02")["a"][0][0]) == LETTERS
+
+
+def test_what_is_kept_is_one_line_without_invisible_letters() -> None:
+    assert tidy("a\u202eb\x00\n\tc\u200b  d") == "a b c d"
+
+
+def test_the_page_shows_counts_as_bars_and_a_strange_guess_as_text() -> None:
+    ours = lesson()
+    for number in range(6):
+        ours.take("02", "a", f"one{number}", "E")
+    for number in range(3):
+        ours.take("02", "a", f"two{number}", '<script>alert("x")</script>')
+    for number in range(SHOWN + 3):
+        ours.take("02", "b", f"each{number}", f"{number:02}")
+    made = page("02", ours.questions["02"], ours.counts("02"), ours.guessed(), '"><b>')
+    assert "<script" not in made
+    assert '"><b>' not in made
+    assert "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt;" in made
+    assert re.findall(r'<td class="n">(\d+)</td><td><div class="bar" style="width: (\d+)%">', made)[:2] == [
+        ("6", "100"), ("3", "50"),
+    ]  # fmt: skip
+    assert "<caption>9 guesses</caption>" in made
+    assert '3 other guesses</th><td class="n">3</td>' in made
+
+
+def test_the_service_knows_every_question_of_a_learners_copy() -> None:
+    known = questions_of(ROOT / "notebooks")
+    for file in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
+        cells = learners(json.loads(file.read_text()))["cells"]
+        asked = [cell["id"] for cell in cells if re.search(r"^guess = Guess\(____", "".join(cell["source"]), re.M)]
+        assert asked == [*known.get(file.stem, {})], file.name
+    assert all(question.text and question.heading for of in known.values() for question in of.values())
+    assert sum(map(len, known.values())) > 40
+
+
+# -- in a real kernel ------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def listening() -> Iterator[tuple[str, list[tuple[str, dict[str, str]]]]]:
+    """A place that takes guesses, and what came: the token and the guess."""
+    came: list[tuple[str, dict[str, str]]] = []
+
+    class Takes(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            came.append((self.headers["Authorization"], json.loads(body)))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *words: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Takes)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/", came
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class Cells:
+    """A kernel that runs cells with their ids, as JupyterLab does."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def run(self, code: str, cell: str = CELL) -> tuple[str, float]:
+        begin = time.monotonic()
+        content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
+        message = self.client.session.msg("execute_request", content, metadata={"cellId": cell})
+        self.client.shell_channel.send(message)
+        said = ""
+        while True:
+            came = self.client.get_iopub_msg(timeout=60)
+            if came["parent_header"].get("msg_id") != message["header"]["msg_id"]:
+                continue
+            assert came["msg_type"] != "error", came["content"]
+            said += came["content"].get("text", "") + came["content"].get("data", {}).get("text/plain", "")
+            if came["content"].get("execution_state") == "idle":
+                return said, time.monotonic() - begin
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cells]:
+    home = tmp_path_factory.mktemp("home")
+    environment = {**os.environ, "HOME": str(home), "JPY_SESSION_NAME": f"/course/{CHAPTER}.ipynb"}
+    manager, client = start_new_kernel(kernel_name="python3", env=environment, cwd=str(home))
+    cells = Cells(client)
+    try:
+        cells.run("import os; from hookscope_course import Guess, ____")
+        yield cells
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def begin_afresh(cells: Cells, address: str) -> None:
+    cells.run(
+        "from pathlib import Path; from hookscope_course.practice import share\n"
+        "share._last.clear(); share._told.clear(); share._kept().unlink(missing_ok=True)\n"
+        f"os.environ.update(HOOKSCOPE_GUESSES={address!r}, HOOKSCOPE_GUESSES_TOKEN='t0')"
+    )
+
+
+def until_there_are(came: list[Any], count: int) -> None:
+    end = time.monotonic() + 10
+    while len(came) < count and time.monotonic() < end:
+        time.sleep(0.02)
+    time.sleep(0.2)  # for one too many
+    assert len(came) == count
+
+
+def test_nothing_is_told_before_a_yes_nor_after_a_no(cells: Cells) -> None:
+    with listening() as (address, came):
+        begin_afresh(cells, address)
+        said, _ = cells.run("guess = Guess('C, E')\nguess")
+        assert "run `Guess.share()` in a cell of its own; `Guess.share(False)` says no" in said
+        cells.run("Guess(____)", "other")
+        until_there_are(came, 0)
+        said, _ = cells.run("Guess.share()", "own")
+        assert "counted from now on, without your name" in said
+        until_there_are(came, 1)
+        assert came[0] == ("token t0", {"chapter": CHAPTER, "cell": CELL, "guess": "C, E"})
+        said, _ = cells.run("guess = Guess('C, E')\nguess")  # the same once more, and a changed one
+        assert "share" not in said
+        cells.run("guess = Guess(['C', 'B'])")
+        until_there_are(came, 2)
+        assert came[1][1]["guess"] == "C, B"
+        assert "not counted from now on" in cells.run("Guess.share(False)", "own")[0]
+        said, _ = cells.run("guess = Guess('D')\nguess")
+        assert said == "Your guess: D. Now run the next cell."
+        until_there_are(came, 2)
+
+
+def test_a_service_that_is_gone_or_says_nothing_neither_stops_nor_delays_a_cell(cells: Cells) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        gone = socket.create_server(("127.0.0.1", 0))
+        nobody = gone.getsockname()[1]
+        gone.close()
+        for port in (mute.getsockname()[1], nobody):
+            begin_afresh(cells, f"http://127.0.0.1:{port}/")
+            cells.run("Guess.share()", "own")
+            for guess in ("3", "Hostile()", "10**5000", "'x' * 10**7", "[[]] * 10**6"):
+                cells.run("class Hostile:\n    def __repr__(self): return 'mine'", "other")
+                said, took = cells.run(f"guess = Guess({guess})")
+                assert said == ""
+                assert took < 1, f"{guess} with port {port}"
+    begin_afresh(cells, "not an address")
+    cells.run("Guess.share(); guess = Guess(3)")
+
+
+def test_without_a_hub_that_counts_nothing_is_asked_and_nothing_told(cells: Cells) -> None:
+    with listening() as (address, came):
+        begin_afresh(cells, address)
+        cells.run("Guess.share(); del os.environ['HOOKSCOPE_GUESSES']", "own")
+        assert cells.run("guess = Guess(3)\nguess")[0] == "Your guess: 3. Now run the next cell."
+        assert "nobody counts guesses here" in cells.run("Guess.share()", "own")[0]
+        until_there_are(came, 0)
+
+
+# -- with a real hub -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    with running_hub(tmp_path_factory.mktemp("guesses"), learners=31) as running:
+        running.process.terminate()  # the first is the teacher, whose name is known only now
+        running.process.wait(30)
+        running.environment.update(GUESSES="on", TEACHER=running.learners[0][0])
+        running.start()
+        yield running
+
+
+def address(hub: RunningHub) -> str:
+    return f"http://127.0.0.1:{hub.settings.port + 3}/services/guesses/guess"
+
+
+def own_token(hub: RunningHub, who: tuple[str, str]) -> str:
+    """A learner's token that opens the service and nothing else."""
+    visitor = Visitor(hub.url, *who)
+    visitor.sign_in()
+    wanted = {"scopes": ["access:services!service=guesses"], "expires_in": 600}
+    said = visitor.ask("POST", f"/hub/api/users/{visitor.name}/tokens", json=wanted)
+    assert said.status_code == 201, said.text
+    return str(said.json()["token"])
+
+
+def post(hub: RunningHub, token: str, body: Any) -> requests.Response:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return requests.post(address(hub), data=data, headers={"Authorization": f"token {token}"}, timeout=60)
+
+
+@pytest.mark.slow
+def test_thirty_guess_at_once_and_the_teacher_sees_how_many_guessed_what(hub: RunningHub) -> None:
+    teacher = Visitor(hub.url, *hub.learners[0])
+    teacher.sign_in()
+    with ThreadPoolExecutor(30) as crowd:
+        tokens = list(crowd.map(lambda who: own_token(hub, who), hub.learners[1:]))
+        begin = time.monotonic()
+        guesses = [{"chapter": CHAPTER, "cell": CELL, "guess": "E, C" if n % 3 else "C, E"} for n in range(30)]
+        said = list(crowd.map(lambda both: post(hub, *both).status_code, zip(tokens, guesses, strict=True)))
+        took = time.monotonic() - begin
+    assert said == [204] * 30
+    assert took < 20
+    shown = teacher.http.get(f"{hub.url}/services/guesses/?chapter={CHAPTER}", timeout=60)
+    assert shown.status_code == 200
+    rows = re.findall(r'<th scope="row">([^<]*)</th><td class="n">(\d+)</td>', shown.text)
+    assert rows == [("E, C", "20"), ("C, E", "10")]
+    assert not any(name in shown.text for name, _ in hub.learners)
+    with_button = {"_xsrf": re.search(r'name="_xsrf" value="([^"]*)"', shown.text)[1]}
+    assert teacher.http.post(shown.url, timeout=60).status_code == 403, "a form of another page's would do"
+    after = teacher.http.post(shown.url, data=with_button, timeout=60)
+    assert after.status_code == 200
+    assert '<td class="n">' not in after.text
+
+
+@pytest.mark.slow
+def test_forged_tokens_and_strange_guesses_are_refused_with_a_line_in_the_log(hub: RunningHub) -> None:
+    token = own_token(hub, hub.learners[1])
+    good = {"chapter": CHAPTER, "cell": CELL, "guess": "E"}
+    for forged in ("", "forged", token[:-1], "a b", "é" * 5, "x" * 5000):
+        headers = {"Authorization": f"token {forged}".encode()}
+        assert requests.post(address(hub), json=good, headers=headers, timeout=60).status_code in (400, 403), forged
+    assert requests.post(address(hub), json=good, timeout=60).status_code == 403
+    end = time.monotonic() + 10
+    while "with a token that the hub does not know" not in hub.said.read_text() and time.monotonic() < end:
+        time.sleep(0.1)
+    assert "refused: a guess from 127.0.0.1 with a token that the hub does not know" in hub.said.read_text()
+    no_texts = ({"chapter": CHAPTER}, good | {"guess": 3}, good | {"guess": ["E"]})
+    for body in (b"", b"no JSON", b"[]", b"3", b"[" * 4000, *no_texts):
+        assert post(hub, token, body).status_code == 400, body
+    for body in (good | {"cell": "zz"}, good | {"chapter": "../02"}, good | {"chapter": "x" * 2000}):
+        assert post(hub, token, body).status_code == 404
+    with suppress(requests.ConnectionError):  # it may not even listen to the end
+        assert post(hub, token, good | {"guess": "x" * 10**6}).status_code in (400, 413)
+    assert post(hub, token, good).status_code == 204, "the service has not survived all this"
+
+
+@pytest.mark.slow
+def test_a_learner_sees_no_counts_and_the_token_of_kernels_opens_nothing_else(hub: RunningHub) -> None:
+    visitor = Visitor(hub.url, *hub.learners[2])
+    visitor.sign_in()
+    seen = visitor.http.get(f"{hub.url}/services/guesses/", timeout=60)
+    assert (seen.status_code, seen.text) == (403, "403: These counts are for the teacher.\n")
+    visitor.start()
+    kernel = visitor.open(f"{CHAPTER}.ipynb")
+    try:
+        kernel.run("from hookscope_course import Guess, ____; Guess.share()", "own")
+        _, said, error = kernel.run("guess = Guess('E, D')\nguess", CELL)
+        assert not error
+        assert said == "Your guess: E, D. Now run the next cell."
+        token = kernel.run("import os; print(os.environ['HOOKSCOPE_GUESSES_TOKEN'])")[1].strip()
+    finally:
+        kernel.close()
+        visitor.stop()
+    teacher = Visitor(hub.url, *hub.learners[0])
+    teacher.sign_in()
+    end = time.monotonic() + 10
+    while "E, D" not in teacher.http.get(f"{hub.url}/services/guesses/?chapter={CHAPTER}", timeout=60).text:
+        assert time.monotonic() < end
+        time.sleep(0.3)
+    for path in (f"/hub/api/users/{visitor.name}", f"/hub/api/users/{visitor.name}/server", "/hub/api/users"):
+        said = requests.get(f"{hub.url}{path}", headers={"Authorization": f"token {token}"}, timeout=60)
+        assert said.status_code in (403, 404, 405), path
+    counts = requests.get(f"{hub.url}/services/guesses/", headers={"Authorization": f"token {token}"}, timeout=60)
+    assert counts.status_code == 403
