@@ -38,6 +38,8 @@ class Learner:
     def __init__(self, hub: RunningHub, name: str) -> None:
         self.hub, self.name = hub, name
         self.web = requests.Session()
+        self.web.trust_env = False  # neither proxies nor certificates of the environment
+        self.web.verify = hub.settings.tls_cert or True
         self.base = f"{hub.url}/user/{name}"
 
     def sign_in(self, passphrase: str) -> requests.Response:
@@ -80,7 +82,13 @@ class Learner:
     def connected(self, kernel: str, session: str = "") -> Iterator[Cells]:
         """Connect to a kernel; the server keeps what a session misses while it is away."""
         url = f"{self.base.replace('http', 'ws', 1)}/api/kernels/{kernel}/channels?session_id={session or uuid.uuid4()}"
-        socket = websocket.create_connection(url, timeout=PATIENCE, cookie=self.cookies(), origin=self.hub.url)
+        socket = websocket.create_connection(
+            url,
+            timeout=PATIENCE,
+            cookie=self.cookies(),
+            origin=self.hub.url,
+            sslopt={"ca_certs": self.hub.settings.tls_cert or None},
+        )
         try:
             yield Cells(socket, session)
         finally:

@@ -143,7 +143,7 @@ def test_a_full_disk_of_one_learner_is_theirs_alone_and_loses_nothing(tmp_path: 
             assert anna.ask("PUT", "api/contents/work.txt", json=work).status_code == 201
             with anna.connected(anna.kernel()) as cells:
                 assert "No space left" in cells.run("open('big', 'wb').write(bytes(64 << 20))")
-                assert cells.run("print(6 * 7)") == "42"
+                assert cells.run("print(6 * 7)").startswith("42")  # and IPython says that it keeps no history
             failed = anna.ask("PUT", "api/contents/work.txt", json={**work, "content": "y" * (1 << 20)})
             assert failed.status_code >= 400
             assert (home / COURSE / "work.txt").read_text() == "what she wrote"

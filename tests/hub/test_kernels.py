@@ -27,7 +27,7 @@ def ends(process: int) -> None:
         os.kill(process, signal.SIGKILL)
         until(
             lambda: (
-                not Path(f"/proc/{process}/cmdline").exists() or b"" == Path(f"/proc/{process}/cmdline").read_bytes()
+                not Path(f"/proc/{process}/cmdline").exists() or Path(f"/proc/{process}/cmdline").read_bytes() == b""
             )
         )
 
@@ -61,7 +61,7 @@ def test_a_service_ends_with_the_hub_however_that_ends(number: signal.Signals) -
     starts = f"import subprocess, time; print(subprocess.Popen({service!r}).pid, flush=True); time.sleep(100)"
     hub = subprocess.Popen([sys.executable, "-c", starts], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     pid = int(hub.stdout.readline())
-    until(lambda: b"sleep" == Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0][-5:], seconds=20)
+    until(lambda: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0][-5:] == b"sleep", seconds=20)
     hub.send_signal(number)
     hub.wait()
     end = time.monotonic() + 10
