@@ -6,7 +6,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import requests
@@ -14,7 +14,7 @@ import websocket
 
 from tests.hub.running import RunningHub
 
-PATIENCE = 120
+PATIENCE = 60
 
 
 def until(is_so: Callable[[], Any], what: str = "it", seconds: float = PATIENCE) -> Any:
@@ -38,6 +38,8 @@ class Learner:
     def __init__(self, hub: RunningHub, name: str) -> None:
         self.hub, self.name = hub, name
         self.web = requests.Session()
+        self.web.trust_env = False  # neither proxies nor certificates of the environment
+        self.web.verify = hub.settings.tls_cert or True
         self.base = f"{hub.url}/user/{name}"
 
     def sign_in(self, passphrase: str) -> requests.Response:
@@ -72,14 +74,21 @@ class Learner:
         return str(answer.json()["id"])
 
     def cookies(self) -> str:
-        """All cookies, as a header."""
-        return "; ".join(f"{each.name}={each.value}" for each in self.web.cookies if self.name in each.path)
+        """The cookies that a browser sends to the learner's server, as a header."""
+        paths = ("/", f"/user/{self.name}/")
+        return "; ".join(f"{each.name}={each.value}" for each in self.web.cookies if each.path in paths)
 
     @contextmanager
     def connected(self, kernel: str, session: str = "") -> Iterator[Cells]:
         """Connect to a kernel; the server keeps what a session misses while it is away."""
         url = f"{self.base.replace('http', 'ws', 1)}/api/kernels/{kernel}/channels?session_id={session or uuid.uuid4()}"
-        socket = websocket.create_connection(url, timeout=PATIENCE, cookie=self.cookies(), origin=self.hub.url)
+        socket = websocket.create_connection(
+            url,
+            timeout=PATIENCE,
+            cookie=self.cookies(),
+            origin=self.hub.url,
+            sslopt={"ca_certs": self.hub.settings.tls_cert or None},
+        )
         try:
             yield Cells(socket, session)
         finally:
@@ -109,35 +118,39 @@ class Cells:
 
     def printed(self, number: str) -> str:
         """Wait for the end of a cell, and return what it printed, or its error."""
-        said = []
+        return "".join(self._heard(number)).strip()
+
+    def until_cut(self, number: str) -> str:
+        """Return what a cell prints until the connection is cut."""
+        said: list[str] = []
+        with suppress(websocket.WebSocketConnectionClosedException, ConnectionError):
+            for text in self._heard(number):
+                said.append(text)  # what was heard before the cut counts
+            raise AssertionError(f"the cell ended before the connection was cut: {said}")
+        return "".join(said)
+
+    def _heard(self, number: str) -> Iterator[str]:
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
-            kind, data = self.socket.recv_data()
-            message = _message(kind, data)
-            if not message:
-                continue
+            _, data = self.socket.recv_data()
+            message = json.loads(data)
             content = message["content"]
             if message["msg_type"] == "status" and content.get("execution_state") in ("restarting", "dead"):
-                return "".join(said) + "the kernel died"
+                yield "the kernel died"
+                return
             if message["parent_header"].get("msg_id") != number:
                 continue
             if message["msg_type"] == "stream":
-                said.append(content["text"])
+                yield content["text"]
             elif message["msg_type"] == "error":
-                said.append(f"{content['ename']}: {content['evalue']}")
+                yield f"{content['ename']}: {content['evalue']}"
             elif message["msg_type"] == "status" and content["execution_state"] == "idle":
-                return "".join(said).strip()
-        raise AssertionError(f"no end of the cell: {said}")
+                return
+        raise AssertionError(f"no end of the cell in {PATIENCE} s")
 
     def run(self, code: str) -> str:
         """Run a cell, and return what it printed."""
         return self.printed(self.send(code))
-
-
-def _message(kind: int, data: bytes) -> dict[str, Any]:
-    if kind == websocket.ABNF.OPCODE_TEXT:
-        return json.loads(data)  # type: ignore[no-any-return]
-    return {}
 
 
 def learner(hub: RunningHub, place: int) -> Learner:

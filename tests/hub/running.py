@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from hub.settings import PROXY, HubError, Settings
 from tests.shared import ROOT
 
 PATIENCE = 90
+_ANY = ssl._create_unverified_context()  # a test's certificate is nobody's
 
 
 @dataclass
@@ -54,7 +56,7 @@ class RunningHub:
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             assert self.process.poll() is None, self.said.read_text()
-            with suppress(OSError), urllib.request.urlopen(f"{self.url}/hub/health", timeout=5):
+            with suppress(OSError), urllib.request.urlopen(f"{self.url}/hub/health", timeout=5, context=_ANY):
                 return
             time.sleep(0.2)
         raise AssertionError(f"the hub did not come: {self.said.read_text()[-3000:]}")
@@ -104,12 +106,13 @@ def free_ports() -> int:
 
 
 @contextmanager
-def running_hub(folder: Path, learners: int = 2, **settings: str) -> Iterator[RunningHub]:
+def running_hub(folder: Path, learners: int = 2, teacher: bool = False, **settings: str) -> Iterator[RunningHub]:
     """Run a hub with throw-away users; in the end nothing of them is left.
 
     Args:
         folder: for its state, and what it prints.
         learners: how many.
+        teacher: whether the first of them is the teacher.
         settings: more of what `hub.settings` reads, as in MEMORY="512M".
 
     """
@@ -123,7 +126,10 @@ def running_hub(folder: Path, learners: int = 2, **settings: str) -> Iterator[Ru
         "PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8", "PORT": str(port),
         "HUB_STATE": str(folder / "state"), "HUB_HOMES": str(homes), "HUB_GROUP": f"hx{mark}", **settings,
     }  # fmt: skip
-    hub = RunningHub(f"http://127.0.0.1:{port}", [], Settings.of(environment), environment, folder / "said.txt")
+    if teacher:
+        environment["TEACHER"] = f"l{mark}0"
+    url = f"http{'s' if 'TLS_KEY' in settings else ''}://127.0.0.1:{port}"
+    hub = RunningHub(url, [], Settings.of(environment), environment, folder / "said.txt")
     people = People(hub.settings)
     homes.mkdir(mode=0o755)
     try:
