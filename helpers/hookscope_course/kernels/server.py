@@ -30,8 +30,9 @@ __all__ = ["LOADED", "KernelServer", "Request", "become_kernel", "take_place"]
 LOADED = (
     "torch", "torchvision", "numpy", "matplotlib.pyplot", "sklearn.datasets", "PIL.Image", "ipywidgets", "anywidget",
     "matplotlib_inline.backend_inline", "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.zmqshell",
-    "hookscope", "hookscope.samples", "hookscope.widgets", "hookscope_course.practice.guard",
-    "hookscope_course.practice.chapter", "hookscope_course.maps",
+    "hookscope", "hookscope.samples", "hookscope.widgets", "hookscope.widgets.picker", "hookscope.widgets.player",
+    "hookscope.widgets.quiz", "hookscope_course.practice.guard", "hookscope_course.practice.chapter",
+    "hookscope_course.practice.probing", "hookscope_course.maps", "safetensors.torch", "PIL.JpegImagePlugin",
 )  # fmt: skip
 """What is imported before the first fork. Importing torch starts no threads of its own; running it would, and a fork
 has none of them."""
