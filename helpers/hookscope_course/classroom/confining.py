@@ -48,7 +48,7 @@ class Limits:
     processes: int = 256
 
 
-def confine(readable: Iterable[Path], writable: Iterable[Path], limits: Limits) -> None:
+def confine(readable: Iterable[Path], writable: Iterable[Path], limits: Limits, listable: Iterable[Path] = ()) -> None:
     """Shut this process in, and all that it starts, for good.
 
     There is no network but a loopback of its own. Of files it can open only what is named here. It cannot send a signal
@@ -58,6 +58,7 @@ def confine(readable: Iterable[Path], writable: Iterable[Path], limits: Limits) 
         readable: files and folders it may read and run; those that are not there are passed over.
         writable: folders in which it may do what it likes.
         limits: what it may use up.
+        listable: folders in which it may see what files are called, at any depth, and not what is in them.
 
     Raises:
         ConfinementError: the system does not allow one of these; nothing is promised then.
@@ -76,7 +77,7 @@ def confine(readable: Iterable[Path], writable: Iterable[Path], limits: Limits) 
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(what, (most, most))
     _leave_the_network()
-    _close_the_files(readable, writable)
+    _close_the_files(readable, writable, listable)
 
 
 def _libc() -> ctypes.CDLL:
@@ -100,7 +101,7 @@ def _leave_the_network() -> None:
         fcntl.ioctl(end, 0x8914, up)  # SIOCSIFFLAGS
 
 
-def _close_the_files(readable: Iterable[Path], writable: Iterable[Path]) -> None:
+def _close_the_files(readable: Iterable[Path], writable: Iterable[Path], listable: Iterable[Path]) -> None:
     libc = _libc()
     version = libc.syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
     if version < 1:
@@ -111,7 +112,7 @@ def _close_the_files(readable: Iterable[Path], writable: Iterable[Path]) -> None
     if rules < 0:
         raise _refused("rules about files (Landlock)")
     look = _EXECUTE | _READ_FILE | _READ_FOLDER
-    for paths, allowed in ((readable, look), (writable, rights)):
+    for paths, allowed in ((readable, look), (writable, rights), (listable, _READ_FOLDER)):
         for path in paths:
             try:
                 opened = os.open(path, os.O_PATH | os.O_CLOEXEC)

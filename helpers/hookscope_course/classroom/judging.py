@@ -50,6 +50,7 @@ def verdicts_on(
             "confined": confined,
             "scratch": scratch,
             "readable": [str(path) for path in _readable(chapter)],
+            "listable": [str(folder_of(chapter).parent)],  # processes of chapter 13 find their module by its name
             "writable": [scratch, "/dev/shm", "/dev/null"],
         }
         quiet = {"OMP_NUM_THREADS": "1", "TMPDIR": scratch, "HOME": scratch, "MPLCONFIGDIR": scratch}
@@ -68,8 +69,8 @@ def verdicts_on(
     for verdict in verdicts.values():
         if verdict["outcome"] == "cannot be shut in":
             raise RuntimeError(
-                f"submissions cannot be shut in on this machine: {verdict['message']}. Grade in a container or a virtual "
-                "machine that can be thrown away, and say so: UNCONFINED=yes"
+                f"submissions cannot be shut in on this machine: {verdict['message']}. Grade in a container or a "
+                "virtual machine that can be thrown away, and say so: make grade UNCONFINED=yes"
             )
     return verdicts
 
@@ -95,7 +96,7 @@ class Starters(ClearSolutions):  # type: ignore[misc]
 class Judge(NbGraderPreprocessor):  # type: ignore[misc]
     """Fills the test cells with points; takes the place of nbgrader's Execute: a submission never runs in a kernel.
 
-    What an exercise is judged by: its own cell, and cells that the student has added above it. The course's check decides
+    An exercise is judged by its own cell, and cells that the student has added above it. The course's check decides
     (`verdicts` says what a submission can reach), not what stands in the notebook's test cells.
     """
 

@@ -5,9 +5,10 @@
 An answer is checked by calling it, so its code and the check share a process. What that process can reach is little:
 no network, no file but those of Python and of the packages, none with a solution; a copy of the exercises from which
 solutions and hints were taken away. What it changes of the course or of torch is found, before and after the check, and
-gives no points. What is *not* out of reach: code that knows this file can, from inside its own call, change what it finds
-in its process and change it back, or look for the verdict's seal on the stack and forge it. So read a submission before
-you trust a grade that matters, or ask about it.
+gives no points. What is *not* out of reach: code that knows this file can, from inside its own call, change what it
+finds in its process and change it back, or look for the verdict's seal on the stack and forge it; and it can write to
+a Unix socket of the grader's that has a path. So read a submission before you trust a grade that matters, or ask about
+it.
 """
 
 from __future__ import annotations
@@ -37,9 +38,6 @@ _SUBREAPER = 36
 def main() -> None:
     """Read questions as JSON, judge each, and write the verdicts as JSON."""
     asked = json.load(sys.stdin)
-    import torch  # noqa: F401  # once, before the forks; so are the checks
-    import torch.nn.functional
-
     from hookscope_course.practice import Exercise, exercises
 
     Exercise.seed = secrets.randbelow(2**31)  # the values of a check are others each time
@@ -91,7 +89,7 @@ def _judged(exercise: Any, names: list[str], cells: list[str], asked: dict[str, 
             return said
     return {
         "outcome": WRONG,
-        "message": "its process ended without a verdict: out of memory or time, or it ended itself",
+        "message": "its process ended without a verdict: out of memory, or by itself",
     }
 
 
@@ -156,7 +154,8 @@ def _inside(exercise: Any, names: list[str], cells: list[str], asked: dict[str, 
     if asked["confined"]:
         limits = Limits(cpu_seconds=asked["seconds"])
         try:
-            confine(map(Path, asked["readable"]), map(Path, asked["writable"]), limits)
+            paths = {kind: [Path(path) for path in asked[kind]] for kind in ("readable", "writable", "listable")}
+            confine(limits=limits, **paths)
         except ConfinementError as error:
             return {"outcome": CANNOT, "message": str(error)}
     sealed = _fingerprint()
@@ -201,7 +200,7 @@ def _fingerprint() -> dict[tuple[str, str], tuple[Any, str, Any]]:
         if not packages or not isinstance(module, ModuleType):
             continue
         for attribute, value in list(vars(module).items()):
-            if callable(value):
+            if callable(value) and (name, attribute) != ("torch", "manual_seed"):  # torch itself wraps that one later
                 found[name, attribute] = module, attribute, _inner(value)
             if isinstance(value, type):
                 for inside, part in list(vars(value).items()):

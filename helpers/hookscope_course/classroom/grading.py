@@ -1,0 +1,242 @@
+"""Exercises as nbgrader assignments: write a course folder, and grade what comes back.
+
+    python -m hookscope_course.classroom.grading write 02 04 --to FOLDER    # make nbgrader CHAPTERS="02 04" DEST=FOLDER
+    python -m hookscope_course.classroom.grading grade FOLDER               # make grade DEST=FOLDER
+
+The folder is nbgrader's own: `source/` holds the exercises with their solutions, `release/` is what students get,
+`submitted/STUDENT/02_call_order/02_call_order.ipynb` is where their notebooks go. All of nbgrader's commands work in
+it. Two of its steps are ours (`judging`): students get the course's starters, and what gives points is the verdict of
+the course's check, on values that are others each time, and not what a notebook's test cell seems to say. What a
+submission can and cannot reach while it is judged stands in `verdicts`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from hookscope_course.learner.copies import NOTEBOOKS, chapters
+from hookscope_course.lessons import folder_of
+from hookscope_course.practice.text import ExerciseText, read_exercises
+
+__all__ = ["assignment", "grade", "write_course"]
+
+POINTS = {"easy": 1, "medium": 2, "hard": 3}
+_CONFIG = '''"""How nbgrader works in this folder. Written by hookscope; change what you like."""
+
+from nbgrader.preprocessors import (
+    AssignLatePenalties, CheckCellMetadata, ClearHiddenTests, ClearMarkScheme, ClearOutput, ComputeChecksums,
+    IgnorePattern, LimitOutput, LockCells, SaveAutoGrades, SaveCells,
+)
+from nbconvert.preprocessors import ClearMetadataPreprocessor
+
+from hookscope_course.classroom.judging import Judge, Starters
+
+c = get_config()
+c.CourseDirectory.course_id = "hookscope"
+c.GenerateAssignment.preprocessors = [
+    LockCells, Starters, ClearOutput, CheckCellMetadata, ComputeChecksums, SaveCells, ClearHiddenTests, ClearMarkScheme,
+    ComputeChecksums, CheckCellMetadata,
+]
+# Judge in place of Execute: a submission is never run in a kernel.
+c.Autograde.autograde_preprocessors = [
+    Judge, IgnorePattern, ClearMetadataPreprocessor, LimitOutput, SaveAutoGrades, AssignLatePenalties, CheckCellMetadata,
+]
+c.ClearMetadataPreprocessor.enabled = False
+c.Judge.timeout = 60  # seconds for each exercise
+'''
+_TEST = """# {points} point{s}. `make grade` asks the course's own check, with values that you have not seen.
+### BEGIN HIDDEN TESTS
+raise RuntimeError("graded by Judge: run nbgrader in the course folder, where nbgrader_config.py names it")
+### END HIDDEN TESTS"""
+
+
+def assignment(chapter: int) -> dict[str, Any]:
+    """Make the instructor's version of a chapter's exercises, as a notebook's JSON: with solutions and tests.
+
+    Raises:
+        LookupError: there is no such chapter; says which there are.
+
+    Example:
+        >>> known = [cell["metadata"]["nbgrader"] for cell in assignment(2)["cells"]]
+        >>> {one["grade_id"]: one["points"] for one in known if one["grade"]}
+        {'q1-points': 1, 'q2-points': 1, 'q3-points': 2}
+
+    """
+    texts = read_exercises(folder_of(chapter) / "exercises.md")
+    names = ", ".join(text.name for text in texts)
+    setup = _SETUP + f"{names} = exercises({chapter})"
+    cells = [
+        _cell("markdown", f"# Exercises of chapter {chapter:02}\n\n{_HOW}", "title", locked=True),
+        _cell("code", setup, "setup", locked=True),
+    ]
+    for text in texts:
+        cells.extend(_exercise_cells(text))
+    kernel = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+    return {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+
+
+_SETUP = """import torch
+import torch.nn.functional as F
+from torch import nn
+
+from hookscope_course import ____, exercises
+
+"""
+_HOW = (
+    "Replace `____`, or mend the bug, and run the cell: its last line checks your answer as often as you like. Each "
+    "exercise is graded by itself: by its cell, and by cells that you add above it."
+)
+
+
+def _exercise_cells(text: ExerciseText) -> Iterator[dict[str, Any]]:
+    points = POINTS[text.difficulty]
+    yield _cell("markdown", f"## {text.heading}\n\n{text.question}", f"{text.name}-question", locked=True)
+    if text.before:
+        yield _cell("code", text.before, f"{text.name}-given", locked=True)
+    answer = _cell("code", f"### BEGIN SOLUTION\n{text.solution.strip()}\n### END SOLUTION", f"{text.name}-answer")
+    answer["metadata"]["nbgrader"]["solution"] = True
+    answer["metadata"]["starter"] = text.starter.strip()
+    yield answer
+    test = _cell("code", _TEST.format(points=points, s="s" * (points != 1)), f"{text.name}-points", locked=True)
+    test["metadata"]["nbgrader"] |= {"grade": True, "points": points}
+    yield test
+
+
+def _cell(kind: str, source: str, name: str, locked: bool = False) -> dict[str, Any]:
+    known = {"schema_version": 3, "grade_id": name, "grade": False, "solution": False, "locked": locked, "task": False}
+    cell: dict[str, Any] = {"cell_type": kind, "id": name, "metadata": {"nbgrader": known}, "source": source}
+    return cell | ({"outputs": [], "execution_count": None} if kind == "code" else {})
+
+
+def write_course(numbers: Iterable[str], to: Path) -> list[Path]:
+    """Write a course folder with an assignment for each chapter, and let nbgrader make what students get.
+
+    Args:
+        numbers: of the chapters, e.g. "02", "04".
+        to: must not be there yet: grades are never overwritten.
+
+    Returns:
+        The notebooks for students, in `release/`.
+
+    Raises:
+        LookupError: there is no such chapter; says which there are.
+        FileExistsError: there is something already.
+        RuntimeError: nbgrader failed, or is not installed; says what it said.
+
+    """
+    have = {path.stem[:2]: path.stem for path in chapters(NOTEBOOKS) if _exercises_of(path.stem)}
+    wanted = [f"{int(number):02}" if number.isdecimal() else number for number in numbers]
+    if missing := [number for number in wanted if number not in have]:
+        raise LookupError(f"no chapter '{missing[0]}' has exercises; these have: {', '.join(have)}")
+    if not wanted:
+        raise LookupError(f'name the chapters, as in CHAPTERS="02 04"; these have exercises: {", ".join(have)}')
+    if to.exists():
+        raise FileExistsError(f"{to} is there already; name another, or remove it")
+    to.parent.mkdir(parents=True, exist_ok=True)
+    import nbformat
+
+    # All or nothing, as with a hand-out.
+    with tempfile.TemporaryDirectory(dir=to.parent) as scratch:
+        course = Path(scratch) / "course"
+        course.mkdir()
+        (course / "nbgrader_config.py").write_text(_CONFIG, encoding="utf-8")
+        for number in wanted:
+            page = course / "source" / have[number] / f"{have[number]}.ipynb"
+            page.parent.mkdir(parents=True)
+            nbformat.write(nbformat.from_dict(assignment(int(number))), page)
+        for number in wanted:
+            _nbgrader(course, "generate_assignment", have[number])
+        shutil.move(course, to)
+    return [to / "release" / have[number] / f"{have[number]}.ipynb" for number in wanted]
+
+
+def _exercises_of(name: str) -> bool:
+    number = name[:2]
+    return number.isdecimal() and int(number) < 90 and (folder_of(int(number)) / "exercises.md").exists()
+
+
+def grade(course: Path, unconfined: bool = False) -> list[dict[str, str]]:
+    """Grade all that was submitted, with nbgrader, and return its table of grades.
+
+    Args:
+        course: the folder that `write_course` wrote.
+        unconfined: grade even where submissions cannot be shut in; for a machine that can be thrown away.
+
+    Returns:
+        A row for each student and assignment, with nbgrader's columns, among them "assignment", "student_id", "score"
+        and "max_score".
+
+    Raises:
+        FileNotFoundError: this is not such a folder, or nothing was submitted.
+        RuntimeError: nbgrader failed, or submissions cannot be shut in here; says what to do.
+
+    """
+    if not (course / "nbgrader_config.py").exists():
+        raise FileNotFoundError(f"{course} is not a course folder; `make nbgrader` writes one")
+    names = sorted({path.name for path in course.glob("submitted/*/*") if path.is_dir()})
+    if not names:
+        raise FileNotFoundError(
+            f"nothing was submitted in {course / 'submitted'}: put notebooks into STUDENT/ASSIGNMENT/"
+        )
+    for name in names:
+        _nbgrader(course, "autograde", name, "--force", f"--Judge.unconfined={unconfined}")
+    _nbgrader(course, "export", "--to=grades.csv")
+    text = (course / "grades.csv").read_text(encoding="utf-8")
+    return [row for row in csv.DictReader(io.StringIO(text)) if row["assignment"] in names]
+
+
+def _nbgrader(course: Path, *command: str) -> None:
+    # nbgrader starts alembic by its name.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    done = subprocess.run(
+        [sys.executable, "-m", "nbgrader", *command],
+        cwd=course,
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if "ERROR" in line or "Error" in line] or [done.stderr[-500:]]
+        missing = "; `make dev` installs it" if "No module named nbgrader" in done.stderr else ""
+        raise RuntimeError(f"nbgrader {command[0]}: {' '.join(said)[-1500:]}{missing}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Do what is asked for, and return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m hookscope_course.classroom.grading", description="Grade exercises."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    writes = commands.add_parser("write", help="write exercises as nbgrader assignments")
+    writes.add_argument("chapters", nargs="*", help="their numbers, e.g. 02 04")
+    writes.add_argument("--to", type=Path, required=True, help="a new folder")
+    grades = commands.add_parser("grade", help="grade what was submitted, and show the table")
+    grades.add_argument("course", type=Path, help="the folder")
+    grades.add_argument("--unconfined", action="store_true", help="even where submissions cannot be shut in")
+    options = parser.parse_args(arguments)
+    try:
+        if options.command == "write":
+            for page in write_course(options.chapters, options.to.expanduser().resolve()):
+                print(page)
+        else:
+            for row in grade(options.course.expanduser().resolve(), options.unconfined):
+                print(f"{row['student_id']:<20} {row['assignment']:<28} {row['score']:>5} of {row['max_score']}")
+    except (LookupError, OSError, RuntimeError) as error:
+        print(error.args[0] if isinstance(error, LookupError) else error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,280 @@
+"""Exercises graded with the real nbgrader: each submission gets what it deserves, and nothing is given away."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbgrader.preprocessors import ClearHiddenTests
+
+from hookscope_course.classroom.grading import POINTS, assignment, grade, main, write_course
+from hookscope_course.classroom.judging import Starters, verdicts_on
+from hookscope_course.lessons import folder_of
+from hookscope_course.practice.text import ExerciseText, read_exercises
+from lessons.build import reading
+
+NUMBERS = [int(reading.name_of(path)[:2]) for path in reading.chapter_files()]
+TEXTS = {text.name: text for text in read_exercises(folder_of(2) / "exercises.md")}
+RIGHT = {name: text.solution for name, text in TEXTS.items()}
+WRONG = {name: text.wrong[1][0] for name, text in TEXTS.items()}
+PATCH = """
+from hookscope_course.practice import Exercise
+Exercise.check = lambda self, *answers: None
+"""
+CHECK = """
+from importlib import import_module
+checks = import_module("hookscope_course.lessons.02_call_order.checks_02")
+checks.check_{0} = lambda *answers: None
+"""
+CODE = """
+from importlib import import_module
+checks = import_module("hookscope_course.lessons.02_call_order.checks_02")
+checks.check_{0}.__code__ = (lambda *answers: None).__code__
+"""
+READ = """
+from hookscope_course.lessons import LESSONS
+(LESSONS / "02_call_order" / "exercises.md").read_text()
+"""
+CALL = """
+import socket
+socket.create_connection(("192.0.2.1", 80), timeout=5)
+"""
+IN_CALL = """
+def first(layer, hook):
+    torch.allclose = lambda *given, **named: True
+    return layer.register_forward_hook(hook, prepend=True)
+
+q2.check(first)
+"""
+FORGE = """
+import os
+for end in range(3, 64):
+    try:
+        os.write(end, b'{"seal": "", "outcome": "right", "message": ""}')
+    except OSError:
+        pass
+os._exit(0)
+"""
+
+
+# -- what students get ------------------------------------------------------------------------------------------------
+
+
+def for_students(chapter: int) -> nbformat.NotebookNode:
+    """What generate_assignment makes of an assignment, by the two steps that take something away."""
+    made = nbformat.from_dict(assignment(chapter))
+    for step in (Starters(), ClearHiddenTests()):
+        made, _ = step.preprocess(made, {})
+    return made
+
+
+def solutions_in(text: ExerciseText, page: str) -> list[str]:
+    """The lines that only the solution of an exercise has, and that stand in a page all the same."""
+    others = "\n".join([text.starter, text.question, text.before])
+    lines = [line.strip() for line in text.solution.splitlines() if len(line.strip()) > 12]
+    return [line for line in lines if line not in others and line in page]
+
+
+@pytest.mark.parametrize("chapter", NUMBERS)
+def test_no_solution_and_no_hidden_test_is_in_what_students_get(chapter: int) -> None:
+    made, whole = for_students(chapter), "\n".join(cell["source"] for cell in assignment(chapter)["cells"])
+    page = "\n".join([*(cell.source for cell in made.cells), json.dumps([cell.metadata for cell in made.cells])])
+    assert "BEGIN" not in page
+    assert "RuntimeError" not in page.replace(
+        "RuntimeError", "", page.count("RuntimeError") - whole.count("raise Runt")
+    )
+    for text in read_exercises(folder_of(chapter) / "exercises.md"):
+        assert not solutions_in(text, page), text.number
+        (cell,) = [cell for cell in made.cells if cell.metadata.nbgrader.grade_id == f"{text.name}-answer"]
+        assert cell.source == text.starter.strip()
+        (test,) = [cell for cell in made.cells if cell.metadata.nbgrader.grade_id == f"{text.name}-points"]
+        assert test.metadata.nbgrader.points == POINTS[text.difficulty]
+        assert all(line.startswith("#") for line in test.source.strip().splitlines())
+
+
+def test_a_solution_that_was_left_in_would_be_found() -> None:
+    whole = "\n".join(cell["source"] for cell in assignment(2)["cells"])
+    assert all(solutions_in(text, whole) for text in TEXTS.values())
+
+
+# -- one submission -------------------------------------------------------------------------------------------------
+
+
+def outcomes(cells: dict[str, str], **settings: Any) -> dict[str, tuple[str, str]]:
+    """Judge a cell for each exercise of chapter 02; returns outcome and message."""
+    verdicts = verdicts_on(2, {name: [cell] for name, cell in cells.items()}, **settings)
+    return {name: (verdict["outcome"], verdict["message"]) for name, verdict in verdicts.items()}
+
+
+def test_right_patched_and_without_network() -> None:
+    q1, q2, q3 = outcomes({"q1": RIGHT["q1"], "q2": PATCH + WRONG["q2"], "q3": CALL + RIGHT["q3"]}).values()
+    assert q1[0] == "right"
+    assert q2 == ("wrong", f"the submission changed `{EXERCISE}.check`, which is not its own: no points")
+    assert q3 == ("wrong", "OSError: [Errno 101] Network is unreachable")
+
+
+EXERCISE = "hookscope_course.practice.exercise.Exercise"
+
+
+@pytest.mark.slow
+def test_what_a_submission_cannot_reach() -> None:
+    denied = "PermissionError: [Errno 13] Permission denied"
+    wanted: dict[str, list[tuple[str, str]]] = {
+        "q1": [
+            (READ + RIGHT["q1"], denied),
+            ("from pathlib import Path\nPath('/tmp/mine').touch()\n" + RIGHT["q1"], denied),
+            ("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n" + RIGHT["q1"], "PermissionError: [Errno 1]"),
+            ("from hookscope_course import exercises\nexercises(2)[0].solution()", denied),
+        ],
+        "q2": [
+            (CHECK.format("q2") + WRONG["q2"], "changed `hookscope_course.lessons.02_call_order.checks_02.check_q2`"),
+            (CODE.format("q2") + WRONG["q2"], "changed `hookscope_course.lessons.02_call_order.checks_02.check_q2`"),
+            (IN_CALL, "changed `torch.allclose`"),
+            (FORGE, "ended without a verdict"),
+        ],
+        "q3": [
+            ("while True: pass", "stopped: it took longer than 8 seconds"),
+            ("kept = bytearray(8 << 30)", "MemoryError"),
+            ("open('big', 'wb').write(bytes(100 << 20))", "OSError: [Errno 27] File too large"),
+            ("def broken(:", "SyntaxError"),
+        ],
+    }
+    for cells in zip(*wanted.values(), strict=True):
+        found = outcomes(dict(zip(wanted, (cell for cell, _ in cells), strict=True)), seconds=8)
+        for (outcome, message), (cell, part) in zip(found.values(), cells, strict=True):
+            assert outcome == "wrong", (cell, message)
+            assert part in message, (cell, message)
+
+
+@pytest.mark.slow
+def test_what_is_honest_is_judged_by_the_answer() -> None:
+    """A name that means something else by now, a cell without its last line, a process left running, a blank."""
+    fake = "class Fake:\n    def check(self, *answers): return 'right'\n\nq2 = Fake()\n"
+    left = "import subprocess\nsubprocess.Popen(['sleep', '4711'], start_new_session=True)\n"
+    found = outcomes({"q1": "q1.check(____)", "q2": fake + WRONG["q2"], "q3": left + RIGHT["q3"]})
+    assert [outcome for outcome, _ in found.values()] == ["not attempted", "wrong", "right"]
+    assert not [
+        path for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists() and b"sleep\x004711" in path.read_bytes()
+    ]
+    found = outcomes({"q1": "", "q2": RIGHT["q2"].replace("q2.check(first)", ""), "q3": TEXTS["q3"].starter})
+    assert [outcome for outcome, _ in found.values()] == ["not attempted", "right", "not attempted"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chapter", NUMBERS)
+def test_solutions_are_right_when_shut_in_and_with_other_values(chapter: int) -> None:
+    texts = read_exercises(folder_of(chapter) / "exercises.md")
+    verdicts = verdicts_on(chapter, {text.name: [text.solution] for text in texts})
+    assert {name: one["message"] for name, one in verdicts.items() if one["outcome"] != "right"} == {}
+
+
+SIXTEEN_DEEP = """
+import sys
+from pathlib import Path
+from hookscope_course.classroom.confining import Limits, confine
+from hookscope_course.classroom.judging import verdicts_on
+for _ in range(16):  # Linux takes sixteen layers of rules about files, and no more
+    confine([Path("/")], [Path("/")], Limits())
+for confined in (True, False):
+    try:
+        print(verdicts_on(2, {"q1": ["q1.check('C, E, B, D, A')"]}, confined=confined)["q1"]["outcome"])
+    except RuntimeError as error:
+        print(error)
+"""
+
+
+def test_where_nothing_can_be_shut_in_nothing_is_graded_unless_told() -> None:
+    said = subprocess.run([sys.executable, "-c", SIXTEEN_DEEP], capture_output=True, text=True, check=False)
+    refused, outcome = said.stdout.splitlines() or [said.stderr, ""]
+    assert refused.startswith("submissions cannot be shut in on this machine: the system refuses to close files")
+    assert refused.endswith("and say so: make grade UNCONFINED=yes")
+    assert outcome == "right"
+
+
+# -- a class --------------------------------------------------------------------------------------------------------
+
+
+def test_a_course_folder_is_not_overwritten_and_chapters_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for numbers, complaint in (
+        (["77"], "no chapter '77' has exercises; these have: 00, 01"),
+        ([], "name the chapters"),
+    ):
+        assert main(["write", *numbers, "--to", str(tmp_path / "new")]) == 1
+        assert complaint in capsys.readouterr().err
+    assert main(["write", "02", "--to", str(tmp_path)]) == 1
+    assert "is there already; name another" in capsys.readouterr().err
+    assert main(["grade", str(tmp_path)]) == 1
+    assert "is not a course folder; `make nbgrader` writes one" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def edited(release: Path, answers: dict[str, str], also: Callable[[Any], None] = lambda page: None) -> str:
+    """A submission: the notebook that students get, with answers in its cells."""
+    page = nbformat.read(release, as_version=4)
+    for cell in page.cells:
+        name, _, what = cell.metadata.nbgrader.grade_id.partition("-")
+        if what == "answer" and name in answers:
+            cell.source = answers[name]
+    also(page)
+    return nbformat.writes(page)
+
+
+def edits_the_tests(page: Any) -> None:
+    """Write a test that always passes, worth a hundred points, with the result that it would like to have."""
+    for cell in page.cells:
+        if cell.metadata.nbgrader.get("grade"):
+            cell.source = "100"
+            cell.metadata.nbgrader.points = 100
+            cell.metadata.nbgrader.locked = False
+            cell.outputs = [nbformat.v4.new_output("execute_result", data={"text/plain": "100"}, execution_count=1)]
+
+
+@pytest.mark.slow
+def test_a_class_is_graded_with_the_real_nbgrader(tmp_path: Path) -> None:
+    course = tmp_path / "course"
+    (release,) = write_course(["2"], course)
+    bytes_of_it = release.read_text(encoding="utf-8")
+    assert not [line for text in TEXTS.values() for line in solutions_in(text, bytes_of_it.replace('\\"', '"'))]
+    assert "HIDDEN" not in bytes_of_it
+    assert "starter" not in bytes_of_it
+    added = nbformat.v4.new_code_cell(
+        "def helper(layer, hook):\n    return layer.register_forward_hook(hook, prepend=True)"
+    )
+
+    def adds_a_cell(page: Any) -> None:
+        added.metadata["nbgrader"] = {}
+        page.cells.insert(2, added)
+
+    uses_it = {"q2": "def first(layer, hook):\n    return helper(layer, hook)\n\nq2.check(first)"}
+    submissions = {
+        "right": (edited(release, RIGHT), 4),
+        "wrong": (edited(release, WRONG), 0),
+        "half": (edited(release, {"q1": RIGHT["q1"], "q2": WRONG["q2"], "q3": RIGHT["q3"]}), 3),
+        "blank": (edited(release, {}), 0),
+        "crash": (edited(release, RIGHT | {"q1": "1 / 0"}), 3),
+        "helper": (edited(release, uses_it, adds_a_cell), 1),
+        "patches": (edited(release, {name: PATCH + cell for name, cell in WRONG.items()}), 0),
+        "checks": (edited(release, {name: CHECK.format(name) + cell for name, cell in WRONG.items()}), 0),
+        "tests": (edited(release, WRONG, edits_the_tests), 0),
+        "reads": (edited(release, {name: READ + cell for name, cell in RIGHT.items()}), 0),
+        "calls": (edited(release, {name: CALL + cell for name, cell in RIGHT.items()}), 0),
+    }
+    for student, (page, _) in submissions.items():
+        place = course / "submitted" / student / release.stem / release.name
+        place.parent.mkdir(parents=True)
+        place.write_text(page, encoding="utf-8")
+    rows = {row["student_id"]: row for row in grade(course)}
+    assert {student: float(row["score"]) for student, row in rows.items()} == {
+        student: float(points) for student, (_, points) in submissions.items()
+    }
+    assert {float(row["max_score"]) for row in rows.values()} == {4.0}
+    told = (course / "autograded" / "half" / release.stem / release.name).read_text(encoding="utf-8")
+    assert "q2: wrong." in told
