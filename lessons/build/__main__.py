@@ -73,13 +73,14 @@ def main(arguments: list[str] | None = None) -> int:
     if not errors:
         readme.write(chapters)
     failures = asyncio.run(execute_all(todo)) if todo else []
+    for failure in failures:
+        print(f"\n{failure}", file=sys.stderr)
     if not errors and not failures:
         try:
             planning.write(chapters)
         except LessonError as error:
-            failures = [str(error)]
-    for failure in failures:
-        print(f"\n{failure}", file=sys.stderr)
+            errors.append(error)
+            print(f"\n{error}", file=sys.stderr)
     report = [f"{len(todo) - len(failures)} built", f"{len(failures) + len(errors)} failed"]
     if not options.chapters:
         report.insert(1, f"{len(chapters) - len(todo)} already up to date")
