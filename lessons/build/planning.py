@@ -115,7 +115,9 @@ def _row(planner: Planner, unit: dict[str, object], limit: int) -> tuple[str, st
 
 
 def all_pages(chapters: Iterable[Chapter]) -> dict[Path, str]:
-    """Every page in teaching/, and what should be in it."""
+    """Every page in teaching/, and what should be in it; a course without a plan has none."""
+    if not SOURCE.exists():
+        return {}
     chapters = list(chapters)
     return dict(pages(chapters)) | {TARGET: plan_page(chapters)}
 
@@ -129,7 +131,7 @@ def stale(chapters: Iterable[Chapter]) -> list[str]:
 
 def write(chapters: Iterable[Chapter]) -> None:
     """Bring the pages up to date."""
-    PAGES.mkdir(exist_ok=True)
     for path, text in all_pages(chapters).items():
+        PAGES.mkdir(exist_ok=True)
         if not path.exists() or path.read_text("utf-8") != text:
             path.write_text(text, encoding="utf-8", newline="\n")
