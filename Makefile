@@ -15,6 +15,7 @@ help:
 	@echo "make lab    open your own copy of the course in JupyterLab (make course: only make it, or bring it up to date)"
 	@echo "make reset CHAPTER=03  begin a chapter again; what you wrote is kept as a dated copy"
 	@echo "make progress  which exercises are done, and what is next"
+	@echo "make nbgrader CHAPTERS='02 04' DEST=folder  exercises as nbgrader assignments (make grade DEST=folder: the grades)"
 	@echo "make test   prove everything (make test-all: with every model family of torchvision)"
 	@echo "make build  turn changed lessons into notebooks"
 	@echo "make bench  measure against other tools (half an hour; writes benchmarks/README.md)"
@@ -45,6 +46,13 @@ reset: .venv
 
 progress: .venv
 	@$(PY) -m hookscope_course.learner --to "$(COURSE)" progress
+
+# Exercises as nbgrader assignments; and the grades of what was put into DEST/submitted.
+nbgrader: dev
+	@$(PY) -m hookscope_course.classroom.grading write $(CHAPTERS) --to "$(DEST)"
+
+grade: dev
+	@$(PY) -m hookscope_course.classroom.grading grade "$(DEST)" $(if $(UNCONFINED),--unconfined)
 
 # Two processes. loadfile: the cells of a notebook share a kernel. In their order: the browser tests, which take longest,
 # would come last otherwise, and one process would wait.
@@ -87,4 +95,4 @@ lock: dev
 	  | grep -vxFf requirements.lock.new > requirements-dev.lock.new
 	mv requirements.lock.new requirements.lock && mv requirements-dev.lock.new requirements-dev.lock
 
-.PHONY: help .venv dev course reset progress lab test test-all build bench history lint check house lock
+.PHONY: help .venv dev course reset progress lab nbgrader grade test test-all build bench history lint check house lock

@@ -86,7 +86,7 @@ def test_a_page_that_was_edited_or_is_of_no_chapter_is_told(tmp_path: Path, monk
     monkeypatch.setattr(planning, "PAGES", tmp_path)
     monkeypatch.setattr(planning, "TARGET", tmp_path / "plan.md")
     monkeypatch.setattr(planning, "SOURCE", tmp_path / "plan.toml")
-    (tmp_path / "plan.toml").write_text('text = ""\nplan = []\n')
+    (tmp_path / "plan.toml").write_text('text = ""\ngrading = ""\nplan = []\n')
     planning.write(CHAPTERS[:3])
     assert {path.name for path in tmp_path.iterdir()} >= {"plan.md", f"{CHAPTERS[2].name}.md"}
     assert planning.stale(CHAPTERS[:3]) == []

@@ -37,8 +37,6 @@ from nbgrader.preprocessors import (
     AssignLatePenalties, CheckCellMetadata, ClearHiddenTests, ClearMarkScheme, ClearOutput, ComputeChecksums,
     IgnorePattern, LimitOutput, LockCells, SaveAutoGrades, SaveCells,
 )
-from nbconvert.preprocessors import ClearMetadataPreprocessor
-
 from hookscope_course.classroom.judging import Judge, Starters
 
 c = get_config()
@@ -49,9 +47,8 @@ c.GenerateAssignment.preprocessors = [
 ]
 # Judge in place of Execute: a submission is never run in a kernel.
 c.Autograde.autograde_preprocessors = [
-    Judge, IgnorePattern, ClearMetadataPreprocessor, LimitOutput, SaveAutoGrades, AssignLatePenalties, CheckCellMetadata,
+    Judge, IgnorePattern, LimitOutput, SaveAutoGrades, AssignLatePenalties, CheckCellMetadata,
 ]
-c.ClearMetadataPreprocessor.enabled = False
 c.Judge.timeout = 60  # seconds for each exercise
 '''
 _TEST = """# {points} point{s}. `make grade` asks the course's own check, with values that you have not seen.
