@@ -262,7 +262,6 @@ def test_a_class_is_graded_with_the_real_nbgrader(tmp_path: Path) -> None:
     )
 
     def adds_a_cell(page: Any) -> None:
-        added.metadata["nbgrader"] = {}
         page.cells.insert(2, added)
 
     uses_it = {"q2": "def first(layer, hook):\n    return helper(layer, hook)\n\nq2.check(first)"}
@@ -283,7 +282,13 @@ def test_a_class_is_graded_with_the_real_nbgrader(tmp_path: Path) -> None:
         place = course / "submitted" / student / release.stem / release.name
         place.parent.mkdir(parents=True)
         place.write_text(page, encoding="utf-8")
+    broken = course / "submitted" / "broken" / release.stem / release.name
+    broken.parent.mkdir(parents=True)
+    broken.write_text("not a notebook", encoding="utf-8")
     rows = {row["student_id"]: row for row in grade(course)}
+    trouble = rows.pop("broken")
+    assert trouble["score"] == ""
+    assert "nbgrader autograde" in trouble["trouble"]
     assert {student: float(row["score"]) for student, row in rows.items()} == {
         student: float(points) for student, (_, points) in submissions.items()
     }
