@@ -19,6 +19,7 @@ help:
 	@echo "make slides CHAPTERS='02 04'  the same as slides that need no kernel and no network"
 	@echo "make handout CHAPTERS='02 04' DEST=monday.zip  what learners get of some chapters, without solutions"
 	@echo "make hub    a class room on this machine: JupyterHub for learners with an account each (hub/README.md); needs root"
+	@echo "make nbgrader CHAPTERS='02 04' DEST=folder  exercises as nbgrader assignments (make grade DEST=folder: the grades)"
 	@echo "make test   prove everything (make test-all: with every model family of torchvision)"
 	@echo "make build  turn changed lessons into notebooks"
 	@echo "make bench  measure against other tools (half an hour; writes benchmarks/README.md)"
@@ -59,6 +60,13 @@ slides: dev
 
 handout: .venv
 	@$(CLASSROOM) handout $(or $(CHAPTERS),$(CHAPTER)) --to "$(or $(DEST),build/handout.zip)"
+
+# Exercises as nbgrader assignments; and the grades of what was put into DEST/submitted.
+nbgrader: dev
+	@$(PY) -m hookscope_course.classroom.grading write $(CHAPTERS) --to "$(DEST)"
+
+grade: dev
+	@$(PY) -m hookscope_course.classroom.grading grade "$(DEST)" $(if $(UNCONFINED),--unconfined)
 
 # Three processes, for the one with the browser mostly waits. loadfile: the cells of a notebook share a kernel. In their
 # order: the browser tests, which take longest, would come last otherwise, and the others would wait.
@@ -119,5 +127,5 @@ lock: dev
 	for each in requirements requirements-hub requirements-dev; do mv $$each.lock.new $$each.lock; done
 
 # Some of these are folders, too.
-.PHONY: help .venv .venv-hub dev course reset progress lab class slides handout hub hub-stop test test-all build bench history lint check
-.PHONY: house lock
+.PHONY: help .venv .venv-hub dev course reset progress lab class slides handout nbgrader grade hub hub-stop test test-all build bench history lint
+.PHONY: check house lock

@@ -89,6 +89,7 @@ def plan_page(chapters: Iterable[Chapter]) -> str:
         lines += [f"## {plan['name']}", plan["text"].strip()]
         rows = [_row(planner, unit, plan["minutes"]) for unit in plan["unit"]]
         lines.append(table(("", "In class", "Minutes", "At home", "Minutes"), rows))
+    lines += ["## Exercises that are graded", data["grading"].strip()]
     return "\n\n".join(lines) + "\n"
 
 

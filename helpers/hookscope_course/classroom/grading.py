@@ -37,8 +37,6 @@ from nbgrader.preprocessors import (
     AssignLatePenalties, CheckCellMetadata, ClearHiddenTests, ClearMarkScheme, ClearOutput, ComputeChecksums,
     IgnorePattern, LimitOutput, LockCells, SaveAutoGrades, SaveCells,
 )
-from nbconvert.preprocessors import ClearMetadataPreprocessor
-
 from hookscope_course.classroom.judging import Judge, Starters
 
 c = get_config()
@@ -49,9 +47,8 @@ c.GenerateAssignment.preprocessors = [
 ]
 # Judge in place of Execute: a submission is never run in a kernel.
 c.Autograde.autograde_preprocessors = [
-    Judge, IgnorePattern, ClearMetadataPreprocessor, LimitOutput, SaveAutoGrades, AssignLatePenalties, CheckCellMetadata,
+    Judge, IgnorePattern, LimitOutput, SaveAutoGrades, AssignLatePenalties, CheckCellMetadata,
 ]
-c.ClearMetadataPreprocessor.enabled = False
 c.Judge.timeout = 60  # seconds for each exercise
 '''
 _TEST = """# {points} point{s}. `make grade` asks the course's own check, with values that you have not seen.
@@ -174,7 +171,7 @@ def grade(course: Path, unconfined: bool = False) -> list[dict[str, str]]:
 
     Returns:
         A row for each student and assignment, with nbgrader's columns, among them "assignment", "student_id", "score"
-        and "max_score".
+        and "max_score"; where a notebook could not be graded, its row has no score, and says why as "trouble".
 
     Raises:
         FileNotFoundError: this is not such a folder, or nothing was submitted.
@@ -188,11 +185,35 @@ def grade(course: Path, unconfined: bool = False) -> list[dict[str, str]]:
         raise FileNotFoundError(
             f"nothing was submitted in {course / 'submitted'}: put notebooks into STUDENT/ASSIGNMENT/"
         )
-    for name in names:
-        _nbgrader(course, "autograde", name, "--force", f"--Judge.unconfined={unconfined}")
+    troubles = {name: _autograde(course, name, unconfined) for name in names}
     _nbgrader(course, "export", "--to=grades.csv")
     text = (course / "grades.csv").read_text(encoding="utf-8")
-    return [row for row in csv.DictReader(io.StringIO(text)) if row["assignment"] in names]
+    rows = [row for row in csv.DictReader(io.StringIO(text)) if row["assignment"] in names]
+    graded = [row for row in rows if row["student_id"] not in troubles[row["assignment"]]]
+    return graded + [
+        {"assignment": name, "student_id": student, "score": "", "max_score": "", "trouble": trouble}
+        for name, by_student in troubles.items()
+        for student, trouble in by_student.items()
+    ]
+
+
+def _autograde(course: Path, name: str, unconfined: bool) -> dict[str, str]:
+    """Grade an assignment; returns what went wrong, by student. One bad notebook keeps nobody else from a grade."""
+    command = ("autograde", name, "--force", f"--Judge.unconfined={unconfined}")
+    try:
+        _nbgrader(course, *command)
+    except RuntimeError as error:
+        if "cannot be shut in" in str(error):
+            raise
+    else:
+        return {}
+    troubles = {}
+    for student in sorted(path.parent.name for path in course.glob(f"submitted/*/{name}")):
+        try:
+            _nbgrader(course, *command, f"--student={student}")
+        except RuntimeError as error:
+            troubles[student] = str(error)
+    return troubles
 
 
 def _nbgrader(course: Path, *command: str) -> None:
@@ -231,7 +252,10 @@ def main(arguments: list[str] | None = None) -> int:
                 print(page)
         else:
             for row in grade(options.course.expanduser().resolve(), options.unconfined):
-                print(f"{row['student_id']:<20} {row['assignment']:<28} {row['score']:>5} of {row['max_score']}")
+                said = (
+                    f"not graded: {row['trouble']}" if "trouble" in row else f"{row['score']:>5} of {row['max_score']}"
+                )
+                print(f"{row['student_id']:<20} {row['assignment']:<28} {said}")
     except (LookupError, OSError, RuntimeError) as error:
         print(error.args[0] if isinstance(error, LookupError) else error, file=sys.stderr)
         return 1

@@ -30,7 +30,7 @@ from typing import Any
 
 WRONG, RIGHT = "wrong", "right"
 SEALED = ("hookscope", "hookscope_course", "torch.nn", "torch.autograd", "torch.utils.hooks", "torch.testing")
-"""The packages of which nothing may be changed; of torch itself, and of Python's built-ins, what they offer directly."""
+"""The packages of which nothing may be changed; of torch itself and of Python's built-ins, what they offer directly."""
 CANNOT = "cannot be shut in"
 _SUBREAPER = 36
 
@@ -86,7 +86,7 @@ def _judged(exercise: Any, names: list[str], cells: list[str], asked: dict[str, 
     with suppress(ValueError, TypeError, KeyError):
         said = json.loads(text)
         if said.pop("seal") == seal:
-            return said
+            return dict(said)
     return {
         "outcome": WRONG,
         "message": "its process ended without a verdict: out of memory, or by itself",
