@@ -1,6 +1,6 @@
 """Hold our values for Zero to JupyterHub against the chart's own schema and defaults, which are too large to keep here.
 
-    python -m tests.hub.chart values.schema.yaml values.yaml      # both from the chart's repository, jupyterhub/
+python -m tests.hub.chart values.schema.yaml values.yaml      # both from the chart's repository, jupyterhub/
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ PAGE = (HUB / "beyond.md").read_text()
 LINES = re.sub(r"\\\n", "", (HUB / "Containerfile").read_text()).splitlines()
 STEPS = [(line.split()[0], line.partition(" ")[2]) for line in LINES if line and not line.startswith("#")]
 
-# The keys of values.schema.yaml of the chart 4.4 that we use; `python -m tests.hub.chart SCHEMA` reads the schema itself.
+# The keys of the schema of chart 4.4 that we use; `python -m tests.hub.chart` reads the schema itself.
 KEYS = """
 cull.enabled cull.every cull.timeout hub.concurrentSpawnLimit hub.config.JupyterHub.admin_access
 hub.config.JupyterHub.authenticator_class hub.db.pvc.storage prePuller.continuous.enabled proxy.https.enabled
@@ -28,7 +28,7 @@ scheduling.userPlaceholder.enabled scheduling.userPlaceholder.replicas schedulin
 singleuser.cpu.guarantee singleuser.cpu.limit singleuser.defaultUrl singleuser.image.name singleuser.image.tag
 singleuser.memory.guarantee singleuser.memory.limit singleuser.networkPolicy.egressAllowRules.nonPrivateIPs
 singleuser.networkPolicy.enabled singleuser.startTimeout singleuser.storage.capacity singleuser.storage.homeMountPath
-""".split()
+"""
 
 
 def leaves(values: object, name: str = "") -> list[str]:
@@ -42,7 +42,7 @@ def mib(amount: str) -> float:
 
 
 def test_the_values_have_only_keys_that_the_chart_knows() -> None:
-    assert sorted(leaves(VALUES)) == sorted(KEYS)
+    assert sorted(leaves(VALUES)) == sorted(KEYS.split())
 
 
 def test_nobody_gets_in_before_a_sign_in_was_chosen_and_nothing_goes_unencrypted() -> None:
@@ -105,7 +105,10 @@ def test_prices_are_the_teachers(capsys: pytest.CaptureFixture[str]) -> None:
     for line in capsys.readouterr().out.splitlines()[2:]:
         _, _, gib, cores, price = (cell.strip() for cell in line.strip("|").split("|"))
         assert math.isclose(float(price), 0.5 * float(gib) + 2 * float(cores), abs_tol=0.01)
-    for words, said in ((["--gib-hour", "1"], "belong together"), (["--gib-hour", "-1", "--core-hour", "1"], "negative")):
+    for words, said in (
+        (["--gib-hour", "1"], "belong together"),
+        (["--gib-hour", "-1", "--core-hour", "1"], "negative"),
+    ):
         with pytest.raises(SystemExit):
             main(words)
         assert said in capsys.readouterr().err
