@@ -43,15 +43,20 @@ class Measured:
     minutes: float
 
     @classmethod
-    def of(cls, load: dict[str, Any], minutes: float) -> Measured:
+    def of(cls, load: dict[str, Any], minutes: float, shares: bool) -> Measured:
         """Read the figures from what `python -m tests.hub.load --json FILE` has written.
+
+        Args:
+            load: what stands there.
+            minutes: that a learner takes.
+            shares: whether what learners share counts once for all, or for each of them.
 
         Raises:
             KeyError: one is missing.
 
         """
-        own = sum(load["own"]) / load["learners"]
-        shared = sum(load["pss"]) - sum(load["own"])
+        own = sum(load["own" if shares else "pss"]) / load["learners"]
+        shared = sum(load["pss"]) - own * load["learners"]
         work = sum(load["work"][phase] for phase in ("kernels", "chapter 02", "picker", "click"))
         return cls(own, shared + sum(load["house"].values()), work / load["learners"], minutes)
 
@@ -106,13 +111,14 @@ def table(figures: dict[str, Any], gib_hour: float | None, core_hour: float | No
     priced = gib_hour is not None and core_hour is not None
     head = ["learners", "way", "memory, GiB", "cores", "an hour"]
     lines = [f"| {' | '.join(head)} |", "| ---: | --- | ---: | ---: | ---: |"]
+    shared, alone = figures["preloaded"], figures["usual"]
     ways = (
-        ("machines, preloaded kernels", "preloaded", figures["preloaded"]["learners"]),
-        ("pods, nothing shared", "usual", None),
+        ("machines, preloaded kernels", Measured.of(shared, figures["minutes"], shares=True), shared["learners"]),
+        ("pods, nothing shared", Measured.of(alone, figures["minutes"], shares=False), None),
     )
     for learners in CLASSES:
-        for name, kind, each_machine in ways:
-            need = needs(Measured.of(figures[kind], figures["minutes"]), learners, each_machine)
+        for name, measured, each_machine in ways:
+            need = needs(measured, learners, each_machine)
             price = f"{need.hour(gib_hour or 0, core_hour or 0):.2f}" if priced else f"{need.gib}·G + {need.cores}·C"
             lines.append(f"| {learners:,} | {name} | {need.gib} | {need.cores} | {price} |")
     return "\n".join(lines)

@@ -20,7 +20,6 @@ import re
 import secrets
 import sys
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,7 +27,7 @@ from urllib.parse import urlsplit
 from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuthenticated
 from tornado import web
 
-from hub.guesses_page import page
+from hub.guesses_page import Question, page
 
 __all__ = ["ACCESS", "SEES", "Lesson", "Question", "add_to", "application", "questions_of"]
 
@@ -69,15 +68,6 @@ def add_to(hub: Any, spawner: Any, *, teacher: str, port: int, command: list[str
     # Not through the proxy, whose certificate a kernel may have no way to check.
     address = f"{service['url']}/services/{NAME}/"
     spawner.environment.update({"HOOKSCOPE_GUESSES": address, "HOOKSCOPE_GUESSES_TOKEN": token})
-
-
-@dataclass(frozen=True)
-class Question:
-    """A question of a chapter: the id of the cell that takes the guess, the heading above, and the text."""
-
-    cell: str
-    heading: str
-    text: str
 
 
 def questions_of(notebooks: Path) -> dict[str, dict[str, Question]]:
@@ -168,7 +158,7 @@ def tidy(guess: str) -> str:
     return line if len(line) <= LETTERS else line[: LETTERS - 1] + "…"
 
 
-class Page(HubOAuthenticated, web.RequestHandler):
+class Page(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc]  # it has no types
     """The teacher's page."""
 
     @property
@@ -249,7 +239,7 @@ class Take(Page):
         self.set_status(204)
 
 
-class Back(HubOAuthCallbackHandler):
+class Back(HubOAuthCallbackHandler):  # type: ignore[misc]  # it has no types
     """Where the hub sends a teacher back to after the sign-in."""
 
 

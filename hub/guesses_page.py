@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import html
 import re
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-if TYPE_CHECKING:
-    from hub.guesses import Question
+__all__ = ["Question", "page"]
 
 SHOWN = 12  # different guesses of a question; the rest is one row
 STYLE = """
@@ -25,6 +24,15 @@ button { font: inherit; padding: 0.3rem 1rem }
 code { font-size: 0.95em }
 @media print { .bar { print-color-adjust: exact } }
 """
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question of a chapter: the id of the cell that takes the guess, the heading above, and the text."""
+
+    cell: str
+    heading: str
+    text: str
 
 
 def page(
