@@ -82,6 +82,7 @@ def configure(c: Any, settings: Settings) -> None:
     c.ConfigurableHTTPProxy.check_running_interval = 2
 
     hub.authenticator_class = LearnersAuthenticator
+    c.LearnersAuthenticator.auth_refresh_age, c.LearnersAuthenticator.refresh_pre_spawn = 30, True
     c.LearnersAuthenticator.allowed_groups = {settings.group}
     c.LearnersAuthenticator.delete_invalid_users = True  # who was removed leaves nothing to a namesake
     c.LearnersAuthenticator.executor_threads = 16  # a wrong passphrase takes seconds, in which others shall sign in

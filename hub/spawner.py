@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
+import signal
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
@@ -20,6 +21,7 @@ from hub.limits import Limits, Share
 
 COURSE = "course"  # in a learner's home
 LOG = ".hookscope-server.log"
+_PATIENCE = 10  # seconds until what was killed has gone
 _UPLOAD = 64 << 20  # bytes, in one piece; JupyterLab sends larger files in pieces of one megabyte
 SERVER = [
     # Sockets in a folder of the learner's: at a port, everybody on the machine could hear what a kernel prints.
@@ -92,8 +94,16 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
             return address
 
     async def stop(self, now: bool = False) -> None:
-        """Stop the server, and remove what was made for it."""
+        """Stop the server, end what it has left behind, and remove its cgroup."""
         await super().stop(now)
+        end = time.monotonic() + _PATIENCE
+        while (left := self.share.processes()) and time.monotonic() < end:
+            for process in left:
+                with suppress(OSError):
+                    words = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    self.log.info("%s's server has left process %d behind: %s", self.user.name, process, words[:200])
+                    os.kill(process, signal.SIGKILL)
+            await asyncio.sleep(0.2)
         self.share.remove()
 
     async def _bring_course(self, user: pwd.struct_passwd) -> None:

@@ -1,1 +1,1 @@
-"""The hub: what a teacher starts for a class, tested with the real JupyterHub."""
+"""The hub: a class on one machine, with real users, what they can reach and what can break."""
