@@ -70,8 +70,8 @@ def test_a_learners_processes_know_no_secret_but_their_own_token(hub: RunningHub
         known = cells.run("import os\nfor name in sorted(os.environ): print(name)").split()
         assert {"JUPYTERHUB_API_TOKEN", "JUPYTER_RUNTIME_DIR", "HOME"} <= {*known}
         values = cells.run("for value in os.environ.values(): print(value)")
-        proxys = Path(f"/proc/{hub.settings.proxy_pid.read_text()}/environ").read_text()
-        secrets = [hub.settings.cookies.read_text(), *re.findall(r"CONFIGPROXY_AUTH_TOKEN=(\w+)", proxys)]
+        proxies = Path(f"/proc/{hub.settings.proxy_pid.read_text()}/environ").read_text()
+        secrets = [hub.settings.cookies.read_text(), *re.findall(r"CONFIGPROXY_AUTH_TOKEN=(\w+)", proxies)]
         assert len(secrets) == 2
         assert not [secret for secret in secrets if secret.strip() in values]
         forked_from = cells.run("print(open(f'/proc/{os.getppid()}/environ').read())")
