@@ -22,7 +22,7 @@ def until(is_so: Callable[[], Any], what: str = "it", seconds: float = PATIENCE)
     end = time.monotonic() + seconds
     while not (found := is_so()):
         assert time.monotonic() < end, f"{what} did not happen in {seconds} s"
-        time.sleep(0.1)
+        time.sleep(0.1 if seconds <= PATIENCE else 1)
     return found
 
 
@@ -48,14 +48,14 @@ class Learner:
         form = {"username": self.name, "password": passphrase, "_xsrf": self.web.cookies.get("_xsrf", path="/hub/")}
         return self.web.post(f"{self.hub.url}/hub/login?next=%2Fhub%2Fhome", data=form, timeout=PATIENCE)
 
-    def open(self) -> requests.Response:
+    def open(self, seconds: float = PATIENCE) -> requests.Response:
         """Open JupyterLab, and wait until it is there."""
 
         def page() -> requests.Response | None:
             answer = self.web.get(f"{self.hub.url}/hub/spawn", timeout=PATIENCE)
             return answer if answer.url.startswith(self.base) else None
 
-        return until(page, f"the server of {self.name}")
+        return until(page, f"the server of {self.name}", seconds)
 
     @property
     def token(self) -> str:
@@ -153,12 +153,12 @@ class Cells:
         return self.printed(self.send(code))
 
 
-def learner(hub: RunningHub, place: int) -> Learner:
+def learner(hub: RunningHub, place: int, seconds: float = PATIENCE) -> Learner:
     """One of the hub's learners, signed in, with JupyterLab open."""
     name, passphrase = hub.learners[place]
     made = Learner(hub, name)
     answer = made.sign_in(passphrase)
     assert answer.url.endswith("/hub/home"), answer.url
     assert f"{name}" in answer.text
-    made.open()
+    made.open(seconds)
     return made

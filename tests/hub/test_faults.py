@@ -181,7 +181,7 @@ def test_at_the_bell_all_get_in(tmp_path: Path) -> None:
         begin = time.monotonic()
 
         def comes(place: int) -> float:
-            person = learner(hub, place)
+            person = learner(hub, place, 300)
             assert person.ask("GET", "api/contents/02_call_order.ipynb?content=0").status_code == 200
             return time.monotonic() - begin
 
