@@ -160,7 +160,7 @@ def page(chapter: Chapter) -> str:
     teaching, parts, answers = read_teaching(chapter), parts_of(chapter), answers_of(chapter)
     lines = [
         f"# {chapter.number} · {chapter.header['title']}: the teacher's page",
-        f"*Made by `make build` from [its sources](../lessons/{chapter.name}); what to ask stands in its `teaching.md`. "
+        f"*Made by `make build` from [its sources](../lessons/{chapter.name}); what to ask is in `teaching.md`. "
         "Every answer is on this page: keep it from learners, and out of every hand-out.*",
         teaching.purpose,
         _times(parts),
