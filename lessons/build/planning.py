@@ -16,10 +16,8 @@ from lessons.build import reading
 from lessons.build.filling import table
 from lessons.build.making import Chapter, exercises_of
 from lessons.build.reading import LessonError, where
-from lessons.build.teaching import OPENING, PAGES, Part, at_class_pace, pages, parts_of
+from lessons.build.teaching import OPENING, Part, at_class_pace, folder, pages, parts_of
 
-SOURCE = reading.LESSONS / "plan.toml"
-TARGET = PAGES / "plan.md"
 _NAMED = {"opening": OPENING, "documents": "What the documents say", "recap": "Recap"}
 
 
@@ -30,6 +28,11 @@ class Piece:
     name: str
     alone: int
     in_class: int
+
+
+def source() -> Path:
+    """Where the plans are written."""
+    return reading.LESSONS / "plan.toml"
 
 
 class Planner:
@@ -79,7 +82,7 @@ def plan_page(chapters: Iterable[Chapter]) -> str:
     """
     chapters = list(chapters)
     planner = Planner(chapters)
-    data = tomllib.loads(SOURCE.read_text(encoding="utf-8"))
+    data = tomllib.loads(source().read_text(encoding="utf-8"))
     lines = ["# Plans for a class", data["text"].strip()]
     lines.append(
         "The teacher's pages: "
@@ -102,10 +105,10 @@ def _row(planner: Planner, unit: dict[str, object], limit: int) -> tuple[str, st
     try:
         now, later = of("class"), of("home")
     except LookupError as error:
-        raise LessonError(f"{where(SOURCE, 1)}: {error.args[0]}") from None
+        raise LessonError(f"{where(source(), 1)}: {error.args[0]}") from None
     total = sum(piece.in_class for piece in now)
     if total > limit:
-        raise LessonError(f"{where(SOURCE, 1)}: '{unit['name']}' takes {total} minutes, and has {limit}")
+        raise LessonError(f"{where(source(), 1)}: '{unit['name']}' takes {total} minutes, and has {limit}")
     return (
         str(unit["name"]),
         "<br>".join(f"{piece.name} ({piece.in_class})" for piece in now),
@@ -116,23 +119,22 @@ def _row(planner: Planner, unit: dict[str, object], limit: int) -> tuple[str, st
 
 
 def all_pages(chapters: Iterable[Chapter]) -> dict[Path, str]:
-    """Every page in teaching/, and what should be in it; a course without a plan has none."""
-    if not SOURCE.exists():
-        return {}
+    """Every page in teaching/, and what should be in it."""
     chapters = list(chapters)
-    return dict(pages(chapters)) | {TARGET: plan_page(chapters)}
+    plan = {folder() / "plan.md": plan_page(chapters)} if source().exists() else {}
+    return dict(pages(chapters)) | plan
 
 
 def stale(chapters: Iterable[Chapter]) -> list[str]:
     """The names of the pages that are out of step, missing, or of no chapter."""
     wanted = all_pages(chapters)
     wrong = [path.name for path, text in wanted.items() if not path.exists() or path.read_text("utf-8") != text]
-    return wrong + [path.name for path in sorted(PAGES.glob("*.md")) if path not in wanted]
+    return wrong + [path.name for path in sorted(folder().glob("*.md")) if path not in wanted]
 
 
 def write(chapters: Iterable[Chapter]) -> None:
     """Bring the pages up to date."""
     for path, text in all_pages(chapters).items():
-        PAGES.mkdir(exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
         if not path.exists() or path.read_text("utf-8") != text:
             path.write_text(text, encoding="utf-8", newline="\n")

@@ -31,7 +31,6 @@ from lessons.build.making import Chapter, exercises_of
 from lessons.build.reading import LessonError, where
 from lessons.build.timing import Minutes
 
-PAGES = reading.ROOT / "teaching"
 # The chapters' 510 minutes of reading hold 70 Predicts, one every 7 minutes. A class takes about 3.5 minutes more for
 # each: one to vote, two to argue with a neighbour, half a one until the last has run the cell. (7 + 3.5) / 7 = 1.5.
 CLASS_PACE = 1.5
@@ -78,7 +77,7 @@ def read_teaching(chapter: Chapter) -> Teaching:
     """Read what to say, ask and leave out.
 
     Raises:
-        LessonError: there is no teaching.md, or it lacks a section or a part; says which, with file and line.
+        LessonError: it lacks a section or a part; says which, with file and line.
 
     """
     path = chapter.source.with_name("teaching.md")
@@ -161,8 +160,8 @@ def page(chapter: Chapter) -> str:
     teaching, parts, answers = read_teaching(chapter), parts_of(chapter), answers_of(chapter)
     lines = [
         f"# {chapter.number} · {chapter.header['title']}: the teacher's page",
-        f"*Made by `make build` from [its sources](../lessons/{chapter.name}); what to ask stands in its "
-        "`teaching.md`. Every answer is on this page: keep it from learners, and out of every hand-out.*",
+        f"*Made by `make build` from [its sources](../lessons/{chapter.name}); what to ask is in `teaching.md`. "
+        "Every answer is on this page: keep it from learners, and out of every hand-out.*",
         teaching.purpose,
         _times(parts),
         f"## {READY}",
@@ -226,8 +225,13 @@ def _fence(code: str) -> str:
     return f"```python\n{code.strip()}\n```"
 
 
+def folder() -> Path:
+    """Where the pages go."""
+    return reading.ROOT / "teaching"
+
+
 def pages(chapters: Iterable[Chapter]) -> Iterator[tuple[Path, str]]:
-    """Every teacher's page and where it goes; chapters whose notebook was never built are left out."""
+    """Every teacher's page and where it goes; of chapters that have a teaching.md and were built."""
     for chapter in chapters:
-        if chapter.header.get("kind") != "reference" and chapter.target.exists():
-            yield PAGES / f"{chapter.name}.md", page(chapter)
+        if chapter.source.with_name("teaching.md").exists() and chapter.target.exists():
+            yield folder() / f"{chapter.name}.md", page(chapter)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lessons.build import __main__ as build
-from lessons.build import making, planning, reading
+from lessons.build import making, reading
 from tests.shared.exercises import SAMPLE, TEXT
 
 HEADER = """---
@@ -63,8 +63,6 @@ def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(reading, "ROOT", tmp_path)
     monkeypatch.setattr(reading, "LESSONS", lessons)
     monkeypatch.setattr(reading, "NOTEBOOKS", tmp_path / "notebooks")
-    for name, path in {"PAGES": "teaching", "TARGET": "teaching/plan.md", "SOURCE": "lessons/plan.toml"}.items():
-        monkeypatch.setattr(planning, name, tmp_path / path)
     reading.claims.cache_clear()
     (lessons / "90_claims" / "claims.toml").write_text(
         '[[document]]\nid = "D0"\ntitle = "a page"\n\n'

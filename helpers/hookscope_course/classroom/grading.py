@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,7 @@ def grade(course: Path, unconfined: bool = False) -> list[dict[str, str]]:
 def _autograde(course: Path, name: str, unconfined: bool) -> dict[str, str]:
     """Grade an assignment; returns what went wrong, by student. One bad notebook keeps nobody else from a grade."""
     command = ("autograde", name, "--force", f"--Judge.unconfined={unconfined}")
+    start = time.time()
     try:
         _nbgrader(course, *command)
     except RuntimeError as error:
@@ -209,6 +211,9 @@ def _autograde(course: Path, name: str, unconfined: bool) -> dict[str, str]:
         return {}
     troubles = {}
     for student in sorted(path.parent.name for path in course.glob(f"submitted/*/{name}")):
+        made = course / "autograded" / student / name / f"{name}.ipynb"
+        if made.exists() and made.stat().st_mtime >= start:
+            continue
         try:
             _nbgrader(course, *command, f"--student={student}")
         except RuntimeError as error:
