@@ -22,6 +22,8 @@ from tests.hub.client import Learner, learner, until
 from tests.hub.running import RunningHub, running_hub
 from tests.shared.disks import a_small_disk
 
+pytestmark = pytest.mark.slow  # a real hub, with users of this machine
+
 SLOW_CELL = "import time\nfor step in range(20): time.sleep(1); print(step, flush=True)"
 STEPS = [str(step) for step in range(20)]
 
@@ -68,7 +70,6 @@ def test_a_hub_that_is_killed_and_started_again_finds_what_runs(hub: RunningHub,
     assert signed_in_still.url.endswith("/hub/home")
 
 
-@pytest.mark.slow
 def test_a_proxy_that_is_killed_comes_back(hub: RunningHub, anna: Learner) -> None:
     kernel = anna.kernel()
     with anna.connected(kernel, "lesson-1") as cells:
@@ -84,7 +85,6 @@ def test_a_proxy_that_is_killed_comes_back(hub: RunningHub, anna: Learner) -> No
         assert cells.run("print(kept)") == "42"
 
 
-@pytest.mark.slow
 def test_when_the_kernels_origin_dies_kernels_go_on_and_new_ones_start(hub: RunningHub, anna: Learner) -> None:
     kernel = anna.kernel()
     with anna.connected(kernel) as cells:
@@ -99,7 +99,6 @@ def test_when_the_kernels_origin_dies_kernels_go_on_and_new_ones_start(hub: Runn
         assert others.run("import sys; print('torch' in sys.modules)") == "True"
 
 
-@pytest.mark.slow
 def test_who_eats_memory_loses_that_kernel_and_nobody_else_anything(
     hub: RunningHub, anna: Learner, ben: Learner
 ) -> None:
@@ -118,7 +117,6 @@ def test_who_eats_memory_loses_that_kernel_and_nobody_else_anything(
     assert answers(hub)
 
 
-@pytest.mark.slow
 def test_processes_without_end_end_with_the_learner(hub: RunningHub, anna: Learner, ben: Learner) -> None:
     many = "import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(5,), daemon=True).start()"
     with ben.connected(ben.kernel()) as bens, anna.connected(anna.kernel()) as cells:
@@ -128,7 +126,6 @@ def test_processes_without_end_end_with_the_learner(hub: RunningHub, anna: Learn
         )
 
 
-@pytest.mark.slow
 def test_a_full_disk_of_one_learner_is_theirs_alone_and_loses_nothing(tmp_path: Path) -> None:
     with running_hub(tmp_path, learners=2) as hub:
         name, _ = hub.learners[0]
@@ -175,7 +172,6 @@ def _of(person: Learner) -> dict[str, dict[str, str]]:
     return {"headers": {"X-XSRFToken": xsrf, "Cookie": cookies, "Referer": f"{person.hub.url}/hub/home"}}
 
 
-@pytest.mark.slow
 def test_at_the_bell_all_get_in(tmp_path: Path) -> None:
     with running_hub(tmp_path, learners=30) as hub:
         begin = time.monotonic()

@@ -19,6 +19,8 @@ from hub.spawner import COURSE
 from tests.hub.client import Learner, learner, until
 from tests.hub.running import RunningHub, running_hub
 
+pytestmark = pytest.mark.slow  # a real hub, with users of this machine
+
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
