@@ -36,14 +36,14 @@ def test_it_is_started_again_and_found_by_the_next_one(tmp_path: Path) -> None:
     socket = tmp_path / "k.sock"
     first = keeper(socket)
     try:
-        assert "kernels are forked from process" in first.stdout.readline()
+        assert "k are forked from process" in first.stdout.readline()
         before = serving(socket)
         assert before
         first.kill()  # as the hub, when that is killed
         first.wait()
         assert serving(socket) == before, "it goes on"
         second = keeper(socket)
-        assert second.stdout.readline() == f"kernels are forked from process {before}\n"
+        assert second.stdout.readline() == f"k are forked from process {before}\n"
         os.kill(before, signal.SIGKILL)
         assert "has died" in second.stdout.readline()
         second.stdout.readline()
