@@ -104,4 +104,4 @@ def test_a_declaration_must_be_true() -> None:
     declared = blind_to(returns_none="it is none", flies="it cannot")(check)
     found = problems_of(sample(declared))
     assert "there is no cheat flies" in found
-    assert "returns_none is declared, and yet refused: Not yet. Nothing came" in found
+    assert "returns_none is declared, and yet refused: Not yet. Nothing came." in found

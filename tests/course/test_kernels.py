@@ -27,7 +27,7 @@ def open_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a folder that every user comes to."""
     folder = tmp_path_factory.mktemp("k")
     folder.chmod(0o777)
-    for above in list(folder.parents)[:2]:  # pytest's own
+    for above in list(folder.parents)[:3]:  # pytest's own, and that of its process
         above.chmod(above.stat().st_mode | 0o011)
     return folder
 

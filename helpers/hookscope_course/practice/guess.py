@@ -29,7 +29,7 @@ class Guess:
         >>> Guess(3).compare(4)
         You guessed 3. It is 4.
         >>> Guess(0.8, 0.4).compare([0.8, 0.4])
-        As you guessed: 0.8, 0.4
+        As you guessed: 0.8, 0.4.
         >>> Guess(["forward", "pre-hook"]).compare(["pre-hook", "forward"])
         Place 1 differs: you guessed forward, it was pre-hook.
         >>> Guess("seven").compare(7)
