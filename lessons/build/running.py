@@ -7,12 +7,15 @@ import copy
 import json
 import os
 import sys
+import tempfile
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
+from traitlets.config import Config
 
 from lessons.build import reading
 from lessons.build.making import Chapter, finish
@@ -53,6 +56,19 @@ def strangers(chapters: Iterable[Chapter]) -> list[Path]:
 # -- executing ----------------------------------------------------------------------------------------------------
 
 
+def over_files(folder: str | None = None) -> Config:
+    """Make a kernel manager talk to its kernel through files, not ports.
+
+    A free port is found before the kernel takes it; where several start at once, another may take it in between, and
+    the kernel dies with "Address already in use". The files are in `folder`, or where temporary files are; the manager
+    takes them away unless its kernel died.
+    """
+    file = (
+        Path(folder or tempfile.gettempdir()) / f"kernel-{uuid.uuid4().hex[:16]}.json"
+    )  # short, as a socket's path must be
+    return Config({"KernelManager": {"transport": "ipc", "connection_file": str(file)}})
+
+
 async def execute(chapter: Chapter, progress: Any) -> str:
     """Run one chapter and write its notebook; returns what went wrong, or an empty string.
 
@@ -77,7 +93,7 @@ async def execute(chapter: Chapter, progress: Any) -> str:
         timeout=CELL_TIMEOUT,
         kernel_name="python3",
         resources={"metadata": {"path": str(reading.NOTEBOOKS)}},
-        extra_arguments=["--Application.log_level=40"],  # no word about the transport on loopback
+        config=over_files(),
         record_timing=False,
         coalesce_streams=True,
         store_widget_state=False,

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jupyter_client.manager import KernelManager, start_new_kernel
+from jupyter_client.manager import KernelManager
 
 from hookscope_course.kernels import launch, preloaded
+from lessons.build.running import over_files
 
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 
@@ -65,11 +66,15 @@ def running(place: Path, folder: Path | None = None, **environment: str) -> Iter
     before = os.environ.copy()
     os.environ.update({"JUPYTER_PATH": str(place), **environment})
     try:
-        manager, client = start_new_kernel(kernel_name="python3", cwd=str(folder or place))
+        manager = KernelManager(kernel_name="python3", config=over_files())
+        manager.start_kernel(cwd=str(folder or place))
     finally:
         os.environ.clear()
         os.environ.update(before)
+    client = manager.client()
+    client.start_channels()
     try:
+        client.wait_for_ready(timeout=60)
         yield Kernel(manager, client)
     finally:
         client.stop_channels()

@@ -18,10 +18,11 @@ import numpy as np
 import pytest
 import requests
 import torch
-from jupyter_client.manager import start_new_kernel
+from jupyter_client.manager import KernelManager
 
 from hookscope_course.learner.edition import learners
 from hookscope_course.practice.share import LETTERS, worded
+from lessons.build.running import over_files
 from tests.shared import ROOT
 
 pytest.importorskip("jupyterhub", reason="the hub is not set up: make hub, or make dev")
@@ -167,9 +168,13 @@ class Cells:
 def cells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cells]:
     home = tmp_path_factory.mktemp("home")
     environment = {**os.environ, "HOME": str(home), "JPY_SESSION_NAME": f"/course/{CHAPTER}.ipynb"}
-    manager, client = start_new_kernel(kernel_name="python3", env=environment, cwd=str(home))
+    manager = KernelManager(kernel_name="python3", config=over_files())
+    manager.start_kernel(env=environment, cwd=str(home))
+    client = manager.client()
+    client.start_channels()
     cells = Cells(client)
     try:
+        client.wait_for_ready(timeout=60)
         cells.run("import os; from hookscope_course import Guess, ____")
         yield cells
     finally:

@@ -344,7 +344,8 @@ def serving(command: list[str], tmp: Path) -> Iterator[tuple[str, str]]:
     """Start a command that becomes JupyterLab, on a free port, and give its address and token."""
     home = {f"JUPYTER_{name}_DIR": str(tmp / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
     settings = os.environ | home | KERNEL_ENV | {"IPYTHONDIR": str(tmp / "ipython"), "HOME": str(tmp)}
-    options = ["--no-browser", "--allow-root", "--ServerApp.port=0", "--LabApp.expose_app_in_browser=True"]
+    over_files = "--KernelManager.transport=ipc"  # as `lessons.build.running` has it, and why
+    options = [over_files, "--no-browser", "--allow-root", "--ServerApp.port=0", "--LabApp.expose_app_in_browser=True"]
     log = tmp / "lab.log"
     with log.open("w") as output:
         server = subprocess.Popen([*command, *options], env=settings, cwd=tmp, stdout=output, stderr=output)

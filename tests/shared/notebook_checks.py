@@ -20,13 +20,15 @@ from queue import Empty
 from types import MethodType
 from typing import Any
 
+import nbval.kernel
 import numpy as np
 import pytest
+from jupyter_client.manager import KernelManager
 from nbval.plugin import IPyNbCell
 from PIL import Image
 
 from hookscope_course.kernels import preloaded
-from lessons.build.running import KERNEL_ENV
+from lessons.build.running import KERNEL_ENV, over_files
 
 # Two builds of torch or matplotlib may differ by a shade at a few pixels; a figure that shows something else differs
 # by more than this. (Values from figures made by two torch builds.)
@@ -42,6 +44,9 @@ def pytest_configure(config: pytest.Config) -> None:
     A kernel of its own would import torch first, some 60 times in a whole run.
     """
     os.environ.update(KERNEL_ENV)
+    sockets = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    config.add_cleanup(sockets.cleanup)
+    nbval.kernel.KernelManager = lambda **settings: KernelManager(config=over_files(sockets.name), **settings)
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         kept = ExitStack()
         folder = kept.enter_context(tempfile.TemporaryDirectory())

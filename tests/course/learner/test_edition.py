@@ -14,6 +14,7 @@ from nbclient import NotebookClient
 from hookscope_course.learner.copies import NOTEBOOKS, chapters, edition_of
 from hookscope_course.practice import ExerciseText, read_exercises
 from lessons.build import reading
+from lessons.build.running import over_files
 
 PAGES = chapters(NOTEBOOKS)
 
@@ -81,7 +82,11 @@ def test_run_all_runs_to_the_end_and_solves_nothing(
 ) -> None:
     """Browser tests do the same in a real JupyterLab, with two chapters, and in `make test-all` with all."""
     NotebookClient(
-        edition, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+        edition,
+        timeout=120,
+        kernel_name="python3",
+        config=over_files(),
+        resources={"metadata": {"path": str(tmp_path)}},
     ).execute()
     said = [str(output.get("text", output.get("data", {}).get("text/plain"))) for output in outputs(edition)]
     kinds = {(output.output_type, output.get("name")) for output in outputs(edition)}
