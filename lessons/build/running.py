@@ -63,9 +63,8 @@ def over_files(folder: str | None = None) -> Config:
     the kernel dies with "Address already in use". The files are in `folder`, or where temporary files are; the manager
     takes them away unless its kernel died.
     """
-    file = (
-        Path(folder or tempfile.gettempdir()) / f"kernel-{uuid.uuid4().hex[:16]}.json"
-    )  # short, as a socket's path must be
+    name = f"kernel-{uuid.uuid4().hex[:16]}.json"  # short, as the path of a socket must be
+    file = Path(folder or tempfile.gettempdir()) / name
     return Config({"KernelManager": {"transport": "ipc", "connection_file": str(file)}})
 
 
