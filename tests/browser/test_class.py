@@ -60,6 +60,7 @@ def test_a_teacher_walks_through_a_chapter(page: Page) -> None:
 
     # The cell for the guess runs where it stands; with the last cell of a slide done, it goes on.
     page.keyboard.press("PageDown")
+    expect(on_screen(page).last).to_contain_class("jp-mod-active")
     page.keyboard.press("Shift+Enter")
     expect(on_screen(page).first).to_contain_text("Run.")
     expect(predict).to_have_count(0)

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -342,21 +343,24 @@ def running_lab(tmp: Path) -> Iterator[Lab]:
 @contextmanager
 def serving(command: list[str], tmp: Path) -> Iterator[tuple[str, str]]:
     """Start a command that becomes JupyterLab, on a free port, and give its address and token."""
-    home = {f"JUPYTER_{name}_DIR": str(tmp / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
-    settings = os.environ | home | KERNEL_ENV | {"IPYTHONDIR": str(tmp / "ipython"), "HOME": str(tmp)}
+    runtime = tempfile.mkdtemp()  # short, as the path of a socket must be
+    home = {"JUPYTER_CONFIG_DIR": str(tmp / "config"), "JUPYTER_DATA_DIR": str(tmp / "data")}
+    home |= {"JUPYTER_RUNTIME_DIR": runtime, "IPYTHONDIR": str(tmp / "ipython"), "HOME": str(tmp)}
+    settings = os.environ | home | KERNEL_ENV
     over_files = "--KernelManager.transport=ipc"  # as `lessons.build.running` has it, and why
     options = [over_files, "--no-browser", "--allow-root", "--ServerApp.port=0", "--LabApp.expose_app_in_browser=True"]
     log = tmp / "lab.log"
     with log.open("w") as output:
         server = subprocess.Popen([*command, *options], env=settings, cwd=tmp, stdout=output, stderr=output)
     try:
-        yield wait_for_server(server, tmp / "runtime", log)
+        yield wait_for_server(server, Path(runtime), log)
     finally:
         server.terminate()
         try:
             server.wait(timeout=20)
         except subprocess.TimeoutExpired:
             server.kill()
+        shutil.rmtree(runtime, ignore_errors=True)
 
 
 def wait_for_server(server: subprocess.Popen[bytes], runtime: Path, log: Path) -> tuple[str, str]:
