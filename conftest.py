@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -10,14 +11,22 @@ from xdist.scheduler import LoadFileScheduling
 pytest_plugins = ["tests.shared.notebook_checks"]
 
 
-class _OneBrowser(LoadFileScheduling):  # type: ignore[misc]  # it has no types
-    """Files go to the processes whole, and all browser tests to one, or there would be two JupyterLabs."""
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Keep the garbage collector from what stays loaded: the checks of exercises call it hundreds of times."""
+    gc.collect()
+    gc.freeze()
+
+
+class _TwoBrowsers(LoadFileScheduling):  # type: ignore[misc]  # it has no types
+    """Files go to the processes whole, and those with browser tests to two, each with a JupyterLab of its own."""
 
     def _split_scope(self, nodeid: str) -> str:
-        browser = "tests/browser/"
-        return browser if nodeid.startswith(browser) else str(super()._split_scope(nodeid))
+        folder = "tests/browser/"
+        if nodeid.startswith(folder):
+            return folder + ("a-l" if nodeid.removeprefix(folder) < "test_m" else "m-z")
+        return str(super()._split_scope(nodeid))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
     """Deal out the tests of `--dist loadfile`."""
-    return _OneBrowser(config, log) if config.getoption("dist") == "loadfile" else None
+    return _TwoBrowsers(config, log) if config.getoption("dist") == "loadfile" else None

@@ -129,7 +129,7 @@ def _below_headings(cells: Iterable[NotebookNode]) -> Iterator[tuple[str, Notebo
         for piece in filter(str.strip, re.split(r"^(?=## )", cell.source, flags=re.MULTILINE)):
             if found := re.match(r"## (.+)", piece):
                 heading = found[1]
-            yield heading, nbformat.v4.new_markdown_cell(piece, metadata=cell.metadata)
+            yield heading, NotebookNode(cell_type="markdown", source=piece, metadata=cell.metadata)
 
 
 def answers_of(chapter: Chapter) -> dict[str, list[str]]:

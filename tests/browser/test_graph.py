@@ -52,7 +52,7 @@ def opened(lab: Lab) -> Lab:
         cells.append(new_code_cell(source, outputs=[output]))
     nbformat.write(new_notebook(cells=cells, metadata=KERNEL), Path(lab.folder) / NAME)
     lab.console_errors.clear()
-    lab.open(NAME)
+    lab.open(NAME, again=True)
     return lab
 
 

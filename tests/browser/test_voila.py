@@ -15,6 +15,8 @@ from playwright.sync_api import Locator, Page, expect
 from lessons.build.running import KERNEL_ENV
 from tests.shared.lab import ALL_WIDGETS, KERNEL, SCREENSHOTS, Lab
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def page(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:

@@ -325,6 +325,7 @@ def test_check_finds_an_edited_and_a_stray_notebook(course: Path, capsys) -> Non
     assert "05_stray.ipynb has no lesson" in said
 
 
+@pytest.mark.slow
 def test_check_of_the_real_course_runs_nothing(capsys) -> None:
     """It must stay quick enough for a pre-commit hook; not starting torch is what makes it so."""
     import subprocess

@@ -153,6 +153,7 @@ def test_it_ends_with_who_stands_for_it(place: Path) -> None:
         until(lambda: not runs(pid))
 
 
+@pytest.mark.slow
 def test_it_outlives_its_server_and_the_next_one_imports_torch_itself(tmp_path: Path) -> None:
     with preloaded(tmp_path), running(tmp_path) as kernel:
         pid, server = kernel.run("import os; print(os.getpid(), os.getppid())").split()

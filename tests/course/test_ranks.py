@@ -19,6 +19,7 @@ import torch
 from torch import distributed
 
 from hookscope_course import ranks
+from hookscope_course.kernels import launch, preloaded
 from hookscope_course.ranks.group import why_not_started
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="`ranks` forks")
@@ -26,8 +27,16 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="`ranks` forks")
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def imported_anew():
+    """Have no fork of a preloaded process: /proc would not tell whose it is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(launch.VARIABLE, raising=False)
+        yield
+
+
 @pytest.fixture(scope="module")
-def group():
+def group(imported_anew):
     with ranks.start(2) as group:
         yield group
 
@@ -200,7 +209,7 @@ def test_bytes_on_the_wire_are_those_of_the_tensor_and_little_more(group):
                 "same shape and dtype\n  in gathers_unequal",
             ],
         ),
-        (crashes, 120, ["ranks 0 and 1 died: killed by signal SIGSEGV\n  in crashes, line"]),
+        (crashes, 120, ["died: killed by signal SIGSEGV\n  in crashes, line"]),
         (unsendable, 120, ["ranks 0 and 1 raised: TypeError: cannot pickle"]),
     ],
 )
@@ -264,6 +273,26 @@ def test_a_torchrun_that_fails_says_why(monkeypatch):
     monkeypatch.setattr("hookscope_course.ranks.group.sys.executable", "/bin/false")
     with ranks.Group(2, None) as group, pytest.raises(ranks.RankError, match="did not start the processes"):
         group.run(distributed.get_rank)
+
+
+def drawn():
+    return distributed.get_rank(), os.getppid(), torch.rand(1).item()
+
+
+def test_where_kernels_are_forks_the_ranks_are_too(tmp_path_factory, monkeypatch):
+    with preloaded(tmp_path_factory.mktemp("k")) as environment:
+        monkeypatch.setenv(launch.VARIABLE, environment[launch.VARIABLE])
+        with ranks.Group(2, None) as group:
+            first, second = group.run(drawn), group.run(drawn)
+            assert [rank for rank, *_ in first + second] == [0, 1, 0, 1]
+            server = {psutil.Process(waiting).ppid() for _, waiting, _ in first}
+            assert len(server) == 1
+            forks = psutil.Process(server.pop())
+            assert "hookscope_course.kernels" in forks.cmdline()
+            assert len(forks.children()) == 3, "torchrun and two ranks"
+            assert first[0][2] != first[1][2]
+        assert gone(forks.children)
+        assert gone(lambda: processes_of(group.folder))
 
 
 # The last ones end the group.

@@ -82,6 +82,7 @@ def test_no_figure_of_a_measurement_stands_outside_the_tables() -> None:
     assert len(re.findall(r"<!-- \w+ -->", command.README.read_text(encoding="utf-8"))) == len(command.PARTS)
 
 
+@pytest.mark.slow
 def test_a_column_that_was_measured_gets_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "TOOLS", OURS)
     rows = speed.measure(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.ones(2, 4), backward=False, rounds=1)

@@ -189,6 +189,7 @@ def test_a_file_that_cannot_be_imported_is_not_well(tmp_path: Path) -> None:
     assert run_tests(tmp_path, 100, "test_a.py").startswith("well: False")
 
 
+@pytest.mark.slow
 def test_it_stops_in_time_also_in_a_long_test_and_says_what_is_left(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_a.py").write_text("def test_1(): pass\n")

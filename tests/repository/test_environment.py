@@ -114,6 +114,7 @@ def test_the_course_wants_the_torch_that_it_was_run_on() -> None:
     assert "torch>=2.5" in PYPROJECT["project"]["dependencies"]
 
 
+@pytest.mark.slow
 def test_what_only_contributors_have_is_off_in_their_jupyterlab() -> None:
     """jupytext is installed for the builder; switched on, saving a notebook could overwrite a lesson."""
     command = [sys.executable, "-m", "jupyter", "server", "extension", "list"]

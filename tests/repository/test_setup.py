@@ -187,6 +187,7 @@ def test_two_at_once_wait_for_what_a_killed_one_has_left_running(project: Path) 
     assert asked(project, "import sympy, six, iniconfig; print('whole')") == "whole"
 
 
+@pytest.mark.slow
 def test_moved_and_copied_it_sets_up_itself_again_and_uses_nothing_of_the_original(project: Path) -> None:
     made(project)
     where = "import sys, importlib.util as u; print(sys.prefix, u.find_spec('hookscope').origin)"

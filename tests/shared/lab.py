@@ -201,7 +201,7 @@ class Lab:
             notebook.cells[-1]["outputs"] = [nbformat.from_dict(output) for output in outputs]
             notebook.cells[-1]["execution_count"] = len(cells)
         nbformat.write(notebook, self.folder / f"{name}.ipynb")
-        self.open(f"{name}.ipynb", again=run)
+        self.open(f"{name}.ipynb", again=True)
         if run:
             self.run_all()
             self.show_all()

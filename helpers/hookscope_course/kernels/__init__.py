@@ -7,6 +7,6 @@ A kernel of its own takes seconds to import torch, and holds some 350 MB that no
 process that forks, `launch` what Jupyter starts in place of a kernel; `spec` tells Jupyter so.
 """
 
-from hookscope_course.kernels.spec import preloaded, write_spec
+from hookscope_course.kernels.spec import command, preloaded, write_spec
 
-__all__ = ["preloaded", "write_spec"]
+__all__ = ["command", "preloaded", "write_spec"]

@@ -2,7 +2,7 @@
 
 Runs without site-packages, since Jupyter waits for it: `python -I -S launch.py SOCKET -f CONNECTION_FILE`. When this
 process is killed, its socket closes, and the server kills the fork. Where nobody serves, it becomes a usual kernel, or
-what `--or MODULE` names after the socket.
+what `--or MODULE` names after the socket. With `-m MODULE …` it stands for a module run as a program, not for a kernel.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 KERNEL = "ipykernel_launcher"
+VARIABLE = "HOOKSCOPE_KERNELS"  # in a fork's environment: the socket of its server
 MESSAGE = 1 << 17  # bytes, at most; a Unix socket takes so much in one piece
 
 
 def main() -> int:
-    """Stand for a kernel; returns its exit status."""
+    """Stand for a fork; returns its exit status."""
     path, *arguments = sys.argv[1:]
     module = KERNEL
     if arguments[:1] == ["--or"]:
@@ -41,6 +42,8 @@ def main() -> int:
                 raise ConnectionError(answer.get("refused", "it does not answer"))
             return _stand_for(answer["kernel"], server)
     except OSError as error:
+        if arguments[:1] == ["-m"]:
+            os.execv(sys.executable, [sys.executable, *arguments])
         what, much = ("kernel", "torch") if module == KERNEL else ("server", "everything")
         sys.stderr.write(f"No preloaded {what} ({error}); this one imports {much} itself, which takes seconds.\n")
         # Not from the folder it stands in; ipykernel_launcher sees to that itself.

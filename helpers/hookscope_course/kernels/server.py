@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import resource
+import runpy
 import selectors
 import signal
 import socket
@@ -25,7 +26,7 @@ from typing import Any
 
 from hookscope_course.kernels.launch import MESSAGE
 
-__all__ = ["LOADED", "KernelServer", "Request", "become_kernel", "take_place"]
+__all__ = ["LOADED", "KernelServer", "Request", "become", "take_place"]
 
 LOADED = (
     "torch", "torchvision", "numpy", "matplotlib.pyplot", "sklearn.datasets", "PIL.Image", "ipywidgets", "anywidget",
@@ -33,6 +34,7 @@ LOADED = (
     "hookscope", "hookscope.samples", "hookscope.widgets", "hookscope.widgets.picker", "hookscope.widgets.player",
     "hookscope.widgets.quiz", "hookscope_course.practice.guard", "hookscope_course.practice.chapter",
     "hookscope_course.practice.probing", "hookscope_course.maps", "safetensors.torch", "PIL.JpegImagePlugin",
+    "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.run", "cloudpickle",  # of the ranks of chapter 13
 )  # fmt: skip
 """What is imported before the first fork. Importing torch starts no threads of its own; running it would, and a fork
 has none of them."""
@@ -51,7 +53,7 @@ class Request:
     """What the process at the other end wants, and who it is.
 
     Attributes:
-        arguments: of the kernel, as in ["-f", connection_file].
+        arguments: of the kernel, as in ["-f", connection_file]; or ["-m", module, …], and it is that module's turn.
         environment: all of it.
         folder: to run in.
         umask: as there.
@@ -198,17 +200,24 @@ def take_place(request: Request) -> None:
     os.environ.update(request.environment)
 
 
-def become_kernel(request: Request) -> None:
-    """Go on, in a fork, as a Jupyter kernel."""
+def become(request: Request) -> None:
+    """Go on, in a fork, as a Jupyter kernel or as the program that was asked for."""
     take_place(request)
-    sys.argv[:] = ["ipykernel_launcher", *request.arguments]
     import numpy as np
     import torch
-    from ipykernel.kernelapp import IPKernelApp
 
-    # Else each kernel would draw the same; Python sees to its own.
+    # Else each fork would draw the same; Python sees to its own.
     np.random.seed()
     torch.default_generator.seed()
+    if request.arguments[:1] == ["-m"]:
+        _, module, *sys.argv[1:] = request.arguments
+        paths = request.environment.get("PYTHONPATH", "").split(os.pathsep)
+        sys.path[:0] = [request.folder, *filter(None, paths)]  # as `python -m` has it
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        return
+    from ipykernel.kernelapp import IPKernelApp
+
+    sys.argv[:] = ["ipykernel_launcher", *request.arguments]
     # 1: it is not to watch whoever forked it. The server ends it when nobody stands for it any more.
     IPKernelApp.launch_instance([*request.arguments, "--IPKernelApp.parent_handle=1"])
 

@@ -12,7 +12,24 @@ from pathlib import Path
 
 from hookscope_course.kernels import launch
 
-__all__ = ["preloaded", "write_spec"]
+__all__ = ["command", "preloaded", "write_spec"]
+
+
+def command(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module as a program: as a fork where kernels are forks, and else as ever.
+
+    Args:
+        module: its name, as after `python -m`.
+        arguments: its own.
+
+    Example:
+        >>> command("hookscope_course.ranks.process")[-2:]
+        ['-m', 'hookscope_course.ranks.process']
+
+    """
+    socket = os.environ.get(launch.VARIABLE)
+    fork = ["-I", "-S", launch.__file__, socket] if socket else []
+    return [sys.executable, *fork, "-m", module, *arguments]
 
 
 def write_spec(folder: Path, socket: Path) -> None:
@@ -27,6 +44,7 @@ def write_spec(folder: Path, socket: Path) -> None:
     # Its curve is that of ipykernel's own.
     metadata = {"debugger": True, "supported_encryption": ["curve"]}
     spec = {"argv": argv, "display_name": "Python 3", "language": "python", "metadata": metadata}
+    spec["env"] = {launch.VARIABLE: str(socket)}
     place = folder / "kernels" / "python3"
     place.mkdir(parents=True, exist_ok=True)
     (place / "kernel.json").write_text(json.dumps(spec | {"kernel_protocol_version": "5.5"}, indent=1))
@@ -41,7 +59,7 @@ def preloaded(folder: Path, environment: Mapping[str, str] | None = None) -> Ite
         environment: of the server, which counts for what Python reads as it starts, such as PYTHONHASHSEED.
 
     Yields:
-        What the environment of Jupyter needs: JUPYTER_PATH.
+        What the environment of Jupyter needs, JUPYTER_PATH, and where `command` finds the server.
 
     Raises:
         RuntimeError: the server did not start; holds what it said.
@@ -57,7 +75,7 @@ def preloaded(folder: Path, environment: Mapping[str, str] | None = None) -> Ite
             raise RuntimeError(f"no preloaded kernels: {server.stderr.read()}")
         write_spec(folder, socket)
         paths = [str(folder), *filter(None, [os.environ.get("JUPYTER_PATH")])]
-        yield {"JUPYTER_PATH": os.pathsep.join(paths)}
+        yield {"JUPYTER_PATH": os.pathsep.join(paths), launch.VARIABLE: str(socket)}
     finally:
         server.terminate()
         server.wait()

@@ -37,6 +37,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -131,6 +132,7 @@ def read_exercises(path: Path) -> tuple[ExerciseText, ...]:
     return parse_exercises(path.read_text(encoding="utf-8"), path)
 
 
+@cache
 def parse_exercises(text: str, path: Path) -> tuple[ExerciseText, ...]:
     """Do what `read_exercises` does with text that is there already; `path` says where it is from."""
     page = _Page(text, path)

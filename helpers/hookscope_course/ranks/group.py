@@ -35,6 +35,7 @@ from typing import Any
 
 import cloudpickle
 
+from hookscope_course.kernels import command
 from hookscope_course.ranks.idle import Idleness
 from hookscope_course.ranks.process import FINISH, HOST, STARTED, WHERE, Answer, bytes_received
 
@@ -70,7 +71,8 @@ class Group:
         self.pids: list[int] = []
         self.command = f"torchrun --nproc-per-node={count} -m hookscope_course.ranks.process"
         options = [f"--master-addr={HOST}", f"--master-port={self.port}", f"--local-addr={HOST}"]
-        options += [f"--log-dir={self.folder}", *self.command.split()[1:]]
+        options += [f"--log-dir={self.folder}", f"--nproc-per-node={count}", "--no-python"]
+        options += command("hookscope_course.ranks.process")
         loopback = next(name for _, name in socket.if_nameindex() if name in ("lo", "lo0"))
         settings = {
             "RANKS_PORT": str(self.server.getsockname()[1]),
@@ -83,7 +85,7 @@ class Group:
         }
         with (self.folder / "log").open("wb") as log:
             self.torchrun = subprocess.Popen(
-                [sys.executable, "-m", "hookscope_course.ranks.torchrun", *options],
+                command("hookscope_course.ranks.torchrun", *options),
                 env={**os.environ, **settings},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
@@ -106,9 +107,11 @@ def build(tree: Any, shared: list[nn.Module]) -> nn.Module:
     return Block([build(child, shared) for child in children], steps, wrap)
 
 
-@settings(max_examples=800, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
-@given(trees, st.sampled_from(["no_grad", "grad", "grad", "inference"]), st.booleans(), st.booleans())
-def test_random_models(tree: Any, mode: str, inputs: bool, requires_grad: bool) -> None:
+drawn = given(trees, st.sampled_from(["no_grad", "grad", "grad", "inference"]), st.booleans(), st.booleans())
+always_the_same = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
+
+
+def is_captured(tree: Any, mode: str, inputs: bool, requires_grad: bool) -> None:
     def case() -> Case:
         seed(0)
         model = build(tree, [])
@@ -116,3 +119,16 @@ def test_random_models(tree: Any, mode: str, inputs: bool, requires_grad: bool) 
 
     error = check(case, mode, gradients=mode == "grad", inputs=inputs)
     event(f"{mode}: {error.split(':')[0] or 'fine'}")
+
+
+@settings(always_the_same, max_examples=200)
+@drawn
+def test_random_models(tree: Any, mode: str, inputs: bool, requires_grad: bool) -> None:
+    is_captured(tree, mode, inputs, requires_grad)
+
+
+@pytest.mark.slow
+@settings(always_the_same, max_examples=800)
+@drawn
+def test_more_random_models(tree: Any, mode: str, inputs: bool, requires_grad: bool) -> None:
+    is_captured(tree, mode, inputs, requires_grad)
