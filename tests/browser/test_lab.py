@@ -184,6 +184,9 @@ def figures(cell: NotebookNode) -> int:
 def cell_with(lab: Lab, notebook: str, source: str) -> Locator:
     """Scroll to the cell whose source starts with `source`."""
     (place,) = [place for place, cell in enumerate(cells_of(lab.folder / notebook)) if cell.source.startswith(source)]
+    lab.page.evaluate(  # on a busy machine it may not be drawn yet
+        "place => window.jupyterapp.shell.currentWidget.content.scrollToItem(place).catch(() => null)", place
+    )
     cell = lab.page.locator(".jp-Notebook .jp-Cell").nth(place)
     cell.scroll_into_view_if_needed()
     return cell
