@@ -32,7 +32,8 @@ LOADED = (
     "matplotlib_inline.backend_inline", "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.zmqshell",
     "hookscope", "hookscope.samples", "hookscope.widgets", "hookscope.widgets.picker", "hookscope.widgets.player",
     "hookscope.widgets.quiz", "hookscope_course.practice.guard", "hookscope_course.practice.chapter",
-    "hookscope_course.practice.probing", "hookscope_course.maps", "safetensors.torch", "PIL.JpegImagePlugin",
+    "hookscope_course.practice.probing", "hookscope_course.maps", "hookscope_course.kernels.forks", "safetensors.torch",
+    "PIL.JpegImagePlugin",
 )  # fmt: skip
 """What is imported before the first fork. Importing torch starts no threads of its own; running it would, and a fork
 has none of them."""
@@ -204,13 +205,14 @@ def become_kernel(request: Request) -> None:
     sys.argv[:] = ["ipykernel_launcher", *request.arguments]
     import numpy as np
     import torch
-    from ipykernel.kernelapp import IPKernelApp
+
+    from hookscope_course.kernels.forks import Kernel
 
     # Else each kernel would draw the same; Python sees to its own.
     np.random.seed()
     torch.default_generator.seed()
     # 1: it is not to watch whoever forked it. The server ends it when nobody stands for it any more.
-    IPKernelApp.launch_instance([*request.arguments, "--IPKernelApp.parent_handle=1"])
+    Kernel.launch_instance([*request.arguments, "--IPKernelApp.parent_handle=1"])
 
 
 def _read(asking: socket.socket) -> Request:
