@@ -107,6 +107,8 @@ def test_who_listens_at_a_port_is_known() -> None:
         assert port not in listeners(), "it does not listen yet"
         bound.listen()
         assert listeners()[port] == {os.getuid()}
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            assert connection.getsockname()[1] not in listeners(), "this end only speaks"
     assert port not in listeners()
 
 
