@@ -106,7 +106,7 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
             for _ in range(_TRIES):
                 self.port = free_port()
                 address: tuple[str, int] = await super().start()
-                if await self._listening(address[1], user.pw_uid):
+                if await self._listening(address, user.pw_uid):
                     return address
                 await super().stop(now=True)
             # Said now: the hub itself would wait for minutes for a server that has ended.
@@ -160,13 +160,20 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
         for line in said.decode(errors="replace").splitlines()[:30]:
             tell("The course of %s: %s", user.pw_name, line[:300])
 
-    async def _listening(self, port: int, user: int) -> bool:
+    async def _listening(self, address: tuple[str, int], user: int) -> bool:
         """Wait until the server listens; not if it has ended, or if somebody else, who got the port before it, does."""
         end = time.monotonic() + float(self.http_timeout)
         while time.monotonic() < end and await self.poll() is None:
-            if there := listeners().get(port):
-                return there == {user}
+            with suppress(OSError):
+                _, writer = await asyncio.open_connection(*address)
+                writer.close()
+                return listeners().get(address[1]) == {user}  # asked once: the table is long when a class comes
             await asyncio.sleep(0.1)
+        if await self.poll() is None:  # another attempt would only keep the others waiting
+            raise NotStartedError(
+                f"The server of {self.user.name} did not listen in {self.http_timeout} s: this machine has "
+                "too much to do."
+            )
         return False
 
     def _made_share(self) -> Share:

@@ -7,7 +7,6 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -219,14 +218,15 @@ class Cells:
         """Wait for the end of a cell, and return what it printed, or its error."""
         return "".join(self.heard(number)).strip()
 
-    def until_cut(self, number: str) -> str:
-        """Return what a cell prints until the connection is cut."""
+    def until_cut(self, number: str) -> tuple[str, bool]:
+        """Return what a cell prints until it ends, or the connection is cut; and whether it ended."""
         said: list[str] = []
-        with suppress(websocket.WebSocketConnectionClosedException, ConnectionError):
+        try:
             for text in self.heard(number):
                 said.append(text)  # what was heard before the cut counts
-            raise AssertionError(f"the cell ended before the connection was cut: {said}")
-        return "".join(said)
+        except (websocket.WebSocketConnectionClosedException, ConnectionError):
+            return "".join(said), False
+        return "".join(said), True
 
     def run(self, code: str, cell: str = "") -> str:
         """Run a cell, and return what it printed or showed, or its error."""
