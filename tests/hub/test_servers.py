@@ -203,7 +203,7 @@ def test_a_server_that_cannot_start_is_given_up_soon_with_what_it_said_last(hub:
     try:
         until(lambda: said in hub.log, "that the hub gives up", 60)  # it alone would wait for three minutes
         assert re.search(f"{said}.*hookscope-server.log: his own settings are broken", hub.log)
-        assert said in ben.sees(f"/hub/spawn-pending/{ben.name}").text
+        until(lambda: said in ben.sees(f"/hub/spawn-pending/{ben.name}").text, "that his page says so", 30)
     finally:
         broken.unlink()
     ben.open()
