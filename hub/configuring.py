@@ -103,8 +103,12 @@ def configure(c: Any, settings: Settings) -> None:
     spawner.http_timeout, spawner.start_timeout = 180, 600
 
     idle = settings.idle * 60
+    # Often enough that nobody at work looks idle in between.
+    look = max(10, min(300, idle // 4))
+    hub.last_activity_interval = look
+    spawner.environment["JUPYTERHUB_ACTIVITY_INTERVAL"] = str(look)
     end_with_hub = [python, "-m", "hub.kernels"]
-    cull = [python, "-m", "jupyterhub_idle_culler", f"--timeout={idle}", f"--cull-every={min(idle, 300)}"]
+    cull = [python, "-m", "jupyterhub_idle_culler", f"--timeout={idle}", f"--cull-every={look}"]
     hub.services = [
         {"name": "kernels", "command": [*end_with_hub, str(settings.kernels)], "cwd": str(ROOT)},
         {"name": "servers", "command": [*end_with_hub, str(settings.servers), "hub.servers"], "cwd": str(ROOT)},

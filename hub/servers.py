@@ -26,7 +26,7 @@ LOADED = (
     "jupyter_server.services.nbconvert.handlers", "jupyter_server.nbconvert.handlers", "jupyter_server.files.handlers",
     "jupyter_server.view.handlers", "jupyter_server.kernelspecs.handlers", "jupyter_server.gateway.managers",
     "jupyter_client.provisioning.local_provisioner", "nbconvert.exporters", "nbformat.v4", "jsonschema.validators",
-    "tornado.netutil", "tornado.simple_httpclient", "sqlite3", "zmq.asyncio",
+    "hookscope_course.kernels.activity", "tornado.netutil", "tornado.simple_httpclient", "sqlite3", "zmq.asyncio",
 )  # fmt: skip
 
 

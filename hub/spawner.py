@@ -18,10 +18,13 @@ from jupyterhub.spawner import LocalProcessSpawner
 from traitlets import Float, Integer, Unicode
 
 from hub.limits import Limits, Share
+from hub.ports import free_port, listeners
+from hub.settings import HubError
 
 COURSE = "course"  # in a learner's home
 LOG = ".hookscope-server.log"
 _PATIENCE = 10  # seconds until what was killed has gone
+_TRIES = 3  # to start a server
 _UPLOAD = 64 << 20  # bytes, in one piece; JupyterLab sends larger files in pieces of one megabyte
 SERVER = [
     # Sockets in a folder of the learner's: at a port, everybody on the machine could hear what a kernel prints.
@@ -31,8 +34,18 @@ SERVER = [
     "--ServerApp.quit_button=False",
     f"--ServerApp.max_body_size={_UPLOAD}",
     f"--ServerApp.max_buffer_size={_UPLOAD}",
+    "--ServerApp.jpserver_extensions=hookscope_course.kernels.activity=True",
 ]
 """What a learner's server is told."""
+
+
+class NotStartedError(HubError):
+    """A learner's server did not start."""
+
+    @property
+    def jupyterhub_message(self) -> str:
+        """What JupyterHub shows to the learner."""
+        return str(self)
 
 
 class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no types
@@ -79,6 +92,7 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
         if cls._turns is None:
             cls._turns = asyncio.Semaphore(int(self.at_once))
         async with cls._turns:
+            await self._end_what_is_left()  # by one that died while no hub was there
             user = pwd.getpwnam(self.user.name)
             runtime = Path(str(self.run)) / self.user.name
             runtime.mkdir(mode=0o700, exist_ok=True)
@@ -89,13 +103,31 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
             has_course = (Path(user.pw_dir) / COURSE / "00_start_here.ipynb").is_file()
             self.notebook_dir = f"{user.pw_dir}/{COURSE}" if has_course else user.pw_dir
             self.default_url = "/lab/tree/00_start_here.ipynb" if has_course else "/lab"
-            address: tuple[str, int] = await super().start()
-            await self._listening(address)
-            return address
+            for _ in range(_TRIES):
+                self.port = free_port()
+                address: tuple[str, int] = await super().start()
+                if await self._listening(address, user.pw_uid):
+                    return address
+                await super().stop(now=True)
+            # Said now: the hub itself would wait for minutes for a server that has ended.
+            raise NotStartedError(
+                f"The server of {user.pw_name} did not start, in {_TRIES} attempts. Why stands in {user.pw_dir}/{LOG}: "
+                f"{last_line(Path(user.pw_dir) / LOG, user.pw_uid)}"
+            )
 
     async def stop(self, now: bool = False) -> None:
         """Stop the server, end what it has left behind, and remove its cgroup."""
         await super().stop(now)
+        await self._end_what_is_left()
+
+    async def poll_and_notify(self) -> int | None:
+        """Look whether the server runs; where it has died, its kernels have nobody, and would keep their memory."""
+        status: int | None = await super().poll_and_notify()
+        if status is not None and not self.pending:  # else what is there is the next one
+            await self._end_what_is_left()
+        return status
+
+    async def _end_what_is_left(self) -> None:
         end = time.monotonic() + _PATIENCE
         while (left := self.share.processes()) and time.monotonic() < end:
             for process in left:
@@ -128,15 +160,21 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
         for line in said.decode(errors="replace").splitlines()[:30]:
             tell("The course of %s: %s", user.pw_name, line[:300])
 
-    async def _listening(self, address: tuple[str, int]) -> None:
-        """Wait until the server listens, or has ended; the hub finds out which."""
+    async def _listening(self, address: tuple[str, int], user: int) -> bool:
+        """Wait until the server listens; not if it has ended, or if somebody else, who got the port before it, does."""
         end = time.monotonic() + float(self.http_timeout)
         while time.monotonic() < end and await self.poll() is None:
             with suppress(OSError):
                 _, writer = await asyncio.open_connection(*address)
                 writer.close()
-                return
+                return listeners().get(address[1]) == {user}  # asked once: the table is long when a class comes
             await asyncio.sleep(0.1)
+        if await self.poll() is None:  # another attempt would only keep the others waiting
+            raise NotStartedError(
+                f"The server of {self.user.name} did not listen in {self.http_timeout} s: this machine has "
+                "too much to do."
+            )
+        return False
 
     def _made_share(self) -> Share:
         share = self.share
@@ -150,3 +188,13 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
                 share.limits.memory >> 20,
             )
         return share
+
+
+def last_line(log: Path, owner: int) -> str:
+    """Return the last line of a learner's log, which is text from somebody else."""
+    with suppress(OSError), os.fdopen(os.open(log, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        if os.fstat(file.fileno()).st_uid == owner:  # no link to a file of root's
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
+            lines = file.read(4096).decode(errors="replace").strip().splitlines()
+            return "".join(filter(str.isprintable, lines[-1]))[:300] if lines else "nothing"
+    return "nothing"

@@ -122,6 +122,27 @@ def test_two_kernels_do_not_draw_the_same(place: Path) -> None:
     assert len(drawn) == 6
 
 
+FORKS = """
+child = os.fork()
+if not child:
+    print('from a fork', flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+time.sleep(0.5)
+"""
+
+
+def test_it_listens_at_no_port_and_yet_hears_what_it_forks(place: Path) -> None:
+    with running(place) as kernel:
+        process = kernel.run("import os, time; print(os.getpid())")
+        open_files = {str(file.readlink()) for file in Path(f"/proc/{process}/fd").iterdir() if file.is_symlink()}
+        lines = [
+            line.split() for table in ("tcp", "tcp6") for line in Path("/proc/net", table).read_text().splitlines()
+        ]
+        assert not [line for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in open_files]
+        assert kernel.run(FORKS) == "from a fork"
+
+
 def test_it_is_interrupted_and_started_again(place: Path) -> None:
     with running(place) as kernel:
         kernel.run("import os, subprocess; helper = subprocess.Popen(['sleep', '100'])")

@@ -26,9 +26,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.hub.client import Cells, Learner, chapters_cells
 from tests.hub.memory import Held, busy_and_idle, descendants, free, held, holding, processes_of, worked
 from tests.hub.running import RunningHub, running_hub
-from tests.hub.visits import Kernel, Visitor, chapters_cells
 
 CHAPTER, PICKER = "02_call_order.ipynb", "06_layer_picker.ipynb"
 LAYERS = ("block1.conv", "block2.conv", "block2.relu", "block3.conv", "block3.relu")
@@ -73,7 +73,7 @@ def measure(hub: RunningHub, load: Load, within: float = 5.0, seed: int = 0) -> 
     """
     random.seed(seed)
     before = free()
-    began, visitors = time.monotonic(), [Visitor(hub.url, *who) for who in hub.learners]
+    began, visitors = time.monotonic(), [hub.person(place) for place in range(len(hub.learners))]
     with ThreadPoolExecutor(len(visitors)) as crowd:
 
         def everyone(what: Callable[[Any], Any], of: Iterable[Any], phase: str) -> list[Any]:
@@ -85,10 +85,10 @@ def measure(hub: RunningHub, load: Load, within: float = 5.0, seed: int = 0) -> 
             load.busy[phase] = more / max(1e-9, more + rest)
             return results
 
-        def come(visitor: Visitor) -> float:
+        def come(visitor: Learner) -> float:
             visitor.sign_in()
             try:
-                visitor.start()
+                visitor.open()
             except Exception as error:
                 log = hub.home(visitor.name) / ".hookscope-server.log"
                 said = log.read_text()[-1000:] if log.exists() else "no log"
@@ -97,7 +97,7 @@ def measure(hub: RunningHub, load: Load, within: float = 5.0, seed: int = 0) -> 
 
         load.up = [took for took in everyone(come, visitors, "start") if took is not None]
         load.all_up = time.monotonic() - began
-        here = [visitor for visitor in visitors if visitor.http.cookies]
+        here = [visitor for visitor in visitors if visitor.web.cookies]
         desks = [desk for desk in everyone(lambda who: _open(who, load), here, "kernels") if desk]
         everyone(lambda desk: _chapter(desk, load), desks, "chapter 02")
         everyone(lambda desk: _make_picker(desk, load), desks, "picker")
@@ -109,7 +109,7 @@ def measure(hub: RunningHub, load: Load, within: float = 5.0, seed: int = 0) -> 
         _weigh(hub, load)
         load.taken, load.left = before - free(), free()
         for desk in desks:
-            desk.kernel.close()
+            desk.cells.close()
         everyone(lambda visitor: visitor.stop(), here, "stop")
     used = resource.getrusage(resource.RUSAGE_SELF)
     load.tester = used.ru_utime + used.ru_stime
@@ -140,41 +140,43 @@ def _noting(what: Callable[[Any], Any], load: Load, phase: str) -> Callable[[Any
 class Desk:
     """A learner with an open notebook."""
 
-    visitor: Visitor
-    kernel: Kernel
-    cells: list[tuple[str, str, bool]]
+    visitor: Learner
+    cells: Cells
+    chapter: list[tuple[str, str, bool]]
     picker: str = ""
 
 
-def _open(visitor: Visitor, load: Load) -> Desk:
-    cells = chapters_cells(visitor.notebook(CHAPTER))
+def _open(visitor: Learner, load: Load) -> Desk:
+    chapter = chapters_cells(visitor.notebook(CHAPTER))
     begin = time.perf_counter()
-    kernel = visitor.open(CHAPTER)
-    kernel.run("None")
+    cells = visitor.connected(visitor.kernel(CHAPTER))
+    cells.run("None")
     load.kernel.append(time.perf_counter() - begin)
-    return Desk(visitor, kernel, cells)
+    return Desk(visitor, cells, chapter)
 
 
 def _chapter(desk: Desk, load: Load) -> None:
-    for number, (cell, source, may_fail) in enumerate(desk.cells):
+    for number, (cell, source, may_fail) in enumerate(desk.chapter):
         time.sleep(random.uniform(0, 2 * load.pause))
-        took, _, error = desk.kernel.run(source, cell)
+        begin = time.perf_counter()
+        desk.cells.run(source, cell)
+        took = time.perf_counter() - begin
         (load.cell if number else load.imports).append(took)
         load.slowest[cell] = max(took, load.slowest.get(cell, 0.0))
-        if error and not may_fail:
-            load.failures.append(f"{CHAPTER}, cell {cell}: {error[:300]}")
+        if desk.cells.error and not may_fail:
+            load.failures.append(f"{CHAPTER}, cell {cell}: {desk.cells.error[:300]}")
 
 
 def _make_picker(desk: Desk, load: Load) -> None:
     """Run the cells of chapter 06 up to the first picker, and find out how the page would speak to it."""
     begin = time.perf_counter()
     for cell, source, _ in chapters_cells(desk.visitor.notebook(PICKER)):
-        _, _, error = desk.kernel.run(source, cell)
-        assert not error, f"{PICKER}, cell {cell}: {error}"
+        desk.cells.run(source, cell)
+        assert not desk.cells.error, f"{PICKER}, cell {cell}: {desk.cells.error}"
         if "LayerPicker(net" in source:
             break
     load.made.append(time.perf_counter() - begin)
-    desk.picker = desk.kernel.run("print(picker.model_id)")[1].strip()
+    desk.picker = desk.cells.run("print(picker.model_id)")
 
 
 def _click(desk: Desk, moment: float, load: Load) -> None:
@@ -183,14 +185,14 @@ def _click(desk: Desk, moment: float, load: Load) -> None:
     layer = random.choice(LAYERS)
     begin = time.perf_counter()
     change = {"method": "update", "state": {"layer": layer}, "buffer_paths": []}
-    number = desk.kernel.send("comm_msg", {"comm_id": desk.picker, "data": change})
+    number = desk.cells.tell("comm_msg", {"comm_id": desk.picker, "data": change})
 
     def has_picture(message: dict[str, Any], size: int) -> bool:
         assert message["msg_type"] != "error", message["content"]
         paths = message["content"].get("data", {}).get("buffer_paths", []) if message["msg_type"] == "comm_msg" else []
         return ["png"] in paths and size > 0
 
-    desk.kernel.until(number, has_picture)
+    assert any(has_picture(*each) for each in desk.cells.answers(number))
     load.pick.append(time.perf_counter() - begin)
 
 

@@ -21,9 +21,9 @@ import pytest
 from hub.people import People
 from hub.running import check_interpreter
 from hub.settings import PROXY, HubError, Settings
+from tests.hub.client import PATIENCE, Learner
 from tests.shared import ROOT
 
-PATIENCE = 90
 _ANY = ssl._create_unverified_context()  # a test's certificate is nobody's
 
 
@@ -67,6 +67,17 @@ class RunningHub:
             [sys.executable, "-m", "hub", *words], cwd=ROOT, env=self.environment, input=given, capture_output=True,
             text=True, check=False, timeout=120,
         )  # fmt: skip
+
+    def person(self, place: int) -> Learner:
+        """One of the learners, with a browser that knows nothing yet."""
+        return Learner(self.url, *self.learners[place], self.settings.tls_cert)
+
+    def learner(self, place: int, seconds: float = PATIENCE) -> Learner:
+        """One of the learners, signed in, with JupyterLab open."""
+        made = self.person(place)
+        made.sign_in()
+        made.open(seconds)
+        return made
 
     @property
     def log(self) -> str:

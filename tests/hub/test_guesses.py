@@ -28,10 +28,11 @@ from tests.shared import ROOT
 pytest.importorskip("jupyterhub", reason="the hub is not set up: make hub, or make dev")
 from hub.guesses import Lesson, Question, questions_of, tidy
 from hub.guesses_page import SHOWN, page
-from tests.hub.running import RunningHub, running_hub
-from tests.hub.visits import Visitor
+from tests.hub.client import Learner, until
+from tests.hub.running import RunningHub
 
-CHAPTER, CELL = "02_call_order", "bc01bc6068c6"
+CHAPTER = "02_call_order"
+CELL = next(iter(questions_of(ROOT / "notebooks")[CHAPTER]))
 
 
 class Hostile:
@@ -249,28 +250,22 @@ def test_without_a_hub_that_counts_nothing_is_asked_and_nothing_told(cells: Cell
 # -- with a real hub -------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
-    with running_hub(tmp_path_factory.mktemp("guesses"), learners=31) as running:
-        running.process.terminate()  # the first is the teacher, whose name is known only now
-        running.process.wait(30)
-        running.environment.update(GUESSES="on", TEACHER=running.learners[0][0])
-        running.start()
-        yield running
+HUB = {"learners": 31, "teacher": True, "GUESSES": "on"}
 
 
 def address(hub: RunningHub) -> str:
     return f"http://127.0.0.1:{hub.settings.port + 3}/services/guesses/guess"
 
 
-def own_token(hub: RunningHub, who: tuple[str, str]) -> str:
+def signed_in(hub: RunningHub, place: int) -> Learner:
+    made = hub.person(place)
+    made.sign_in()
+    return made
+
+
+def own_token(person: Learner) -> str:
     """A learner's token that opens the service and nothing else."""
-    visitor = Visitor(hub.url, *who)
-    visitor.sign_in()
-    wanted = {"scopes": ["access:services!service=guesses"], "expires_in": 600}
-    said = visitor.ask("POST", f"/hub/api/users/{visitor.name}/tokens", json=wanted)
-    assert said.status_code == 201, said.text
-    return str(said.json()["token"])
+    return person.own_token(scopes=["access:services!service=guesses"], expires_in=600)
 
 
 def post(hub: RunningHub, token: str, body: Any) -> requests.Response:
@@ -280,40 +275,37 @@ def post(hub: RunningHub, token: str, body: Any) -> requests.Response:
 
 @pytest.mark.slow
 def test_thirty_guess_at_once_and_the_teacher_sees_how_many_guessed_what(hub: RunningHub) -> None:
-    teacher = Visitor(hub.url, *hub.learners[0])
-    teacher.sign_in()
+    teacher = signed_in(hub, 0)
     with ThreadPoolExecutor(30) as crowd:
-        tokens = list(crowd.map(lambda who: own_token(hub, who), hub.learners[1:]))
+        tokens = list(crowd.map(lambda place: own_token(signed_in(hub, place)), range(1, 31)))
         begin = time.monotonic()
         guesses = [{"chapter": CHAPTER, "cell": CELL, "guess": "E, C" if n % 3 else "C, E"} for n in range(30)]
         said = list(crowd.map(lambda both: post(hub, *both).status_code, zip(tokens, guesses, strict=True)))
         took = time.monotonic() - begin
     assert said == [204] * 30
     assert took < 20
-    shown = teacher.http.get(f"{hub.url}/services/guesses/?chapter={CHAPTER}", timeout=60)
+    shown = teacher.sees(f"/services/guesses/?chapter={CHAPTER}")
     assert shown.status_code == 200
     rows = re.findall(r'<th scope="row">([^<]*)</th><td class="n">(\d+)</td>', shown.text)
     assert rows == [("E, C", "20"), ("C, E", "10")]
     assert not any(name in shown.text for name, _ in hub.learners)
     with_button = {"_xsrf": re.search(r'name="_xsrf" value="([^"]*)"', shown.text)[1]}
-    assert teacher.http.post(shown.url, timeout=60).status_code == 403, "a form of another page's would do"
-    after = teacher.http.post(shown.url, data=with_button, timeout=60)
+    assert teacher.web.post(shown.url, timeout=60).status_code == 403, "a form of another page's would do"
+    after = teacher.web.post(shown.url, data=with_button, timeout=60)
     assert after.status_code == 200
     assert '<td class="n">' not in after.text
 
 
 @pytest.mark.slow
 def test_forged_tokens_and_strange_guesses_are_refused_with_a_line_in_the_log(hub: RunningHub) -> None:
-    token = own_token(hub, hub.learners[1])
+    token = own_token(signed_in(hub, 1))
     good = {"chapter": CHAPTER, "cell": CELL, "guess": "E"}
     for forged in ("", "forged", token[:-1], "a b", "é" * 5, "x" * 5000):
         headers = {"Authorization": f"token {forged}".encode()}
         assert requests.post(address(hub), json=good, headers=headers, timeout=60).status_code in (400, 403), forged
     assert requests.post(address(hub), json=good, timeout=60).status_code == 403
-    end = time.monotonic() + 10
-    while "with a token that the hub does not know" not in hub.said.read_text() and time.monotonic() < end:
-        time.sleep(0.1)
-    assert "refused: a guess from 127.0.0.1 with a token that the hub does not know" in hub.said.read_text()
+    line = "refused: a guess from 127.0.0.1 with a token that the hub does not know"
+    until(lambda: line in hub.said.read_text(), "the line in the log", 30)
     no_texts = ({"chapter": CHAPTER}, good | {"guess": 3}, good | {"guess": ["E"]})
     for body in (b"", b"no JSON", b"[]", b"3", b"[" * 4000, *no_texts):
         assert post(hub, token, body).status_code == 400, body
@@ -326,32 +318,24 @@ def test_forged_tokens_and_strange_guesses_are_refused_with_a_line_in_the_log(hu
 
 @pytest.mark.slow
 def test_a_learner_sees_no_counts_and_the_token_of_kernels_opens_nothing_else(hub: RunningHub) -> None:
-    visitor = Visitor(hub.url, *hub.learners[2])
-    visitor.sign_in()
-    seen = visitor.http.get(f"{hub.url}/services/guesses/", timeout=60)
+    visitor = signed_in(hub, 2)
+    seen = visitor.sees("/services/guesses/")
     assert (seen.status_code, seen.text) == (403, "403: These counts are for the teacher.\n")
-    visitor.start()
-    kernel = visitor.open(f"{CHAPTER}.ipynb")
-    try:
-        kernel.run("from hookscope_course import Guess, ____; Guess.share()", "own")
-        _, said, error = kernel.run("guess = Guess('E, D')\nguess", CELL)
-        assert not error
-        assert said == "Your guess: E, D. Now run the next cell."
-        token = kernel.run("import os; print(os.environ['HOOKSCOPE_GUESSES_TOKEN'])")[1].strip()
+    visitor.open()
+    with visitor.connected(visitor.kernel(f"{CHAPTER}.ipynb")) as cells:
+        cells.run("from hookscope_course import Guess, ____; Guess.share()", "own")
+        assert cells.run("guess = Guess('E, D')\nguess", CELL) == "Your guess: E, D. Now run the next cell."
+        token = cells.run("import os; print(os.environ['HOOKSCOPE_GUESSES_TOKEN'])")
         theirs = {"Authorization": f"token {token}"}
         files = requests.get(f"{hub.url}/user/{visitor.name}/api/contents", headers=theirs, timeout=60)
         assert files.status_code == 403
-    finally:
-        kernel.close()
-        visitor.stop()
-    teacher = Visitor(hub.url, *hub.learners[0])
-    teacher.sign_in()
-    end = time.monotonic() + 10
-    while "E, D" not in teacher.http.get(f"{hub.url}/services/guesses/?chapter={CHAPTER}", timeout=60).text:
-        assert time.monotonic() < end
-        time.sleep(0.3)
+    visitor.stop()
+    teacher = signed_in(hub, 0)
+    until(lambda: "E, D" in teacher.sees(f"/services/guesses/?chapter={CHAPTER}").text, "her guess, counted", 30)
     # It says whose it is, as the service must know, and no more.
     known = requests.get(f"{hub.url}/hub/api/users/{visitor.name}", headers=theirs, timeout=60).json()
+    assert known["name"] == visitor.name
+    assert not any(known.pop(private) for private in ("admin", "user_info"))
     assert {*known} <= {"name", "kind", "groups"}
     start = f"{hub.url}/hub/api/users/{visitor.name}/server"
     assert requests.post(start, headers=theirs, timeout=60).status_code == 403

@@ -7,7 +7,7 @@ import os
 import re
 import sqlite3
 import subprocess
-from collections.abc import Iterator
+from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,27 +15,12 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
+from hub.ports import listeners
 from hub.spawner import COURSE
-from tests.hub.client import Learner, learner, until
-from tests.hub.running import RunningHub, running_hub
+from tests.hub.client import Learner, until
+from tests.hub.running import RunningHub
 
 pytestmark = pytest.mark.slow  # a real hub, with users of this machine
-
-
-@pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
-    with running_hub(tmp_path_factory.mktemp("hub"), learners=2) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def anna(hub: RunningHub) -> Learner:
-    return learner(hub, 0)
-
-
-@pytest.fixture(scope="module")
-def ben(hub: RunningHub) -> Learner:
-    return learner(hub, 1)
 
 
 def raw(hub: RunningHub, path: str, cookie: str) -> http.client.HTTPResponse:
@@ -111,29 +96,36 @@ def hub_processes(hub: RunningHub, name: str) -> list[int]:
     return [int(word) for word in done.stdout.split()]
 
 
+def server_port(hub: RunningHub, person: Learner) -> int:
+    """The port of a learner's server, as the hub knows it."""
+    with closing(sqlite3.connect(f"file:{hub.settings.database}?mode=ro", uri=True, timeout=30)) as database:
+        words = "SELECT port FROM servers WHERE base_url = ?"
+        return int(database.execute(words, (f"/user/{person.name}/",)).fetchone()[0])
+
+
+def ports_of(hub: RunningHub, person: Learner) -> list[int]:
+    """Where processes of a learner listen."""
+    user = hub.home(person.name).stat().st_uid
+    return [port for port, users in listeners().items() if user in users]
+
+
 def test_kernels_listen_at_no_port(hub: RunningHub, anna: Learner) -> None:
     """What a kernel prints goes out unsigned and to everybody who listens; so nobody else may reach its sockets."""
     kernel = anna.kernel()
     with anna.connected(kernel) as cells:
         assert cells.run("print(1)") == "1"
     sockets = list((hub.settings.run / anna.name).glob(f"kernel-{kernel}-ipc-*"))
-    assert len(sockets) == 5
-    uid = hub.home(anna.name).stat().st_uid
-    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    listening = [line for line in lines if line[3] == "0A" and int(line[7]) == uid]
-    assert len(listening) == 1, "only her server"
+    assert len(sockets) == 6, "Jupyter's five, and the one for what the kernel forks"
+    assert ports_of(hub, anna) == [server_port(hub, anna)]
 
 
 def test_a_learner_gets_nothing_from_anothers_server(hub: RunningHub, anna: Learner, ben: Learner) -> None:
-    mine = anna.web.get(f"{hub.url}/user/{ben.name}/api/contents", timeout=60)
+    mine = anna.sees(f"/user/{ben.name}/api/contents")
     assert mine.status_code in (403, 404)
-    page = anna.web.get(f"{hub.url}/user/{ben.name}/lab", timeout=60)
+    page = anna.sees(f"/user/{ben.name}/lab")
     assert page.status_code == 403
     assert re.search(rf"403 GET .*{ben.name}.*\({anna.name}@", until(lambda: hub.log))
-    uid = hub.home(ben.name).stat().st_uid
-    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    port = next(int(line[1].partition(":")[2], 16) for line in lines if line[3] == "0A" and int(line[7]) == uid)
-    at_its_port = f"http://127.0.0.1:{port}/user/{ben.name}/api/contents"
+    at_its_port = f"http://127.0.0.1:{server_port(hub, ben)}/user/{ben.name}/api/contents"
     assert requests.get(at_its_port, timeout=60).status_code == 403
     with_hers = requests.get(at_its_port, headers={"Cookie": anna.cookies()}, timeout=60)
     assert with_hers.status_code == 403
@@ -164,11 +156,11 @@ def test_tricks_with_files_lead_to_nothing_outside_of_the_course(hub: RunningHub
 
 def test_a_wrong_passphrase_and_who_is_no_learner_are_refused_and_logged(hub: RunningHub) -> None:
     name, passphrase = hub.learners[0]
-    refused = Learner(hub, name).sign_in(passphrase[:-1] + ("x" if passphrase[-1] != "x" else "y"))
+    refused = hub.person(0).fill_in(passphrase[:-1] + ("x" if passphrase[-1] != "x" else "y"))
     assert "Invalid username or password" in refused.text
     assert re.search(f"Authentication failed .*{name}", hub.log)
     for other in ("root", "nobody", f"{name}; true", "../" + name, ""):
-        assert "Invalid username or password" in Learner(hub, other).sign_in("").text
+        assert "Invalid username or password" in Learner(hub.url, other, "").fill_in().text
 
 
 def test_who_has_an_account_and_is_not_of_the_class_is_refused(hub: RunningHub) -> None:
@@ -176,7 +168,7 @@ def test_who_has_an_account_and_is_not_of_the_class_is_refused(hub: RunningHub) 
     subprocess.run(["useradd", "--no-create-home", name], check=True)
     try:
         subprocess.run(["chpasswd"], input=f"{name}:{passphrase}", text=True, check=True)
-        refused = Learner(hub, name).sign_in(passphrase)
+        refused = Learner(hub.url, name, passphrase).fill_in()
         assert refused.status_code == 403
         assert re.search(f"not allowed.*{name}|{name}.*not allowed", hub.log)
     finally:
@@ -184,7 +176,7 @@ def test_who_has_an_account_and_is_not_of_the_class_is_refused(hub: RunningHub) 
 
 
 def test_a_learner_cannot_stop_the_hub_nor_see_the_others(hub: RunningHub, anna: Learner, ben: Learner) -> None:
-    token = own_token(anna)
+    token = anna.own_token()
     headers = {"Authorization": f"token {token}"}
     api = f"{hub.url}/hub/api"
     assert requests.get(f"{api}/user", headers=headers, timeout=60).json()["name"] == anna.name
@@ -201,21 +193,8 @@ def test_a_learner_cannot_stop_the_hub_nor_see_the_others(hub: RunningHub, anna:
     assert hub.process.poll() is None
 
 
-def own_token(person: Learner, **more: object) -> str:
-    """A token such as a learner can make on the hub's own page."""
-    home = person.web.get(f"{person.hub.url}/hub/token", timeout=60)
-    xsrf = re.search(r'xsrf_token: "([^"]+)"', home.text)
-    assert xsrf
-    answer = person.web.post(
-        f"{person.hub.url}/hub/api/users/{person.name}/tokens", json=more, timeout=60,
-        headers={"X-XSRFToken": xsrf[1], "Referer": f"{person.hub.url}/hub/token"},
-    )  # fmt: skip
-    assert answer.status_code == 201, answer.text
-    return str(answer.json()["token"])
-
-
 def test_forged_and_expired_tokens_are_refused_and_logged(hub: RunningHub, anna: Learner) -> None:
-    token = own_token(anna, expires_in=3600)
+    token = anna.own_token(expires_in=3600)
     api = f"{hub.url}/hub/api/users/{anna.name}"
     forged = token[:-1] + ("0" if token[-1] != "0" else "1")
 

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
 
-from tests.hub.client import Learner, learner
-from tests.hub.running import RunningHub, running_hub, why_not
+from tests.hub.client import Learner
+from tests.hub.running import RunningHub, why_not
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 
-@pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
-    folder = tmp_path_factory.mktemp("hub")
+def encrypted(folder: Path) -> dict[str, Any]:
+    """One with a teacher, and a certificate."""
     key, certificate = folder / "key.pem", folder / "cert.pem"
     words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=class -addext subjectAltName=IP:127.0.0.1"
     subprocess.run([*words.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    with running_hub(folder, learners=2, teacher=True, TLS_KEY=str(key), TLS_CERT=str(certificate)) as running:
-        yield running
+    return {"teacher": True, "TLS_KEY": str(key), "TLS_CERT": str(certificate)}
+
+
+HUB = encrypted
 
 
 @pytest.fixture(scope="module")
@@ -30,21 +32,13 @@ def teacher(hub: RunningHub) -> Learner:
 
 
 def signed_in(hub: RunningHub, place: int) -> Learner:
-    name, passphrase = hub.learners[place]
-    made = Learner(hub, name)
-    assert made.sign_in(passphrase).url.endswith("/hub/home")
+    made = hub.person(place)
+    made.sign_in()
     return made
 
 
-def api(person: Learner, method: str, path: str) -> requests.Response:
-    """Ask the hub as its own pages do."""
-    xsrf = next(each.value for each in person.web.cookies if each.name == "_xsrf" and each.path == "/hub/")
-    headers = {"X-XSRFToken": xsrf, "Referer": f"{person.hub.url}/hub/admin", "Sec-Fetch-Mode": "cors"}
-    return person.web.request(method, f"{person.hub.url}/hub/api/{path}", headers=headers, timeout=60)
-
-
 def test_it_is_encrypted_with_the_certificate_and_cells_run(hub: RunningHub) -> None:
-    ben = learner(hub, 1)
+    ben = hub.learner(1)
     assert hub.url.startswith("https://")
     assert all(each.secure for each in ben.web.cookies if each.name.startswith("jupyterhub"))
     with pytest.raises(requests.exceptions.SSLError):
@@ -56,28 +50,28 @@ def test_it_is_encrypted_with_the_certificate_and_cells_run(hub: RunningHub) -> 
 
 
 def test_the_teacher_sees_learners_and_stops_and_starts_their_servers(hub: RunningHub, teacher: Learner) -> None:
-    ben = learner(hub, 1)
-    assert teacher.web.get(f"{hub.url}/hub/admin", timeout=60).status_code == 200
-    there = {user["name"]: user["server"] for user in api(teacher, "GET", "users").json()}
+    ben = hub.learner(1)
+    assert teacher.sees("/hub/admin").status_code == 200
+    there = {user["name"]: user["server"] for user in teacher.ask("GET", "/hub/api/users").json()}
     assert there[ben.name] == f"/user/{ben.name}/"
-    assert api(teacher, "DELETE", f"users/{ben.name}/server").status_code in (202, 204)
+    assert teacher.ask("DELETE", f"/hub/api/users/{ben.name}/server").status_code in (202, 204)
     ben.open()
 
 
 def test_the_teacher_enters_nobodys_server_and_makes_nobodys_token(hub: RunningHub, teacher: Learner) -> None:
-    ben = learner(hub, 1)
-    assert teacher.web.get(f"{hub.url}/user/{ben.name}/lab", timeout=60).status_code == 403
-    assert teacher.web.get(f"{hub.url}/user/{ben.name}/api/contents", timeout=60).status_code == 403
-    assert api(teacher, "POST", f"users/{ben.name}/tokens").status_code in (403, 404)
-    assert api(teacher, "POST", "shutdown").status_code == 403
-    assert api(teacher, "POST", "users/somebody").status_code == 403
-    assert api(ben, "GET", "users").status_code == 403 or api(ben, "GET", "users").json() == []
+    ben = hub.learner(1)
+    assert teacher.sees(f"/user/{ben.name}/lab").status_code == 403
+    assert teacher.sees(f"/user/{ben.name}/api/contents").status_code == 403
+    assert teacher.ask("POST", f"/hub/api/users/{ben.name}/tokens").status_code in (403, 404)
+    assert teacher.ask("POST", "/hub/api/shutdown").status_code == 403
+    assert teacher.ask("POST", "/hub/api/users/somebody").status_code == 403
+    assert ben.ask("GET", "/hub/api/users").status_code == 403 or ben.ask("GET", "/hub/api/users").json() == []
 
 
 def test_who_is_removed_is_out(hub: RunningHub) -> None:
     ben = signed_in(hub, 1)
-    assert ben.web.get(f"{hub.url}/hub/home", timeout=60).url.endswith("/hub/home")
+    assert ben.sees("/hub/home").url.endswith("/hub/home")
     assert hub.command("remove", "--now", ben.name).returncode == 0
-    assert "/hub/login" in Learner(hub, ben.name).sign_in(hub.learners[1][1]).url
-    spawned = ben.web.get(f"{hub.url}/hub/spawn", timeout=60)
+    assert "/hub/login" in hub.person(1).fill_in().url
+    spawned = ben.sees("/hub/spawn")
     assert spawned.status_code != 200 or "/hub/login" in spawned.url

@@ -33,7 +33,8 @@ LOADED = (
     "matplotlib_inline.backend_inline", "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.zmqshell",
     "hookscope", "hookscope.samples", "hookscope.widgets", "hookscope.widgets.picker", "hookscope.widgets.player",
     "hookscope.widgets.quiz", "hookscope_course.practice.guard", "hookscope_course.practice.chapter",
-    "hookscope_course.practice.probing", "hookscope_course.maps", "safetensors.torch", "PIL.JpegImagePlugin",
+    "hookscope_course.practice.probing", "hookscope_course.maps", "hookscope_course.kernels.forks", "safetensors.torch",
+    "PIL.JpegImagePlugin",
     "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.run", "cloudpickle",  # of the ranks of chapter 13
 )  # fmt: skip
 """What is imported before the first fork. Importing torch starts no threads of its own; running it would, and a fork
@@ -215,11 +216,11 @@ def become(request: Request) -> None:
         sys.path[:0] = [request.folder, *filter(None, paths)]  # as `python -m` has it
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         return
-    from ipykernel.kernelapp import IPKernelApp
+    from hookscope_course.kernels.forks import Kernel
 
     sys.argv[:] = ["ipykernel_launcher", *request.arguments]
     # 1: it is not to watch whoever forked it. The server ends it when nobody stands for it any more.
-    IPKernelApp.launch_instance([*request.arguments, "--IPKernelApp.parent_handle=1"])
+    Kernel.launch_instance([*request.arguments, "--IPKernelApp.parent_handle=1"])
 
 
 def _read(asking: socket.socket) -> Request:
