@@ -35,6 +35,7 @@ SERVER = [
     f"--ServerApp.max_body_size={_UPLOAD}",
     f"--ServerApp.max_buffer_size={_UPLOAD}",
     "--ServerApp.jpserver_extensions=hookscope_course.kernels.activity=True",
+    "--LanguageServerManager.autodetect=False",  # there is none, and each server would run npm twice to find out
 ]
 """What a learner's server is told."""
 

@@ -348,7 +348,14 @@ def serving(command: list[str], tmp: Path) -> Iterator[tuple[str, str]]:
     home |= {"JUPYTER_RUNTIME_DIR": runtime, "IPYTHONDIR": str(tmp / "ipython"), "HOME": str(tmp)}
     settings = os.environ | home | KERNEL_ENV
     over_files = "--KernelManager.transport=ipc"  # as `lessons.build.running` has it, and why
-    options = [over_files, "--no-browser", "--allow-root", "--ServerApp.port=0", "--LabApp.expose_app_in_browser=True"]
+    options = [
+        over_files,
+        "--LanguageServerManager.autodetect=False",
+        "--no-browser",
+        "--allow-root",
+        "--ServerApp.port=0",
+        "--LabApp.expose_app_in_browser=True",
+    ]
     log = tmp / "lab.log"
     with log.open("w") as output:
         server = subprocess.Popen([*command, *options], env=settings, cwd=tmp, stdout=output, stderr=output)
