@@ -18,7 +18,7 @@ VERDICTS = {
     "wrong": "Wrong",
     "cannot tell": "Cannot tell",
 }
-LONG = 20  # letters of a name that may go on in the next line of a table's cell
+LONG = 12  # letters of a name that may go on in the next line of a table's cell
 # A sign and a word: told apart without colour, and by a screen reader.
 SIGNS = {
     "holds": "✓\u00a0holds",
@@ -83,12 +83,12 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def breakable(cell: str) -> str:
-    """Let a long name in a table's cell go on in the next line, after "_" or ".", so that the table fits a narrow page."""
+    """Let a long name in a table's cell go on in the next line, after "_" or ".": the table fits a narrow page."""
 
     def as_html(code: re.Match[str]) -> str:
         return f"<code>{re.sub(r'(?<=[_.])(?=[^_.])', '<wbr>', html.escape(code[1], quote=False))}</code>"
 
-    return re.sub(rf"`([\w.]{{{LONG},}})`", as_html, cell)
+    return re.sub(rf"`([^\W\d][\w.]{{{LONG},}})`", as_html, cell)
 
 
 # -- claims -------------------------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_LONG = 20  # letters of a word that may go on in the next line
+_HEADING = "Numbers in the picture"
+_LONG = 12  # letters of a word that may go on in the next line
 _FOLD = 16  # rows that stay visible in HTML; the others open on a click
 
 Rows = Sequence[Mapping[str, object]]
@@ -82,6 +83,7 @@ class Picture:
         alt: one or two sentences that say what is to be seen; needed.
         caption: a sentence under the picture.
         rows: the numbers on the picture, one mapping per row. It is copied.
+        heading: what stands above the rows, where they are no numbers.
 
     Raises:
         ValueError: ``png`` is not a PNG, or ``alt`` is empty.
@@ -98,7 +100,7 @@ class Picture:
 
     """
 
-    def __init__(self, png: bytes, alt: str, caption: str = "", rows: Rows = ()) -> None:
+    def __init__(self, png: bytes, alt: str, caption: str = "", rows: Rows = (), heading: str = _HEADING) -> None:
         if not png.startswith(_PNG_SIGNATURE):
             raise ValueError("png does not hold a PNG file: pass its bytes, for example Path('…').read_bytes()")
         if not alt.strip():
@@ -106,6 +108,7 @@ class Picture:
         self.png = bytes(png)
         self.alt = alt
         self.caption = caption
+        self.heading = heading
         self.rows: list[dict[str, object]] = [dict(row) for row in rows]
 
     def __repr__(self) -> str:
@@ -126,7 +129,7 @@ class Picture:
             parts.append(f"<figcaption>{_lines(self.caption)}</figcaption>")
         parts.append("</figure>")
         if self.rows:
-            parts.append(f"<div>{_html('Numbers in the picture', self.rows)}</div>")
+            parts.append(f"<div>{_html(self.heading, self.rows)}</div>")
         return "\n".join([*parts, "</div>"])
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
@@ -146,7 +149,15 @@ class Picture:
         path.write_bytes(self.png)
 
 
-def from_figure(figure: Figure, alt: str, caption: str = "", rows: Rows = (), *, dpi: float | None = None) -> Picture:
+def from_figure(
+    figure: Figure,
+    alt: str,
+    caption: str = "",
+    rows: Rows = (),
+    *,
+    dpi: float | None = None,
+    heading: str = _HEADING,
+) -> Picture:
     """Turn a matplotlib figure into a `Picture`, and close the figure.
 
     The PNG carries no software name and no date, so the same figure gives the same bytes.
@@ -157,6 +168,7 @@ def from_figure(figure: Figure, alt: str, caption: str = "", rows: Rows = (), *,
         caption: a sentence under the picture.
         rows: the numbers on the picture.
         dpi: pixels per inch of ``figure.get_size_inches()``; by default the figure's own (matplotlib: 100).
+        heading: what stands above the rows, where they are no numbers.
 
     Raises:
         ValueError: ``alt`` is empty.
@@ -181,7 +193,7 @@ def from_figure(figure: Figure, alt: str, caption: str = "", rows: Rows = (), *,
         # A figure that pyplot does not know needs no closing, so pyplot is not imported for it.
         if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
             pyplot.close(figure)
-    return Picture(_smaller(buffer.getvalue()), alt, caption, rows)
+    return Picture(_smaller(buffer.getvalue()), alt, caption, rows, heading)
 
 
 def _smaller(png: bytes) -> bytes:
@@ -263,7 +275,7 @@ def _lines(text: str) -> str:
 
 def _cell(text: str) -> str:
     """Return the HTML of a cell, in which a long name may be cut after "_" or ".": six columns fit a narrow page."""
-    words = re.split(rf"([\w.]{{{_LONG},}})", text)
+    words = re.split(rf"([^\W\d][\w.]{{{_LONG},}})", text)
     words[::2] = map(_lines, words[::2])
     words[1::2] = [re.sub(r"(?<=[_.])(?=[^_.])", "<wbr>", word) for word in words[1::2]]
     return "".join(words)

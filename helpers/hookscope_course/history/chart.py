@@ -62,7 +62,7 @@ def chart(names: Sequence[str], title: str, marked: str = "") -> Picture:
         pen.rectangle((x - 1, 0, x + _WIDE, image.height - 2), outline="black", width=3)
     file = io.BytesIO()
     image.convert("P", palette=Image.Palette.ADAPTIVE, colors=32).save(file, "PNG")
-    return Picture(file.getvalue(), _alt(rows, marked), title, _legend(names))
+    return Picture(file.getvalue(), _alt(rows, marked), title, _legend(names), "The letters in the picture")
 
 
 def _alike(rows: Mapping[str, Sequence[str]]) -> list[list[int]]:
