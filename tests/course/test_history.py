@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import io
 import json
 import re
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from hookscope_course.history import authors, chart, make, probe, records
 from hookscope_course.history.slider import AuthorSlider
@@ -223,6 +225,13 @@ def test_the_chart_says_in_letters_words_and_numbers_what_it_shows() -> None:
     ]
     assert picture.png == chart.chart(["pre_hook_returns", "full_hook_plain_input"], "Two", marked="1.2.0").png
     assert picture.png != chart.chart(["pre_hook_returns", "full_hook_plain_input"], "Two").png
+
+
+def test_the_widest_chart_is_as_wide_as_a_narrow_page_and_a_small_one_keeps_its_columns() -> None:
+    whole = chart.chart(chart.changing(), "All", "1.2.0")
+    assert Image.open(io.BytesIO(whole.png)).width <= 584, "JupyterLab at 1024 pixels, with the file browser, has this"
+    small = chart.chart(["pre_hook_returns"], "Two columns, from 1.0 and from 1.2")
+    assert Image.open(io.BytesIO(small.png)).width == chart._LABEL + 2 * chart._WIDE + 4
 
 
 def test_the_slider_can_be_driven_and_says_the_same_before_it_runs() -> None:

@@ -95,6 +95,12 @@ def test_the_ledger_has_every_claim_once_with_its_verdict_in_a_word_and_its_chap
             assert heading_at(where) == "What the documents say"
 
 
+def test_a_long_name_in_the_ledger_may_go_on_in_the_next_line() -> None:
+    tables = [line for line in text("claims").splitlines() if re.match(r"\| D\d\.\d", line)]
+    assert sum("<code>register_<wbr>full_<wbr>backward_<wbr>hook</code>" in line for line in tables) >= 3
+    assert [name for line in tables for name in re.findall(r"`(\w+[._]\w[\w.]*)`", line) if len(name) > 12] == []
+
+
 def heading_at(link: str) -> str:
     """The heading to which a link into a chapter leads."""
     found = re.fullmatch(CHAPTER, link)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import io
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 __all__ = ["compact"]
 
@@ -17,7 +21,8 @@ def compact(pixels: NDArray[np.uint8]) -> bytes:
     """Return an RGB picture as the bytes of a PNG that looks the same.
 
     Up to 256 colours are kept as they are. Of more, each pixel takes the nearest of 256 that are chosen for the
-    picture, if at most 1 % of the pixels then differ by more than 24 of 255 in red, green or blue; else all are kept.
+    picture, if at most 1 % of the pixels then differ by more than 24 of 255 in red, green or blue and that takes fewer
+    bytes; else all are kept.
 
     Args:
         pixels: uint8 (height, width, 3).
@@ -35,6 +40,11 @@ def compact(pixels: NDArray[np.uint8]) -> bytes:
     reduced = image.quantize(_COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     off = np.abs(np.asarray(reduced.convert("RGB"), dtype=np.int16) - pixels).max(axis=-1)
     same = off.max() == 0 if few else (off > _SHADES).mean() <= _SHARE
+    kept = _encoded(image)
+    return min(_encoded(reduced), kept, key=len) if same else kept
+
+
+def _encoded(image: Image.Image) -> bytes:
     file = io.BytesIO()
-    (reduced if same else image).save(file, "PNG", optimize=True)
+    image.save(file, "PNG", optimize=True)
     return file.getvalue()
