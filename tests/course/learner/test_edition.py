@@ -27,6 +27,7 @@ NOT_GIVEN_AWAY = {
     "08": {"1": "a digit that is looked at, and an axis", "3": "the value of an input"},
     "09": {"5": "a Linear layer has 5 outputs"},
     "10": {"D4.8": "the claims are listed by number, and the question is which was true"},
+    "11": {"0, 2": "the index of a layer, and its weight"},
 }
 
 
@@ -115,10 +116,10 @@ def test_the_answer_to_a_guess_is_read_nowhere_above_it_in_its_section(
 
 
 def standing(answer: str) -> re.Pattern[str]:
-    """What finds an answer in a text: its words or numbers one after the other, 5 for 5.0, whatever is between."""
+    """What finds an answer in a text: its words or numbers in their order, 5 for 5.0, up to four words between."""
     parts = [re.escape(part.removesuffix(".0")) for part in answer.split(", ")]
     numbers = [rf"{part}(?:\.0)?" if part[-1:].isdigit() else part for part in parts]
-    return re.compile(r"(?<![\w.])" + r"\W+".join(numbers) + r"(?!\w|\.\d)", re.IGNORECASE)
+    return re.compile(r"(?<![\w.])" + r"\W+(?:[^\W\d]+\W+){0,4}".join(numbers) + r"(?!\w|\.\d)", re.IGNORECASE)
 
 
 def test_run_all_runs_to_the_end_and_solves_nothing(
