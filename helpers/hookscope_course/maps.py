@@ -98,7 +98,8 @@ def hook_map(*here: str, backward: bool = True) -> Picture:
     )
     alt += f" Back from the loss, from right to left: {_in_words(fired[2:])}.{where}" if backward else where
     figure = _draw(fired, here, backward)
-    return from_figure(figure, alt=alt, caption=f"Where hooks sit, in the order in which they fire.{where}", rows=rows)
+    caption = f"Where hooks sit, in the order in which they fire.{where}"
+    return from_figure(figure, alt=alt, caption=caption, rows=rows, heading="The hooks in the picture")
 
 
 def _fired() -> list[tuple[str, str]]:

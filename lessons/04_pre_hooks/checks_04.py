@@ -49,12 +49,16 @@ def check_q1(result: object) -> Wrong | None:
     if result == expected:
         return None
     reasons = {
-        expected / 2: f"{expected / 2:g} is what `forward` gets; `double` then returns twice that",
-        76: "that is the order of registration, but two of the hooks are prepended",
-        58: "both are prepended, and the later one goes in front of the earlier: `minus_two` is the first",
-        6: "with 6 the input would be unchanged, but all three hooks return something",
+        expected / 2: f"{expected / 2:g} is what `forward` gets, and `double` returns twice that",
+        76: "76 comes out if the hooks run in the order of registration, but two of them were prepended; write down "
+        "the order first, and put each prepended one in front of all that are there by then",
+        58: "58 comes out if `ten_times` is the first. Both are prepended, and the later one goes in front of the "
+        "earlier; so begin with `minus_two`",
+        6: "6 comes out if the hooks leave the input as it is, but each of the three returns something else; send 3 "
+        "through them one by one",
     }
-    return Wrong(reasons.get(float(result), f"it is not {result:g}; write down what each hook hands to the next"))
+    other = f"{result:g} is not what the last line returns; write down in which order the hooks run, and what each of "
+    return Wrong(reasons.get(float(result), f"{other}them hands to the next"))
 
 
 @blind_to(swallows_errors=CALLS_NOTHING)

@@ -32,14 +32,13 @@ def check_q1(result: object) -> Wrong | None:
     if result == expected:
         return None
     reasons: dict[float, str] = {
-        18: "that is without the hook",
-        22: "you let the hook add 1 to each part; it waits for the sum and is called once",
-        10: "that is `y.grad`; one step back is `x`, and `y` is `2 * x`",
-        19: "you added the 1 at `x`, but the hook is on `y`, before the factor 2",
+        18: "18 is what arrives at `x` without the hook; add 1 at `y`, and go on from there",
+        22: "22 comes out if the hook adds 1 to each of the two parts, but it waits for their sum and is called once",
+        10: "10 is what goes on from `y`; one step back is `x`, and `y` is `2 * x`",
+        19: "19 comes out if 1 is added at `x`, but the hook is on `y`, before the factor 2",
     }
-    return Wrong(
-        reasons.get(float(result), f"it is not {result:g}; what arrives at `y`, and what does the hook return?")
-    )
+    other = f"{result:g} is not `x.grad`; write down what arrives at `y`, then what the hook returns, and go on to `x`"
+    return Wrong(reasons.get(float(result), other))
 
 
 def _root_of(values: list[float]) -> dict[str, Tensor]:
@@ -68,6 +67,11 @@ def check_q2(stop_at_nan: Callable[[str, Tensor], Any]) -> Wrong | None:
     except ValueError as error:
         if not re.search(r"\bx\b", str(error)):
             return Wrong(f"your message, {str(error)!r}, does not say that it was `x`")
+    except (RuntimeError, ArithmeticError, AssertionError) as error:
+        return Wrong(
+            f"your hook found the NaN, and what it raised is {type(error).__name__}: {error}. Raise a ValueError: that "
+            "is what the exercise asks for, and what a caller would catch"
+        )
     else:
         return Wrong("the gradient of `x` was [nan, 0.25], and no ValueError came")
     if not all(isinstance(handle, RemovableHandle) for handle in handles):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -16,6 +18,7 @@ VERDICTS = {
     "wrong": "Wrong",
     "cannot tell": "Cannot tell",
 }
+LONG = 12  # letters of a name that may go on in the next line of a table's cell
 # A sign and a word: told apart without colour, and by a screen reader.
 SIGNS = {
     "holds": "✓\u00a0holds",
@@ -79,6 +82,15 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def breakable(cell: str) -> str:
+    """Let a long name in a table's cell go on in the next line, after "_" or ".": the table fits a narrow page."""
+
+    def as_html(code: re.Match[str]) -> str:
+        return f"<code>{re.sub(r'(?<=[_.])(?=[^_.])', '<wbr>', html.escape(code[1], quote=False))}</code>"
+
+    return re.sub(rf"`([^\W\d][\w.]{{{LONG},}})`", as_html, cell)
+
+
 # -- claims -------------------------------------------------------------------------------------------------------
 
 
@@ -137,9 +149,9 @@ def document(name: str) -> str:
     lines = [
         (
             row["id"],
-            row["text"],
+            breakable(row["text"]),
             SIGNS[row["verdict"]] + (f" since\u00a0{row['since']}" if "since" in row else ""),
-            row["does"],
+            breakable(row["does"]),
             f"[this page](#{row['id']})" if row["id"] in here else link(row["chapter"], "What the documents say"),
         )
         for row in rows

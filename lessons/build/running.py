@@ -110,6 +110,7 @@ async def execute(chapter: Chapter, progress: Any) -> str:
         if problem := spoiled(cell):
             return f"{chapter.name}, cell {index}: {problem}\n{cell.source}"
     number_widgets(notebook)
+    store_pictures_once(notebook)
     write(chapter.target, notebook)
     return ""
 
@@ -137,6 +138,19 @@ def number_widgets(notebook: NotebookNode) -> None:
             if view in data:
                 model = data[view]["model_id"]
                 data[view]["model_id"] = ids.setdefault(model, f"widget-{len(ids) + 1}")
+
+
+def store_pictures_once(notebook: NotebookNode) -> None:
+    """Leave a picture out that its cell's HTML holds as well, with alternative text: every viewer of HTML shows that.
+
+    Who makes LaTeX of a notebook, which knows no HTML, gets the caption and the numbers; or the pictures, from a copy
+    that they run.
+    """
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            if "image/png" in data and data["image/png"].replace("\n", "") in data.get("text/html", ""):
+                del data["image/png"]
 
 
 def write(path: Path, notebook: NotebookNode) -> None:

@@ -106,6 +106,7 @@ def test_a_learner_plays_with_gradients(lab: Lab, tmp_path: Path) -> None:
     run.click()
 
     lab.look(widget, "gradients")
+    assert lab.cut(widget, ".gp-wide") == []
 
     # Another expression: other rows, what torch refuses cannot be chosen.
     widget.get_by_label("Expression", exact=True).select_option("detached")

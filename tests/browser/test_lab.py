@@ -178,7 +178,9 @@ def shows(cell: NotebookNode, mimetype: str) -> int:
 
 
 def figures(cell: NotebookNode) -> int:
-    return shows(cell, "image/png")
+    """How many pictures the saved outputs of a cell show, which built notebooks have in their HTML."""
+    data = [output.get("data", {}) for output in cell.get("outputs", [])]
+    return sum("data:image/png" in each.get("text/html", "") or "image/png" in each for each in data)
 
 
 def cell_with(lab: Lab, notebook: str, source: str) -> Locator:

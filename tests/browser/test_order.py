@@ -104,9 +104,10 @@ def test_player(opened: Lab) -> None:
     lab.kernel("player.index = 13")
     expect(words).to_contain_text("full backward pre-hook of layer '0'")
     lab.look(stage, "player")
+    long = player(lab, 1)
+    assert lab.cut(long, ".op-text") == []
 
     # A long recording: few rows are in the page, every one is reached.
-    long = player(lab, 1)
     long.scroll_into_view_if_needed()
     lab.told("print(len(many.events))", "2000")
     long.get_by_role("listbox").focus()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 
+from hookscope.pictures.compact import compact
+from hookscope.pictures.picture import Picture
 from lessons.build import __main__ as build
-from lessons.build import making, reading
+from lessons.build import making, reading, running
 from tests.shared.exercises import SAMPLE, TEXT
 
 HEADER = """---
@@ -129,6 +134,19 @@ def test_only_what_changed_is_built_again(course: Path, capsys, monkeypatch) -> 
     monkeypatch.setattr(making, "folder_fingerprint", lambda folder: b"the package changed")
     assert run("--check") == 1
     assert "the package or its checks have changed" in capsys.readouterr().out
+
+
+def test_a_picture_in_html_is_stored_once_and_one_alone_stays() -> None:
+    shown = Picture(compact(np.zeros((2, 2, 3), dtype=np.uint8)), "A black square.")._repr_mimebundle_()
+    alone = base64.encodebytes(shown["image/png"]).decode()  # as IPython saves it, with line ends
+    outputs = [new_output("display_data", shown | {"image/png": alone})]
+    outputs += [new_output("display_data", {"image/png": alone, "text/html": html}) for html in ("<p>Words.</p>", "")]
+    notebook = new_notebook(cells=[new_code_cell("", outputs=outputs)])
+    running.store_pictures_once(notebook)
+    in_html, with_words, without = (output.data for output in notebook.cells[0].outputs)
+    assert set(in_html) == {"text/plain", "text/html"}
+    assert 'alt="A black square."' in in_html["text/html"]
+    assert with_words["image/png"] == without["image/png"] == alone
 
 
 def test_an_exercise_becomes_its_question_starter_hint_and_folded_solution(course: Path) -> None:

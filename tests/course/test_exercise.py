@@ -109,8 +109,11 @@ it is so
             "def helper():\n    raise SystemExit(3)\ndef f(module, args):\n    helper()\nq9.check(f)",
             "line 2 of your helper (`raise SystemExit(3)`) raised SystemExit: 3",
         ),
-        ("def f(module):\n    pass\nq9.check(f)", "checking your answer raised TypeError: f() takes 1 positional"),
-        ("q9.check(len)", "checking your answer raised TypeError: len() takes exactly one argument"),
+        (
+            "def f(module):\n    pass\nq9.check(f)",
+            "arguments that it was called with (TypeError: f() takes 1 positional",
+        ),
+        ("q9.check(len)", "arguments that it was called with (TypeError: len() takes exactly one argument"),
         (
             "class E(Exception):\n    def __str__(self):\n        raise ValueError\n"
             "def f(module, args):\n    raise E\nq9.check(f)",

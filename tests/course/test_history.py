@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import io
 import json
 import re
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from hookscope_course.history import authors, chart, make, probe, records
 from hookscope_course.history.slider import AuthorSlider
@@ -86,11 +88,11 @@ def test_the_installed_torch_answers_as_recorded() -> None:
 def test_the_alarm_says_what_changed_which_chapters_teach_it_and_what_to_do() -> None:
     said = records.alarm("1.0.0+cu1", {"forward_hook_returns": "6"}, ONE)
     assert said.splitlines() == [
-        "What torch 1.0.0 answers differs from the record of torch 1.0.0:",
+        "Your torch 1.0.0 does not answer as the record of torch 1.0.0 says.",
         "- A layer computes 6, and its forward hook returns 60: what does the caller get? (forward_hook_returns)",
-        "  torch 1.0.0 answered: 60",
-        "  torch 1.0.0 answers: 6",
-        "  taught in chapter 03",
+        "  The record of torch 1.0.0 says: 60",
+        "  Your torch 1.0.0 says now: 6",
+        "  Taught in chapter 03.",
         "Correct those chapters, then renew the record: make history RELEASES=1.0.0",
     ]
 
@@ -99,8 +101,8 @@ def test_a_release_without_a_record_is_held_against_the_newest_one() -> None:
     recorded = {"1.9.0": {"pre_hook_returns": "6"}, "1.10.0": {"pre_hook_returns": "60"}}
     assert records.alarm("9.9.9", {"pre_hook_returns": "60"}, recorded) == ""
     said = records.alarm("9.9.9", {}, recorded)
-    assert "torch 1.10.0 answered: 60" in said
-    assert "torch 9.9.9 answers: missing" in said
+    assert "The record of torch 1.10.0 says: 60" in said
+    assert "Your torch 9.9.9 says now: missing" in said
     assert "make history RELEASES=9.9.9" in said
 
 
@@ -223,6 +225,13 @@ def test_the_chart_says_in_letters_words_and_numbers_what_it_shows() -> None:
     ]
     assert picture.png == chart.chart(["pre_hook_returns", "full_hook_plain_input"], "Two", marked="1.2.0").png
     assert picture.png != chart.chart(["pre_hook_returns", "full_hook_plain_input"], "Two").png
+
+
+def test_the_widest_chart_is_as_wide_as_a_narrow_page_and_a_small_one_keeps_its_columns() -> None:
+    whole = chart.chart(chart.changing(), "All", "1.2.0")
+    assert Image.open(io.BytesIO(whole.png)).width <= 584, "JupyterLab at 1024 pixels, with the file browser, has this"
+    small = chart.chart(["pre_hook_returns"], "Two columns, from 1.0 and from 1.2")
+    assert Image.open(io.BytesIO(small.png)).width == chart._LABEL + 2 * chart._WIDE + 4
 
 
 def test_the_slider_can_be_driven_and_says_the_same_before_it_runs() -> None:

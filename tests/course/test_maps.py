@@ -79,3 +79,7 @@ def test_drawing_it_leaves_random_numbers_and_hooks_alone() -> None:
         hook_map("forward")
     assert torch.equal(torch.get_rng_state(), before)
     assert not nn.modules.module._global_forward_hooks
+
+
+def test_the_heading_says_what_is_in_the_table() -> None:
+    assert "The hooks in the picture</caption>" in hook_map("forward").to_html()

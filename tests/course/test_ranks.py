@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from torch import distributed
 
 from hookscope_course import ranks
 from hookscope_course.kernels import launch, preloaded
+from hookscope_course.practice.chapter import exercises
 from hookscope_course.ranks.group import why_not_started
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="`ranks` forks")
@@ -185,6 +187,17 @@ def test_bytes_on_the_wire_are_those_of_the_tensor_and_little_more(group):
         assert 100_000 <= count < 102_000
 
 
+def adds_nothing(model, images):
+    return images.mean() + None
+
+
+def test_an_error_in_an_answer_shows_the_learners_line_and_none_of_the_check():
+    _, q2 = exercises(13)
+    said = q2.check(adds_nothing).message
+    assert "unsupported operand" in said
+    assert re.findall(r"in (\w+), line \d+: (.+)", said) == [("adds_nothing", "`return images.mean() + None`")]
+
+
 @pytest.mark.parametrize(
     ("worker", "timeout", "told"),
     [
@@ -199,7 +212,11 @@ def test_bytes_on_the_wire_are_those_of_the_tensor_and_little_more(group):
         (leaves, 120, ["ranks 0 and 1 raised: SystemExit: 3"]),
         (dies, 120, ["rank 1 died: exit code 3", "rank 0 "]),
         (is_killed, 120, ["rank 0 died: killed by signal SIGKILL"]),
-        (hangs, 1, ["rank 0 did not return within 1 s; its process was ended\n  in hangs", ": distributed.barrier()"]),
+        (
+            hangs,
+            1,
+            ["rank 0 did not return within 1 s; its process was ended\n  in hangs", ": `distributed.barrier()`"],
+        ),
         (hangs, 120, ["rank 0 waited 6 s for a rank that did not come", "\n  in hangs", "rank 1 had returned by then"]),
         (both_receive, 120, ["ranks 0 and 1 waited 6 s for a rank that did not come", "\n  in both_receive, line"]),
         (

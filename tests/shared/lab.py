@@ -284,6 +284,19 @@ class Lab:
             self.screenshot(f"{name}-{width}", widget)
         self.page.set_viewport_size(SIZE)
 
+    def cut(self, widget: Locator, selector: str) -> list[str]:
+        """Return the text of what sticks out of its place in a widget, at 1024×768 with the file browser open."""
+        self.page.set_viewport_size({"width": 1024, "height": 768})
+        expect(self.page.locator(".jp-FileBrowser")).to_be_visible()
+        self.settled(widget)
+        parts = widget.locator(selector)
+        assert parts.count(), selector
+        cut: list[str] = parts.evaluate_all(
+            "parts => parts.filter((part) => part.scrollWidth > part.clientWidth + 1).map((part) => part.innerText)"
+        )
+        self.page.set_viewport_size(SIZE)
+        return cut
+
     def axe(self, selector: str) -> list[str]:
         """Let axe-core look at what the selector finds; return its violations (WCAG A and AA), one sentence each."""
         rules = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}

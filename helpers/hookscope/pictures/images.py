@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hookscope.pictures.mosaic import Layout, compose, encode_rgb, levels, limits, scale_text
+from hookscope.pictures.compact import compact
+from hookscope.pictures.mosaic import Layout, compose, levels, limits, scale_text
 from hookscope.pictures.palette import COOLWARM, LEVELS, VIRIDIS, palette
 from hookscope.pictures.picture import Picture
 
@@ -101,7 +102,7 @@ def image_grid(
     ]
     named = f": {', '.join(names)}" if names is not None else ""
     caption = "\n".join(filter(None, [head, how]))
-    return Picture(encode_rgb(np.ascontiguousarray(canvas)), f"{head}{named}. {how}".strip(), caption, rows)
+    return Picture(compact(np.ascontiguousarray(canvas)), f"{head}{named}. {how}".strip(), caption, rows)
 
 
 def _what(pixels: NDArray[Any], maps: NDArray[Any] | None) -> str:

@@ -5,16 +5,23 @@ from __future__ import annotations
 import base64
 import io
 import numbers
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from hookscope.pictures.compact import compact
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_HEADING = "Numbers in the picture"
+_LONG = 12  # letters of a word that may go on in the next line
 _FOLD = 16  # rows that stay visible in HTML; the others open on a click
 
 Rows = Sequence[Mapping[str, object]]
@@ -76,6 +83,7 @@ class Picture:
         alt: one or two sentences that say what is to be seen; needed.
         caption: a sentence under the picture.
         rows: the numbers on the picture, one mapping per row. It is copied.
+        heading: what stands above the rows, where they are no numbers.
 
     Raises:
         ValueError: ``png`` is not a PNG, or ``alt`` is empty.
@@ -92,7 +100,7 @@ class Picture:
 
     """
 
-    def __init__(self, png: bytes, alt: str, caption: str = "", rows: Rows = ()) -> None:
+    def __init__(self, png: bytes, alt: str, caption: str = "", rows: Rows = (), heading: str = _HEADING) -> None:
         if not png.startswith(_PNG_SIGNATURE):
             raise ValueError("png does not hold a PNG file: pass its bytes, for example Path('…').read_bytes()")
         if not alt.strip():
@@ -100,6 +108,7 @@ class Picture:
         self.png = bytes(png)
         self.alt = alt
         self.caption = caption
+        self.heading = heading
         self.rows: list[dict[str, object]] = [dict(row) for row in rows]
 
     def __repr__(self) -> str:
@@ -120,11 +129,11 @@ class Picture:
             parts.append(f"<figcaption>{_lines(self.caption)}</figcaption>")
         parts.append("</figure>")
         if self.rows:
-            parts.append(f"<div>{_html('Numbers in the picture', self.rows)}</div>")
+            parts.append(f"<div>{_html(self.heading, self.rows)}</div>")
         return "\n".join([*parts, "</div>"])
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        # IPython base64-encodes image bytes itself.
+        # Viewers that show HTML take that; LaTeX, PDF by LaTeX, and consoles take the image, which IPython encodes.
         return {"text/plain": repr(self), "image/png": self.png, "text/html": self.to_html()}
 
     def save(self, path: str | Path) -> None:
@@ -140,7 +149,15 @@ class Picture:
         path.write_bytes(self.png)
 
 
-def from_figure(figure: Figure, alt: str, caption: str = "", rows: Rows = (), *, dpi: float | None = None) -> Picture:
+def from_figure(
+    figure: Figure,
+    alt: str,
+    caption: str = "",
+    rows: Rows = (),
+    *,
+    dpi: float | None = None,
+    heading: str = _HEADING,
+) -> Picture:
     """Turn a matplotlib figure into a `Picture`, and close the figure.
 
     The PNG carries no software name and no date, so the same figure gives the same bytes.
@@ -151,6 +168,7 @@ def from_figure(figure: Figure, alt: str, caption: str = "", rows: Rows = (), *,
         caption: a sentence under the picture.
         rows: the numbers on the picture.
         dpi: pixels per inch of ``figure.get_size_inches()``; by default the figure's own (matplotlib: 100).
+        heading: what stands above the rows, where they are no numbers.
 
     Raises:
         ValueError: ``alt`` is empty.
@@ -175,7 +193,17 @@ def from_figure(figure: Figure, alt: str, caption: str = "", rows: Rows = (), *,
         # A figure that pyplot does not know needs no closing, so pyplot is not imported for it.
         if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
             pyplot.close(figure)
-    return Picture(buffer.getvalue(), alt, caption, rows)
+    return Picture(_smaller(buffer.getvalue()), alt, caption, rows, heading)
+
+
+def _smaller(png: bytes) -> bytes:
+    """Return a PNG without an alpha channel that it does not use, and in a palette where that looks the same."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(png))
+    if image.convert("RGBA").getchannel("A").getextrema() != (255, 255):
+        return png
+    return compact(np.asarray(image.convert("RGB")))
 
 
 def as_text(value: object) -> str:
@@ -245,19 +273,27 @@ def _lines(text: str) -> str:
     return escape(text).replace("\n", "<br>")
 
 
+def _cell(text: str) -> str:
+    """Return the HTML of a cell, in which a long name may be cut after "_" or ".": six columns fit a narrow page."""
+    words = re.split(rf"([^\W\d][\w.]{{{_LONG},}})", text)
+    words[::2] = map(_lines, words[::2])
+    words[1::2] = [re.sub(r"(?<=[_.])(?=[^_.])", "<wbr>", word) for word in words[1::2]]
+    return "".join(words)
+
+
 def _html(caption: str, rows: Rows) -> str:
     names, cells, numeric = _grid(rows)
     if not cells:
         return f"<p>{_lines(caption) or 'No rows.'}</p>"
     styles = [f'style="text-align:{"right" if right else "left"}"' for right in numeric]
-    head = "".join(f'<th scope="col" {style}>{_lines(name)}</th>' for name, style in zip(names, styles, strict=True))
+    head = "".join(f'<th scope="col" {style}>{_cell(name)}</th>' for name, style in zip(names, styles, strict=True))
 
     def table(title: str, lines: list[list[str]]) -> str:
         above = f'<caption style="text-align:left">{_lines(title)}</caption>' if title else ""
         out = [f"<table>{above}", f"<thead><tr>{head}</tr></thead>", "<tbody>"]
         for first, *others in lines:
-            tags = [f'<th scope="row" {styles[0]}>{_lines(first)}</th>']
-            tags += [f"<td {style}>{_lines(cell)}</td>" for style, cell in zip(styles[1:], others, strict=True)]
+            tags = [f'<th scope="row" {styles[0]}>{_cell(first)}</th>']
+            tags += [f"<td {style}>{_cell(cell)}</td>" for style, cell in zip(styles[1:], others, strict=True)]
             out.append(f"<tr>{''.join(tags)}</tr>")
         return "\n".join([*out, "</tbody>", "</table>"])
 

@@ -43,7 +43,7 @@ class Journal:
             return
         self.settle()
         if len(self.events) == self._max_events:
-            self.note(f"only the first {self._max_events} events were logged; see max_events")
+            self.note(f"Only the first {self._max_events} events were logged. A larger max_events= logs more.")
             return
         values = None
         if self._values:
@@ -60,4 +60,4 @@ class Journal:
         """Note the hooks that are not among the known ones."""
         for key, hook in hooks.items():
             if key not in known and not isinstance(hook, Point):
-                self.note(f"{name_of(hook)} was registered {where} inside the block: not logged")
+                self.note(f"The hook {name_of(hook)} was registered {where} inside the block, so it is not logged.")

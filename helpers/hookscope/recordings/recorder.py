@@ -82,7 +82,7 @@ class Recorder:
         self._journal.running = True
         legacy = _legacy_hook(model)
         if legacy and self._kinds & {"full_backward_pre", "full_backward"}:
-            self._journal.note(f"{legacy}, and full backward hooks would change what it receives: none recorded")
+            self._journal.note(f"{legacy}. Full backward hooks would change what it receives, so none are recorded.")
         for kind, (own, common) in _DICTS.items():
             if kind in self._kinds:
                 self._tap_all(None, kind, getattr(torch_module, common))
@@ -126,7 +126,8 @@ class Recorder:
         kinds = [kind for kind in ("full_backward_pre", "full_backward") if kind in self._kinds]
         latch = module._is_full_backward_hook
         if latch is False and "full_backward" in kinds:
-            self._journal.note(f"{self._titled(module)} once had a legacy backward hook: torch refuses full ones there")
+            once = f"{_begun(self._titled(module))} once had a legacy backward hook"
+            self._journal.note(f"{once}. torch refuses full ones on it since, so none are logged there.")
             kinds = ["full_backward_pre"]
         self._journal.cleanup.callback(_restore_latch, module, latch)  # runs after the hooks are off
         # full_backward needs the pre-hook too: torch warns right after it.
@@ -169,7 +170,8 @@ class Recorder:
         if not (needs_grad and torch.is_grad_enabled()):
             self._early.add((name, self._calls[module]))
         if isinstance(module, nn.TransformerEncoderLayer) and not (module.training or torch.is_grad_enabled()):
-            self._journal.note(f"hooks switch off the fused path of {self._titled(module)}, where nothing inside fires")
+            without = f"Hooks switch off the fused path of {self._titled(module)}"
+            self._journal.note(f"{without}. On that path, which it may take without them, nothing inside it fires.")
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         stack, error = self._here.open, sys.exception()
@@ -181,7 +183,8 @@ class Recorder:
             self._here.last = self._titled(module)
             if self._own_backward and not isinstance(output, torch.Tensor | tuple):
                 what = type(output).__name__
-                self._journal.note(f"{self._here.last} returns a {what}: its full backward hooks cannot fire")
+                returns = f"{_begun(self._here.last)} returns a {what}"
+                self._journal.note(f"{returns}, so its full backward hooks cannot fire.")
                 self._mute(module)
         # With always_call torch comes by as an error goes up, to the innermost layer first.
         elif _stopped(error) and not hasattr(error, "_hookscope_at"):
@@ -194,7 +197,7 @@ class Recorder:
 
         def point(module: nn.Module, grads: Sequence[torch.Tensor | None], *_: Any) -> None:
             if not self._journal.running:
-                self._journal.note("a graph built inside the block was run backward after it: not logged")
+                self._journal.note("A graph built inside the block was run backward after it, which is not logged.")
             elif kind in self._kinds:
                 self._log_module(kind, "", calls, module, grads)
             if (name, calls.get(module)) not in self._early:
@@ -202,7 +205,8 @@ class Recorder:
             if kind == "full_backward":
                 self._unmute()
                 if self._journal.running:
-                    self._journal.note(f"no input of layer {name or '(root)'} requires grad: full_backward fires early")
+                    of = f"No input of layer {name or '(root)'} requires grad"
+                    self._journal.note(f"{of}, so its full backward hooks fire early.")
             elif "full_backward" in self._kinds or self._journal.running:
                 self._mute(module)
 
@@ -294,11 +298,15 @@ def _restore_latch(module: nn.Module, latch: bool | None) -> None:
 
 def _legacy_hook(model: nn.Module) -> str:
     if torch_module._global_is_full_backward_hook is False and torch_module._global_backward_hooks:
-        return "there is a global legacy backward hook"
+        return "There is a global legacy backward hook"
     for module, name in Modules(model).names.items():
         if module._is_full_backward_hook is False and module._backward_hooks:
-            return f"layer {name or '(root)'} ({type(module).__name__}) has a legacy backward hook"
+            return f"Layer {name or '(root)'} ({type(module).__name__}) has a legacy backward hook"
     return ""
+
+
+def _begun(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _stopped(error: BaseException | None) -> str:

@@ -119,7 +119,7 @@ def draw(events: Sequence[Event], caption: str, rows: Sequence[Mapping[str, obje
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=4 if wide > 8 else 3, frameon=False)
-    return from_figure(figure, _in_words(events), caption, rows, dpi=110)
+    return from_figure(figure, _in_words(events), caption, rows, dpi=110, heading="The events in the picture")
 
 
 def _in_words(events: Sequence[Event]) -> str:

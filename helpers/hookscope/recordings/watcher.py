@@ -90,8 +90,8 @@ class Watcher:
             if not self._journal.running or (watched := filling.tensor()) is None:
                 return
             if watched.grad is not None and watched.grad is not filling.known and watched._version != filling.version:
-                text = f"tensor {name!r} was changed in place while watched: .grad is filled earlier, not logged"
-                self._journal.note(text)
+                text = f"Tensor {name!r} was changed in place while it was watched"
+                self._journal.note(f"{text}. Its .grad is filled earlier then, which is not logged.")
                 return
             filling.known = watched.grad
             if filling not in self._due:

@@ -4,6 +4,9 @@ const HEADS = {
   ".grad before": ".grad before", ".grad after": ".grad after",
 };
 
+/** A word that may be cut after each "_", where a column is narrow. */
+const breakable = (text) => text.split("_").flatMap((part, index) => (index ? ["_", h("wbr"), part] : [part]));
+
 /** An <input> for one number of a dict trait. What is no number is put back; what is being typed is left alone. */
 function number(model, trait, name, label, otherwise) {
   const now = () => String(model.get(trait)[name] ?? otherwise);
@@ -92,7 +95,7 @@ function draw(model, el) {
   const body = h("tbody");
   const table = h("table", { class: "gp-numbers" },
     h("caption", {}, "The numbers in the graph"),
-    h("thead", {}, h("tr", {}, ...Object.values(HEADS).map((text) => h("th", { scope: "col" }, text)))),
+    h("thead", {}, h("tr", {}, ...Object.values(HEADS).map((text) => h("th", { scope: "col" }, ...breakable(text))))),
     body);
   const source = h("pre", { class: "gp-code", tabindex: "0", role: "region", ...ownKeys, "aria-label": "torch code of these choices" });
   const copied = h("span", { role: "status" });

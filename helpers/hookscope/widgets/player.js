@@ -146,7 +146,8 @@ function draw(model, el) {
       control.setAttribute("aria-disabled", String(off)); // not disabled: the keyboard would lose its place
     }
     const top = (lineOf[index] ?? 0) * ROW;
-    if (top < box.scrollTop + ROW || top > box.scrollTop + height - 2 * ROW) box.scrollTop = top - height / 2;
+    const seen = box.clientHeight || height; // less than asked for, on a narrow page
+    if (top < box.scrollTop + ROW || top > box.scrollTop + seen - 2 * ROW) box.scrollTop = top - seen / 2;
     if (index >= 0) box.setAttribute("aria-activedescendant", `${id}-${index}`);
     else box.removeAttribute("aria-activedescendant");
     fill();

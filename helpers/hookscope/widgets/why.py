@@ -91,7 +91,7 @@ class _Calls:
 
     def is_early(self, event: Event) -> bool:
         """Tell whether a full backward hook fired early since no input requires grad."""
-        note = f"no input of layer {event.name or '(root)'} requires grad"
+        note = f"No input of layer {event.name or '(root)'} requires grad"
         return not _waited(event) and any(text.startswith(note) for text in self._notes)
 
     def named(self, call: Call) -> str:

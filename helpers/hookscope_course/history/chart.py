@@ -14,6 +14,8 @@ from hookscope_course.history.records import MISSING, PROBES, history, releases,
 __all__ = ["changing", "chart"]
 
 _WIDE, _HIGH, _LABEL, _HEAD = 42, 24, 235, 34  # pixels: a cell, the labels, the line of releases
+_ROOM, _TURNED = 584, 84  # pixels: what a narrow page has; the line of releases where they are written upwards
+_NARROW = 15  # pixels: a cell that still has room for its letter
 _SIZE = 13  # of the letters
 _SHADES = (40, 135, 185, 220, 250)  # of viridis, for A, B, C …: far apart in lightness
 
@@ -39,30 +41,47 @@ def chart(names: Sequence[str], title: str, marked: str = "") -> Picture:
     """
     rows = {name: _letters(history(name).values()) for name in names}
     groups = _alike(rows)
-    image = Image.new("RGB", (_LABEL + _WIDE * len(groups) + 4, _HEAD + _HIGH * len(names) + 4), "white")
+    wide = max(_NARROW, min(_WIDE, (_ROOM - _LABEL - 4) // len(groups)))
+    turned = wide < _WIDE
+    top = _TURNED if turned else _HEAD
+    image = Image.new("RGB", (_LABEL + wide * len(groups) + 4, top + _HIGH * len(names) + 4), "white")
     pen, font = ImageDraw.Draw(image), ImageFont.load_default(size=_SIZE)
     for column, group in enumerate(groups):
-        first, last = (releases()[at].removesuffix(".0") for at in (group[0], group[-1]))
-        words = first if len(group) == 1 else f"{first}\nto {last}"
-        small, middle = ImageFont.load_default(size=_SIZE - 2), _LABEL + _WIDE * (column + 0.5)
-        pen.multiline_text((middle, _HEAD / 2), words, fill="black", font=small, anchor="mm", align="center", spacing=1)
+        head = _head(group, wide, top, turned)
+        image.paste(head, (_LABEL + wide * column, 0))
     for row, (name, letters) in enumerate(rows.items()):
-        y = _HEAD + _HIGH * row
+        y = top + _HIGH * row
         label = PROBES[name].label.replace("×", "x")  # Pillow's own font lacks the sign
         pen.text((6, y + _HIGH / 2), label, fill="black", font=font, anchor="lm")
         for column, group in enumerate(groups):
-            x, letter = _LABEL + _WIDE * column, letters[group[0]]
+            x, letter = _LABEL + wide * column, letters[group[0]]
             ground, ink = _colours(letter)
-            pen.rectangle((x, y, x + _WIDE - 1, y + _HIGH - 2), fill=ground)
-            pen.text((x + _WIDE / 2, y + _HIGH / 2), letter, fill=ink, font=font, anchor="mm")
+            pen.rectangle((x, y, x + wide - 1, y + _HIGH - 2), fill=ground)
+            pen.text((x + wide / 2, y + _HIGH / 2), letter, fill=ink, font=font, anchor="mm")
             if column and letter != letters[group[0] - 1]:
                 pen.rectangle((x - 3, y - 1, x + 1, y + _HIGH - 1), fill="black", outline="white")
     if marked:
-        (x,) = (_LABEL + _WIDE * at for at, group in enumerate(groups) if releases().index(marked) in group)
-        pen.rectangle((x - 1, 0, x + _WIDE, image.height - 2), outline="black", width=3)
+        (x,) = (_LABEL + wide * at for at, group in enumerate(groups) if releases().index(marked) in group)
+        pen.rectangle((x - 1, 0, x + wide, image.height - 2), outline="black", width=3)
     file = io.BytesIO()
     image.convert("P", palette=Image.Palette.ADAPTIVE, colors=32).save(file, "PNG")
-    return Picture(file.getvalue(), _alt(rows, marked), title, _legend(names))
+    return Picture(file.getvalue(), _alt(rows, marked), title, _legend(names), "The letters in the picture")
+
+
+def _head(group: Sequence[int], wide: int, high: int, turned: bool) -> Image.Image:
+    """Write the releases of a column, in two lines, or upwards in one."""
+    first, last = (releases()[at].removesuffix(".0") for at in (group[0], group[-1]))
+    size = (high, wide) if turned else (wide, high)
+    image = Image.new("RGB", size, "white")
+    pen, font = ImageDraw.Draw(image), ImageFont.load_default(size=_SIZE - 2)
+    if turned:
+        words = first if len(group) == 1 else f"{first} to {last}"
+        pen.text((4, wide / 2), words, fill="black", font=font, anchor="lm")
+        return image.transpose(Image.Transpose.ROTATE_90)
+    words = first if len(group) == 1 else f"{first}\nto {last}"
+    middle = (wide / 2, high / 2)
+    pen.multiline_text(middle, words, fill="black", font=font, anchor="mm", align="center", spacing=1)
+    return image
 
 
 def _alike(rows: Mapping[str, Sequence[str]]) -> list[list[int]]:

@@ -128,11 +128,12 @@ def alarm(version: str, now: Answers, records: Mapping[str, Answers] | None = No
         if now.get(name) != before:
             one = PROBES[name]
             chapters = ", ".join(f"{chapter:02}" for chapter in one.chapters)
-            lines += [f"- {one.question} ({name})", f"  torch {compared} answered: {text(before)}"]
-            lines += [f"  torch {release} answers: {text(now.get(name, MISSING))}", f"  taught in chapter {chapters}"]
+            lines += [f"- {one.question} ({name})", f"  The record of torch {compared} says: {text(before)}"]
+            lines += [f"  Your torch {release} says now: {text(now.get(name, MISSING))}"]
+            lines += [f"  Taught in chapter {chapters}."]
     if not lines:
         return ""
-    head = f"What torch {release} answers differs from the record of torch {compared}:"
+    head = f"Your torch {release} does not answer as the record of torch {compared} says."
     way_out = f"Correct those chapters, then renew the record: {make.COMMAND} RELEASES={release}"
     return "\n".join([head, *lines, way_out])
 

@@ -107,10 +107,14 @@ class Exercise:
         for name, answer in zip(self.text.defines, answers, strict=False):
             if name and not callable(answer):
                 what = "None" if answer is None else f"an object of type {type(answer).__name__}"
-                return Wrong(
-                    f"write `{self.text.call}`: the check needs `{name}` itself, with no parentheses after it, "
-                    f"and calls it for you; it got {what}"
-                )
+            elif name and (inner := _made_in(name, answer)):
+                what = f"`{inner}`, which `{name}` has made"
+            else:
+                continue
+            return Wrong(
+                f"write `{self.text.call}`: the check needs `{name}` itself, with no parentheses after it, "
+                f"and calls it for you; it got {what}"
+            )
         return None
 
     def _guarded(self, answers: tuple[object, ...], home: Mapping[str, object]) -> Wrong | None:
@@ -136,6 +140,17 @@ class Exercise:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"text/plain": repr(self), "text/markdown": repr(self)}
+
+
+_WAYS_OUT = {
+    "Boolean value of Tensor with more than one value": (
+        "`if` needs one True or False, and here it got a tensor with one for each number; `.any()` or `.all()` makes "
+        "one of them"
+    ),
+    "expected Variable, but hook returned": "a tensor hook returns a tensor, or None to leave the gradient as it is",
+    "an invalid number of grad_input": "return a tuple with as many entries as `grad_input` has",
+}
+"""What helps, by the words of torch's error."""
 
 
 def _feedback(outcome: Outcome, message: str, printed: io.StringIO | None = None) -> Feedback:
@@ -177,8 +192,22 @@ def _explain(error: BaseException, home: Mapping[str, object]) -> str:
         text = re.sub(r" at 0x[0-9a-fA-F]+", "", str(error))
     except Exception:  # the learner's own exception class
         text = ""
-    raised = f"raised {type(error).__name__}" + (f": {text[:600]}{'…' if len(text) > 600 else ''}" if text else "")
-    return f"{_line_of(error, home) or 'checking your answer'} {raised}"
+    text = re.sub(r"[\w.]+\.<locals>\.", "", text)
+    text = f": {text[:600]}{'…' if len(text) > 600 else ''}" if text else ""
+    line, kind = _line_of(error, home), type(error).__name__
+    if line is None and isinstance(error, TypeError) and re.search(r"\(\) (missing|takes|got) ", text):
+        return (
+            f"your function does not take the arguments that it was called with ({kind}{text}); "
+            "compare its parameters with those that the exercise asks for"
+        )
+    way = next((f"; {way}" for part, way in _WAYS_OUT.items() if part in text), "")
+    return f"{line or 'checking your answer'} raised {kind}{text.rstrip('.') if way else text}{way}"
+
+
+def _made_in(name: str, answer: object) -> str:
+    """Name the function that calling `name` has made, if the answer is one: it was called and should be handed over."""
+    outer, _, inner = getattr(answer, "__qualname__", "").rpartition(".<locals>.")
+    return "a lambda" if inner == "<lambda>" and outer == name else inner if outer == name else ""
 
 
 def _line_of(error: BaseException, home: Mapping[str, object]) -> str | None:

@@ -339,5 +339,5 @@ def _place(frames: Iterable[tuple[str, int, str]]) -> str:
     lines = []
     for filename, number, function in frames:
         code = linecache.getline(filename, number).strip()
-        lines.append(f"\n  in {function}, line {number}" + (f": {code}" if code else ""))
+        lines.append(f"\n  in {function}, line {number}" + (f": `{code}`" if code else ""))
     return "".join(lines)

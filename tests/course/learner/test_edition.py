@@ -17,6 +17,18 @@ from lessons.build import reading
 from lessons.build.running import over_files
 
 PAGES = chapters(NOTEBOOKS)
+# By chapter: answers whose words or digits stand above their question, and why they give nothing away there.
+NOT_GIVEN_AWAY = {
+    "02": {"x": "every input of the course is called x"},
+    "03": {"2": "a number in the batch"},
+    "05": {"0.0": "an index; and that the ReLU makes 0 is the premise", "4": "a number takes 4 bytes"},
+    "06": {"0": "a seed", "relu": "the model's one ReLU is announced, and not how many zeros it makes"},
+    "07": {"51.0": "the question is which of the numbers on the way stays in y.grad; all are above"},
+    "08": {"1": "a digit that is looked at, and an axis", "3": "the value of an input"},
+    "09": {"5": "a Linear layer has 5 outputs"},
+    "10": {"D4.8": "the claims are listed by number, and the question is which was true"},
+    "11": {"0, 2": "the index of a layer, and its weight"},
+}
 
 
 @pytest.fixture(params=PAGES, ids=lambda path: path.stem)
@@ -75,6 +87,39 @@ def test_no_answer_to_a_guess_stands_above_the_cell_that_shows_it(edition: nbfor
             assert re.match(r"guess = Guess\((____)", cell.source), f"a guess is filled in: {cell.source}"
             below = "\n".join(later.source for later in edition.cells[at + 1 :])
             assert "guess.compare(" in below
+
+
+def test_the_answer_to_a_guess_is_read_nowhere_above_it_in_its_section(
+    edition: nbformat.NotebookNode, name: str
+) -> None:
+    """The saved outputs say what comes out; nothing above the question may, nor the words between it and its cell."""
+    solved = {cell.source: cell for cell in nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells}
+    read, section, guessed, above = set(), [""], 0, ""
+    for cell in edition.cells:
+        if cell.cell_type == "markdown" and re.search(r"^## ", cell.source, re.M):
+            section = []
+        if cell.source.startswith("guess = Guess("):
+            asked = max(place for place, text in enumerate(section) if "**Predict.**" in text)
+            before, _, _ = section[asked].partition("**Predict.**")  # the question may name what to choose from
+            above = "\n".join([*section[:asked], before, *section[asked + 1 :]])
+            guessed = len(section)
+        if "guess.compare(" in cell.source:
+            (said,) = (output.data["text/plain"] for output in solved[cell.source].outputs[-1:])
+            answer = re.fullmatch(r"No guess this time\. It is (.+)\.", said)
+            assert answer, said
+            between = [text for text in section[guessed:] if text.startswith("**")]  # not the code that finds it out
+            words = re.sub(r"^## \d+ · ", "", "\n".join([above, *between]), flags=re.M)
+            if standing(answer[1]).search(words):
+                read.add(answer[1])
+        section.append(cell.source)
+    assert read == {*NOT_GIVEN_AWAY.get(name[:2], {})}
+
+
+def standing(answer: str) -> re.Pattern[str]:
+    """What finds an answer in a text: its words or numbers in their order, 5 for 5.0, up to four words between."""
+    parts = [re.escape(part.removesuffix(".0")) for part in answer.split(", ")]
+    numbers = [rf"{part}(?:\.0)?" if part[-1:].isdigit() else part for part in parts]
+    return re.compile(r"(?<![\w.])" + r"\W+(?:[^\W\d]+\W+){0,4}".join(numbers) + r"(?!\w|\.\d)", re.IGNORECASE)
 
 
 def test_run_all_runs_to_the_end_and_solves_nothing(

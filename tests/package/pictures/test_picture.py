@@ -146,6 +146,15 @@ def test_table_offers_text_and_html():
     assert table._repr_mimebundle_() == {"text/plain": repr(table), "text/html": table.to_html()}
 
 
+def test_a_long_name_may_go_on_in_the_next_line_and_a_number_may_not():
+    page = Table([{"kind": "post_accumulate_grad <b>", "requires_grad": 0.123456789}, {"kind": "0.12345678901234567"}])
+    html = page.to_html()
+    assert ">post_<wbr>accumulate_<wbr>grad &lt;b&gt;</th>" in html
+    assert ">requires_<wbr>grad</th>" in html
+    assert ">0.12345678901234567</th>" in html
+    assert "post_accumulate_grad <b>" in repr(page)
+
+
 def test_picture_offers_itself_with_words_and_numbers():
     picture = Picture(png(), f"Alt {EVIL}", "First line\nsecond line", [{"step": 0, "loss": 0.25}])
     bundle = picture._repr_mimebundle_()
@@ -165,6 +174,14 @@ def test_picture_without_caption_or_numbers_shows_its_alt_text():
     assert repr(picture) == "A black square."
     assert "figcaption" not in picture.to_html()
     assert "<table" not in picture.to_html()
+
+
+def test_rows_that_are_no_numbers_have_a_heading_of_their_own():
+    rows = [{"hook": "forward"}]
+    assert "Numbers in the picture</caption>" in Picture(png(), "A square.", rows=rows).to_html()
+    page = Picture(png(), "A square.", rows=rows, heading="The hooks in the picture").to_html()
+    assert "The hooks in the picture</caption>" in page
+    assert "Numbers" not in page
 
 
 def test_picture_needs_a_png_and_words():
@@ -209,6 +226,18 @@ def test_figures_keep_their_size_and_are_opaque():
     assert small.size == (200, 100)
     assert large.size == (400, 200)
     assert small.convert("RGBA").getpixel((0, 0)) == (255, 255, 255, 255)
+
+
+def test_a_figure_with_a_transparent_background_stays_transparent():
+    from io import BytesIO
+
+    from PIL import Image
+
+    figure = line_figure()
+    figure.set_facecolor("none")
+    for axes in figure.axes:
+        axes.set_facecolor("none")
+    assert Image.open(BytesIO(from_figure(figure, "A line.").png)).getpixel((0, 0))[3] == 0
 
 
 def test_figures_are_closed_whatever_happens():

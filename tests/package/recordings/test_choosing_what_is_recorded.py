@@ -127,4 +127,4 @@ def test_max_events_stops_the_log_and_says_so():
     with record(model, max_events=3) as recording:
         model(ones(1, 4))
     assert len(recording.events) == 3
-    assert recording.notes == ("only the first 3 events were logged; see max_events",)
+    assert recording.notes == ("Only the first 3 events were logged. A larger max_events= logs more.",)

@@ -122,7 +122,7 @@ def test_html_is_escaped():
         html = bundle["text/html"]
         assert not any(tag in html for tag in ("<img src=x", "<script>", "<b>", "<i>"))
         assert "&lt;" in html
-    assert "note: no input of layer &lt;img" in shown[0]["text/html"]
+    assert "note: No input of layer &lt;img" in shown[0]["text/html"]
     assert shown[0]["text/plain"] == repr(recording)
 
 

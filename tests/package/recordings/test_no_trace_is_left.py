@@ -127,8 +127,8 @@ def test_a_legacy_hook_is_logged_and_receives_what_it_did():
     assert got[0] == got[1]
     assert recording.order("backward", "full_backward", "full_backward_pre") == ["backward (root): legacy"]
     assert recording.notes == (
-        "layer (root) (Sequential) has a legacy backward hook, and full backward hooks would change what it "
-        "receives: none recorded",
+        "Layer (root) (Sequential) has a legacy backward hook. Full backward hooks would change what it receives, so "
+        "none are recorded.",
     )
 
 
@@ -142,7 +142,10 @@ def test_a_layer_that_once_had_a_legacy_hook_keeps_its_pre_hook():
     assert "full_backward_pre 1" in recording.order()
     assert "full_backward 1" not in recording.order()
     assert "full_backward 0" in recording.order()
-    assert recording.notes == ("layer 1 (Linear) once had a legacy backward hook: torch refuses full ones there",)
+    assert recording.notes == (
+        "Layer 1 (Linear) once had a legacy backward hook. torch refuses full ones on it since, so none are logged "
+        "there.",
+    )
 
 
 def test_recordings_nest():
@@ -197,7 +200,7 @@ def test_a_graph_run_backward_after_the_block_logs_nothing_and_adds_a_note(recwa
     late.backward()
     assert len(recording.events) == count
     assert ran == [1]
-    text = "a graph built inside the block was run backward after it: not logged"
+    text = "A graph built inside the block was run backward after it, which is not logged."
     assert recording.notes == (text,)
     assert other.notes == (text,)
     assert not recwarn.list

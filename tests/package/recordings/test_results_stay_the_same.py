@@ -206,6 +206,7 @@ def test_the_fused_encoder_path_is_noted():
     with torch.no_grad(), record(layer) as recording:
         layer(torch.ones(1, 3, 8))
     assert recording.notes == (
-        "hooks switch off the fused path of layer (root) (TransformerEncoderLayer), where nothing inside fires",
+        "Hooks switch off the fused path of layer (root) (TransformerEncoderLayer). On that path, which it may take "
+        "without them, nothing inside it fires.",
     )
     assert recording.uncalled == ("self_attn.out_proj",)

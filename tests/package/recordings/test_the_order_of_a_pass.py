@@ -133,9 +133,9 @@ def test_nested_with_a_plain_input():
     ]
     early = [note for note in recording.notes if "requires grad" in note]
     assert [note.split(" requires")[0] for note in early] == [
-        "no input of layer (root)",
-        "no input of layer 0",
-        "no input of layer 0.0",
+        "No input of layer (root)",
+        "No input of layer 0",
+        "No input of layer 0.0",
     ]
     shapes = {(e.kind, e.name): e.shapes for e in recording.events}
     assert shapes["full_backward", "0"] == (None,)

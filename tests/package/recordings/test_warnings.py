@@ -23,9 +23,9 @@ def test_warnings_about_its_own_hooks_become_notes_and_filters_are_left_alone(ca
             warnings.warn("mine", stacklevel=1)
     assert [str(w.message) for w in seen] == ["mine"]
     assert recording.notes == (
-        "layer 1 (ToDict) returns a dict: its full backward hooks cannot fire",
-        "layer (root) (Sequential) returns a dict: its full backward hooks cannot fire",
-        "no input of layer 0 requires grad: full_backward fires early",
+        "Layer 1 (ToDict) returns a dict, so its full backward hooks cannot fire.",
+        "Layer (root) (Sequential) returns a dict, so its full backward hooks cannot fire.",
+        "No input of layer 0 requires grad, so its full backward hooks fire early.",
     )
     assert list(warnings.filters) == filters
 

@@ -48,7 +48,7 @@ def test_hooks_registered_on_a_tensor_inside_the_block_are_noted():
         x.register_hook(late)
         x.sum().backward()
     assert recording.order() == ["tensor x"]
-    assert recording.notes == ("late was registered on tensor 'x' inside the block: not logged",)
+    assert recording.notes == ("The hook late was registered on tensor 'x' inside the block, so it is not logged.",)
 
 
 def test_a_leaf_is_watched_under_no_grad_too():
@@ -77,7 +77,9 @@ def test_an_in_place_operation_after_watching_is_noted():
         (y * 5).sum().backward()
     assert y.grad.tolist() == [5, 5]
     assert recording.order() == ["tensor y", "node_pre y", "node_post y"]
-    assert recording.notes == ("tensor 'y' was changed in place while watched: .grad is filled earlier, not logged",)
+    assert recording.notes == (
+        "Tensor 'y' was changed in place while it was watched. Its .grad is filled earlier then, which is not logged.",
+    )
 
 
 def test_watch_all_any_and_all():

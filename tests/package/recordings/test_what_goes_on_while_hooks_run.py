@@ -72,7 +72,9 @@ def test_a_hook_added_inside_runs_from_the_next_call_stays_and_is_noted():
         "forward (root) #2: adder",
         "forward (root) #2",
     ]
-    assert recording.notes == ("added was registered on layer (root) (Linear) inside the block: not logged",)
+    assert recording.notes == (
+        "The hook added was registered on layer (root) (Linear) inside the block, so it is not logged.",
+    )
     assert list(layer._forward_hooks.values()) == [adder, added]
 
 
