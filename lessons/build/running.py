@@ -19,6 +19,7 @@ from traitlets.config import Config
 
 from lessons.build import reading
 from lessons.build.making import Chapter, finish
+from lessons.build.shrinking import shrink_in
 
 CELL_TIMEOUT = 120  # seconds; the same limit the tests give a cell
 AT_ONCE = 2
@@ -110,7 +111,7 @@ async def execute(chapter: Chapter, progress: Any) -> str:
         if problem := spoiled(cell):
             return f"{chapter.name}, cell {index}: {problem}\n{cell.source}"
     number_widgets(notebook)
-    store_pictures_once(notebook)
+    store_pictures_small(notebook)
     write(chapter.target, notebook)
     return ""
 
@@ -140,9 +141,10 @@ def number_widgets(notebook: NotebookNode) -> None:
                 data[view]["model_id"] = ids.setdefault(model, f"widget-{len(ids) + 1}")
 
 
-def store_pictures_once(notebook: NotebookNode) -> None:
-    """Leave a picture out that its cell's HTML holds as well, with alternative text: every viewer of HTML shows that.
+def store_pictures_small(notebook: NotebookNode) -> None:
+    """Store a picture once, and small.
 
+    One that stands in its cell's HTML as well, with alternative text, is left out: every viewer of HTML shows that.
     Who makes LaTeX of a notebook, which knows no HTML, gets the caption and the numbers; or the pictures, from a copy
     that they run.
     """
@@ -151,6 +153,8 @@ def store_pictures_once(notebook: NotebookNode) -> None:
             data = output.get("data", {})
             if "image/png" in data and data["image/png"].replace("\n", "") in data.get("text/html", ""):
                 del data["image/png"]
+            if "text/html" in data:
+                data["text/html"] = shrink_in(data["text/html"])
 
 
 def write(path: Path, notebook: NotebookNode) -> None:

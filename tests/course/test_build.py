@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from hookscope.pictures.compact import compact
+from hookscope.pictures.mosaic import encode_rgb
 from hookscope.pictures.picture import Picture
 from lessons.build import __main__ as build
 from lessons.build import making, reading, running
@@ -137,12 +137,12 @@ def test_only_what_changed_is_built_again(course: Path, capsys, monkeypatch) -> 
 
 
 def test_a_picture_in_html_is_stored_once_and_one_alone_stays() -> None:
-    shown = Picture(compact(np.zeros((2, 2, 3), dtype=np.uint8)), "A black square.")._repr_mimebundle_()
+    shown = Picture(encode_rgb(np.zeros((2, 2, 3), dtype=np.uint8)), "A black square.")._repr_mimebundle_()
     alone = base64.encodebytes(shown["image/png"]).decode()  # as IPython saves it, with line ends
     outputs = [new_output("display_data", shown | {"image/png": alone})]
     outputs += [new_output("display_data", {"image/png": alone, "text/html": html}) for html in ("<p>Words.</p>", "")]
     notebook = new_notebook(cells=[new_code_cell("", outputs=outputs)])
-    running.store_pictures_once(notebook)
+    running.store_pictures_small(notebook)
     in_html, with_words, without = (output.data for output in notebook.cells[0].outputs)
     assert set(in_html) == {"text/plain", "text/html"}
     assert 'alt="A black square."' in in_html["text/html"]

@@ -10,8 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hookscope.pictures.compact import compact
-from hookscope.pictures.mosaic import Layout, compose, levels, limits, scale_text
+from hookscope.pictures.mosaic import Layout, compose, encode_rgb, levels, limits, scale_text
 from hookscope.pictures.palette import COOLWARM, LEVELS, VIRIDIS, palette
 from hookscope.pictures.picture import Picture
 
@@ -102,7 +101,7 @@ def image_grid(
     ]
     named = f": {', '.join(names)}" if names is not None else ""
     caption = "\n".join(filter(None, [head, how]))
-    return Picture(compact(np.ascontiguousarray(canvas)), f"{head}{named}. {how}".strip(), caption, rows)
+    return Picture(encode_rgb(np.ascontiguousarray(canvas)), f"{head}{named}. {how}".strip(), caption, rows)
 
 
 def _what(pixels: NDArray[Any], maps: NDArray[Any] | None) -> str:

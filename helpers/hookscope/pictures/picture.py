@@ -12,10 +12,6 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from hookscope.pictures.compact import compact
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -193,17 +189,7 @@ def from_figure(
         # A figure that pyplot does not know needs no closing, so pyplot is not imported for it.
         if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
             pyplot.close(figure)
-    return Picture(_smaller(buffer.getvalue()), alt, caption, rows, heading)
-
-
-def _smaller(png: bytes) -> bytes:
-    """Return a PNG without an alpha channel that it does not use, and in a palette where that looks the same."""
-    from PIL import Image
-
-    image = Image.open(io.BytesIO(png))
-    if image.convert("RGBA").getchannel("A").getextrema() != (255, 255):
-        return png
-    return compact(np.asarray(image.convert("RGB")))
+    return Picture(buffer.getvalue(), alt, caption, rows, heading)
 
 
 def as_text(value: object) -> str:

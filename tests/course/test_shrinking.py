@@ -1,15 +1,22 @@
 """A picture is stored in a palette where nobody sees it, and as it is where somebody would."""
 
+import base64
 import io
 
 import numpy as np
 from PIL import Image
 
-from hookscope.pictures.compact import compact
+from lessons.build.shrinking import shrink, shrink_in
+
+
+def png(pixels, mode=None):
+    file = io.BytesIO()
+    Image.fromarray(pixels, mode).save(file, "PNG", optimize=True)
+    return file.getvalue()
 
 
 def opened(pixels):
-    image = Image.open(io.BytesIO(compact(pixels)))
+    image = Image.open(io.BytesIO(shrink(png(pixels))))
     return image.mode, np.asarray(image.convert("RGB")).astype(int)
 
 
@@ -28,9 +35,7 @@ def test_shades_that_nobody_tells_apart_share_a_place_in_the_palette():
     mode, pixels = opened(grainy)
     assert mode == "P"
     assert 0 < np.abs(pixels - grainy).max() <= 24
-    plain = io.BytesIO()
-    Image.fromarray(grainy).save(plain, "PNG", optimize=True)
-    assert len(compact(grainy)) < len(plain.getvalue()) / 2
+    assert len(shrink(png(grainy))) < len(png(grainy)) / 2
     mode, pixels = opened(smooth.astype(np.uint8))  # whose rows differ by the same everywhere: small as it is
     assert mode == "RGB"
     assert (pixels == smooth).all()
@@ -41,3 +46,19 @@ def test_colours_that_a_palette_would_change_are_all_kept():
     mode, pixels = opened(noise)
     assert mode == "RGB"
     assert (pixels == noise).all()
+
+
+def test_what_is_partly_transparent_stays_as_it_is():
+    glass = np.zeros((50, 50, 4), dtype=np.uint8)
+    glass[:20, :, 3] = 255
+    assert shrink(png(glass)) == png(glass)
+
+
+def test_every_picture_in_html_is_made_smaller_and_nothing_else_changes():
+    large = io.BytesIO()
+    Image.new("RGB", (60, 60), "teal").save(large, "PNG", compress_level=0)
+    text = base64.b64encode(large.getvalue()).decode()
+    page = '<img src="data:image/png;base64,{0}" alt="Teal."><p>{1}</p><img src="data:image/png;base64,{0}">'
+    small = base64.b64encode(shrink(large.getvalue())).decode()
+    assert len(small) < len(text) / 10
+    assert shrink_in(page.format(text, "Words.")) == page.format(small, "Words.")
