@@ -124,7 +124,8 @@ def test_a_learner_gets_nothing_from_anothers_server(hub: RunningHub, anna: Lear
     assert mine.status_code in (403, 404)
     page = anna.sees(f"/user/{ben.name}/lab")
     assert page.status_code == 403
-    assert re.search(rf"403 GET .*{ben.name}.*\({anna.name}@", until(lambda: hub.log))
+    refused = rf"403 GET .*{ben.name}.*\({anna.name}@"
+    until(lambda: re.search(refused, hub.log), "the line in the log", 30)
     at_its_port = f"http://127.0.0.1:{server_port(hub, ben)}/user/{ben.name}/api/contents"
     assert requests.get(at_its_port, timeout=60).status_code == 403
     with_hers = requests.get(at_its_port, headers={"Cookie": anna.cookies()}, timeout=60)
