@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -135,7 +136,7 @@ def masking(keep: Any, other: Any = 0) -> Change:
         if keep.dtype is torch.bool:
             fitting(keep, region, moment)
             return torch.where(keep, region, instead)
-        soft = fitting(keep, region, moment)
+        soft: Tensor = fitting(keep, region, moment)
         return region * soft + (1 - soft) * instead
 
     return Change("mask", keep, compute)
@@ -145,15 +146,15 @@ def noising(std: float, seed: int) -> Change:
     """Add Gaussian noise that is the same whenever the seed and the number of the call are."""
     if not isinstance(std, (int, float)) or isinstance(std, bool) or not std >= 0:
         raise ValueError(f"std={std!r}: give a number that is not negative")
-    if not isinstance(seed, int):
-        raise TypeError(f"seed={seed!r}: give a whole number")
+    if not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed={seed!r}: give a whole number that is not negative")
 
     def compute(region: Tensor, moment: Moment) -> Tensor:
         if not region.is_floating_point():
             raise TypeError(f"{moment.label}: noise goes on floating point numbers, not on {region.dtype}")
-        # A generator of its own, on the CPU: the random numbers of the model stay as they are, on every device alike.
-        own = torch.Generator().manual_seed((seed * 1_000_003 + (moment.number or 0)) % 2**63)
-        noise = torch.randn(region.shape, generator=own, device="cpu")
+        # Not torch's generators, from which the model takes its random numbers; and the same on every device.
+        own = np.random.default_rng([seed, moment.number or 0])
+        noise = torch.from_numpy(own.standard_normal(region.shape, np.float32))
         return region + std * noise.to(region.device, region.dtype)
 
     return Change("noise", std, compute, numbered=True)
@@ -174,7 +175,7 @@ def projecting(direction: Any) -> Change:
                 f"{moment.label}: the direction has {len(direction)} numbers, but what it is to be taken from has "
                 f"shape {tuple(region.shape)}"
             )
-        unit = fitting(direction / direction.norm(), region, moment)
+        unit: Tensor = fitting(direction / direction.norm(), region, moment)
         return region - (region * unit).sum(-1, keepdim=True) * unit
 
     return Change("project_out", direction, compute)

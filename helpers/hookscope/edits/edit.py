@@ -12,6 +12,7 @@ from typing import Any, Literal, Self, TypedDict, Unpack
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from hookscope.captures import Capture, NotCapturedError
 from hookscope.edits import changes
 from hookscope.edits.aim import Aim
 from hookscope.edits.changes import Change
@@ -137,7 +138,7 @@ class Edit:
         self._add(layer, at, where, lambda *_: changes.masking(keep, other))
 
     def noise(self, layer: Which, std: float, at: Any = ..., *, seed: int = 0, **where: Unpack[Where]) -> None:
-        """Add Gaussian noise, which depends on `seed` and the number of the call; other random numbers stay as they are."""
+        """Add Gaussian noise, which `seed` and the number of the call decide; torch's generators stay as they are."""
         self._add(layer, at, where, lambda *_: changes.noising(std, seed))
 
     def project_out(self, layer: Which, direction: Tensor, at: Any = ..., **where: Unpack[Where]) -> None:
@@ -175,9 +176,14 @@ class Edit:
                 aim = Aim(aim.steps, f"{aim.text} heads={heads!r}")
             choose = changes.choosing(path, f"edit {number} of layer {name!r}")
             read = _reader(to)
-            if isinstance(source, changes.Capture):
-                for call in source[name].calls:
-                    choose(read(call))  # raises now, and not in the pass, if it lacks what is asked for
+            if isinstance(source, Capture):
+                try:
+                    for call in source[name].calls:
+                        choose(read(call))
+                except (LookupError, NotCapturedError) as error:  # now, and not in the pass
+                    kept = ", inputs=True" if to == "input" else ", gradients=True" if to == "grad" else ""
+                    error.add_note(f"hookscope: edit {number} takes from capture(model, {name!r}{kept})")
+                    raise
             added.append((Rule(number, make(aim, choose, read), aim, to, path, calls), {module: name}))
         self._rules += added
         if self._open:
@@ -273,13 +279,13 @@ class Edit:
             yield f"{what} was called {times}, but the part never came: it {came} {target.missed}"
         elif rule.to == "grad" and target.hooked:
             yield (
-                f"{what} was called {times}, but no gradient came: backward() was not run inside the block, or not from "
-                "what depends on it, or the output was overwritten in place"
+                f"{what} was called {times}, but no gradient came: backward() was not run inside the block, or not "
+                "from what depends on it, or the output was overwritten in place"
             )
         elif rule.to == "grad":
             yield f"{what} was called {times}, but what it returned does not require grad, or it ran under no_grad"
         else:
-            yield f"{what} was called {times}, but did not come to its end: it raised an exception, which the model caught"
+            yield f"{what} was called {times}, but raised an exception, which the model caught"
 
     # -- reading ------------------------------------------------------------------------------------------------
 

@@ -72,8 +72,8 @@ def heads_around(modules: Modules, name: str, module: nn.Module, to: str) -> Hea
         return Heads(name, module, "input", count, _width(module))
     if count is None:
         raise ValueError(
-            f"layer {name!r} ({type(module).__name__}) does not say how many heads it has; write an index into what goes "
-            "into its output projection instead: at[..., 0:64], to='input'"
+            f"layer {name!r} ({type(module).__name__}) does not say how many heads it has; write an index into what "
+            "goes into its output projection instead: at[..., 0:64], to='input'"
         )
     for part in _PROJECTIONS:
         child = module._modules.get(part)
@@ -114,7 +114,7 @@ def _count(module: nn.Module) -> int | None:
 def _width(module: nn.Module) -> int:
     """How many values a projection takes."""
     if type(module).__name__ == "Conv1D":  # of transformers: its weight is (in, out)
-        return int(module.weight.shape[0])  # type: ignore[union-attr, index]
+        return int(module.weight.shape[0])  # type: ignore[index]
     return int(getattr(module, "in_features", getattr(module, "in_channels", 0)))
 
 

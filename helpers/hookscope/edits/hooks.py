@@ -163,6 +163,8 @@ def _check(new: Any, region: Tensor, label: str) -> None:
         )
     if not isinstance(new, Tensor):
         raise TypeError(f"{label}: the function returned {type(new).__name__}, not a tensor")
+    if region.is_nested or new.is_nested:
+        return  # their shapes are lists, and torch compares them itself
     if new.shape != region.shape:
         raise ValueError(f"{label}: shape {tuple(region.shape)} would become {tuple(new.shape)}")
     if new.dtype is not region.dtype:
@@ -173,7 +175,7 @@ def _check(new: Any, region: Tensor, label: str) -> None:
 
 def _largest(old: Tensor, new: Tensor) -> Tensor | None:
     """Measure the largest change of a value, without waiting for it."""
-    if is_wrapped(old) or is_wrapped(new) or not old.numel():
+    if is_wrapped(old) or is_wrapped(new) or old.is_nested or not old.numel():
         return None
     with torch.no_grad():
         if old.is_floating_point() and old.layout is torch.strided:

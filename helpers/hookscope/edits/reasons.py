@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import re
 import sys
@@ -44,7 +45,7 @@ def why_not_called(modules: Modules, name: str, module: nn.Module, runs: int) ->
     if "did not reach it" not in generic:
         return generic
     around = list(_around(modules.model, name))
-    if any(_is_compiled(each) for each in [*around, module]):
+    if _was_compiled([*around, module]):
         return (
             "was not called: the model was compiled before, and compiled code does not notice new hooks; run it under "
             'torch.compiler.set_stance("force_eager")'
@@ -81,13 +82,11 @@ def _source(module: nn.Module) -> str:
         return ""
 
 
-def _is_compiled(module: nn.Module) -> bool:
-    """Whether torch.compile has made code of this module's forward, as far as torch lets us know."""
+def _was_compiled(around: Sequence[nn.Module]) -> bool:
+    """Whether torch.compile has wrapped one of these modules; not seen is a compiled function that calls one."""
     if "torch._dynamo" not in sys.modules:
         return False
-    try:
-        from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
+    from torch._dynamo import OptimizedModule
 
-        return bool(_debug_get_cache_entry_list(type(module).forward.__code__))
-    except (ImportError, AttributeError, TypeError):
-        return False
+    # The wrapper knows the module, and not the other way round. This is slow, but comes only before an error.
+    return any(type(each) is OptimizedModule and each._orig_mod in around for each in gc.get_objects())
