@@ -137,7 +137,8 @@ def masking(keep: Any, other: Any = 0) -> Change:
             fitting(keep, region, moment)
             return torch.where(keep, region, instead)
         soft: Tensor = fitting(keep, region, moment)
-        return region * soft + (1 - soft) * instead
+        mixed: Tensor = region * soft + (1 - soft) * instead
+        return mixed
 
     return Change("mask", keep, compute)
 

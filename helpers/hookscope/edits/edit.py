@@ -251,14 +251,6 @@ class Edit:
             handle.remove()
         self._handles.clear()
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        # Reached by copy.deepcopy(model) and torch.save(model), since the model's hooks lead to this object.
-        if self._open:
-            raise RuntimeError(
-                f"{self.title} is being edited, and a copy would keep the hooks; copy it outside the block"
-            )
-        return super().__reduce_ex__(protocol)
-
     def _why_not(self, target: Target) -> Iterable[str]:
         """Say what is missing of one edit on one layer."""
         rule = target.rule

@@ -243,27 +243,21 @@ class Layer:
 
     def put_on(self, born: int) -> None:
         """Hook the layer; captures that began inside the block, later than `born`, go on seeing what was edited."""
-        before, after = self._hooks()
-        self.handles.append(self.module.register_forward_pre_hook(before, with_kwargs=True))
-        self.handles.append(self.module.register_forward_hook(after, with_kwargs=True))
+        self.handles.append(self.module.register_forward_pre_hook(self.before, with_kwargs=True))
+        self.handles.append(self.module.register_forward_hook(self.after, with_kwargs=True))
         for hooks in (self.module._forward_pre_hooks, self.module._forward_hooks):
             for key, hook in list(hooks.items()):
                 if key >= born and isinstance(getattr(hook, "__self__", None), CaptureHooks):
                     hooks.move_to_end(key)  # type: ignore[attr-defined]
 
-    def _hooks(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        """Make the two functions; `census` shows them by these names."""
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # Reached by copy.deepcopy(model) and torch.save(model), since the model's hooks are bound to this object.
+        if self.handles:
+            raise RuntimeError("the model is being edited, and a copy would keep the hooks; copy it outside the block")
+        return super().__reduce_ex__(protocol)
 
-        def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            return self._before(args, kwargs)
-
-        def after(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-            return self._after(args, kwargs, output)
-
-        before.__qualname__, after.__qualname__ = "hookscope.edit (before)", "hookscope.edit (after)"
-        return before, after
-
-    def _before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Count the call, and edit what it is given."""
         again = in_backward()
         if again:
             self.again += 1
@@ -284,7 +278,8 @@ class Layer:
             given = target.on(given, number, again)
         return tuple(given[index] for index in range(len(args))), {key: given[key] for key in kwargs}
 
-    def _after(self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        """Edit what the call returned, and wait for the gradient of it."""
         calls = self._running.calls
         if not calls:
             return None  # the call began before the block
@@ -315,6 +310,8 @@ class Layer:
             for tensor, targets in paths.values():
                 self.handles.append(tensor.register_hook(_editing(targets, number)))  # type: ignore[no-untyped-call]
         return None if value is output else value
+
+    before.__qualname__ = after.__qualname__ = "hookscope.edit"  # what a census shows
 
 
 def _editing(targets: list[Target], number: int) -> Callable[[Tensor], Tensor]:
