@@ -67,7 +67,9 @@ class Aim:
             steps.append(index)
             text = f" {index_text(index)}{text}"
         if columns is not None:
-            steps.append((..., columns))
+            first, last = columns[0], columns[-1]
+            beside = columns == list(range(first, last + 1))
+            steps.append((..., slice(first, last + 1) if beside else columns))
         return cls(tuple(steps), text)
 
     def cut(self, tensor: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,7 @@ class Change:
         compute: takes the values and the moment, and returns the new ones; writes to nothing it is given.
         foreign: whether what it returns may belong to somebody else.
         numbered: whether it depends on which call this is.
+        options: what else there is: what the method was given, what a capture has of each call.
 
     """
 
@@ -53,6 +54,7 @@ class Change:
     compute: Callable[[Tensor, Moment], Any]
     foreign: bool = False
     numbered: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -140,7 +142,7 @@ def masking(keep: Any, other: Any = 0) -> Change:
         mixed: Tensor = region * soft + (1 - soft) * instead
         return mixed
 
-    return Change("mask", keep, compute)
+    return Change("mask", keep, compute, options={"other": other})
 
 
 def noising(std: float, seed: int) -> Change:
@@ -158,7 +160,7 @@ def noising(std: float, seed: int) -> Change:
         noise = torch.from_numpy(own.standard_normal(region.shape, np.float32))
         return region + std * noise.to(region.device, region.dtype)
 
-    return Change("noise", std, compute, numbered=True)
+    return Change("noise", std, compute, numbered=True, options={"seed": seed})
 
 
 def projecting(direction: Any) -> Change:
@@ -182,47 +184,39 @@ def projecting(direction: Any) -> Change:
     return Change("project_out", direction, compute)
 
 
-Choose = Callable[[Any], Tensor]
-
-
-def swapping(source: Any, aim: Aim, choose: Choose, read: Callable[[Any], Any]) -> Change:
+def swapping(source: Any, aim: Aim, kept: list[Tensor] | None) -> Change:
     """Take the same place of the same call in another run.
 
     Args:
         source: a capture, or one tensor as large as the one that is edited.
         aim: the place in the tensor.
-        choose: finds the tensor in the structure that was kept.
-        read: returns what a capture kept of a call.
+        kept: what the capture has of each call.
 
     """
-    if not isinstance(source, Capture):
-        checked(source, "swap")
-        if not isinstance(source, Tensor):
+    if kept is None:
+        if not isinstance(checked(source, "swap"), Tensor):
             raise TypeError(
                 f"swap takes a capture, or a tensor like the layer's; set takes a number such as {source!r}"
             )
         return Change("swap", source, lambda region, moment: same(aim.cut(source), region, moment))
 
     def compute(region: Tensor, moment: Moment) -> Tensor:
-        calls, number = source[moment.layer].calls, moment.number or 0
-        if number > len(calls):
-            raise LookupError(f"{moment.label}: the capture has {len(calls)} calls of this layer, and no call {number}")
-        return same(aim.cut(choose(read(calls[number - 1]))), region, moment)
+        number = moment.number or 0
+        if number > len(kept):
+            raise LookupError(f"{moment.label}: the capture has {len(kept)} calls of this layer, and no call {number}")
+        return same(aim.cut(kept[number - 1]), region, moment)
 
-    return Change("swap", source, compute, numbered=True)
+    return Change("swap", source, compute, numbered=True, options={"kept": kept})
 
 
-def meaning(source: Any, aim: Aim, choose: Choose, read: Callable[[Any], Any]) -> Change:
+def meaning(source: Any, aim: Aim, kept: list[Tensor] | None) -> Change:
     """Take the mean over samples, over those of a capture if there is one."""
-    if source is None:
+    if kept is None:
+        if source is not None:
+            raise TypeError(f"mean takes a capture, or nothing for the mean of the batch, not {type(source).__name__}")
         return Change("mean", None, lambda region, moment: _mean([moment.tensor], region, moment, aim))
-    if not isinstance(source, Capture):
-        raise TypeError(f"mean takes a capture, or nothing for the mean of the batch, not {type(source).__name__}")
-    return Change(
-        "mean",
-        source,
-        lambda region, moment: _mean([choose(read(c)) for c in source[moment.layer].calls], region, moment, aim),
-    )
+    compute = lambda region, moment: _mean(kept, region, moment, aim)  # noqa: E731
+    return Change("mean", source, compute, options={"kept": kept})
 
 
 def _mean(kept: list[Tensor], region: Tensor, moment: Moment, aim: Aim) -> Tensor:
@@ -245,21 +239,14 @@ def same(new: Tensor, region: Tensor, moment: Moment) -> Tensor:
     return new.clone()
 
 
-def choosing(path: tuple[int | str, ...] | None, label: str) -> Choose:
-    """Make a function that finds the tensor that is meant in a structure; without a path, the only one."""
-
-    def choose(value: Any) -> Tensor:
-        if isinstance(value, Tensor) and not path:
-            return value
-        if path is not None:
-            found = get(value, path)
-        else:
-            everything = list(tensors(value))
-            if len(everything) != 1:
-                raise LookupError(f"{label}: say which part: {listed(value)}")
-            found = everything[0][1]
-        if not isinstance(found, Tensor):
-            raise LookupError(f"{label}: part={path!r} is no tensor; there is {listed(value)}")
-        return found
-
-    return choose
+def chosen(value: Any, path: tuple[int | str, ...] | None, label: str) -> Tensor:
+    """Return the tensor that is meant in what a capture kept; without a path, the only one."""
+    if path is None:
+        everything = list(tensors(value))
+        if len(everything) != 1:
+            raise LookupError(f"{label}: say which part: {listed(value)}")
+        return everything[0][1]
+    found = get(value, path)
+    if not isinstance(found, Tensor):
+        raise LookupError(f"{label}: part={path!r} is no tensor; there is {listed(value)}")
+    return found

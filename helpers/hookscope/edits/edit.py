@@ -96,12 +96,13 @@ class Edit:
     """What `edit` returns: a context manager whose methods say what to change; see there for what they all take."""
 
     def __init__(self, model: nn.Module) -> None:
+        # The first three are for the inside of this package, too.
         self.modules = Modules(model)
         self.title = type(model).__name__
         refuse_unhookable(self.modules, (), "edit")
         self._rules: list[tuple[Rule, dict[nn.Module, str]]] = []
         self._layers: dict[nn.Module, Layer] = {}
-        self._targets: list[Target] = []
+        self.targets: list[Target] = []
         self._handles: list[Any] = []
         self._notes: dict[str, None] = {}
         self._open = False
@@ -127,7 +128,7 @@ class Edit:
         A capture has to have what is swapped: `inputs=True` for `to="input"` and `heads=`, `gradients=True` for
         `to="grad"`.
         """
-        self._add(layer, at, where, lambda *found: changes.swapping(source, *found), source)
+        self._add(layer, at, where, lambda aim, kept: changes.swapping(source, aim, kept), source)
 
     def map(self, layer: Which, function: Callable[[Tensor], Tensor], at: Any = ..., **where: Unpack[Where]) -> None:
         """Call a function with a copy of the values; what it returns takes their place, of the same shape and dtype."""
@@ -147,7 +148,7 @@ class Edit:
 
     def mean(self, layer: Which, source: Any = None, at: Any = ..., **where: Unpack[Where]) -> None:
         """Put the mean over samples in the place of the values: those of the batch, or of all calls of a `Capture`."""
-        self._add(layer, at, where, lambda *found: changes.meaning(source, *found), source)
+        self._add(layer, at, where, lambda aim, kept: changes.meaning(source, aim, kept), source)
 
     def _add(self, layer: Which, at: Any, where: Where, make: Callable[..., Change], source: Any = None) -> None:
         """Check all that was given, and put hooks on if the block has begun."""
@@ -174,17 +175,8 @@ class Edit:
             aim = Aim.of(at, where.get("rows"), columns[module])
             if heads is not None:
                 aim = Aim(aim.steps, f"{aim.text} heads={heads!r}")
-            choose = changes.choosing(path, f"edit {number} of layer {name!r}")
-            read = _reader(to)
-            if isinstance(source, Capture):
-                try:
-                    for call in source[name].calls:
-                        choose(read(call))
-                except (LookupError, NotCapturedError) as error:  # now, and not in the pass
-                    kept = ", inputs=True" if to == "input" else ", gradients=True" if to == "grad" else ""
-                    error.add_note(f"hookscope: edit {number} takes from capture(model, {name!r}{kept})")
-                    raise
-            added.append((Rule(number, make(aim, choose, read), aim, to, path, calls), {module: name}))
+            kept = _kept(source, name, to, path, number) if isinstance(source, Capture) else None
+            added.append((Rule(number, make(aim, kept), aim, to, path, calls), {module: name}))
         self._rules += added
         if self._open:
             for rule, one in added:
@@ -193,7 +185,7 @@ class Edit:
     def _aim(self, rule: Rule, chosen: dict[nn.Module, str]) -> None:
         for module, name in chosen.items():
             target = Target(rule, name)
-            self._targets.append(target)
+            self.targets.append(target)
             self._layer(module, name).targets[rule.to].append(target)
             if others := [other for other in self._names(module) if other != name]:
                 self._notes[f"layer {name!r} is also {', '.join(map(repr, others))}: calls under each name count"] = (
@@ -215,7 +207,7 @@ class Edit:
     def __enter__(self) -> Self:
         if self._open:
             raise RuntimeError("this edit is already open; make another one with edit(...)")
-        self._layers, self._targets, self._handles, self._notes = {}, [], [], {}
+        self._layers, self.targets, self._handles, self._notes = {}, [], [], {}
         self._born = RemovableHandle.next_id
         self._open = True
         try:
@@ -233,7 +225,7 @@ class Edit:
         self._close()
         if error is not None:
             return
-        reasons = [reason for target in self._targets for reason in self._why_not(target)]
+        reasons = [reason for target in self.targets for reason in self._why_not(target)]
         if reasons:
             raise NotEditedError(reasons)
         for layer in self._layers.values():
@@ -298,7 +290,7 @@ class Edit:
                 "calls seen": seen[id(target)],
                 **_sizes(target),
             }
-            for target in self._targets
+            for target in self.targets
         ]
 
     @property
@@ -345,8 +337,16 @@ def _calls(calls: Any) -> frozenset[int] | None:
     return numbers
 
 
-def _reader(to: str) -> Callable[[Any], Any]:
-    """Make a function that reads from a call what an edit of this kind changes."""
-    if to == "input":
-        return lambda call: {**dict(enumerate(call.args)), **call.kwargs}
-    return (lambda call: call.grad) if to == "grad" else (lambda call: call.output)
+def _kept(source: Capture, name: str, to: str, path: tuple[int | str, ...] | None, number: int) -> list[Tensor]:
+    """Take what an edit of this kind changes from each call that a capture has; raise now, and not in the pass."""
+    read: dict[str, Callable[[Any], Any]] = {
+        "input": lambda call: {**dict(enumerate(call.args)), **call.kwargs},
+        "grad": lambda call: call.grad,
+        "output": lambda call: call.output,
+    }
+    try:
+        return [changes.chosen(read[to](call), path, f"edit {number} of layer {name!r}") for call in source[name].calls]
+    except (LookupError, NotCapturedError) as error:
+        kept = {"input": ", inputs=True", "grad": ", gradients=True", "output": ""}[to]
+        error.add_note(f"hookscope: edit {number} takes from capture(model, {name!r}{kept})")
+        raise

@@ -16,7 +16,7 @@ from hookscope.captures.hooks import Hooks as CaptureHooks
 from hookscope.captures.keep import is_wrapped
 from hookscope.edits.aim import Aim
 from hookscope.edits.changes import Change, Moment
-from hookscope.edits.parts import get, listed, put, tensors
+from hookscope.edits.parts import get, keys, listed, put, tensors
 from hookscope.layers import FusedLayer
 
 __all__ = ["Layer", "Rule", "Target"]
@@ -65,6 +65,8 @@ class Target:
         done: the numbers of these calls.
         missed: what there was in a call that lacked the part, if one did.
         hooked: how many tensors wait for a gradient.
+        keys: the way to the part, as it was found in the last call that had it.
+        passed_on: whether the layer returned something that it did not make itself, and a gradient of that was wanted.
 
     """
 
@@ -74,6 +76,8 @@ class Target:
     done: set[int] = field(default_factory=set)
     missed: str = ""
     hooked: int = 0
+    keys: tuple[tuple[str, Any], ...] = ()
+    passed_on: bool = False
 
     def on(self, value: Any, number: int, again: bool, then: Callable[[Tensor], Tensor] | None = None) -> Any:
         """Return a value with the edit made; the value itself if this call is not meant or lacks the part.
@@ -104,6 +108,8 @@ class Target:
         if not isinstance(tensor, Tensor):
             self.missed = listed(value)
             return value
+        if path:
+            self.keys = keys(value, path)
         new = self.edited(tensor, number, again) if then is None else then(tensor)
         return value if new is tensor else put(value, path or (), new)
 
@@ -300,7 +306,7 @@ class Layer:
                 # only an alias has that of this use alone.
                 if id(tensor) in given or tensor.is_leaf:
                     tensor = tensor.view_as(tensor)
-                    given.discard(id(tensor))
+                    target.passed_on = True
                 paths.setdefault(id(tensor), (tensor, []))[1].append(target)
                 target.hooked += 1
                 return tensor

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["Part", "get", "listed", "path_of", "put", "tensors"]
+__all__ = ["Part", "get", "keys", "listed", "path_of", "put", "tensors"]
 
 Part = int | str | tuple[int | str, ...]
 """Where in a structure: an index, key or attribute, or several of them, from the outside in."""
@@ -73,6 +73,23 @@ def get(value: Any, path: tuple[int | str, ...]) -> Any:
         key = _key(value, step)
         value = getattr(value, key) if isinstance(key, _Attribute) else value[key]
     return value
+
+
+def keys(value: Any, path: tuple[int | str, ...]) -> tuple[tuple[str, Any], ...]:
+    """Return what a path means in a value, step by step: a key, and "attribute" or the type of what has it.
+
+    Example:
+        >>> keys(({"a": 1},), (0, "a"))
+        (('tuple', 0), ('dict', 'a'))
+
+    """
+    found = []
+    for step in path:
+        key = _key(value, step)
+        attribute = isinstance(key, _Attribute)
+        found.append(("attribute" if attribute else type(value).__name__, str(key) if attribute else key))
+        value = getattr(value, key) if attribute else value[key]
+    return tuple(found)
 
 
 def put(value: Any, path: tuple[int | str, ...], new: Any) -> Any:
