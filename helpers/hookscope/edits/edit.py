@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from html import escape
 from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, Unpack
@@ -20,7 +21,7 @@ from hookscope.edits.heads import columns_of, heads_around
 from hookscope.edits.hooks import Layer, Rule, Target
 from hookscope.edits.parts import Part, path_of
 from hookscope.edits.reasons import NotEditedError, why_not_called
-from hookscope.layers import Modules, Which, fused_around, pick, refuse_unhookable
+from hookscope.layers import FusedLayer, Modules, Which, fused_around, pick, refuse_unhookable
 from hookscope.pictures import Table
 
 __all__ = ["Edit", "edit"]
@@ -73,6 +74,8 @@ def edit(model: nn.Module) -> Edit:
         ValueError: `model` is compiled or TorchScript.
 
     Example:
+        >>> import torch
+        >>> from hookscope import at
         >>> net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU())
         >>> _ = nn.init.eye_(net[0].weight)
         >>> with edit(net) as e:
@@ -83,10 +86,10 @@ def edit(model: nn.Module) -> Edit:
         tensor([[0.5000, 5.0000]], grad_fn=<MulBackward0>)
         >>> e
         Sequential: 2 edits
-        edit  layer  change           calls seen  calls changed  largest change
-        ----  -----  ---------------  ----------  -------------  --------------
+        edit  layer  change             calls seen  calls changed  largest change
+        ----  -----  -----------------  ----------  -------------  --------------
            1  0      set 10.0 at[:, 1]           1              1               8
-           2  1      scale 0.5                 1              1               5
+           2  1      scale 0.5                   1              1               5
 
     """
     return Edit(model)
@@ -187,18 +190,25 @@ class Edit:
             target = Target(rule, name)
             self.targets.append(target)
             self._layer(module, name).targets[rule.to].append(target)
-            if others := [other for other in self._names(module) if other != name]:
+            if others := [other for other in self._all_names[module] if other != name]:
                 self._notes[f"layer {name!r} is also {', '.join(map(repr, others))}: calls under each name count"] = (
                     None
                 )
 
-    def _names(self, module: nn.Module) -> list[str]:
-        return [name for name, each in self.modules.model.named_modules(remove_duplicate=False) if each is module]
+    @cached_property
+    def _all_names(self) -> dict[nn.Module, list[str]]:
+        names: dict[nn.Module, list[str]] = {}
+        for name, module in self.modules.model.named_modules(remove_duplicate=False):
+            names.setdefault(module, []).append(name)
+        return names
+
+    @cached_property
+    def _fused(self) -> dict[nn.Module, FusedLayer]:
+        return fused_around(self.modules, self.modules.names)
 
     def _layer(self, module: nn.Module, name: str) -> Layer:
         if module not in self._layers:
-            fused = fused_around(self.modules, [module]).get(module)
-            layer = self._layers[module] = Layer(name, module, fused, self._notes, self._handles)
+            layer = self._layers[module] = Layer(name, module, self._fused.get(module), self._notes, self._handles)
             layer.put_on(self._born)
         return self._layers[module]
 
@@ -319,7 +329,7 @@ def _sizes(target: Target) -> dict[str, object]:
     measured = [size for size in target.sizes if size is not None]
     if len(measured) < len(target.sizes):
         return {"calls changed": len(target.sizes), "largest change": "not measured"}
-    numbers = [abs(float(size)) for size in measured]
+    numbers = [max(abs(float(end)) for end in size) for size in measured]
     largest = math.nan if any(map(math.isnan, numbers)) else max(numbers, default=0.0)
     return {"calls changed": sum(number != 0 for number in numbers), "largest change": largest if numbers else ""}
 
