@@ -5,6 +5,9 @@
     with hookscope.capture(model) as seen:        # what every layer returned, safe from in-place operations
         model(x)
     hookscope.census(model)                       # every hook that is on a model right now
+    with hookscope.edit(model) as e:              # change what flows; an edit that did not happen is an error
+        e.set("conv1", 0, hookscope.at[:, 3])
+        model(x)
     with hookscope.record(model) as recording:    # every hook point, in the order it fires
         model(x).sum().backward()
     hookscope.feature_grid(activation)            # feature maps as one picture with its numbers
@@ -22,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from hookscope.captures import capture, gradient_flow
 from hookscope.censuses import census
 from hookscope.comparisons import compare_backward_hooks
+from hookscope.edits import NotEditedError, at, edit
 from hookscope.explanations import explain
 from hookscope.graphs import graph
 from hookscope.layers import LayerNotFoundError, find_layers, leaves, tree
@@ -35,11 +39,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "LayerNotFoundError",
+    "NotEditedError",
     "Picture",
     "Table",
+    "at",
     "capture",
     "census",
     "compare_backward_hooks",
+    "edit",
     "explain",
     "feature_grid",
     "find_layers",

@@ -60,7 +60,7 @@ BROKEN = {
     ),
     "a room imports a widget": ("helpers/hookscope/graphs/graph.py", "import hookscope.widgets", "rooms"),
     "by a detour": ("helpers/hookscope/structures.py", "import hookscope", "rooms"),
-    "a room without a place": ("helpers/hookscope/edits.py", "", "rooms"),
+    "a room without a place": ("helpers/hookscope/attics.py", "", "rooms"),
     "only for the type checker": (
         "helpers/hookscope/pictures/palette.py",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from hookscope.pictures.grid import FeatureGrid",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
 from hookscope.captures.capture import Capture
 from hookscope.censuses.census import Census
 from hookscope.comparisons.compare import BackwardComparison
+from hookscope.edits.edit import Edit
 from hookscope.explanations.capture import of_capture, of_flow
+from hookscope.explanations.edit import of_edit
 from hookscope.explanations.hooks import of_census, of_comparison, of_graph, of_recording
 from hookscope.graphs.graph import Graph
 from hookscope.pictures.grid import FeatureGrid
@@ -26,12 +29,14 @@ class Explanation:
     Attributes:
         code: the source. It takes `model` and `inputs`, a tuple of positional arguments, and runs one pass.
         title: what it does, in a few words.
+        names: what else the source takes, by name: your tensors and functions, of edits.
 
     """
 
-    def __init__(self, code: str, title: str) -> None:
+    def __init__(self, code: str, title: str, names: Mapping[str, Any] | None = None) -> None:
         self.code = code
         self.title = title
+        self.names = dict(names or {})
 
     def __str__(self) -> str:
         return self.code
@@ -47,7 +52,7 @@ class Explanation:
         return {"text/plain": repr(self), "text/html": html}
 
 
-def explain(obj: Capture | Recording | Census | BackwardComparison | Graph | Picture) -> Explanation:
+def explain(obj: Capture | Edit | Recording | Census | BackwardComparison | Graph | Picture) -> Explanation:
     """Write the plain torch lines that an object stands for, to be read, pasted and run.
 
     The lines need `model` and `inputs`, a tuple of positional arguments, and nothing of this package. They register
@@ -64,6 +69,7 @@ def explain(obj: Capture | Recording | Census | BackwardComparison | Graph | Pic
             - a `Capture`, before or after its pass: variables `outputs` (or `stats`), `grads` (or `grad_stats`),
               `received` and `order`. Where outputs hold several tensors, `grads` has a list for each call, with the
               gradient, or None, of each tensor;
+            - an `Edit`: `result`. Tensors and functions that you gave it are in `Explanation.names`;
             - what `gradient_flow` returns: `flow`;
             - a `Recording`: `events`;
             - a `Census`: `hooks`;
@@ -105,6 +111,9 @@ def explain(obj: Capture | Recording | Census | BackwardComparison | Graph | Pic
     """
     if isinstance(obj, Capture):
         return Explanation(of_capture(obj), f"{obj.title}: what flowed through its layers, with plain torch")
+    if isinstance(obj, Edit):
+        code, names = of_edit(obj)
+        return Explanation(code, f"{obj.title}: edited, with plain torch", names)
     if isinstance(obj, Recording):
         return Explanation(of_recording(obj), f"{obj._title}: in which order its hooks fire, with plain torch")
     if isinstance(obj, Census):
@@ -118,6 +127,6 @@ def explain(obj: Capture | Recording | Census | BackwardComparison | Graph | Pic
     if isinstance(obj, FeatureGrid):
         raise TypeError("a feature grid holds no hook: explain the capture that its activation came from")
     raise TypeError(
-        f"there is nothing to explain about {type(obj).__name__}: give what capture, record, census, "
-        "compare_backward_hooks, graph or gradient_flow returned"
+        f"there is nothing to explain about {type(obj).__name__}: give what capture, edit, record, "
+        "census, compare_backward_hooks, graph or gradient_flow returned"
     )

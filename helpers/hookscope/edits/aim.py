@@ -1,0 +1,149 @@
+"""Say which values of a tensor are meant: an index, some samples, some attention heads."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["Aim", "at", "index_text", "rows_of"]
+
+
+class At:
+    """Write an index into a tensor where it is to be used later: ``at[:, 3]`` is the index of ``tensor[:, 3]``.
+
+    Give it to the methods of `edit`: ``at[:, -1]`` is the last position of every sample, ``at[0, :, 4:8]`` a row of
+    four columns, ``at[..., mask]`` where a boolean tensor is true.
+
+    Example:
+        >>> at[:, 3]
+        (slice(None, None, None), 3)
+        >>> torch.arange(6).reshape(2, 3)[at[:, -1]]
+        tensor([2, 5])
+
+    """
+
+    def __getitem__(self, index: Any) -> Any:
+        return index
+
+    def __repr__(self) -> str:
+        return "at"
+
+
+at = At()
+
+
+@dataclass(frozen=True, eq=False)
+class Aim:
+    """Which values of a tensor are meant.
+
+    Attributes:
+        steps: indices, each into what the one before it has picked; without any, the whole tensor.
+        text: how that was written.
+
+    """
+
+    steps: tuple[Any, ...]
+    text: str
+
+    @classmethod
+    def of(cls, index: Any, rows: Any, columns: list[int] | None = None) -> Aim:
+        """Check what was given, and make an aim of it.
+
+        Raises:
+            TypeError: it is no index.
+            ValueError: it picks nothing, whatever the tensor.
+
+        """
+        steps = [] if rows is None else [rows_of(rows)]
+        text = "" if rows is None else f" rows={rows!r}"
+        if index is not Ellipsis:
+            for item in index if isinstance(index, tuple) else (index,):
+                _check(item, index)
+            steps.append(index)
+            text = f" {index_text(index)}{text}"
+        if columns is not None:
+            first, last = columns[0], columns[-1]
+            beside = columns == list(range(first, last + 1))
+            steps.append((..., slice(first, last + 1) if beside else columns))
+        return cls(tuple(steps), text)
+
+    def cut(self, tensor: Tensor) -> Tensor:
+        """Return the values that are meant: the tensor itself, a view of it, or a copy."""
+        for step in self.steps:
+            tensor = tensor[step]
+        return tensor
+
+    def put(self, tensor: Tensor, new: Tensor) -> Tensor:
+        """Return a copy of the tensor with other values where they are meant."""
+        return _put(tensor, self.steps, new)
+
+
+def _put(tensor: Tensor, steps: tuple[Any, ...], new: Tensor) -> Tensor:
+    if not steps:
+        return new
+    # A copy, always: others may hold the tensor, or what it is a view of, or autograd may have saved it.
+    copy = tensor.clone()
+    copy[steps[0]] = _put(tensor[steps[0]], steps[1:], new) if len(steps) > 1 else new
+    return copy
+
+
+def _check(item: Any, index: Any) -> None:
+    if isinstance(item, (slice, range)) or item is Ellipsis:
+        return
+    if isinstance(item, Tensor):
+        if item.dtype in (torch.bool, torch.uint8, torch.int32, torch.int64):
+            return
+    elif isinstance(item, list):
+        if item and all(isinstance(each, (int, list)) for each in item):
+            return
+        if not item:
+            raise ValueError(f"{index_text(index)} picks nothing: its list is empty")
+    elif not isinstance(item, bool) and hasattr(item, "__index__"):
+        return
+    raise TypeError(
+        f"{item!r} is no index into a tensor; write at[...] with numbers, slices, lists or tensors, such as at[:, 3]"
+    )
+
+
+def rows_of(rows: Any) -> Any:
+    """Check which samples were asked for; a slice, or a list of their numbers."""
+    if isinstance(rows, slice):
+        return rows
+    given = [rows] if isinstance(rows, int) else rows
+    if isinstance(given, Tensor):
+        given = given.tolist()
+    try:
+        numbers = [operator.index(row) for row in given]
+    except TypeError:
+        raise TypeError(f"rows={rows!r}: give the numbers of samples, such as rows=[1], or a slice") from None
+    if not numbers:
+        raise ValueError("rows picks nothing: it is empty")
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"rows={rows!r} names a sample twice")
+    return numbers
+
+
+def index_text(index: Any) -> str:
+    """Write an index as it stands in code.
+
+    Example:
+        >>> index_text((slice(None), 3, ...))
+        'at[:, 3, ...]'
+
+    """
+    items: Iterable[Any] = index if isinstance(index, tuple) else (index,)
+    return f"at[{', '.join(map(_item_text, items))}]"
+
+
+def _item_text(item: Any) -> str:
+    if isinstance(item, slice):
+        ends = ["" if end is None else str(end) for end in (item.start, item.stop)]
+        return ":".join([*ends, *([str(item.step)] if item.step is not None else [])])
+    if isinstance(item, Tensor):
+        return f"tensor{tuple(item.shape)}"
+    return "..." if item is Ellipsis else str(item)

@@ -1,0 +1,122 @@
+"""Find where the heads of an attention layer lie side by side, before its output projection mixes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from hookscope.edits.aim import rows_of
+from hookscope.layers import Modules
+
+__all__ = ["Heads", "columns_of", "heads_around"]
+
+_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead")
+_PROJECTIONS = ("c_proj", "o_proj", "out_proj", "out_lin", "dense", "proj", "wo", "o", "to_out", "out")
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Where heads lie side by side, on the last axis.
+
+    Attributes:
+        name: the layer there.
+        module: that layer.
+        to: "input" of a projection, or "output" of an attention layer without one.
+        count: how many heads there are.
+        width: how many values they have together; 0 if that is not known yet.
+
+    """
+
+    name: str
+    module: nn.Module
+    to: Any
+    count: int
+    width: int
+
+
+def heads_around(modules: Modules, name: str, module: nn.Module, to: str) -> Heads:
+    """Find the heads of a layer.
+
+    Args:
+        modules: those of the model.
+        name: the layer's name.
+        module: an attention layer, or its output projection.
+        to: what was asked for; a projection has heads in its input only.
+
+    Raises:
+        ValueError: no heads are to be found; says what to write instead.
+
+    Example:
+        >>> class Attention(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.num_heads, self.out_proj = 2, nn.Linear(6, 6)
+        >>> net = nn.ModuleDict({"attn": Attention()})
+        >>> found = heads_around(Modules(net), "attn", net["attn"], "output")
+        >>> found.name, found.to, columns_of(found, 1)
+        ('attn.out_proj', 'input', [3, 4, 5])
+
+    """
+    if to == "grad":
+        raise ValueError("heads= goes with to='output' or 'input'; for gradients write an index, at[..., 0:64]")
+    if isinstance(module, nn.MultiheadAttention) or _never_called(module):
+        raise ValueError(
+            f"layer {name!r}: nn.MultiheadAttention does all of it in one call, and no hook runs between its heads and "
+            "its output projection, so heads= cannot reach them"
+        )
+    holder_name = name.rpartition(".")[0]
+    holder = modules.called(holder_name) if name else None
+    if (count := _count(module)) is None and holder is not None and (count := _count(holder)) is not None:
+        return Heads(name, module, "input", count, _width(module))
+    if count is None:
+        raise ValueError(
+            f"layer {name!r} ({type(module).__name__}) does not say how many heads it has; write an index into what "
+            "goes into its output projection instead: at[..., 0:64], to='input'"
+        )
+    for part in _PROJECTIONS:
+        child = module._modules.get(part)
+        if isinstance(child, (nn.Linear, nn.Conv1d)) or type(child).__name__ == "Conv1D":
+            assert child is not None
+            return Heads(f"{name}.{part}" if name else part, child, "input", count, _width(child))
+    return Heads(name, module, "output", count, count * int(getattr(module, "attention_head_size", 0)))
+
+
+def columns_of(found: Heads, heads: Any) -> list[int]:
+    """List the places of some heads on the last axis.
+
+    Raises:
+        ValueError: there is no such head, or the heads cannot be told apart.
+
+    """
+    numbers = rows_of(heads)
+    if isinstance(numbers, slice):
+        numbers = list(range(found.count))[numbers]
+    if wrong := [head for head in numbers if not 0 <= head < found.count]:
+        raise ValueError(f"layer {found.name!r} has no head {wrong[0]}: its {found.count} heads count from 0")
+    if not found.width or found.width % found.count:
+        raise ValueError(
+            f"layer {found.name!r}: {found.count} heads do not share {found.width} values evenly; write an index"
+        )
+    size = found.width // found.count
+    return [column for head in numbers for column in range(head * size, (head + 1) * size)]
+
+
+def _count(module: nn.Module) -> int | None:
+    for place in (module, getattr(module, "config", None)):
+        for name in _COUNTS:
+            if isinstance(count := getattr(place, name, None), int) and not isinstance(count, bool):
+                return count
+    return None
+
+
+def _width(module: nn.Module) -> int:
+    """How many values a projection takes."""
+    if type(module).__name__ == "Conv1D":  # of transformers: its weight is (in, out)
+        return int(module.weight.shape[0])  # type: ignore[index]
+    return int(getattr(module, "in_features", getattr(module, "in_channels", 0)))
+
+
+def _never_called(module: nn.Module) -> bool:
+    return isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear)

@@ -1,0 +1,92 @@
+"""Say why an edit did not come about."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Sequence
+
+from torch import nn
+
+from hookscope.captures.call import why_uncalled
+from hookscope.layers import Modules
+
+__all__ = ["NotEditedError", "why_not_called"]
+
+
+class NotEditedError(RuntimeError):
+    """An edit was asked for and did not happen: the message says which one, what was seen, and why that may be.
+
+    Attributes:
+        reasons: one sentence for each edit and layer.
+
+    """
+
+    __module__ = "hookscope"  # what a traceback calls it, and where to import it from
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        super().__init__("\n".join(reasons))
+        self.reasons = tuple(reasons)
+
+
+def why_not_called(modules: Modules, name: str, module: nn.Module, runs: int) -> str:
+    """Say why a layer may not have been called.
+
+    Args:
+        modules: those of the model.
+        name: the layer's name.
+        module: the layer.
+        runs: how often the model was called.
+
+    """
+    generic = why_uncalled(module)
+    if "did not reach it" not in generic:
+        return generic
+    around = list(_around(modules.model, name))
+    if _was_compiled([*around, module]):
+        return (
+            "was not called: the model was compiled before, and compiled code does not notice new hooks; run it under "
+            'torch.compiler.set_stance("force_eager")'
+        )
+    if not runs:
+        return (
+            "was not called, nor was the model: run it inside the block, by model(...), not by model.forward(...), "
+            "which runs no hooks, and not a compiled, traced or exported copy of it"
+        )
+    last = name.rpartition(".")[2]
+    access = r"\[[^\]]*\]" if last.isdigit() else rf"\.{re.escape(last)}"
+    for each in around:
+        source, kind = _source(each), type(each).__name__
+        if re.search(rf"{access}\.forward\(", source):
+            return (
+                f"was not called: {kind}.forward calls its .forward(...), which runs no hooks; call the module itself"
+            )
+        if re.search(rf"{access}\.(weight|bias)\b", source):
+            return f"was not called: {kind}.forward uses only its weight, in a function of its own"
+    return generic
+
+
+def _around(model: nn.Module, name: str) -> Iterator[nn.Module]:
+    """Yield the modules that a layer is in, from the innermost outward."""
+    parts = name.split(".") if name else []
+    for end in range(len(parts) - 1, -1, -1):
+        yield model.get_submodule(".".join(parts[:end]))
+
+
+def _source(module: nn.Module) -> str:
+    try:
+        return inspect.getsource(type(module).forward)
+    except (OSError, TypeError):
+        return ""
+
+
+def _was_compiled(around: Sequence[nn.Module]) -> bool:
+    """Whether torch.compile has wrapped one of these modules; not seen is a compiled function that calls one."""
+    if "torch._dynamo" not in sys.modules:
+        return False
+    from torch._dynamo import OptimizedModule
+
+    # The wrapper knows the module, and not the other way round. This is slow, but comes only before an error.
+    return any(type(each) is OptimizedModule and each._orig_mod in around for each in gc.get_objects())

@@ -1,0 +1,224 @@
+"""Write the plain torch hooks that edits stand for."""
+
+from __future__ import annotations
+
+import math
+from textwrap import indent
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from hookscope.captures.capture import Capture
+from hookscope.explanations.code import REMOVE, listing, returns_tensor, run, script, tensors_in
+
+if TYPE_CHECKING:
+    from hookscope.edits.edit import Edit
+    from hookscope.edits.hooks import Rule, Target
+
+_REPLACED = """\
+def replaced(value, path, new):
+    if not path:
+        return new
+    key, rest = path[0], path[1:]
+    if isinstance(value, tuple):
+        items = [*value]
+        items[key] = replaced(items[key], rest, new)
+        return getattr(type(value), "_make", type(value))(items)  # also a named tuple
+    again = copy.copy(value)  # of the same type, and in the same order
+    if isinstance(value, (list, dict)):
+        again[key] = replaced(value[key], rest, new)
+    else:
+        object.__setattr__(again, key, replaced(getattr(value, key), rest, new))
+    return again"""
+
+_SHARED = "  # a copy: others may hold the tensor itself"
+
+
+class _Names:
+    """The objects that the lines need beside model and inputs, by the names that stand for them."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, Any] = {}
+        self.said: list[str] = []
+
+    def give(self, name: str, value: Any, what: str) -> str:
+        while name in self.of:
+            name += "_too"
+        self.of[name] = value
+        self.said.append(f"# {name}: {what}")
+        return name
+
+
+def of_edit(edit: Edit) -> tuple[str, dict[str, Any]]:
+    """Write what edits do, and collect what the lines need: your tensors and functions."""
+    names = _Names()
+    functions: list[str] = []
+    registered: list[str] = []
+    grads = any(target.rule.to == "grad" for target in edit.targets)
+    # A gradient is that of what the layer returns after all other edits.
+    for target in sorted(edit.targets, key=lambda target: target.rule.to == "grad"):
+        hook = f"edit_{len(functions) + 1}"
+        functions.append(_hook(hook, target, names))
+        kind = "forward_pre_hook" if target.rule.to == "input" else "forward_hook"
+        options = ", with_kwargs=True" if target.rule.to == "input" and _by_keyword(target) else ""
+        registered += [
+            f"    layer = model.get_submodule({target.layer!r})",
+            f"    handles.append(layer.register_{kind}({hook}{options}))",
+        ]
+    plain = returns_tensor(edit.modules.model)
+    code = script(
+        "\n".join([*names.said, "handles = []", "calls = {}  # hook and layer -> how often the layer was called"]),
+        _REPLACED if any("replaced(" in text for text in functions) else "",
+        tensors_in(False) if grads and not plain else "",
+        *functions,
+        "\n".join(["try:", *registered, run(plain, grads), REMOVE]),
+    )
+    if "calls[" not in code:
+        code = code.replace("calls = {}  # hook and layer -> how often the layer was called\n", "")
+    modules = [line for word, line in (("np.", "import numpy as np\n"), ("copy.copy", "import copy\n")) if word in code]
+    return "".join(modules) + code, names.of
+
+
+def _by_keyword(target: Target) -> bool:
+    return bool(target.keys) and isinstance(target.keys[0][1], str)
+
+
+def _hook(hook: str, target: Target, names: _Names) -> str:
+    rule, keys = target.rule, target.keys
+    to_input = rule.to == "input"
+    if to_input:  # one mapping of positions and keywords for edits, two for a hook
+        first = keys[0][1] if keys else 0
+        keys = (("tuple" if isinstance(first, int) else "dict", first), *keys[1:])
+    given = "args, kwargs" if to_input and _by_keyword(target) else "args" if to_input else "args, output"
+    holder = ("kwargs" if _by_keyword(target) else "args") if to_input else "output"
+    body = []
+    if rule.calls is not None or rule.change.numbered:
+        key = f'"{hook}", module'
+        body += [f"calls[{key}] = number = calls.get(({key}), 0) + 1"]
+    if rule.calls is not None:
+        numbers = ", ".join(map(str, sorted(rule.calls)))
+        body += [f"if number not in {{{numbers}}}:", "    return None  # this call stays as it is"]
+    tensor = holder + "".join(f".{key}" if kind == "attribute" else f"[{key!r}]" for kind, key in keys)
+    if rule.to == "grad":
+        body += [f"tensor = {tensor}"]
+        if target.passed_on:
+            body += ["tensor = tensor.view_as(tensor)  # an alias has the gradient of this use alone"]
+        body += [
+            "",
+            "def hook(tensor):",
+            *(f"    {line}" for line in _new(rule, hook, target, names)),
+            "    return new",
+        ]
+        body += ["", "if tensor.requires_grad:", "    handles.append(tensor.register_hook(hook))"]
+        body += [f"return {_back(holder, keys, 'tensor', False)}"] if target.passed_on else []
+    else:
+        body += [f"tensor = {tensor}", *_new(rule, hook, target, names)]
+        body += [f"return {_back(holder, keys, 'new', to_input)}"]
+    return "\n".join([f"def {hook}(module, {given}):", indent("\n".join(body), "    ")])
+
+
+def _back(holder: str, keys: tuple[tuple[str, Any], ...], new: str, to_input: bool) -> str:
+    """Write what a hook returns: a tensor, or the structure that it came from, built again."""
+    if not keys:
+        return new
+    kind, key = keys[0]
+    if len(keys) == 1 and kind == "tuple" and key >= 0:
+        before = f"*{holder}[:{key}], " if key else ""
+        return f"({before}{new}, *{holder}[{key + 1}:])"
+    whole = (
+        f"{{**{holder}, {key!r}: {new}}}"
+        if len(keys) == 1 and kind == "dict"
+        else f"replaced({holder}, [{', '.join(repr(key) for _, key in keys)}], {new})"
+    )
+    return f"args, {whole}" if to_input and holder == "kwargs" else whole
+
+
+def _new(rule: Rule, hook: str, target: Target, names: _Names) -> list[str]:
+    """Write the lines that make `new` of `tensor`."""
+    steps = [_index(step, hook, names) for step in rule.aim.steps]
+    before, expression = _expression(rule, hook, target, names, "".join(f"[{step}]" for step in steps))
+    if not steps and rule.change.verb == "set":
+        number = not isinstance(rule.change.value, Tensor)
+        whole = f"torch.full_like(tensor, {expression})" if number else f"{expression}.expand(tensor.shape).clone()"
+        return [*before, f"new = {whole}"]
+    if not steps and rule.change.verb in ("swap", "mean"):
+        return [*before, f"new = {expression}.clone()"]
+    if not steps:
+        part = f"tensor.clone(){_SHARED}" if rule.change.verb == "map" else "tensor"
+        return [*before, f"part = {part}", f"new = {expression}"]
+    if len(steps) == 1:
+        cut = f"tensor[{steps[0]}]" + (".clone()" if rule.change.verb == "map" else "")
+        return [*before, f"new = tensor.clone(){_SHARED}", *_set("new", steps[0], cut, expression)]
+    inner = ["new", "inner", "innermost"][: len(steps)]
+    lines = [*before, f"new = tensor.clone(){_SHARED}"]
+    lines += [f"{b} = {a}[{step}].clone()" for a, b, step in zip(inner, inner[1:], steps, strict=False)]
+    lines += _set(inner[-1], steps[-1], f"{inner[-1]}[{steps[-1]}].clone()", expression)
+    return lines + [f"{a}[{step}] = {b}" for a, b, step in reversed([*zip(inner, inner[1:], steps, strict=False)])]
+
+
+def _set(name: str, step: str, cut: str, expression: str) -> list[str]:
+    return [*([f"part = {cut}"] if "part" in expression else []), f"{name}[{step}] = {expression}"]
+
+
+def _expression(rule: Rule, hook: str, target: Target, names: _Names, cut: str) -> tuple[list[str], str]:
+    """Write the new values of `part`, and lines that come before."""
+    verb, value, before = rule.change.verb, rule.change.value, []
+    if verb in ("swap", "mean") and isinstance(value, Capture):
+        kept = rule.change.options["kept"]
+        name = names.give(f"kept_{hook}", kept, f"what the other run had there, {len(kept)} tensors, one for each call")
+        if verb == "swap":
+            return [], f"{name}[number - 1]{cut}"
+        return [f"mean = torch.cat({name}).mean(0, keepdim=True).expand_as(tensor)"], f"mean{cut}"
+    if verb == "mean":
+        return ["mean = tensor.mean(0, keepdim=True).expand_as(tensor)"], f"mean{cut}"
+    if verb == "map":
+        return [], f"{_function(value, hook, names)}(part)"
+    if verb == "noise":
+        seed = rule.change.options["seed"]
+        before = [
+            f"own = np.random.default_rng([{seed}, number])  # the same for the same call",
+            "noise = torch.from_numpy(own.standard_normal(part.shape, np.float32))",
+        ]
+        name = f"noise_{hook}"
+        return [f"def {name}(part):", *(f"    {line}" for line in before), f"    return {value!r} * noise", ""], (
+            f"part + {name}(part).to(part)"
+        )
+    shown = _value(value, hook, names)
+    if verb == "mask":
+        other = _value(rule.change.options["other"], hook, names)
+        if value.dtype is torch.bool:
+            return [], f"torch.where({shown}, part, {other})"
+        return [], f"part * {shown} + (1 - {shown}) * {other}"
+    if verb == "project_out":
+        return [f"unit = {shown} / {shown}.norm()"], "part - (part * unit).sum(-1, keepdim=True) * unit"
+    if verb == "swap":
+        return [], f"{shown}{cut}"
+    return [], {"set": shown, "add": f"part + {shown}", "scale": f"part * {shown}"}[verb]
+
+
+def _function(function: Any, hook: str, names: _Names) -> str:
+    name = getattr(function, "__name__", "")
+    if getattr(torch, name, None) is function:
+        return f"torch.{name}"
+    return names.give(f"function_{hook}", function, "your function")
+
+
+def _value(value: Any, hook: str, names: _Names) -> str:
+    if isinstance(value, Tensor):
+        return names.give(f"value_{hook}", value, f"your tensor of shape {tuple(value.shape)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    return repr(value)
+
+
+def _index(step: Any, hook: str, names: _Names) -> str:
+    """Write an index as it stands between brackets."""
+    if isinstance(step, tuple):
+        return ", ".join(_index(item, hook, names) for item in step)
+    if isinstance(step, slice):
+        ends = ["" if end is None else str(end) for end in (step.start, step.stop)]
+        return ":".join([*ends, *([str(step.step)] if step.step is not None else [])])
+    if isinstance(step, Tensor) or (isinstance(step, list) and len(listing(list(map(str, step)))) > 40):
+        return names.give(f"index_{hook}", step, "your index")
+    return "..." if step is Ellipsis else repr(step)

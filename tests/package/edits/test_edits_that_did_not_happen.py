@@ -1,0 +1,181 @@
+"""Leaving the block raises where an edit did not happen, and says which, what was seen, and why that may be."""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import hookscope
+from hookscope import NotEditedError, at, census, edit
+from tests.shared.awkward import Do, Net
+
+X = torch.randn(2, 4)
+
+
+def reason(net: nn.Module, run, layer: str, verb: str = "scale", value=2.0, **where) -> str:
+    """Run with one edit, and return why it did not happen."""
+    e = edit(net)
+    getattr(e, verb)(layer, value, **where)
+    with pytest.raises(NotEditedError) as caught, e:
+        run()
+    assert not len(census(net))
+    assert type(caught.value) is hookscope.NotEditedError
+    (only,) = caught.value.reasons
+    assert only == str(caught.value)
+    assert only.startswith(f"edit 1, {verb} ")
+    assert f"layer {layer!r}" in only
+    return only
+
+
+def two() -> nn.Module:
+    return Net(lambda self, x: self.a(x), a=nn.Linear(4, 4), b=nn.Linear(4, 4), several=nn.ModuleList([nn.ReLU()]))
+
+
+def test_a_layer_that_is_not_called() -> None:
+    net = two()
+    assert "this pass did not reach it" in reason(net, lambda: net(X), "b")
+    assert "never calls a ModuleList" in reason(net, lambda: net(X), "several")
+
+
+def test_nothing_is_called_at_all_or_the_models_forward_directly() -> None:
+    net = two()
+    assert "nor was the model: run it inside the block" in reason(net, lambda: None, "a")
+    assert "not by model.forward(...)" in reason(net, lambda: net.forward(X), "")
+
+
+class Inside(nn.Module):
+    """Uses its layers without calling them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.direct, self.weight_only = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.many = nn.ModuleList([nn.Linear(4, 4)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(self.many[0].forward(self.direct.forward(x)), self.weight_only.weight)
+
+
+def test_forward_called_directly_and_a_layer_of_which_only_the_weight_is_used() -> None:
+    net = nn.Sequential(Inside())
+    assert "Inside.forward calls its .forward(...), which runs no hooks" in reason(net, lambda: net(X), "0.direct")
+    assert "Inside.forward calls its .forward(...)" in reason(net, lambda: net(X), "0.many.0")
+    assert "Inside.forward uses only its weight" in reason(net, lambda: net(X), "0.weight_only")
+    attention = nn.MultiheadAttention(4, 2)
+    text = reason(attention, lambda: attention(X, X, X), "out_proj")
+    assert "nn.MultiheadAttention uses its weight, but never calls it" in text
+
+
+def test_a_model_that_was_compiled_or_traced_before() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    compiled = torch.compile(net, backend="eager")
+    compiled(X)
+    assert "the model was compiled before" in reason(net, lambda: compiled(X), "0")
+    with torch.compiler.set_stance("force_eager"), edit(net) as e:
+        e.set("1", 7)
+        assert (compiled(X) == 7).all(), "the way out that the message names"
+    with pytest.raises(ValueError, match="the model is compiled and would not notice new hooks; edit the model"):
+        edit(compiled)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        other = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+        traced = torch.jit.trace(other, X)
+    assert "compiled, traced or exported copy" in reason(other, lambda: traced(X), "0")
+    with pytest.raises(ValueError, match="TorchScript, which takes no hooks; edit the original"):
+        edit(traced).set("0", 1)
+
+
+def test_a_model_compiled_inside_the_block_is_edited_there_and_no_longer_afterwards() -> None:
+    torch._dynamo.reset()  # code for another model of these layers would be taken for this one, too
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    compiled = torch.compile(net, backend="eager")
+    with edit(net) as e:
+        e.set("0", 5.0, calls={2})
+        first, second = compiled(X), compiled(X)
+    assert not (first == 5).all()
+    assert (second == 5).all()
+    torch.testing.assert_close(compiled(X), net(X))
+
+
+def test_a_call_that_never_came() -> None:
+    net = two()
+    text = reason(net, lambda: (net(X), net(X)), "a", calls={2, 3, 5})
+    assert text.endswith("layer 'a' was called 2 times, so call 3, 5 never came")
+    assert reason(net, lambda: net(X), "a", calls=2).endswith("was called once, so call 2 never came")
+
+
+def test_a_part_that_never_came() -> None:
+    net = Net(lambda self, x: self.leaf(x)[0], leaf=Do(lambda x: (x, {"h": None}, x + 1)))
+    text = reason(net, lambda: net(X), "leaf", part=(1, "h"))
+    assert text.endswith("the part never came: it returned part=0 (2, 4), part=2 (2, 4)")
+    assert "never came" in reason(net, lambda: net(X), "leaf", part=7)
+    text = reason(net, lambda: net(X), "leaf", to="input", part="mask")
+    assert text.endswith("it was called with part=0 (2, 4)")
+    nothing = nn.Sequential(Do(lambda x: "text"))
+    assert reason(nothing, lambda: nothing(X), "0").endswith("it returned no tensor, but str")
+
+
+def test_a_gradient_that_never_came() -> None:
+    net = two()
+    assert "backward() was not run inside the block" in reason(net, lambda: net(X), "a", to="grad")
+    with torch.no_grad():
+        assert "does not require grad" in reason(net, lambda: net(X), "a", to="grad")
+
+
+def test_a_layer_that_raised_and_the_model_went_on() -> None:
+    def fail(x):
+        raise ValueError
+
+    def forward(self, x):
+        try:
+            return self.bad(x)
+        except ValueError:
+            return x
+
+    net = Net(forward, bad=Do(fail))
+    assert "raised an exception, which the model caught" in reason(net, lambda: net(X), "bad")
+
+
+def test_each_layer_of_a_glob_has_to_be_called() -> None:
+    net = two()
+    e = edit(net)
+    e.scale("*", 2.0)
+    with pytest.raises(NotEditedError, match="layer 'b' was not called") as caught, e:
+        net(X)
+    assert len(caught.value.reasons) == 1, "a glob leaves out what is never called anyway"
+
+
+def test_several_edits_that_did_not_happen_are_all_named() -> None:
+    net = two()
+    e = edit(net)
+    e.scale("a", 2.0)
+    e.scale("b", 2.0)
+    e.set("a", 0, calls={9})
+    with pytest.raises(NotEditedError) as caught, e:
+        net(X)
+    assert re.findall(r"edit (\d)", str(caught.value)) == ["2", "3"]
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt()])
+def test_an_exception_inside_the_block_is_not_hidden(error: BaseException) -> None:
+    net = two()
+    e = edit(net)
+    e.set("b", 0)
+    with pytest.raises(type(error)) as caught, e:
+        raise error
+    assert caught.value is error
+    assert not len(census(net))
+
+
+def test_a_model_whose_checkpoint_would_run_again_without_the_edit() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    net = Net(lambda self, x: checkpoint(self.a, x, use_reentrant=False), a=nn.Sequential(nn.Linear(4, 4), nn.Tanh()))
+    e = edit(net)
+    e.add("a.0", 1.0, at[:, 0])
+    with pytest.warns(UserWarning, match="layer 'a.0' ran in a checkpoint, which runs it again in backward"), e:
+        net(X)

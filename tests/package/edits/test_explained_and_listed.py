@@ -1,0 +1,159 @@
+"""A census lists the hooks of edits, and `explain` writes plain torch lines that make the same of the same inputs."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import nn
+
+from hookscope import at, capture, census, edit, explain
+from tests.package.edits.test_what_an_edit_does import Attention, Held
+from tests.shared.awkward import Do, Net, Pair, tensors_in
+from tests.shared.explained import checked
+
+X = torch.randn(2, 4)
+
+
+def test_a_census_lists_edits() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    with edit(net) as e:
+        e.set("1", 0)
+        found = [entry for entry in census(net) if entry.callable == "hookscope.edit"]
+        assert [(entry.layer, entry.kind) for entry in found if entry.layer] == [("1", "forward_pre"), ("1", "forward")]
+        assert "hookscope.edit" in repr(census(net))
+        net(X)
+    assert not len(census(net))
+
+
+def structured() -> nn.Module:
+    """A net whose layers return several kinds of structures."""
+
+    def run(self, x):
+        pair = self.pair(self.one(x))
+        held = self.held(pair.low + pair.high)
+        record = self.record(held.h + held.more["p"], hidden=x)
+        first, second = self.two(record["a"] + record["b"])
+        return self.attn(first)[0] + self.passing(second) * 2 + second
+
+    torch.manual_seed(0)
+    return Net(
+        run,
+        one=nn.Linear(4, 4),
+        pair=Do(lambda x: Pair(x * 2, x + 1)),
+        held=Do(lambda x: Held(x, {"p": x * 3})),
+        record=Do(lambda x, hidden: OrderedDict(b=x, a=hidden * 2)),
+        two=Do(lambda x: (x + 1, x - 1)),
+        attn=Attention(),
+        passing=nn.Identity(),
+    )
+
+
+V = torch.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+
+EDITS = {
+    "set": lambda e: e.set("one", 0, at[:, 3]),
+    "set all": lambda e: e.set("one", 0.5),
+    "set infinite": lambda e: e.set("one", float("inf"), at[0, 0]),
+    "set a tensor": lambda e: e.set("one", V),
+    "add": lambda e: e.add("one", V.detach(), at[:, :]),
+    "add all": lambda e: e.add("one", V),
+    "scale": lambda e: e.scale("one", 0.5, at[..., -1], to="input"),
+    "scale all inputs": lambda e: e.scale("one", 0.5, to="input"),
+    "a function of torch": lambda e: e.map("one", torch.relu, rows=[1]),
+    "a function": lambda e: e.map("one", lambda t: t.mul_(3), at[:, 1:3]),
+    "a function of all": lambda e: e.map("one", lambda t: t.mul_(3)),
+    "rows and columns": lambda e: e.map("one", torch.tanh, at[:, ::2], rows=[1]),
+    "a mask": lambda e: e.mask("one", V > 2, other=7.0),
+    "a soft mask": lambda e: e.mask("one", V.detach() / 4, at[0]),
+    "a boolean index": lambda e: e.set("one", 1, at[X > 0]),
+    "mean": lambda e: e.mean("one", None, at[:, 1]),
+    "noise": lambda e: e.noise("one", 0.5, at[1], seed=3),
+    "project_out": lambda e: e.project_out("one", V),
+    "swap a tensor": lambda e: e.swap("one", X, at[:, 0]),
+    "calls": lambda e: e.scale("one", 2, calls={1}),
+    "a part of a named tuple": lambda e: e.set("pair", 0, part="high"),
+    "a part of a dataclass": lambda e: e.set("held", 0, at[0], part=("more", "p")),
+    "a part of an OrderedDict": lambda e: e.set("record", 0, part="a"),
+    "a keyword": lambda e: e.add("record", 1.0, to="input", part="hidden"),
+    "a part of a tuple": lambda e: e.add("two", 1.0, part=1),
+    "the only tensor": lambda e: e.add("attn", 1.0, at[0]),
+    "heads": lambda e: e.set("attn", 0, at[0], heads=1),
+    "a gradient": lambda e: e.scale("one", 3.0, to="grad"),
+    "a part of the gradient": lambda e: e.set("two", 0, at[:, 1], to="grad", part=0),
+    "the gradient of what is passed on": lambda e: e.scale("passing", 5.0, to="grad"),
+    "several": lambda e: (e.scale("one", 2, to="grad"), e.add("one", 1)),
+}
+
+
+@pytest.mark.parametrize("name", sorted(EDITS))
+def test_the_lines_that_are_written_do_the_same(name: str) -> None:
+    net, x = structured(), X.clone().requires_grad_()
+
+    def grads(y) -> list:
+        net.zero_grad()
+        V.grad = x.grad = None
+        if y is not None:
+            y.sum().backward()
+        return [
+            None if each is None else each.clone() for each in (x.grad, V.grad, *(p.grad for p in net.parameters()))
+        ]
+
+    with edit(net) as e:
+        EDITS[name](e)
+        y = net(x)
+        expected = grads(y)
+    code = checked(e)
+    names = {**explain(e).names, "model": net, "inputs": (x,)}
+    net.zero_grad()
+    V.grad = x.grad = None
+    exec(compile(code, "explained", "exec"), names)
+    torch.testing.assert_close(names["result"], y, rtol=0, atol=0, equal_nan=True)
+    if any(target.rule.to == "grad" for target in e.targets):  # then the lines run backward themselves
+        found = [x.grad, V.grad, *(p.grad for p in net.parameters())]
+    else:
+        found = grads(names["result"])
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, equal_nan=True)
+    with torch.no_grad():
+        assert not torch.equal(net(X), y) or "grad" in name
+    assert not len(census(net))
+
+
+def test_lines_for_a_capture() -> None:
+    net = structured()
+    with capture(net, "one", "attn.c_proj", inputs=True) as clean:
+        net(X)
+    with edit(net) as e:
+        e.swap("one", clean, at[:, 1])
+        e.swap("attn", clean, heads=0, rows=[1])
+        e.mean("one", clean, at[:, 2])
+        y = net(-X)
+    names = {**explain(e).names, "model": net, "inputs": (-X,)}
+    exec(compile(checked(e), "explained", "exec"), names)
+    assert torch.equal(names["result"], y)
+    assert [len(kept) for kept in explain(e).names.values()] == [1, 1, 1]
+    assert tensors_in(names["result"])
+
+
+def test_lines_are_few() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    with edit(net) as e:
+        e.set("0", 0, at[:, 3])
+        net(X)
+    assert str(explain(e)) == (
+        "handles = []\n\n\n"
+        "def edit_1(module, args, output):\n"
+        "    tensor = output\n"
+        "    new = tensor.clone()  # a copy: others may hold the tensor itself\n"
+        "    new[:, 3] = 0\n"
+        "    return new\n\n\n"
+        "try:\n"
+        "    layer = model.get_submodule('0')\n"
+        "    handles.append(layer.register_forward_hook(edit_1))\n"
+        "    result = model(*inputs)\n"
+        "finally:\n"
+        "    for handle in handles:\n"
+        "        handle.remove()  # otherwise your hooks fire in every later pass\n"
+    )

@@ -1,0 +1,138 @@
+"""What cannot be right is refused: options when they are given, new values that do not fit inside the pass."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from hookscope import LayerNotFoundError, at, capture, census, edit
+from hookscope.captures import NotCapturedError
+from tests.shared.awkward import Do, Net
+
+X = torch.randn(2, 4)
+
+
+def net() -> nn.Module:
+    return Net(lambda self, x: self.head(self.body(x)), body=nn.Linear(4, 4), head=nn.Linear(4, 3))
+
+
+REFUSED = {
+    "an unknown layer": (lambda e: e.set("haed", 0), LayerNotFoundError, "no layer 'haed'; did you mean 'head'"),
+    "a value that is none": (lambda e: e.set("head", "0"), TypeError, "set takes a number or a tensor, not str"),
+    "a function for set": (lambda e: e.set("head", torch.relu), TypeError, "map takes functions"),
+    "a value for map": (lambda e: e.map("head", 3), TypeError, "map takes a function of a tensor, not int"),
+    "an index that is none": (lambda e: e.set("head", 0, at["a"]), TypeError, "'a' is no index into a tensor"),
+    "a float index": (lambda e: e.set("head", 0, at[:, 1.5]), TypeError, "1.5 is no index"),
+    "an empty index": (lambda e: e.set("head", 0, at[:, []]), ValueError, "picks nothing"),
+    "to": (lambda e: e.set("head", 0, to="outputs"), ValueError, "to='outputs': give 'output', 'input' or 'grad'"),
+    "an unknown option": (lambda e: e.set("head", 0, call=1), TypeError, "no option 'call'; there are to, part, calls"),
+    "call 0": (lambda e: e.set("head", 0, calls={0}), ValueError, "counted from 1"),
+    "no calls": (lambda e: e.set("head", 0, calls=[]), ValueError, "calls"),
+    "calls in words": (lambda e: e.set("head", 0, calls=["first"]), ValueError, "counted from 1"),
+    "rows in words": (lambda e: e.set("head", 0, rows="first"), TypeError, "rows='first'"),
+    "no rows": (lambda e: e.set("head", 0, rows=[]), ValueError, "rows picks nothing"),
+    "a row twice": (lambda e: e.set("head", 0, rows=[1, 1]), ValueError, "names a sample twice"),
+    "a part": (lambda e: e.set("head", 0, part=1.5), TypeError, "part=1.5: give an index, a key or an attribute"),
+    "a negative std": (lambda e: e.noise("head", -1), ValueError, "std=-1"),
+    "a seed": (lambda e: e.noise("head", 1, seed=-1), ValueError, "seed=-1"),
+    "a direction with two axes": (lambda e: e.project_out("head", torch.ones(2, 2)), TypeError, "one axis"),
+    "a zero direction": (lambda e: e.project_out("head", torch.zeros(3)), ValueError, "not zero"),
+    "a mask that is none": (lambda e: e.mask("head", [True]), TypeError, "mask takes a tensor"),
+    "swap with a number": (lambda e: e.swap("head", 0), TypeError, "set takes a number such as 0"),
+    "swap with nothing": (lambda e: e.swap("head", None), TypeError, "or a capture"),
+    "mean of a tensor": (lambda e: e.mean("head", X), TypeError, "mean takes a capture"),
+}
+
+
+@pytest.mark.parametrize("what", sorted(REFUSED))
+def test_options_are_checked_when_they_are_given(what: str) -> None:
+    give, error, match = REFUSED[what]
+    with pytest.raises(error, match=match), edit(net()) as e:
+        give(e)
+
+
+def test_a_capture_that_lacks_what_is_to_be_swapped_is_refused_at_once() -> None:
+    model = net()
+    with capture(model, "head") as seen:
+        model(X)
+    with pytest.raises(LookupError, match="no layer 'body'"):
+        edit(model).swap("body", seen)
+    with pytest.raises(NotCapturedError, match="inputs were not kept"):
+        edit(model).swap("head", seen, to="input")
+    with pytest.raises(NotCapturedError, match="gradients were not kept"):
+        edit(model).swap("head", seen, to="grad")
+
+
+UNFIT = {
+    "None": (lambda e: e.map("body", lambda t: None), TypeError, "the function returned None; it has to return"),
+    "no tensor": (lambda e: e.map("body", lambda t: 3), TypeError, "the function returned int, not a tensor"),
+    "another shape": (lambda e: e.map("body", lambda t: t[:1]), ValueError, r"shape \(2, 4\) would become \(1, 4\)"),
+    "a batch that grows": (lambda e: e.map("body", lambda t: t + torch.ones(3, 1, 1)), ValueError, r"\(3, 2, 4\)"),
+    "a value that grows it": (lambda e: e.add("body", torch.ones(3, 2, 4)), ValueError, r"shape \(3, 2, 4\).*\(2, 4\)"),
+    "a value of another length": (lambda e: e.set("body", torch.ones(3), at[0]), ValueError, r"\(3,\).*\(4,\)"),
+    "another dtype": (lambda e: e.map("body", torch.Tensor.double), TypeError, "float32 would become torch.float64"),
+    "a complex value": (lambda e: e.add("body", 1j), TypeError, "1j does not fit the dtype torch.float32"),
+    "a complex tensor": (lambda e: e.set("body", torch.ones(4) * 1j), TypeError, "complex64, the tensor torch.float32"),
+    "another device": (lambda e: e.map("body", lambda t: t.to("meta")), ValueError, "device cpu would become meta"),
+    "a value elsewhere": (lambda e: e.add("body", torch.ones(4, device="meta")), ValueError, "on meta.*on cpu"),
+    "an index out of range": (
+        lambda e: e.set("body", 0, at[:, 4]),
+        IndexError,
+        r"at\[:, 4\] does not fit shape \(2, 4\)",
+    ),
+    "an index that picks nothing": (lambda e: e.set("body", 0, at[:, 9:]), IndexError, "picks nothing of shape"),
+    "rows out of range": (lambda e: e.set("body", 0, rows=[2]), IndexError, r"rows=\[2\] does not fit shape"),
+    "a direction of another length": (lambda e: e.project_out("body", torch.ones(3)), ValueError, "has 3 numbers"),
+    "a tensor of another run": (lambda e: e.swap("body", torch.ones(1, 4)), ValueError, r"\(1, 4\) there, this one"),
+}
+
+
+@pytest.mark.parametrize("what", sorted(UNFIT))
+def test_what_does_not_fit_names_layer_call_and_both(what: str) -> None:
+    model = net()
+    give, error, match = UNFIT[what]
+    e = edit(model)
+    give(e)
+    with pytest.raises(error, match=match) as caught, e:
+        model(X)
+    assert "edit 1 (" in str(caught.value)
+    assert "layer 'body', call 1" in str(caught.value)
+    assert not len(census(model))
+
+
+def test_integers_take_no_fractions_and_half_precision_takes_values_of_single() -> None:
+    model = nn.Sequential(Do(lambda x: x.long()))
+    e = edit(model)
+    e.add("0", 0.5)
+    with pytest.raises(TypeError, match=r"0\.5 does not fit the dtype torch\.int64"), e:
+        model(X)
+    half = nn.Sequential(nn.Identity())
+    with edit(half) as e:
+        e.add("0", torch.ones(4))
+        assert half(X.bfloat16()).dtype is torch.bfloat16
+
+
+def test_an_error_of_the_function_keeps_its_type_and_says_where() -> None:
+    model = net()
+    e = edit(model)
+    e.map("head", lambda t: t @ torch.ones(7))
+    with pytest.raises(RuntimeError) as caught, e:
+        model(X)
+    assert caught.value.__notes__ == ["hookscope: in edit 1 (map) of layer 'head', call 1"]
+
+
+def test_a_capture_with_fewer_calls() -> None:
+    model = net()
+    with capture(model) as seen:
+        model(X)
+    e = edit(model)
+    e.swap("head", seen)
+    with pytest.raises(LookupError, match="has 1 calls of this layer, and no call 2"), e:
+        [model(X) for _ in range(2)]
+
+
+def test_a_block_is_not_opened_twice() -> None:
+    e = edit(net())
+    with pytest.raises(RuntimeError, match="already open"), e, e:
+        pass
