@@ -53,6 +53,11 @@ def capture(
     - Copy-on-write does not see a NumPy array, or another alias outside torch, that a layer made of its output
       *before* returning it; and torch (2.15) fails with an internal error in COW.cpp where such an output is resized
       later. For such a layer take `keep="copies"`, which copies every tensor at once.
+    - Calls that other threads, or tasks of asyncio, make inside the block are kept, too; `Call.by` says whose one is.
+    - A layer that returns the very tensor that it was given, as `nn.Identity` and dropout in `eval()` do, has no
+      gradient of its own: it is that of the tensor, wherever else that is used.
+    - A kind of tensor that torch cannot slice or convert is kept whole, and what refuses to be rebuilt is kept as a
+      dict, tuple or namespace: `Capture.notes` and a warning say where. Neither stops the model.
     - Inside the block the model cannot be deep-copied or saved whole: the copy would keep the hooks, as that of
       `copy.copy` does.
     - Under the transforms of `torch.func`, such as `vmap`, the tensors kept are those of all samples at once.
@@ -81,7 +86,6 @@ def capture(
         TypeError: `model` is not a module.
         ValueError: `model` is compiled or TorchScript, or the options contradict each other.
         LayerNotFoundError: no such layer; names the nearest.
-        IndexError: from inside the pass; `sample` picks nothing of a tensor.
         MemoryError: from inside the pass, before more than `max_bytes` are kept; names the layer and ways out.
 
     Example:
@@ -206,10 +210,12 @@ class Capture(Mapping[str, Layer]):
         return {"text/plain": repr(self), "text/html": self._table().to_html() + notes}
 
     def _table(self) -> Table:
+        several = len({call.by for call in self._hooks.order}) > 1
         rows = [
             {
                 "call": call.label,
                 "type": call.type,
+                **({"thread or task": call.by} if several else {}),
                 "output": call._shapes(),
                 "overwritten later by": self._hooks.writes.found.get(call, ""),
             }

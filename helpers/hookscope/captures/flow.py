@@ -93,11 +93,12 @@ def _size(call: Call, what: str) -> dict[str, float]:
 
     map_tensors(note, value, Stats if call.stats_only else Tensor)
     counts = [max(1, _count(stats)) for stats in found]
-    finite = [(s, c - s.nan - s.inf) for s, c in zip(found, counts, strict=True) if s.mean_abs == s.mean_abs]
+    finite = [(s, max(1, c - s.nan - s.inf)) for s, c in zip(found, counts, strict=True) if s.mean_abs == s.mean_abs]
     if not found:
         return {}
-    size = {"zeros": 100 * sum(s.zeros for s in found) / sum(counts)}
-    size |= {"NaN": sum(s.nan for s in found), "inf": sum(s.inf for s in found)}
+    size: dict[str, float] = {"NaN": sum(s.nan for s in found), "inf": sum(s.inf for s in found)}
+    if not any("?" in s.shape for s in found):  # how many numbers a nested tensor has does not stand in its shape
+        size["zeros"] = 100 * sum(s.zeros for s in found) / sum(counts)
     if finite:
         size["mean"] = sum(s.mean_abs * count for s, count in finite) / sum(count for _, count in finite)
         size["max"] = max(max(abs(s.min), abs(s.max)) for s, _ in finite)
@@ -107,7 +108,7 @@ def _size(call: Call, what: str) -> dict[str, float]:
 def _count(stats: Stats) -> int:
     count = 1
     for side in stats.shape:
-        count *= side
+        count *= side if isinstance(side, int) else 1
     return count
 
 
