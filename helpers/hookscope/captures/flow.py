@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["gradient_flow"]
 
+_LABELS = 200  # of calls
+_LONG = 40  # letters
 # Okabe and Ito's blue and vermilion; the two kinds of marks differ in shape as well.
 _LOOKS = {"activation": ("#0072B2", "o"), "gradient": ("#D55E00", "s")}
 
@@ -125,7 +127,8 @@ def _draw(calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float]]]) -> 
             above.vlines(at, means, [size["max"] for _, size in shown], color=color, alpha=0.5)
             above.plot(at, means, linestyle="", marker=marker, color=color, label=f"{of}: mean, line up to max")
         zeros = [(i + offset, size["zeros"]) for i, size in enumerate(series) if "zeros" in size]
-        below.bar([i for i, _ in zeros], [share for _, share in zeros], width=0.24, color=color)
+        # Not bar(), which makes an object of each.
+        below.vlines([i for i, _ in zeros], 0, [share for _, share in zeros], color=color, linewidth=_width(calls))
     above.set_yscale("log")
     above.set_ylabel("absolute value")
     if above.get_legend_handles_labels()[0]:
@@ -133,9 +136,23 @@ def _draw(calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float]]]) -> 
     above.grid(axis="y", color="0.9")
     below.set_ylabel("zeros %")
     below.set_ylim(0, 100)
-    below.set_xticks(range(len(calls)), [call.label for call in calls], rotation=90, fontsize=8, parse_math=False)
+    step = -(-len(calls) // _LABELS)  # each label takes its time, and more would not be legible
+    labels = [_short(call.label) for call in calls[::step]]
+    below.set_xticks(range(0, len(calls), step), labels, rotation=90, fontsize=8, parse_math=False)
+    if step > 1:
+        below.set_xlabel(f"shortened: one in {step} of {len(calls):,} calls has its name here")
     below.set_xlim(-0.6, len(calls) - 0.4)
     return figure
+
+
+def _width(calls: tuple[Call, ...]) -> float:
+    """Return points for a bar: a quarter of what a call has."""
+    return max(0.5, 0.25 * 72 * min(0.28, 13 / len(calls)))
+
+
+def _short(label: str) -> str:
+    """Leave out the middle of a long label; the end says more than the beginning."""
+    return label if len(label) <= _LONG else f"{label[: _LONG // 3]}…{label[-2 * _LONG // 3 :]}"
 
 
 def _in_words(calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float]]]) -> str:

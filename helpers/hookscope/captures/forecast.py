@@ -54,7 +54,8 @@ def forecast(
         with (
             torch.random.fork_rng(devices=[]),
             FakeTensorMode(allow_non_fake_inputs=True) as fake,
-            capturing(count),_standing_in(model, fake.from_tensor)
+            capturing(count),
+            _standing_in(model, fake.from_tensor),
         ):
             model(*args, **kwargs)
     except Exception as error:

@@ -189,7 +189,8 @@ class LayerPicker(HookWidget):
         """What the maps are of: `activation`, `gradient`, or their product."""
         if self.show == ACTIVATION:
             return self.activation
-        return self.gradient if self.show == GRADIENT else self.activation * self.gradient
+        gradient = self.gradient  # first: it may take a new pass, which the activation must be of, too
+        return gradient if self.show == GRADIENT else self.activation * gradient
 
     @shows_errors
     def run(self) -> None:
