@@ -117,10 +117,17 @@ def capture(
         if sample < 0:
             raise ValueError(f"sample={sample}: count samples from 0")
         sample = slice(sample, sample + 1)
-    form = Form(sample, dtype, None if device is None else torch.device(device), at_once=keep == "copies")
+    form = Form(sample, dtype, _device(device), at_once=keep == "copies")
     if keep == "stats" and form != Form():
         raise ValueError("keep='stats' keeps no tensors: leave out sample, dtype and device")
     return Capture(modules, layers, Wanted(gradients, inputs, stats_of if keep == "stats" else form, max_bytes))
+
+
+def _device(device: torch.device | str | None) -> torch.device | None:
+    try:
+        return None if device is None else torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise TypeError(f"device={device!r}: give a torch.device or its name, as device='cpu'") from error
 
 
 class Capture(Mapping[str, Layer]):
@@ -242,8 +249,7 @@ class Capture(Mapping[str, Layer]):
     def __enter__(self) -> Self:
         if self._open:
             raise RuntimeError("this capture is already open; make another one with capture(...)")
-        if not hasattr(self, "_model"):
-            raise RuntimeError("this capture is a copy without its model, to be read; make another with capture(...)")
+        self._need_model()
         # Learn from the last pass whose memory can be used again, and what will be overwritten. A copy into memory that
         # is there already costs less than making the model write to new memory, which is what sharing its outputs
         # leads to. Only what the autograd graph holds anyway is cheaper to share.
@@ -329,6 +335,7 @@ class Capture(Mapping[str, Layer]):
             6400
 
         """
+        self._need_model()
         return forecast(self._model, self._wanted, args, kwargs, self._counting)
 
     def _counting(self, count: Callable[[Tensor], Stats]) -> Capture:
@@ -344,8 +351,12 @@ class Capture(Mapping[str, Layer]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _pool=Pool())
 
+    def _need_model(self) -> None:
+        if not hasattr(self, "_model"):
+            raise RuntimeError("this capture is a copy without its model, to be read; make another with capture(...)")
+
     def _names(self) -> dict[Any, str]:
-        return {place: name for place, name in enumerate(self._layers.values())}
+        return dict(enumerate(self._layers.values()))
 
     def like(self, **changed: Any) -> Capture:
         """Make another capture of the same layers, which wants something else; for the inside of this package."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["gradient_flow"]
 
-_LABELS = 200  # of calls
+_COLUMNS = 1000  # of calls are drawn, of which the page has the pixels
+_LABELS = 100
 _LONG = 40  # letters
 # Okabe and Ito's blue and vermilion; the two kinds of marks differ in shape as well.
 _LOOKS = {"activation": ("#0072B2", "o"), "gradient": ("#D55E00", "s")}
@@ -33,8 +35,8 @@ def gradient_flow(seen: Capture) -> Picture:
         seen: a capture with tensors or with `keep="stats"`; with `gradients=True` it shows gradients too.
 
     Returns:
-        The picture: one column for each call, in call order; a mark at the mean of the absolute values, a line up to
-        the largest. Below, the share of exact zeros. `Picture.rows` has the numbers: for every call mean |x|,
+        The picture: one column for each call (past 1,000 for several, as the picture says), in call order; a mark at
+        the mean of the absolute values, a line up to the largest. Below, the share of exact zeros. `Picture.rows` has the numbers: for every call mean |x|,
         max |x|, zeros in percent, and the same for the gradient; NaN and inf counts where there are any. Several
         tensors in one output are counted together. Cells of a call without output or gradient are empty.
 
@@ -117,10 +119,13 @@ def _count(stats: Stats) -> int:
 def _draw(calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float]]]) -> Any:
     with needed_by("gradient_flow"):
         from matplotlib.figure import Figure
-    figure = Figure(figsize=(min(3 + 0.28 * len(calls), 16), 5), layout="constrained")
+    each = -(-len(calls) // _COLUMNS)
+    columns = -(-len(calls) // each)
+    figure = Figure(figsize=(min(3 + 0.28 * columns, 16), 5), layout="constrained")
     above, below = figure.subplots(2, sharex=True, height_ratios=[3, 1])
     for offset, (of, series) in zip((-0.12, 0.12), sizes.items(), strict=True):
         color, marker = _LOOKS[of]
+        series = [_together(series[i : i + each]) for i in range(0, len(calls), each)] if each > 1 else series
         shown = [(i + offset, size) for i, size in enumerate(series) if size.get("mean")]
         if shown:
             at, means = [i for i, _ in shown], [size["mean"] for _, size in shown]
@@ -128,7 +133,7 @@ def _draw(calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float]]]) -> 
             above.plot(at, means, linestyle="", marker=marker, color=color, label=f"{of}: mean, line up to max")
         zeros = [(i + offset, size["zeros"]) for i, size in enumerate(series) if "zeros" in size]
         # Not bar(), which makes an object of each.
-        below.vlines([i for i, _ in zeros], 0, [share for _, share in zeros], color=color, linewidth=_width(calls))
+        below.vlines([i for i, _ in zeros], 0, [share for _, share in zeros], color=color, linewidth=_width(columns))
     above.set_yscale("log")
     above.set_ylabel("absolute value")
     if above.get_legend_handles_labels()[0]:
@@ -136,18 +141,28 @@ def _draw(calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float]]]) -> 
     above.grid(axis="y", color="0.9")
     below.set_ylabel("zeros %")
     below.set_ylim(0, 100)
-    step = -(-len(calls) // _LABELS)  # each label takes its time, and more would not be legible
-    labels = [_short(call.label) for call in calls[::step]]
-    below.set_xticks(range(0, len(calls), step), labels, rotation=90, fontsize=8, parse_math=False)
-    if step > 1:
-        below.set_xlabel(f"shortened: one in {step} of {len(calls):,} calls has its name here")
-    below.set_xlim(-0.6, len(calls) - 0.4)
+    marks = range(0, columns, -(-columns // _LABELS))  # more labels would not be legible
+    labels = [_short(calls[i * each].label) for i in marks]
+    below.set_xticks(marks, labels, rotation=90, fontsize=8, parse_math=False)
+    if len(marks) < len(calls):
+        what = f"a column is {each} calls, and " if each > 1 else ""
+        below.set_xlabel(f"shortened: {what}one column in {marks.step} has the name of its first call")
+    below.set_xlim(-0.6, columns - 0.4)
     return figure
 
 
-def _width(calls: tuple[Call, ...]) -> float:
-    """Return points for a bar: a quarter of what a call has."""
-    return max(0.5, 0.25 * 72 * min(0.28, 13 / len(calls)))
+def _together(sizes: list[dict[str, float]]) -> dict[str, float]:
+    """Sum up the calls of one column."""
+    column: dict[str, float] = {}
+    for what, sum_up in (("mean", fmean), ("max", max), ("zeros", fmean)):
+        if values := [size[what] for size in sizes if size.get(what) is not None]:
+            column[what] = sum_up(values)
+    return column
+
+
+def _width(columns: int) -> float:
+    """Return points for a bar: a quarter of what a column has."""
+    return max(0.5, 0.25 * 72 * min(0.28, 13 / columns))
 
 
 def _short(label: str) -> str:

@@ -105,6 +105,8 @@ class Pass:
 
 def of_capture(seen: Capture) -> str:
     """Write what a capture does."""
+    if not hasattr(seen, "_model"):
+        raise TypeError("this capture is a copy without its model; explain the capture that it was made from")
     wanted, layers, calls = seen._wanted, seen._layers, seen.calls
     form = wanted.form if isinstance(wanted.form, Form) else None
     about = Pass(list(layers.values()), seen.modules, wanted.gradients, wanted.inputs, form, ran=bool(calls))

@@ -51,8 +51,8 @@ class Table:
     def to_html(self) -> str:
         """Return the table as an HTML fragment: ``<caption>``, ``<th scope=…>``, every text escaped.
 
-        Past 16 rows the rest is folded into ``<details>``; past 400 it is left out, and said to be. It reads well without CSS, since JupyterLab
-        sanitises the HTML of a notebook it does not trust.
+        Past 16 rows the rest is folded into ``<details>``; past 400 it is left out, and said to be. It reads well
+        without CSS, since JupyterLab sanitises the HTML of a notebook it does not trust.
 
         Example:
             >>> print(Table([{"name": "<b>"}]).to_html().splitlines()[3])

@@ -78,9 +78,9 @@ def test_what_could_not_be_done_is_said() -> None:
 
 def test_an_expert_without_tokens_stops_nothing() -> None:
     net = nn.Sequential(nn.Linear(3, 2))
-    with pytest.warns(UserWarning, match=r"layer 0: sample=0 picks nothing of a tensor of shape \(0, 2\)"):
-        with capture(net, sample=0) as seen:
-            assert net(torch.ones(0, 3)).shape == (0, 2)
+    said = pytest.warns(UserWarning, match=r"layer 0: sample=0 picks nothing of a tensor of shape \(0, 2\)")
+    with said, capture(net, sample=0) as seen:
+        assert net(torch.ones(0, 3)).shape == (0, 2)
     assert seen["0"].output.shape == (0, 2)
 
 

@@ -99,3 +99,19 @@ def test_it_shows_itself_as_a_table_with_escaped_names():
 def test_contradictory_options_are_refused_early(options, message):
     with pytest.raises(ValueError, match=message):
         capture(small(), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": "float16"}, "give a torch.dtype, as dtype=torch.float16"),
+        ({"sample": "0"}, "give the number of a sample, as sample=0, or a slice"),
+        ({"sample": True}, "give the number of a sample"),
+        ({"max_bytes": "1GB"}, "give a number of bytes"),
+        ({"device": 1.5}, "device=1.5: give a torch.device or its name, as device='cpu'"),
+        ({"device": "gpu"}, "device='gpu': give a torch.device or its name, as device='cpu'"),
+    ],
+)
+def test_options_of_the_wrong_type_are_refused_before_the_pass(options, message):
+    with pytest.raises(TypeError, match=message):
+        capture(small(), **options)

@@ -113,11 +113,11 @@ def test_what_cannot_be_rebuilt_is_kept_as_something_plain_and_said(make: Any, k
     made = []
     net = nn.Sequential(nn.Linear(1, 1, bias=False), Do(lambda x: made.append(make(x)) or made[-1]))
     nn.init.ones_(net[0].weight)
-    with pytest.warns(UserWarning, match=rf"layer 1: a {type(make(0)).__name__} cannot be rebuilt"):
-        with capture(net, gradients=True) as seen:
-            out = net(torch.ones(1, 1))
-            read(out).sum().backward()
-            read(out).detach().zero_()
+    said = pytest.warns(UserWarning, match=rf"layer 1: a {type(make(0)).__name__} cannot be rebuilt")
+    with said, capture(net, gradients=True) as seen:
+        out = net(torch.ones(1, 1))
+        read(out).sum().backward()
+        read(out).detach().zero_()
     assert out is made[0]
     assert type(seen["1"].output) is kind
     assert read(seen["1"].output).item() == 1
@@ -136,9 +136,9 @@ def test_an_object_that_cannot_be_copied_and_holds_no_tensor_is_said_to_stay_liv
     net = nn.Module()
     net.inner = Do(lambda x, state: x)
     net.forward = lambda x: net.inner(x, Uncopied(None))
-    with pytest.warns(UserWarning, match="a Uncopied cannot be copied: it is kept as it is, and may change later"):
-        with capture(net, inputs=True):
-            net(torch.ones(1))
+    said = pytest.warns(UserWarning, match="a Uncopied cannot be copied: it is kept as it is, and may change later")
+    with said, capture(net, inputs=True):
+        net(torch.ones(1))
 
 
 class Fields(OrderedDict[str, Any]):
