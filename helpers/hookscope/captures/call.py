@@ -285,8 +285,16 @@ class Layer:
         return "\n".join(map(repr, self.calls))
 
 
-def why_uncalled(module: nn.Module) -> str:
-    """Say why a layer may not have been called."""
+def why_uncalled(module: nn.Module, still_there: bool = True) -> str:
+    """Say why a layer may not have been called.
+
+    Args:
+        module: the layer.
+        still_there: whether the model has it now.
+
+    """
+    if not still_there:
+        return "was not called: it was taken out of the model, or replaced, after capture(...); capture again"
     if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
         return "was not called: torch never calls a ModuleList or ModuleDict, only what is in it"
     if isinstance(module, (nn.ParameterList, nn.ParameterDict)):
@@ -295,5 +303,5 @@ def why_uncalled(module: nn.Module) -> str:
         return "was not called: nn.MultiheadAttention uses its weight, but never calls it"
     return (
         "was not called: this pass did not reach it, or reached it through .forward(...), or used its weight in a "
-        "function, none of which runs hooks"
+        "function, or ran in a function that was compiled before, none of which runs hooks"
     )

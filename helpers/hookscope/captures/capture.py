@@ -203,7 +203,12 @@ class Capture(Mapping[str, Layer]):
         if not hasattr(self, "_model"):
             return dict(self._uncalled)
         called = self._hooks.by_layer()
-        return {name: why_uncalled(module) for module, name in self._layers.items() if name not in called}
+        there = Modules(self._model).names  # those of now
+        return {
+            name: why_uncalled(module, still_there=module in there)
+            for module, name in self._layers.items()
+            if name not in called
+        }
 
     @property
     def overwritten(self) -> dict[str, str]:

@@ -36,9 +36,10 @@ def gradient_flow(seen: Capture) -> Picture:
 
     Returns:
         The picture: one column for each call (past 1,000 for several, as the picture says), in call order; a mark at
-        the mean of the absolute values, a line up to the largest. Below, the share of exact zeros. `Picture.rows` has the numbers: for every call mean |x|,
-        max |x|, zeros in percent, and the same for the gradient; NaN and inf counts where there are any. Several
-        tensors in one output are counted together. Cells of a call without output or gradient are empty.
+        the mean of the absolute values, a line up to the largest. Below, the share of exact zeros. `Picture.rows` has
+        the numbers: for every call mean |x|, max |x|, zeros in percent, and the same for the gradient; NaN and inf
+        counts where there are any. Several tensors in one output are counted together. Cells of a call without output
+        or gradient are empty.
 
     Raises:
         NotCapturedError: the capture has no calls.
@@ -61,7 +62,8 @@ def gradient_flow(seen: Capture) -> Picture:
     """
     calls = seen.calls
     if not calls:
-        raise NotCapturedError("this capture has no calls; call the model inside the with-block")
+        why = "".join(f"; layer {name or '(root)'!r} {reason}" for name, reason in list(seen.uncalled.items())[:3])
+        raise NotCapturedError(f"this capture has no calls; call the model inside the with-block{why}")
     sizes = {
         "activation": [_size(call, "output") for call in calls],
         "gradient": [_size(call, "grad") for call in calls],
@@ -101,7 +103,9 @@ def _size(call: Call, what: str) -> dict[str, float]:
     if not found:
         return {}
     size: dict[str, float] = {"NaN": sum(s.nan for s in found), "inf": sum(s.inf for s in found)}
-    if not any("?" in s.shape for s in found):  # how many numbers a nested tensor has does not stand in its shape
+    if all(
+        isinstance(side, int) for s in found for side in s.shape
+    ):  # how many numbers a nested tensor has does not stand in its shape
         size["zeros"] = 100 * sum(s.zeros for s in found) / sum(counts)
     if finite:
         size["mean"] = sum(s.mean_abs * count for s, count in finite) / sum(count for _, count in finite)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -70,7 +70,7 @@ def forecast(
 def _standing_in(model: nn.Module, fake: Callable[[Tensor], Tensor]) -> Iterator[None]:
     """Let fakes take the place of parameters and buffers: one written to in place would be really written to."""
     # Not torch.func.functional_call, which leaves its tensors in a module that the model holds under two names.
-    held = [
+    held: list[MutableMapping[str, Any]] = [
         into
         for module in model.modules()
         if not isinstance(module, torch.jit.ScriptModule)
