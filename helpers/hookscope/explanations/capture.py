@@ -190,7 +190,8 @@ def write(about: Pass) -> str:
     if about.repeats or about.raised:
         start += ["running = []  # the calls that have not returned yet, the innermost last"]
     start += ["handles = []"]
-    end = ["try:", "    for layer in layers:", *register, run(about.plain_result, about.backward), REMOVE]
+    some_complex = any(dtype is not None and dtype.is_complex for dtype in map(dtype_of, about.kept))
+    end = ["try:", "    for layer in layers:", *register, run(about.plain_result, about.backward, some_complex), REMOVE]
     return script(
         "\n".join(start),
         helper(follow) if follow else "",

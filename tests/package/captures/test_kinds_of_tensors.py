@@ -28,7 +28,7 @@ def csr() -> Tensor:
 
 KINDS = {
     "no samples": lambda: torch.ones(0, 3),
-    "coo": lambda: torch.eye(3).to_sparse(),
+    "sparse": lambda: torch.eye(3).to_sparse(),
     "csr": csr,
     "mkldnn": lambda: torch.ones(2, 3).to_mkldnn(),
     "jagged": lambda: nested(torch.jagged),
