@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
+from torch.fx import Proxy
 
 __all__ = ["map_tensors", "tensors_in"]
 
@@ -28,30 +31,41 @@ def tensors_in(value: Any) -> list[Tensor]:
     return found
 
 
-def map_tensors(function: Callable[[Any], Any], value: Any, kind: type = Tensor) -> Any:
+def map_tensors(
+    function: Callable[[Any], Any], value: Any, kind: type = Tensor, *, say: Callable[[str], None] | None = None
+) -> Any:
     """Rebuild a value with every tensor (or other `kind` of object) in it replaced by `function(tensor)`.
 
     Follows tuples, lists, sets, deques, named tuples, `torch.return_types`, mappings (dict, OrderedDict, ModelOutput),
-    dataclasses, and other objects by their attributes; NumPy arrays are copied. Containers are new objects, what
-    holds no tensor stays the same object. A tensor that occurs twice is replaced once.
+    dataclasses, and other objects by their attributes, also those that can be called; NumPy arrays are copied.
+    Containers are new objects. Modules, classes and functions stay the same objects. A tensor that occurs twice is
+    replaced once.
+
+    What does not let itself be rebuilt becomes something plain that holds the same: a mapping a dict, a tuple of a
+    class of its own a tuple, an object a `SimpleNamespace` of its attributes.
+
+    Args:
+        function: makes the replacement.
+        value: any value.
+        kind: what is replaced.
+        say: is told what could not be rebuilt. If it is given, objects without tensors are copied, too: who changes
+            them later does not change the result.
+
     """
-    return function(value) if isinstance(value, kind) else _Mapping(function, kind).of(value, 0)
+    return function(value) if isinstance(value, kind) else _Mapping(function, kind, say).of(value, 0)
 
 
 class _Mapping:
     """One walk through one value."""
 
-    def __init__(self, function: Callable[[Any], Any], kind: type) -> None:
+    def __init__(self, function: Callable[[Any], Any], kind: type, say: Callable[[str], None] | None) -> None:
         self._function = function
         self._kind = kind
+        self._say = say
         self._done: dict[int, tuple[object, Any]] = {}  # by id; the object is held, lest its id be used again
 
     def of(self, value: Any, depth: int) -> Any:
-        if (
-            value is None
-            or isinstance(value, (bool, int, float, complex, str, bytes, type, nn.Module))
-            or depth > _DEEP
-        ):
+        if value is None or isinstance(value, _SINGLE) or depth > _DEEP:
             return value
         if id(value) in self._done:
             return self._done[id(value)][1]
@@ -65,36 +79,90 @@ class _Mapping:
 
     def _container(self, value: Any, depth: int) -> Any:
         if isinstance(value, (tuple, list, set, frozenset)):
-            items = [self.of(item, depth) for item in value]
-            if type(value) in (tuple, list, set, frozenset):
-                return type(value)(items)
-            # Not the constructor of a named tuple, which may insist on more than the fields (PackedSequence).
-            make: Callable[[list[Any]], Any] = getattr(type(value), "_make", type(value))
-            return make(items)
+            return self._sequence(value, [self.of(item, depth) for item in value])
         if isinstance(value, np.ndarray):
             return value.copy()
         if isinstance(value, deque):
             return type(value)((self.of(item, depth) for item in value), value.maxlen)
         if isinstance(value, Mapping):
-            items_by_key = {key: self.of(item, depth) for key, item in value.items()}
-            if type(value) is dict:
-                return items_by_key
-            rebuilt = copy.copy(value)
-            for key, item in items_by_key.items():
-                rebuilt[key] = item  # type: ignore[index]
-            return rebuilt
-        attributes = getattr(value, "__dict__", None)
-        names = list(attributes) if attributes else []
+            return self._mapping(value, {key: self.of(item, depth) for key, item in value.items()})
+        return self._object(value, depth)
+
+    def _sequence(self, value: Any, items: list[Any]) -> Any:
+        if type(value) in _PLAIN:
+            return type(value)(items)
+        # Not the constructor of a named tuple, which may insist on more than the fields (PackedSequence).
+        make: Callable[[list[Any]], Any] = getattr(type(value), "_make", type(value))
+        try:
+            rebuilt = make(items)
+            if type(rebuilt) is type(value) and len(rebuilt) == len(items):
+                return rebuilt
+        except Exception:  # whatever a constructor of somebody else's raises
+            pass
+        plain = next(kind for kind in _PLAIN if isinstance(value, kind))
+        return self._instead(value, plain(items))
+
+    def _mapping(self, value: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
+        if type(value) is dict:
+            return items
+        try:
+            if isinstance(value, MappingProxyType):
+                return MappingProxyType(items)
+            rebuilt: Any = copy.copy(value)
+            for key, item in items.items():
+                rebuilt[key] = item
+            if isinstance(rebuilt, OrderedDict) and list(rebuilt) != list(items):
+                for key in items:  # a copy of a ModelOutput has the order of its fields
+                    OrderedDict.move_to_end(rebuilt, key)
+            # A mapping may wrap or convert what it is given, as TensorDict does: then nobody would find it again.
+            found = list(rebuilt.items())
+            if [key for key, _ in found] == list(items) and all(item is items[key] for key, item in found):
+                return rebuilt
+        except Exception:  # a read-only mapping has no __setitem__
+            pass
+        return self._instead(value, items)
+
+    def _object(self, value: Any, depth: int) -> Any:
+        attributes = getattr(value, "__dict__", None) if not isinstance(value, Proxy) else None
+        names = list(attributes) if isinstance(attributes, dict) else []
         slots = (getattr(kind, "__slots__", ()) for kind in type(value).__mro__)
         names += [name for group in slots for name in ([group] if isinstance(group, str) else group)]
         if dataclasses.is_dataclass(value):
             names = [field.name for field in dataclasses.fields(value)]
-        if callable(value) or not names:
+        if not names:
             return value
-        mapped = {name: self.of(getattr(value, name), depth) for name in names if hasattr(value, name)}
-        if all(item is getattr(value, name) for name, item in mapped.items()):
+        try:
+            was = {name: getattr(value, name) for name in names if hasattr(value, name)}
+        except Exception:  # an attribute that cannot be read
             return value
-        rebuilt = copy.copy(value)
-        for name, item in mapped.items():
-            object.__setattr__(rebuilt, name, item)
-        return rebuilt
+        mapped = {name: self.of(item, depth) for name, item in was.items()}
+        if (same := all(item is was[name] for name, item in mapped.items())) and self._say is None:
+            return value
+        try:
+            rebuilt = copy.copy(value)
+            for name, item in mapped.items():
+                if rebuilt is not value and getattr(rebuilt, name, None) is not item:
+                    object.__setattr__(rebuilt, name, item)
+            # An object may be the only one of its kind, as the members of an enum are.
+            if same or (rebuilt is not value and all(getattr(rebuilt, name) is item for name, item in mapped.items())):
+                return rebuilt
+        except Exception:
+            if same:
+                self._note(f"a {type(value).__name__} cannot be copied: it is kept as it is, and may change later")
+                return value
+        return self._instead(value, SimpleNamespace(**mapped))
+
+    def _instead(self, value: object, plain: Any) -> Any:
+        self._note(f"a {type(value).__name__} cannot be rebuilt: what it holds is kept in a {type(plain).__name__}")
+        return plain
+
+    def _note(self, text: str) -> None:
+        if self._say is not None:
+            self._say(text)
+
+
+_PLAIN = (tuple, list, set, frozenset)
+_SINGLE = (
+    bool, int, float, complex, str, bytes, type, nn.Module, ModuleType,
+    FunctionType, BuiltinFunctionType, MethodType, partial,
+)  # fmt: skip

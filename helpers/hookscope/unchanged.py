@@ -29,19 +29,25 @@ def model_unchanged(model: nn.Module) -> Iterator[None]:
         (tensor([0., 0.]), True)
 
     """
-    before = [(module, module.training, dict(module._buffers)) for module in model.modules()]
+    # What torch has scripted holds its buffers elsewhere, and makes a new tensor of each whenever it is asked.
+    scripted = torch.jit.ScriptModule
+    training = [(module, module.training) for module in model.modules()]
+    before = [(m, dict(m._buffers)) for m in model.modules() if not isinstance(m, scripted)]
     values = [(buffer, buffer.clone()) for buffer in model.buffers() if not buffer.is_inference()]
     try:
         yield
     finally:
-        for module, training, buffers in before:
-            module.training = training
+        for module, was in training:
+            module.training = was
+        for module, buffers in before:
             module._buffers.update(buffers)
         for buffer, value in values:
             # Not by _version: batch norm writes its running mean without counting. And not for nothing: a graph of
             # the owner's may have saved the buffer, and would not bear a write.
             if not torch.equal(buffer, value):
                 with torch.no_grad():
+                    if buffer.shape != value.shape:  # resized, as an observer of quantization does
+                        buffer.resize_(value.shape)
                     buffer.copy_(value)
 
 

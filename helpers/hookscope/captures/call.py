@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from hookscope.captures.form import Form, Stats
+from hookscope.captures.form import Form, Stats, kept_otherwise
 from hookscope.captures.keep import readable
 from hookscope.structures import map_tensors
 
@@ -45,14 +44,16 @@ class Call:
         layer: the layer's dotted name, `""` for the root.
         number: which call of this layer it is within the capture, from 1.
         type: class name of the module.
+        by: name of the thread, or of the task of asyncio, that made it.
 
     """
 
-    __slots__ = ("_args", "_output", "_returned", "_wanted", "layer", "number", "type")
+    __slots__ = ("_args", "_output", "_returned", "_wanted", "by", "layer", "number", "type")
 
     def __init__(self, layer: str, number: int, type_name: str, wanted: Wanted) -> None:
         self.layer, self.number, self.type = layer, number, type_name
         self._wanted = wanted
+        self.by = ""
         self._returned = False
         # In these, every tensor of the output and of args and kwargs is replaced by a Slot.
         self._output: Any = None
@@ -198,7 +199,7 @@ class Slot:
 
     __slots__ = ("_shape", "grads", "needs_grad", "value")
 
-    def __init__(self, value: Tensor | Stats, needs_grad: bool, shape: torch.Size | None = None) -> None:
+    def __init__(self, value: Tensor | Stats, needs_grad: bool, shape: tuple[Any, ...] | None = None) -> None:
         self.value = value
         self.needs_grad = needs_grad
         self._shape = shape  # None: that of the value
@@ -209,9 +210,12 @@ class Slot:
         """Shape of the tensor, which is more than the value's if a sample is kept."""
         return self.value.shape if self._shape is None else self._shape
 
-    def add(self, grad: Tensor, form: Form | Callable[[Tensor], Stats]) -> None:
+    def add(self, grad: Tensor, form: Form | Callable[[Tensor], Stats], say: Callable[[str], None]) -> None:
         """Take what a tensor hook got: add it up as `Tensor.grad` does, or keep the statistics of each pass."""
-        kept = form(grad.detach())
+        try:
+            kept = form(grad.detach())
+        except Exception as error:  # no reason for the backward pass to fail
+            kept = kept_otherwise(grad, form, error, say)
         if self.grads and isinstance(kept, Tensor):
             self.grads = (self.grads[0] + kept,)
         else:
@@ -281,8 +285,16 @@ class Layer:
         return "\n".join(map(repr, self.calls))
 
 
-def why_uncalled(module: nn.Module) -> str:
-    """Say why a layer may not have been called."""
+def why_uncalled(module: nn.Module, still_there: bool = True) -> str:
+    """Say why a layer may not have been called.
+
+    Args:
+        module: the layer.
+        still_there: whether the model has it now.
+
+    """
+    if not still_there:
+        return "was not called: it was taken out of the model, or replaced, after capture(...); capture again"
     if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
         return "was not called: torch never calls a ModuleList or ModuleDict, only what is in it"
     if isinstance(module, (nn.ParameterList, nn.ParameterDict)):
@@ -291,5 +303,5 @@ def why_uncalled(module: nn.Module) -> str:
         return "was not called: nn.MultiheadAttention uses its weight, but never calls it"
     return (
         "was not called: this pass did not reach it, or reached it through .forward(...), or used its weight in a "
-        "function, none of which runs hooks"
+        "function, or ran in a function that was compiled before, none of which runs hooks"
     )

@@ -53,6 +53,11 @@ def capture(
     - Copy-on-write does not see a NumPy array, or another alias outside torch, that a layer made of its output
       *before* returning it; and torch (2.15) fails with an internal error in COW.cpp where such an output is resized
       later. For such a layer take `keep="copies"`, which copies every tensor at once.
+    - Calls that other threads, or tasks of asyncio, make inside the block are kept, too; `Call.by` says whose one is.
+    - A layer that returns the very tensor that it was given, as `nn.Identity` and dropout in `eval()` do, has no
+      gradient of its own: it is that of the tensor, wherever else that is used.
+    - A kind of tensor that torch cannot slice or convert is kept whole, and what refuses to be rebuilt is kept as a
+      dict, tuple or namespace: `Capture.notes` and a warning say where. Neither stops the model.
     - Inside the block the model cannot be deep-copied or saved whole: the copy would keep the hooks, as that of
       `copy.copy` does.
     - Under the transforms of `torch.func`, such as `vmap`, the tensors kept are those of all samples at once.
@@ -78,10 +83,9 @@ def capture(
         it then starts afresh.
 
     Raises:
-        TypeError: `model` is not a module.
+        TypeError: `model` is not a module, or an option is of the wrong type.
         ValueError: `model` is compiled or TorchScript, or the options contradict each other.
         LayerNotFoundError: no such layer; names the nearest.
-        IndexError: from inside the pass; `sample` picks nothing of a tensor.
         MemoryError: from inside the pass, before more than `max_bytes` are kept; names the layer and ways out.
 
     Example:
@@ -102,14 +106,28 @@ def capture(
     refuse_unhookable(modules, layers, "capture")
     if keep not in ("tensors", "copies", "stats"):
         raise ValueError(f"keep={keep!r}: give 'tensors', 'copies' or 'stats'")
+    # Here, not in the middle of a pass, where torch would say it in its own words.
+    if not isinstance(sample, int | slice | None) or isinstance(sample, bool):
+        raise TypeError(f"sample={sample!r}: give the number of a sample, as sample=0, or a slice")
+    if not isinstance(dtype, torch.dtype | None):
+        raise TypeError(f"dtype={dtype!r}: give a torch.dtype, as dtype=torch.float16")
+    if not isinstance(max_bytes, int | float | None):
+        raise TypeError(f"max_bytes={max_bytes!r}: give a number of bytes, as max_bytes=1_000_000")
     if isinstance(sample, int):
         if sample < 0:
             raise ValueError(f"sample={sample}: count samples from 0")
         sample = slice(sample, sample + 1)
-    form = Form(sample, dtype, None if device is None else torch.device(device), at_once=keep == "copies")
+    form = Form(sample, dtype, _device(device), at_once=keep == "copies")
     if keep == "stats" and form != Form():
         raise ValueError("keep='stats' keeps no tensors: leave out sample, dtype and device")
     return Capture(modules, layers, Wanted(gradients, inputs, stats_of if keep == "stats" else form, max_bytes))
+
+
+def _device(device: torch.device | str | None) -> torch.device | None:
+    try:
+        return None if device is None else torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise TypeError(f"device={device!r}: give a torch.device or its name, as device='cpu'") from error
 
 
 class Capture(Mapping[str, Layer]):
@@ -117,6 +135,8 @@ class Capture(Mapping[str, Layer]):
 
     Iterating gives the layers that were called, in the order of their first calls. A layer that was called several
     times can be asked for by call, too: ``seen["relu#2"]``.
+
+    Copied or pickled, it goes without its model: it can be read then, and not entered. A capture keeps its model alive.
 
     Attributes:
         title: class name of the model.
@@ -131,6 +151,7 @@ class Capture(Mapping[str, Layer]):
         self._wanted = wanted
         self._stats_only = wanted.stats_only
         self._open = False
+        self._uncalled: dict[str, str] = {}  # of a copy, which has no model
         self._fused = fused_around(modules, layers)
         self._pool = Pool()
         self._hooks = Hooks(modules.model, layers, wanted, self._fused)
@@ -179,8 +200,15 @@ class Capture(Mapping[str, Layer]):
     @property
     def uncalled(self) -> dict[str, str]:
         """The chosen layers that were not called, each with why that may be."""
+        if not hasattr(self, "_model"):
+            return dict(self._uncalled)
         called = self._hooks.by_layer()
-        return {name: why_uncalled(module) for module, name in self._layers.items() if name not in called}
+        there = Modules(self._model).names  # those of now
+        return {
+            name: why_uncalled(module, still_there=module in there)
+            for module, name in self._layers.items()
+            if name not in called
+        }
 
     @property
     def overwritten(self) -> dict[str, str]:
@@ -189,7 +217,7 @@ class Capture(Mapping[str, Layer]):
         Keys are labels of calls. The outputs in this capture are as they were before. Writes that torch does not count,
         through `.data` or a NumPy array, do not reach these outputs either, but are not listed.
         """
-        return {call.label: by for call, by in self._hooks.writes.found.items()}
+        return {call.label: by for call, by in self._hooks.found.items()}
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -206,12 +234,14 @@ class Capture(Mapping[str, Layer]):
         return {"text/plain": repr(self), "text/html": self._table().to_html() + notes}
 
     def _table(self) -> Table:
+        several = len({call.by for call in self._hooks.order}) > 1
         rows = [
             {
                 "call": call.label,
                 "type": call.type,
+                **({"thread or task": call.by} if several else {}),
                 "output": call._shapes(),
-                "overwritten later by": self._hooks.writes.found.get(call, ""),
+                "overwritten later by": self._hooks.found.get(call, ""),
             }
             for call in self._hooks.order
         ]
@@ -224,6 +254,7 @@ class Capture(Mapping[str, Layer]):
     def __enter__(self) -> Self:
         if self._open:
             raise RuntimeError("this capture is already open; make another one with capture(...)")
+        self._need_model()
         # Learn from the last pass whose memory can be used again, and what will be overwritten. A copy into memory that
         # is there already costs less than making the model write to new memory, which is what sharing its outputs
         # leads to. Only what the autograd graph holds anyway is cheaper to share.
@@ -309,15 +340,34 @@ class Capture(Mapping[str, Layer]):
             6400
 
         """
+        self._need_model()
         return forecast(self._model, self._wanted, args, kwargs, self._counting)
 
     def _counting(self, count: Callable[[Tensor], Stats]) -> Capture:
         return self.like(form=count, gradients=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What was kept, to be read elsewhere, without the model.
+        if self._open:
+            raise RuntimeError("this capture is open; copy or pickle it after the with-block")
+        state = {name: value for name, value in vars(self).items() if name not in _OF_THE_MODEL}
+        return state | {"_layers": self._names(), "_uncalled": self.uncalled, "_hooks": self._hooks}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _pool=Pool())
+
+    def _need_model(self) -> None:
+        if not hasattr(self, "_model"):
+            raise RuntimeError("this capture is a copy without its model, to be read; make another with capture(...)")
+
+    def _names(self) -> dict[Any, str]:
+        return dict(enumerate(self._layers.values()))
 
     def like(self, **changed: Any) -> Capture:
         """Make another capture of the same layers, which wants something else; for the inside of this package."""
         return Capture(self.modules, self._layers, replace(self._wanted, **changed))
 
 
+_OF_THE_MODEL = ("modules", "_model", "_layers", "_fused", "_pool", "_hooks")
 # The one capture of each model that `Capture.start` has started.
 _started: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Capture]] = weakref.WeakKeyDictionary()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["gradient_flow"]
 
+_COLUMNS = 1000  # of calls are drawn, of which the page has the pixels
+_LABELS = 100
+_LONG = 40  # letters
 # Okabe and Ito's blue and vermilion; the two kinds of marks differ in shape as well.
 _LOOKS = {"activation": ("#0072B2", "o"), "gradient": ("#D55E00", "s")}
 
@@ -31,10 +35,11 @@ def gradient_flow(seen: Capture) -> Picture:
         seen: a capture with tensors or with `keep="stats"`; with `gradients=True` it shows gradients too.
 
     Returns:
-        The picture: one column for each call, in call order; a mark at the mean of the absolute values, a line up to
-        the largest. Below, the share of exact zeros. `Picture.rows` has the numbers: for every call mean |x|,
-        max |x|, zeros in percent, and the same for the gradient; NaN and inf counts where there are any. Several
-        tensors in one output are counted together. Cells of a call without output or gradient are empty.
+        The picture: one column for each call (past 1,000 for several, as the picture says), in call order; a mark at
+        the mean of the absolute values, a line up to the largest. Below, the share of exact zeros. `Picture.rows` has
+        the numbers: for every call mean |x|, max |x|, zeros in percent, and the same for the gradient; NaN and inf
+        counts where there are any. Several tensors in one output are counted together. Cells of a call without output
+        or gradient are empty.
 
     Raises:
         NotCapturedError: the capture has no calls.
@@ -57,7 +62,8 @@ def gradient_flow(seen: Capture) -> Picture:
     """
     calls = seen.calls
     if not calls:
-        raise NotCapturedError("this capture has no calls; call the model inside the with-block")
+        why = "".join(f"; layer {name or '(root)'!r} {reason}" for name, reason in list(seen.uncalled.items())[:3])
+        raise NotCapturedError(f"this capture has no calls; call the model inside the with-block{why}")
     sizes = {
         "activation": [_size(call, "output") for call in calls],
         "gradient": [_size(call, "grad") for call in calls],
@@ -93,11 +99,14 @@ def _size(call: Call, what: str) -> dict[str, float]:
 
     map_tensors(note, value, Stats if call.stats_only else Tensor)
     counts = [max(1, _count(stats)) for stats in found]
-    finite = [(s, c - s.nan - s.inf) for s, c in zip(found, counts, strict=True) if s.mean_abs == s.mean_abs]
+    finite = [(s, max(1, c - s.nan - s.inf)) for s, c in zip(found, counts, strict=True) if s.mean_abs == s.mean_abs]
     if not found:
         return {}
-    size = {"zeros": 100 * sum(s.zeros for s in found) / sum(counts)}
-    size |= {"NaN": sum(s.nan for s in found), "inf": sum(s.inf for s in found)}
+    size: dict[str, float] = {"NaN": sum(s.nan for s in found), "inf": sum(s.inf for s in found)}
+    if all(
+        isinstance(side, int) for s in found for side in s.shape
+    ):  # how many numbers a nested tensor has does not stand in its shape
+        size["zeros"] = 100 * sum(s.zeros for s in found) / sum(counts)
     if finite:
         size["mean"] = sum(s.mean_abs * count for s, count in finite) / sum(count for _, count in finite)
         size["max"] = max(max(abs(s.min), abs(s.max)) for s, _ in finite)
@@ -107,24 +116,28 @@ def _size(call: Call, what: str) -> dict[str, float]:
 def _count(stats: Stats) -> int:
     count = 1
     for side in stats.shape:
-        count *= side
+        count *= side if isinstance(side, int) else 1
     return count
 
 
 def _draw(calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float]]]) -> Any:
     with needed_by("gradient_flow"):
         from matplotlib.figure import Figure
-    figure = Figure(figsize=(min(3 + 0.28 * len(calls), 16), 5), layout="constrained")
+    each = -(-len(calls) // _COLUMNS)
+    columns = -(-len(calls) // each)
+    figure = Figure(figsize=(min(3 + 0.28 * columns, 16), 5), layout="constrained")
     above, below = figure.subplots(2, sharex=True, height_ratios=[3, 1])
     for offset, (of, series) in zip((-0.12, 0.12), sizes.items(), strict=True):
         color, marker = _LOOKS[of]
+        series = [_together(series[i : i + each]) for i in range(0, len(calls), each)] if each > 1 else series
         shown = [(i + offset, size) for i, size in enumerate(series) if size.get("mean")]
         if shown:
             at, means = [i for i, _ in shown], [size["mean"] for _, size in shown]
             above.vlines(at, means, [size["max"] for _, size in shown], color=color, alpha=0.5)
             above.plot(at, means, linestyle="", marker=marker, color=color, label=f"{of}: mean, line up to max")
         zeros = [(i + offset, size["zeros"]) for i, size in enumerate(series) if "zeros" in size]
-        below.bar([i for i, _ in zeros], [share for _, share in zeros], width=0.24, color=color)
+        # Not bar(), which makes an object of each.
+        below.vlines([i for i, _ in zeros], 0, [share for _, share in zeros], color=color, linewidth=_width(columns))
     above.set_yscale("log")
     above.set_ylabel("absolute value")
     if above.get_legend_handles_labels()[0]:
@@ -132,9 +145,33 @@ def _draw(calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float]]]) -> 
     above.grid(axis="y", color="0.9")
     below.set_ylabel("zeros %")
     below.set_ylim(0, 100)
-    below.set_xticks(range(len(calls)), [call.label for call in calls], rotation=90, fontsize=8, parse_math=False)
-    below.set_xlim(-0.6, len(calls) - 0.4)
+    marks = range(0, columns, -(-columns // _LABELS))  # more labels would not be legible
+    labels = [_short(calls[i * each].label) for i in marks]
+    below.set_xticks(marks, labels, rotation=90, fontsize=8, parse_math=False)
+    if len(marks) < len(calls):
+        what = f"a column is {each} calls, and " if each > 1 else ""
+        below.set_xlabel(f"shortened: {what}one column in {marks.step} has the name of its first call")
+    below.set_xlim(-0.6, columns - 0.4)
     return figure
+
+
+def _together(sizes: list[dict[str, float]]) -> dict[str, float]:
+    """Sum up the calls of one column."""
+    column: dict[str, float] = {}
+    for what, sum_up in (("mean", fmean), ("max", max), ("zeros", fmean)):
+        if values := [size[what] for size in sizes if size.get(what) is not None]:
+            column[what] = sum_up(values)
+    return column
+
+
+def _width(columns: int) -> float:
+    """Return points for a bar: a quarter of what a column has."""
+    return max(0.5, 0.25 * 72 * min(0.28, 13 / columns))
+
+
+def _short(label: str) -> str:
+    """Leave out the middle of a long label; the end says more than the beginning."""
+    return label if len(label) <= _LONG else f"{label[: _LONG // 3]}…{label[-2 * _LONG // 3 :]}"
 
 
 def _in_words(calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float]]]) -> str:

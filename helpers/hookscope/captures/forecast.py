@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from hookscope.captures.call import Wanted
 from hookscope.captures.form import Form, Stats
+from hookscope.captures.keep import is_wrapped, unwrapped
 
 __all__ = ["forecast"]
 
@@ -45,7 +46,8 @@ def forecast(
     def count(tensor: Tensor) -> Stats:
         nonlocal total
         twice = wanted.gradients and tensor.requires_grad
-        total += form.bytes_of(tensor) * (2 if twice else 1)
+        with unwrapped(tensor) if is_wrapped(tensor) else nullcontext(tensor) as inside:  # all samples, under vmap
+            total += form.bytes_of(inside) * (2 if twice else 1)
         return Stats(tuple(tensor.shape), tensor.dtype, *(0.0,) * 5, 0, 0, 0)
 
     try:
@@ -53,14 +55,38 @@ def forecast(
             torch.random.fork_rng(devices=[]),
             FakeTensorMode(allow_non_fake_inputs=True) as fake,
             capturing(count),
+            _standing_in(model, fake.from_tensor),
         ):
-            # Fakes take the place of parameters and buffers: one written to in place would be really written to.
-            state: dict[str, Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-            stand_ins: dict[str, Tensor] = {name: fake.from_tensor(tensor) for name, tensor in state.items()}
-            functional_call(model, stand_ins, args, dict(kwargs))
+            model(*args, **kwargs)
     except Exception as error:
         raise RuntimeError(
             f"no forecast: {type(model).__name__} does not run on fake tensors ({type(error).__name__}); its path may "
             "depend on values. Capture with keep='stats' or max_bytes=... instead"
         ) from error
     return total
+
+
+@contextmanager
+def _standing_in(model: nn.Module, fake: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Let fakes take the place of parameters and buffers: one written to in place would be really written to."""
+    # Not torch.func.functional_call, which leaves its tensors in a module that the model holds under two names.
+    held: list[MutableMapping[str, Any]] = [
+        into
+        for module in model.modules()
+        if not isinstance(module, torch.jit.ScriptModule)
+        for into in (module._parameters, module._buffers)
+    ]
+    before = [dict(into) for into in held]
+    fakes: dict[int, Tensor] = {}
+    try:
+        for into, was in zip(held, before, strict=True):
+            for name, tensor in was.items():
+                if tensor is not None:
+                    if id(tensor) not in fakes:
+                        fakes[id(tensor)] = fake(tensor)
+                    into[name] = fakes[id(tensor)]
+        yield
+    finally:
+        for into, was in zip(held, before, strict=True):
+            into.clear()
+            into.update(was)

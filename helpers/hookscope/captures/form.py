@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from hookscope.captures.pool import Pool
 
 _PIECE = 1 << 18  # elements; 1 MB of float32
 
-__all__ = ["Form", "Stats", "bytes_of", "stats_of"]
+__all__ = ["Form", "Stats", "bytes_of", "kept_otherwise", "shape_of", "stats_of"]
 
 
 class Stats(NamedTuple):
@@ -62,18 +62,87 @@ def stats_of(tensor: Tensor) -> Stats:
     if is_wrapped(tensor):
         with unwrapped(tensor) as inside:
             return stats_of(inside)
-    values = tensor.detach()
-    if values.layout is not torch.strided:
-        values = values.to_dense()
-    if values.is_quantized:
-        values = values.dequantize()
-    flat = values.reshape(-1)
+    flat = _flat(tensor.detach())
     found = _Sums()
     with torch.no_grad():
         # In pieces that fit the cache: reductions over a whole activation are slow, and need room for a second one.
         for piece in (flat,) if flat.numel() <= _PIECE else torch.split(flat, _PIECE):
             found.add(piece.abs() if piece.is_complex() else piece)
-    return Stats(tuple(tensor.shape), tensor.dtype, *found.result())
+    return Stats(shape_of(tensor), tensor.dtype, *found.result())
+
+
+def _flat(values: Tensor) -> Tensor:
+    """Return the numbers of any kind of tensor along one axis."""
+    if values.is_nested:
+        parts = [part.reshape(-1) for part in values.unbind()]
+        return torch.cat(parts) if parts else torch.empty(0)
+    if hasattr(values, "to_local"):  # a DTensor: the whole would have to be gathered from other processes
+        values = values.to_local()
+    if values.is_meta:
+        return torch.empty(0)
+    if values.layout is not torch.strided:
+        values = values.to_dense()
+    if values.is_quantized:
+        values = values.dequantize()
+    if values.is_floating_point() and values.dtype.itemsize == 1:
+        values = values.float()  # float8 has hardly any operations
+    return values.reshape(-1)
+
+
+def shape_of(tensor: Tensor) -> tuple[Any, ...]:
+    """Return the shape of a tensor, `"?"` for a ragged side.
+
+    Example:
+        >>> shape_of(torch.ones(2, 3))
+        (2, 3)
+
+    """
+    if not tensor.is_nested:
+        return tuple(tensor.shape)
+    if tensor.layout is not torch.strided:
+        return tuple(side if type(side) is int else "?" for side in tensor.shape)
+    sides: list[Any] = []
+    for axis in range(tensor.dim()):
+        try:
+            sides.append(tensor.size(axis))
+        except RuntimeError:  # ragged
+            sides.append("?")
+    return tuple(sides)
+
+
+def kept_otherwise(
+    tensor: Tensor, form: Form | Callable[[Tensor], Stats], error: Exception, say: Callable[[str], None]
+) -> Tensor | Stats:
+    """Keep a tensor as well as it goes, where it cannot be kept in the form that was asked for.
+
+    Args:
+        tensor: the tensor.
+        form: what was asked for.
+        error: what torch raised about it.
+        say: is told what was done.
+
+    """
+    kind = _kind_of(tensor)
+    nothing = Stats(shape_of(tensor), tensor.dtype, *(math.nan,) * 5, 0, 0, 0)
+    if not isinstance(form, Form):
+        say(f"torch has no statistics of a {kind} ({type(error).__name__}); they are NaN")
+        return nothing
+    try:
+        with torch.no_grad():
+            kept = tensor.detach().clone()
+    except Exception:  # whatever a class of somebody else's raises
+        say(f"a {kind} cannot be copied ({type(error).__name__}); only its shape is kept")
+        return torch.empty(tensor.shape if not tensor.is_nested else (), dtype=tensor.dtype, device="meta")
+    say(f"a {kind} is kept whole and as it is: torch refuses what was asked for ({type(error).__name__})")
+    return kept
+
+
+def _kind_of(tensor: Tensor) -> str:
+    if tensor.is_nested:
+        return "nested tensor"
+    if tensor.is_quantized:
+        return "quantized tensor"
+    return "tensor" if tensor.layout is torch.strided else f"{str(tensor.layout).removeprefix('torch.')} tensor"
 
 
 class _Sums:
@@ -175,9 +244,6 @@ class Form:
             pool: memory to copy into, if there is some of the right shape.
             at_once: copy at once this time, since the tensor will probably be written to.
 
-        Raises:
-            IndexError: there is no such sample.
-
         """
         if is_wrapped(tensor):
             with unwrapped(tensor) as inside:
@@ -185,8 +251,6 @@ class Form:
         part = tensor
         if self.sample is not None and part.dim():
             part = part[self.sample]
-            if not len(part):
-                raise IndexError(f"sample={self._asked()} picks nothing of a tensor of shape {tuple(tensor.shape)}")
         dtype = self.dtype if self.dtype is not None and part.is_floating_point() else None
         if pool is not None and (self.device is None or self.device.type == "cpu"):
             copy = pool.copy(part, dtype or part.dtype)
@@ -199,13 +263,24 @@ class Form:
 
     def bytes_of(self, tensor: Tensor) -> int:
         """Count the bytes that keeping this tensor takes at most; copy-on-write may take less."""
-        part = tensor if self.sample is None or not tensor.dim() else tensor[self.sample]
+        try:
+            part = tensor if self.sample is None or not tensor.dim() else tensor[self.sample]
+        except (RuntimeError, TypeError):  # sparse and nested tensors are not sliced
+            part = tensor
         dtype = self.dtype if self.dtype is not None and part.is_floating_point() else part.dtype
-        return bytes_of(part.shape, dtype)
+        return bytes_of((part.numel(),) if part.is_nested else part.shape, dtype)
 
-    def _asked(self) -> str:
+    def picks_nothing(self, tensor: Tensor, kept: object) -> bool:
+        """Whether the samples asked for are not in a tensor, of which `kept` was made."""
+        if self.sample is None or not tensor.dim() or not isinstance(kept, Tensor) or kept.is_nested:
+            return False
+        return not kept.shape[:1].numel()
+
+    def asked(self) -> str:
+        """Write the samples that are wanted, as they were asked for."""
         start, stop = (self.sample.start, self.sample.stop) if self.sample else (None, None)
-        return str(start) if stop is not None and start is not None and stop == start + 1 else f"{start}:{stop}"
+        one = stop is not None and start is not None and stop == start + 1
+        return f"sample={start if one else f'{start}:{stop}'}"
 
 
 def bytes_of(shape: Iterable[int], dtype: torch.dtype) -> int:

@@ -2,32 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import threading
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
 from hookscope.captures.call import Call, Slot, Wanted
-from hookscope.captures.form import Form, Stats
+from hookscope.captures.form import Form, Stats, kept_otherwise, shape_of
 from hookscope.captures.keep import Foreign, is_ordinary, lazy_clone_works, share
 from hookscope.captures.pool import Pool
 from hookscope.captures.writes import Overwrites
 from hookscope.layers import FusedLayer
+from hookscope.strands import Strands, strand_name
 from hookscope.structures import map_tensors, tensors_in
 
-__all__ = ["Hooks"]
+__all__ = ["Hooks", "Kept"]
 
 
-class Hooks:
+class _Strand:
+    """Where a thread, or a task of asyncio, is."""
+
+    def __init__(self) -> None:
+        self.running: list[tuple[nn.Module, Call | None]] = []  # calls that have not returned, innermost last
+        self.last: Call | None = None
+        self.foreign: Foreign | None = None
+        self.name = strand_name()
+
+
+class Kept:
+    """What hooks have kept of one pass.
+
+    Attributes:
+        order: the calls, in the order in which they began.
+        notes: what else there is to know, as keys.
+        found: the calls whose output was written to, each with by what.
+
+    """
+
+    def __init__(self, order: list[Call], notes: dict[str, None], found: dict[Call, str]) -> None:
+        self.order, self.notes, self.found = order, notes, found
+        self._by_layer: dict[str, list[Call]] = {}
+
+    def by_layer(self) -> dict[str, list[Call]]:
+        """Return the calls of each layer that was called, in the order of the first calls."""
+        for call in self.order[sum(map(len, self._by_layer.values())) :]:
+            self._by_layer.setdefault(call.layer, []).append(call)
+        return self._by_layer
+
+
+class Hooks(Kept):
     """Keeps one pass of a model; made anew for each.
 
     What runs for every layer is written for speed: beside a layer that takes 100 µs, 10 µs of Python are 10 %.
 
     Attributes:
-        order: the calls, in the order in which they began.
         last: the last call that has returned.
         writes: which outputs were written to later.
-        notes: what else there is to know, as keys.
 
     """
 
@@ -51,10 +83,9 @@ class Hooks:
             at_once: labels of the calls whose output is copied at once, since it will probably be written to.
 
         """
-        self.order: list[Call] = []
-        self.last: Call | None = None
         self.writes = Overwrites()
-        self.notes: dict[str, None] = {}
+        super().__init__([], {}, self.writes.found)
+        self.last: Call | None = None
         self._model, self._layers, self._wanted, self._fused = model, layers, wanted, fused
         self._pool = pool if pool else None
         self._at_once = at_once
@@ -62,16 +93,9 @@ class Hooks:
         self._handles: list[Any] = []
         self._owner: object = None
         self._numbers: dict[str, int] = {}  # calls of each layer so far
-        self._running: list[tuple[nn.Module, Call | None]] = []  # calls that have not returned, innermost last
-        self._foreign = Foreign(model)
+        self._strands = Strands(_Strand)
+        self._lock = threading.Lock()  # several threads may run the model
         self._bytes = 0
-        self._by_layer: dict[str, list[Call]] = {}
-
-    def by_layer(self) -> dict[str, list[Call]]:
-        """Return the calls of each layer that was called, in the order of the first calls."""
-        for call in self.order[sum(map(len, self._by_layer.values())) :]:
-            self._by_layer.setdefault(call.layer, []).append(call)
-        return self._by_layer
 
     def put_on(self, owner: object) -> None:
         """Hook the layers, and the root in any case: what it is called with belongs to the caller.
@@ -92,10 +116,9 @@ class Hooks:
             handle.remove()
         self._handles.clear()
         self._owner = None
-        self._running.clear()
+        self._strands.clear()
         self.writes.close(self._model, self.last)
         self._pool = None
-        self._foreign = Foreign(self._model)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # Reached by copy.deepcopy(model) and torch.save(model), since the model's hooks are bound to this object.
@@ -104,29 +127,33 @@ class Hooks:
                 f"{type(self._model).__name__} is being captured, and a copy would keep the hooks; copy or save it "
                 "outside the with-block, or save its state_dict()"
             )
-        return super().__reduce_ex__(protocol)
+        return Kept, (self.order, self.notes, self.writes.found)
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not self._running:
-            self._foreign = Foreign(self._model, tensors_in((args, kwargs)))
+        here = self._strands.here()
+        if not here.running:
+            here.foreign = Foreign(self._model, tensors_in((args, kwargs)))
         if (name := self._layers.get(module)) is None:
-            self._running.append((module, None))
+            here.running.append((module, None))
             return
-        number = self._numbers.get(name, 0) + 1
-        call = Call(name, number, type(module).__name__, self._wanted)
-        self.writes.look(call, self.last, inside=False)
+        call = Call(name, self._numbers.get(name, 0) + 1, type(module).__name__, self._wanted)
+        call.by = here.name
+        self.writes.look(call, here.last, inside=False)
         if self._wanted.inputs:
-            call._args = map_tensors(lambda tensor: self._slot(tensor, tensor.detach(), call), (args, kwargs))
+            take = partial(self._slot, call=call)
+            call._args = map_tensors(take, (args, kwargs), say=partial(self._say, call))
         elif "inplace" in module.__dict__ and module.inplace and args:
             self.writes.copy_before(args[0])
         if self._fused and (fused := self._fused.get(module)) and fused.would_run():
             self.notes[f"hooks switch off the fused path of layer {fused.name!r}"] = None
-        self._numbers[name] = number
-        self.order.append(call)
-        self._running.append((module, call))
+        with self._lock:
+            call.number = self._numbers[name] = self._numbers.get(name, 0) + 1
+            self.order.append(call)
+        here.running.append((module, call))
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        running = self._running
+        here = self._strands.here()
+        running = here.running
         if running and running[-1][0] is module:
             call = running.pop()[1]
         else:
@@ -138,27 +165,28 @@ class Hooks:
             del running[place:]
         if call is None:
             return
-        self.writes.look(call, self.last, inside=True)
+        self.writes.look(call, here.last, inside=True)
         if type(output) is Tensor:
             call._output = self._take(output, call)
         else:
-            call._output = map_tensors(lambda tensor: self._take(tensor, call), output)
+            call._output = map_tensors(partial(self._take, call=call), output, say=partial(self._say, call))
         call._returned = True
-        self.last = call
+        self.last = here.last = call
 
     def _take(self, tensor: Tensor, call: Call) -> Slot:
         wanted, needs_grad = self._wanted, tensor.requires_grad
-        alias = tensor.detach()
         if self._whole and is_ordinary(tensor):  # nearly always; the other branch does the same in more steps
+            alias = tensor.detach()
             slot = Slot(self._kept_whole(tensor, alias, needs_grad, call), needs_grad)
             self.writes.add_ordinary(tensor, alias, call)
         else:
-            slot = self._slot(tensor, alias, call)
+            slot = self._slot(tensor, call)
             if isinstance(wanted.form, Form):
-                self.writes.add(tensor, alias, slot.value, call)
+                self.writes.add(tensor, slot.value, call)
         if wanted.gradients and needs_grad:
+            say = partial(_add_note, self.notes, call)  # not of self: the graph must not keep the model alive
             handle = tensor.register_hook(  # type: ignore[no-untyped-call]
-                lambda grad: slot.add(grad, wanted.form)
+                lambda grad: None if grad is None else slot.add(grad, wanted.form, say)
             )
             self._handles.append(handle)
         return slot
@@ -169,20 +197,34 @@ class Hooks:
             copy = self._pool.copy(alias, alias.dtype)
             if copy is not None:
                 return copy
-        shared = None if at_once else share(tensor, alias, self._foreign)
+        shared = None if at_once else share(tensor, alias, self._foreign())
         return alias.clone() if shared is None else shared
 
-    def _slot(self, tensor: Tensor, alias: Tensor, call: Call) -> Slot:
-        return Slot(self._kept(tensor, alias, call), tensor.requires_grad, tensor.shape)
+    def _foreign(self) -> Foreign:
+        return self._strands.here().foreign or Foreign(self._model)
 
-    def _kept(self, tensor: Tensor, alias: Tensor, call: Call) -> Tensor | Stats:
+    def _slot(self, tensor: Tensor, call: Call) -> Slot:
         form = self._wanted.form
+        if isinstance(form, Form) and self._wanted.max_bytes is not None:
+            self._count_bytes(form.bytes_of(tensor), call)
+        # Whatever kind of tensor this is: that it cannot be kept is no reason for the model to fail.
+        try:
+            kept = self._kept(tensor, form, call)
+        except Exception as error:
+            kept = kept_otherwise(tensor, form, error, partial(self._say, call))
+        if isinstance(form, Form) and form.picks_nothing(tensor, kept):
+            self._say(call, f"{form.asked()} picks nothing of a tensor of shape {shape_of(tensor)}")
+        return Slot(kept, tensor.requires_grad, shape_of(tensor))
+
+    def _kept(self, tensor: Tensor, form: Form | Callable[[Tensor], Stats], call: Call) -> Tensor | Stats:
         if not isinstance(form, Form):
             return form(tensor)
-        if self._wanted.max_bytes is not None:
-            self._count_bytes(form.bytes_of(tensor), call)
         at_once = call.label in self._at_once
-        return form(alias, self._foreign, self._pool if at_once or not tensor.requires_grad else None, at_once)
+        pool = self._pool if at_once or not tensor.requires_grad else None
+        return form(tensor.detach(), self._foreign(), pool, at_once)
+
+    def _say(self, call: Call, text: str) -> None:
+        _add_note(self.notes, call, text)
 
     def _count_bytes(self, more: int, call: Call) -> None:
         self._bytes += more
@@ -191,3 +233,14 @@ class Hooks:
                 f"this capture would keep more than max_bytes={limit:,}; reached at call {call.label}. "
                 "Choose fewer layers, or sample=0, dtype=torch.float16, keep='stats'"
             )
+
+
+def _add_note(notes: dict[str, None], call: Call, text: str) -> None:
+    # Once for each reason and layer, and no more than there is room to read.
+    if len(notes) < _MOST_NOTES:
+        notes[f"layer {call.layer or '(root)'}: {text}"] = None
+    else:
+        notes["there is more of this kind"] = None
+
+
+_MOST_NOTES = 20

@@ -22,7 +22,9 @@ class Pool:
 
     def offer(self, tensor: Tensor) -> None:
         """Take the memory of a detached tensor, if it is on the CPU and of the ordinary kind."""
-        if tensor.is_cpu and not tensor.is_inference() and (copy := lazy_clone(tensor)) is not None:
+        if not tensor.is_cpu or tensor.is_inference() or _overlaps(tensor):
+            return
+        if (copy := lazy_clone(tensor)) is not None:
             self._free.setdefault((copy.shape, copy.stride(), copy.dtype), []).append(copy)
 
     def copy(self, tensor: Tensor, dtype: torch.dtype) -> Tensor | None:
@@ -39,3 +41,15 @@ class Pool:
     def clear(self) -> None:
         """Let the memory go."""
         self._free.clear()
+
+
+def _overlaps(tensor: Tensor) -> bool:
+    """Whether elements may share memory, as those of `expand()` do: torch does not copy into that."""
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_contiguous():
+        return False
+    reach = 0  # what the axes inside of this one span
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride <= reach:
+            return True
+        reach += stride * (size - 1)
+    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -48,7 +49,7 @@ class Watch:
         return None if node is None else str(node.name())
 
 
-def watch(tensor: Tensor, kept: object = None, alias: Tensor | None = None) -> Watch | None:
+def watch(tensor: Tensor, kept: object = None) -> Watch | None:
     """Keep an eye on a tensor that may be written to later.
 
     torch counts writes (`Tensor._version`) in a counter that a tensor shares with what `detach()` makes of it. Given
@@ -60,7 +61,6 @@ def watch(tensor: Tensor, kept: object = None, alias: Tensor | None = None) -> W
     Args:
         tensor: any tensor; it is not kept alive, unless it is an inference tensor that shares its memory with `kept`.
         kept: what `hookscope.captures.keep.keep` made of it.
-        alias: `tensor.detach()` that nobody needs any more, if there is one.
 
     Returns:
         None if nothing can be known: an inference tensor that was copied at once, or a tensor without memory.
@@ -74,12 +74,13 @@ def watch(tensor: Tensor, kept: object = None, alias: Tensor | None = None) -> W
         (False, True)
 
     """
-    if tensor.is_inference():
-        return Watch(tensor, _Moved(tensor)) if isinstance(kept, Tensor) and shares_memory(kept) else None
     if is_wrapped(tensor):
         return None
-    if type(tensor) is Tensor and tensor.layout is torch.strided:
-        counter = tensor.detach() if alias is None else alias
+    if tensor.is_inference():
+        return Watch(tensor, _Moved(tensor)) if isinstance(kept, Tensor) and shares_memory(kept) else None
+    dense = tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested)
+    if type(tensor) is Tensor and dense:
+        counter = tensor.detach()
         counter.data = _nothing(tensor.device)
         return Watch(tensor, counter)
     return None if storage_of(tensor) is None else Watch(tensor, _Outlived(tensor))
@@ -132,9 +133,13 @@ class Overwrites:
         self._watched: list[Watch] = []
         self._recent: list[Watch] = []  # the last of them
 
-    def add(self, tensor: Tensor, alias: Tensor, kept: object, call: Call) -> None:
-        """Keep an eye on an output of a call, of which `kept` has the values, and `alias` may be used up."""
-        if (eye := watch(tensor, kept, alias)) is not None:
+    def add(self, tensor: Tensor, kept: object, call: Call) -> None:
+        """Keep an eye on an output of a call, of which `kept` has the values."""
+        try:
+            eye = watch(tensor, kept)
+        except (RuntimeError, TypeError):  # a kind of tensor that has neither a version nor an alias
+            return
+        if eye is not None:
             self._add(eye, call)
 
     def add_ordinary(self, tensor: Tensor, alias: Tensor, call: Call) -> None:
@@ -163,7 +168,8 @@ class Overwrites:
                 self._recent = [other for other in self._recent if other is not eye]
                 between = f"{_named(eye)} between {last.label if last else 'it'} and {call.label}"
                 self.found.setdefault(eye.call, f"layer {call.label} ({call.type})" if inside else between)
-                self._watched.remove(eye)
+                with suppress(ValueError):  # another thread saw it, too
+                    self._watched.remove(eye)
 
     def copy_before(self, tensor: Any) -> None:
         """Copy what is about to be overwritten now, with all threads; copy-on-write would do it with one."""

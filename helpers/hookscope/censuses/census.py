@@ -14,12 +14,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from html import escape
 from types import ModuleType
 from typing import Any, overload
 
 import torch.nn.modules.module as global_module_hooks
 import torch.optim.optimizer as global_optimizer_hooks
 from torch import Tensor, nn
+from torch.jit import ScriptModule
 from torch.nn.modules.module import _WrappedHook
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
@@ -34,10 +36,22 @@ __all__ = ["KINDS", "Census", "HookEntry", "census", "removing_new_hooks"]
 class Census(Sequence[HookEntry]):
     """The hooks found by `census`, in the order of the layers; it does not change when the model does."""
 
-    def __init__(self, entries: Sequence[HookEntry], owners: Sequence[str], layers: frozenset[str]) -> None:
+    def __init__(
+        self,
+        entries: Sequence[HookEntry],
+        owners: Sequence[str],
+        layers: frozenset[str],
+        replaced: Sequence[str] = (),
+    ) -> None:
         self._entries = tuple(entries)
         self._owners = tuple(owners)
         self._layers = layers
+        self._replaced = tuple(replaced)
+
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """The layers whose `forward` somebody has replaced, as accelerate does, each with by what; no hooks."""
+        return self._replaced
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -52,10 +66,11 @@ class Census(Sequence[HookEntry]):
         return self._entries[index]
 
     def __repr__(self) -> str:
-        return repr(self._table())
+        return "\n".join([repr(self._table()), *(f"note: {note}" for note in self._replaced)])
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        return self._table()._repr_mimebundle_(include, exclude)
+        notes = "".join(f"\n<p>note: {escape(note)}</p>" for note in self._replaced)
+        return {"text/plain": repr(self), "text/html": self._table().to_html() + notes}
 
     def by_kind(self) -> dict[str, int]:
         """Count the hooks of each kind that occurs, in the order of `KINDS`."""
@@ -195,6 +210,7 @@ def census(*targets: nn.Module | Optimizer | Tensor, include_global: bool = True
     entries: list[HookEntry] = []
     owners: list[str] = []
     layers: set[str] = set()
+    replaced: list[str] = []
     seen: dict[int, object] = {}  # keeps the objects, lest an id be used again
 
     def add(holder: object, **place: Any) -> None:
@@ -214,6 +230,10 @@ def census(*targets: nn.Module | Optimizer | Tensor, include_global: bool = True
             continue
         for module, layer in Modules(target).names.items():
             layers.add(layer)
+            if "forward" in vars(module) and not isinstance(module, ScriptModule):
+                name, location, _ = identify(vars(module)["forward"])
+                title = f"layer {layer or '(root)'} ({type(module).__name__})"
+                replaced.append(f"forward of {title} is replaced by {name} ({location})")
             add(module, layer=layer, owner=owners[-1])
             for tensors in (module.named_parameters, module.named_buffers):
                 for tensor_name, tensor in tensors(recurse=False):
@@ -221,7 +241,7 @@ def census(*targets: nn.Module | Optimizer | Tensor, include_global: bool = True
     if include_global:
         entries.extend(hooks_of(global_module_hooks))
         entries.extend(hooks_of(global_optimizer_hooks))
-    return Census(entries, owners, frozenset(layers))
+    return Census(entries, owners, frozenset(layers), replaced)
 
 
 @contextmanager

@@ -105,6 +105,8 @@ class Pass:
 
 def of_capture(seen: Capture) -> str:
     """Write what a capture does."""
+    if not hasattr(seen, "_model"):
+        raise TypeError("this capture is a copy without its model; explain the capture that it was made from")
     wanted, layers, calls = seen._wanted, seen._layers, seen.calls
     form = wanted.form if isinstance(wanted.form, Form) else None
     about = Pass(list(layers.values()), seen.modules, wanted.gradients, wanted.inputs, form, ran=bool(calls))
@@ -188,7 +190,8 @@ def write(about: Pass) -> str:
     if about.repeats or about.raised:
         start += ["running = []  # the calls that have not returned yet, the innermost last"]
     start += ["handles = []"]
-    end = ["try:", "    for layer in layers:", *register, run(about.plain_result, about.backward), REMOVE]
+    some_complex = any(dtype is not None and dtype.is_complex for dtype in map(dtype_of, about.kept))
+    end = ["try:", "    for layer in layers:", *register, run(about.plain_result, about.backward, some_complex), REMOVE]
     return script(
         "\n".join(start),
         helper(follow) if follow else "",

@@ -200,16 +200,17 @@ def tensors_in(followed: bool) -> str:
     )
 
 
-def run(plain: bool, backward: bool) -> str:
+def run(plain: bool, backward: bool, some_complex: bool = False) -> str:
     """Write the lines that run the model, and backward from its result, `plain` if that is one tensor."""
+    real = ".real" if some_complex else ""  # backward begins at a real number
     if not backward:
         return "    result = model(*inputs)"
     if plain:
-        loss = "    loss = result.sum()  # put your own loss here"
+        loss = f"    loss = result.sum(){real}  # put your own loss here"
     else:
         loss = (
             "    # Put your own loss here. This one adds up all that the model returns.\n"
-            "    loss = sum(t.sum() for t in tensors_in(result) if t.requires_grad)"
+            f"    loss = sum(t.sum(){real} for t in tensors_in(result) if t.requires_grad)"
         )
     return f"    result = model(*inputs)\n{loss}\n    loss.backward()  # before the hooks come off"
 

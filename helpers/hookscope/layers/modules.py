@@ -60,7 +60,8 @@ class Modules:
             for module, name in self.names.items()
             if not isinstance(module, _NEVER_CALLED)
             and module not in parametrizing
-            and (not module._modules or all(child in parametrizing for _, child in children_of(module)))
+            and not _is_packed(module, name)
+            and all(child in parametrizing or _is_packed(child, part) for part, child in children_of(module))
         }
 
     def called(self, name: str) -> nn.Module | None:
@@ -96,6 +97,11 @@ def within(modules: Iterable[nn.Module]) -> set[nn.Module]:
                 found.add(child)
                 waiting.append(child)
     return found
+
+
+def _is_packed(module: nn.Module, name: str) -> bool:
+    """Whether a module only holds the weights of a quantized one, which never calls it."""
+    return name.rpartition(".")[2] == "_packed_params" and type(module).__name__.endswith("PackedParams")
 
 
 def kind_of(module: nn.Module) -> str:

@@ -19,6 +19,7 @@ _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _HEADING = "Numbers in the picture"
 _LONG = 12  # letters of a word that may go on in the next line
 _FOLD = 16  # rows that stay visible in HTML; the others open on a click
+_MOST = 400  # rows that are written at all; more would fill a notebook with megabytes, and nobody reads them
 
 Rows = Sequence[Mapping[str, object]]
 
@@ -53,8 +54,8 @@ class Table:
     def to_html(self) -> str:
         """Return the table as an HTML fragment: ``<caption>``, ``<th scope=…>``, every text escaped.
 
-        Past 16 rows the rest is folded into ``<details>``. It reads well without CSS, since JupyterLab
-        sanitises the HTML of a notebook it does not trust.
+        Past 16 rows the rest is folded into ``<details>``; past 400 it is left out, and said to be. It reads well
+        without CSS, since JupyterLab sanitises the HTML of a notebook it does not trust.
 
         Example:
             >>> print(Table([{"name": "<b>"}]).to_html().splitlines()[3])
@@ -239,7 +240,7 @@ def _grid(rows: Rows) -> tuple[list[str], list[list[str]], list[bool]]:
 
 
 def _text(caption: str, rows: Rows) -> str:
-    names, cells, numeric = _grid(rows)
+    names, cells, numeric = _grid(rows[:_MOST])
     lines = [caption] if caption else []
     if not cells:
         return "\n".join(lines) or "(no rows)"
@@ -252,7 +253,12 @@ def _text(caption: str, rows: Rows) -> str:
             for cell, width, right in zip(line, widths, numeric, strict=True)
         )
         lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines)
+    return "\n".join([*lines, *_left_out(rows)])
+
+
+def _left_out(rows: Rows) -> list[str]:
+    more = len(rows) - _MOST
+    return [f"… and {more:,} more rows, shortened here; .rows has all"] if more > 0 else []
 
 
 def _lines(text: str) -> str:
@@ -268,7 +274,7 @@ def _cell(text: str) -> str:
 
 
 def _html(caption: str, rows: Rows) -> str:
-    names, cells, numeric = _grid(rows)
+    names, cells, numeric = _grid(rows[:_MOST])
     if not cells:
         return f"<p>{_lines(caption) or 'No rows.'}</p>"
     styles = [f'style="text-align:{"right" if right else "left"}"' for right in numeric]
@@ -288,4 +294,5 @@ def _html(caption: str, rows: Rows) -> str:
         return table(caption, cells)
     more = f"{len(cells) - _FOLD} more rows"
     rest = table(f"{caption} ({more})" if caption else more, cells[_FOLD:])
+    rest += "".join(f"\n<p>{escape(line)}</p>" for line in _left_out(rows))
     return f"{table(caption, cells[:_FOLD])}\n<details><summary>{more}</summary>\n{rest}\n</details>"

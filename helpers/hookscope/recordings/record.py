@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import torch
 from torch import nn
@@ -69,6 +69,9 @@ def record(
     - What a layer receives and returns are views, new objects that must not be changed in place: see Raises.
     - A layer that uses an input several times adds up the gradients of these uses first. With further uses
       outside, the order of the sum, and with it the last bits, may differ.
+    - A layer that is given one tensor several times gets as many views of it. One that asks whether they are the
+      same, as `nn.MultiheadAttention` does in every transformer of torch's, goes another way, and the last bits of its
+      output may differ: a note says where.
     - An input that requires grad and is not used has a gradient of zeros, not None.
     - If a layer returns a tuple and only part of it is used, backward visits the rest as well and calls the
       hooks there with None for the gradient.
@@ -244,6 +247,20 @@ class Recording(EventLog):
     def _check_running(self, name: str) -> None:
         if not self._journal.running:
             raise RuntimeError(f"tensor {name!r} is watched outside the with-block; watch it inside")
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What was logged, to be read elsewhere; not the hooks, nor the model that they were on.
+        if self._journal.running:
+            raise RuntimeError("this recording is running; copy or pickle it after the with-block")
+        state = {name: value for name, value in vars(self).items() if name not in ("_journal", "_recorder")}
+        return state | {"_to_start": [], "_ran": set(self._recorder.ran)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        ran = state.pop("_ran")
+        vars(self).update(state)
+        self._journal = Journal(1, values=False)
+        self._recorder = Recorder({}, frozenset(self._kinds), self._journal)
+        self._recorder.ran = ran
 
     def __enter__(self) -> Self:
         if not self._to_start:

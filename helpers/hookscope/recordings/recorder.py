@@ -166,6 +166,17 @@ class Recorder:
         self.ran.add(name)
         self._here.open.append((module, self._calls[module], sys.exception()))
         self._renew(module)
+        given = [id(arg) for arg in args if isinstance(arg, torch.Tensor)]
+        if self._own_backward and torch.is_grad_enabled() and len(set(given)) < len(given):
+            self._journal.note(
+                f"{self._titled(module)} was given one tensor several times; its full backward hooks make as many of "
+                "it, so that the layer may compute in another way and round differently"
+            )
+        if self._own_backward and kwargs and not given:
+            self._journal.note(
+                f"{self._titled(module)} was called with keyword arguments only: its full backward hooks get () for "
+                "grad_input, since torch looks at positional arguments"
+            )
         needs_grad = any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args)
         if not (needs_grad and torch.is_grad_enabled()):
             self._early.add((name, self._calls[module]))

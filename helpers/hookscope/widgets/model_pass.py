@@ -45,6 +45,8 @@ class ModelPass:
     def __init__(
         self, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], max_bytes: int | None = None
     ) -> None:
+        if isinstance(model, torch.jit.ScriptModule):
+            raise ValueError("the model is TorchScript, which takes no hooks; give the module that it was made from")
         self.model = model
         self.args, self.kwargs = tuple(args), dict(kwargs)
         self.max_bytes = max_bytes

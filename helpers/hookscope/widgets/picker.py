@@ -11,7 +11,7 @@ from typing import Any
 import traitlets
 from torch import Tensor, nn
 
-from hookscope.captures.capture import Call
+from hookscope.captures.capture import Call, NotCapturedError
 from hookscope.layers import LayerNotFoundError
 from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets, shows_errors
@@ -178,7 +178,13 @@ class LayerPicker(HookWidget):
 
         """
         self._grade()
-        grads = parts_of(self._chosen().grad)
+        try:
+            grads = parts_of(self._chosen().grad)
+        except NotCapturedError as error:  # it speaks of a with-block, and here is none
+            raise ValueError(
+                f"no gradient arrives at {self._title()}: it requires none, or what the gradient is of does not "
+                "depend on it"
+            ) from error
         if self.part not in grads:
             raise ValueError(f"no gradient arrives at this part of {self._title()}")
         tensor: Tensor = grads[self.part]
@@ -189,7 +195,8 @@ class LayerPicker(HookWidget):
         """What the maps are of: `activation`, `gradient`, or their product."""
         if self.show == ACTIVATION:
             return self.activation
-        return self.gradient if self.show == GRADIENT else self.activation * self.gradient
+        gradient = self.gradient  # first: it may take a new pass, which the activation must be of, too
+        return gradient if self.show == GRADIENT else self.activation * gradient
 
     @shows_errors
     def run(self) -> None:

@@ -75,11 +75,10 @@ def test_sample_dtype_and_device_bound_what_is_kept():
         net(-x)
     assert seen["0"].output.dtype == torch.float16
     assert seen["0"].output.tolist() == (-x[1:3]).tolist()
-    with (
-        pytest.raises(IndexError, match=r"sample=7 picks nothing of a tensor of shape \(3, 4\)"),
-        capture(net, sample=7),
-    ):
+    said = pytest.warns(UserWarning, match=r"sample=7 picks nothing of a tensor of shape \(3, 4\)")
+    with said, capture(net, sample=7) as seen:
         net(x)
+    assert seen["0"].output.shape == (0, 4)
     assert len(census(net)) == 0
     with capture(Do(lambda x: (x, torch.tensor(3), 5)), sample=0, dtype=torch.float64) as seen:
         seen._model(x)
@@ -165,3 +164,27 @@ def test_copies_at_once_where_copy_on_write_cannot_know():
         net(torch.ones(1, 1))
     assert any("keep='copies'" in note for note in caught.value.__notes__)
     assert len(census(net)) == 0
+
+
+def test_a_forecast_puts_shared_layers_back():
+    layer, norm = nn.Linear(2, 2), nn.BatchNorm1d(2)
+    net = nn.Sequential(layer, norm, layer, norm)
+    tied = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    tied[1].weight = tied[0].weight
+    for model in (net, tied, nn.Sequential(net, tied), nn.LSTM(2, 2)):
+        state = {name: (tensor, tensor.clone()) for name, tensor in model.state_dict(keep_vars=True).items()}
+        capture(model).estimate(torch.ones(3, 2))
+        for name, tensor in model.state_dict(keep_vars=True).items():
+            was, value = state[name]
+            assert tensor is was
+            assert torch.equal(tensor, value)
+        model(torch.ones(3, 2))
+
+
+def test_a_forecast_under_vmap_counts_all_samples():
+    net = Do(lambda x: torch.vmap(net.relu)(x))
+    net.relu = nn.ReLU()
+    x = torch.ones(4, 2)
+    with capture(net, "relu") as seen:
+        net(x)
+    assert capture(net, "relu").estimate(x) == seen["relu"].output.nbytes == 32

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from hookscope import capture
+from hookscope import capture, gradient_flow
 from hookscope.captures.capture import NotCapturedError
 from hookscope.layers import LayerNotFoundError
 from tests.shared.captured import X, small
@@ -99,3 +99,46 @@ def test_it_shows_itself_as_a_table_with_escaped_names():
 def test_contradictory_options_are_refused_early(options, message):
     with pytest.raises(ValueError, match=message):
         capture(small(), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": "float16"}, "give a torch.dtype, as dtype=torch.float16"),
+        ({"sample": "0"}, "give the number of a sample, as sample=0, or a slice"),
+        ({"sample": True}, "give the number of a sample"),
+        ({"max_bytes": "1GB"}, "give a number of bytes"),
+        ({"device": 1.5}, "device=1.5: give a torch.device or its name, as device='cpu'"),
+        ({"device": "gpu"}, "device='gpu': give a torch.device or its name, as device='cpu'"),
+    ],
+)
+def test_options_of_the_wrong_type_are_refused_before_the_pass(options, message):
+    with pytest.raises(TypeError, match=message):
+        capture(small(), **options)
+
+
+def test_why_nothing_was_called_is_said_where_it_is_asked():
+    attention, x = nn.MultiheadAttention(4, 2), torch.ones(1, 1, 4)
+    with capture(attention) as seen:
+        attention(x, x, x)
+    with pytest.raises(NotCapturedError, match=r"no calls; .*'out_proj' was not called: nn.MultiheadAttention uses"):
+        gradient_flow(seen)
+
+
+def test_a_layer_that_was_replaced_is_said_to_be():
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    seen = capture(net)
+    net[0] = nn.Linear(2, 2)
+    with seen:
+        net(torch.ones(1, 2))
+    with pytest.raises(NotCapturedError, match=r"taken out of the model, or replaced, after capture\(...\)"):
+        _ = seen["0"].output
+
+
+def test_a_compiled_function_around_the_model_is_among_the_reasons():
+    net = nn.Sequential(nn.ReLU())
+    run = torch.compile(lambda x: net(x), backend="eager")
+    run(torch.ones(1))
+    with capture(net) as seen:
+        run(torch.ones(1))
+    assert "in a function that was compiled before" in seen.uncalled["0"]

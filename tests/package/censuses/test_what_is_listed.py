@@ -259,3 +259,21 @@ def test_lazy_parameters_and_missing_dicts_are_no_trouble():
         model = nn.Sequential(nn.LazyConv2d(1, 1))
     del model.__dict__["_state_dict_pre_hooks"]  # as in a module pickled by an older torch
     assert set(kinds(model)) == {"forward_pre", "load_state_dict_pre"}
+
+
+def test_a_forward_that_somebody_replaced_is_said_and_is_no_hook():
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    plain = net[0].forward
+
+    def patched(*args):
+        return plain(*args)
+
+    assert census(net).replaced == ()
+    net[0].forward = patched
+    found = census(net)
+    assert len(found) == 0
+    assert "forward of layer 0 (Linear) is replaced by test_a_forward" in found.replaced[0]
+    assert "patched (" in found.replaced[0]
+    for text in found._repr_mimebundle_().values():
+        assert "note: forward of layer 0 (Linear) is replaced" in text
+    found.assert_none()

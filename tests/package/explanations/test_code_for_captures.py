@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from hookscope import capture
+from hookscope import capture, explain
 from hookscope.captures.capture import Capture
 from hookscope.captures.form import Stats
-from tests.shared.awkward import MODELS, RESIZES, tensors_in
+from tests.shared.awkward import MODELS, RESIZES, Do, tensors_in
 from tests.shared.explained import assert_same, checked, of_call, run, watched
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own about sparse tensors, backward hooks and the like
@@ -121,3 +121,13 @@ def test_statistics(name: str, ran: bool) -> None:
                     assert_same_stats(one, other, call.label)
                     compared += 1
     assert compared > 4
+
+
+def test_a_complex_result_runs_backward_as_well() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), Do(lambda x: x.to(torch.complex64)))
+    inputs = (torch.ones(1, 2),)
+    with capture(model, gradients=True) as seen:
+        model(*inputs).real.sum().backward()
+    found: dict[str, object] = {"model": model, "inputs": inputs}
+    exec(str(explain(seen)), found)
+    assert torch.equal(found["grads"]["1"][0], seen["1"].grad)

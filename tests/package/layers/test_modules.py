@@ -1,5 +1,7 @@
 """The modules of a model are walked once, are those that torch lists, and are looked up anew where they may change."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -192,3 +194,13 @@ def test_a_legacy_hook_on_a_module_that_came_later_is_noticed_by_a_recording():
     with recording:
         pass
     assert any("legacy backward hook" in note for note in recording.notes)
+
+
+def test_a_dynamically_quantized_layer_is_the_leaf_and_not_what_holds_its_weight():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated, says torch
+        net = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), {nn.Linear})
+    assert list(hookscope.leaves(net)) == ["0", "1"]
+    with hookscope.capture(net) as seen:
+        net(torch.ones(1, 2))
+    assert seen.order == ["0", "1"]

@@ -210,3 +210,20 @@ def test_the_fused_encoder_path_is_noted():
         "without them, nothing inside it fires.",
     )
     assert recording.uncalled == ("self_attn.out_proj",)
+
+
+@pytest.mark.parametrize("make", [nn.TransformerEncoderLayer, nn.TransformerDecoderLayer])
+def test_what_attention_may_round_differently_is_said(make):
+    """The views that full backward hooks make of one tensor are several tensors, and not attention with itself."""
+    torch.manual_seed(0)
+    layer, x = make(64, 4, dropout=0.0, batch_first=True), torch.randn(4, 33, 64)
+    given = (x,) if make is nn.TransformerEncoderLayer else (x, x + 1)
+    expected = layer(*given)
+    with record(layer) as recording:
+        found = layer(*given)
+    assert torch.allclose(found, expected, atol=1e-5)
+    said = [note for note in recording.notes if "was given one tensor several times" in note]
+    assert said[0].startswith("layer self_attn (MultiheadAttention)")
+    with record(layer, kinds=("forward_pre", "forward")) as recording:
+        assert torch.equal(layer(*given), expected)
+    assert not recording.notes

@@ -83,3 +83,18 @@ def test_an_error_explained_once_stays_so_and_others_pass():
     with pytest.raises(RuntimeError) as caught, record(model, kinds="forward"):
         model(ones(2, 4))
     assert type(caught.value) is RuntimeError
+
+
+def test_a_layer_called_with_keyword_arguments_only_is_said_to_get_an_empty_grad_input():
+    net = nn.Module()
+    net.fc = nn.Linear(2, 2)
+    net.forward = lambda x: net.fc(input=x)
+    with record(net, "fc") as recording:
+        net(torch.ones(1, 2, requires_grad=True)).sum().backward()
+    assert recording.events[-1].given == "grad_input ()"
+    assert "layer fc (Linear) was called with keyword arguments only: its full backward hooks get ()" in (
+        repr(recording)
+    )
+    with record(net, "fc", kinds="forward") as recording:
+        net(torch.ones(1, 2))
+    assert not recording.notes

@@ -145,3 +145,24 @@ def test_what_is_warned_about_in_a_pass_stands_in_the_widget() -> None:
     ]
     assert other.notices == ["The model warned: mind the gap"]
     assert LayerPicker(samples.digit_cnn(), samples.digit(5)).notices == []
+
+
+def test_a_layer_that_no_gradient_reaches_is_said_without_a_with_block() -> None:
+    class Beside(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = nn.Linear(2, 3), nn.Linear(2, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.unused(x)
+            return self.used(x)
+
+    picker = LayerPicker(Beside(), torch.ones(1, 2), layer="unused")
+    with pytest.raises(ValueError, match=r"no gradient arrives at unused .*does not depend on it"):
+        _ = picker.gradient
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # torch.jit is deprecated
+def test_a_scripted_model_is_refused_in_words() -> None:
+    with pytest.raises(ValueError, match="the model is TorchScript, which takes no hooks; give the module that"):
+        LayerPicker(torch.jit.script(nn.ReLU()), torch.ones(1))

@@ -1,5 +1,7 @@
 """A layer picker leaves the model, its hooks and the random numbers as they were, and lets go when it is closed."""
 
+import contextlib
+
 import ipywidgets
 import pytest
 import torch
@@ -130,3 +132,59 @@ def test_run_again_takes_new_gradients_and_draws_no_random_numbers_of_yours() ->
     torch.manual_seed(7)
     picker.run()
     assert not torch.equal(picker.gradient, before)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # torch.jit is deprecated
+def test_a_scripted_part_is_put_back_as_well() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), torch.jit.script(nn.BatchNorm2d(2)), nn.Dropout())
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    picker = LayerPicker(model, torch.ones(1, 1, 8, 8), layer="0")
+    assert picker.activation.shape == (1, 2, 6, 6)
+    assert all(module.training for module in model.modules())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+class Observer(nn.Module):
+    """Resizes its buffer, as the observers of quantization do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("lowest", torch.tensor([]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.lowest.resize_(x.shape[1]).copy_(x.amin((0, 2, 3)))
+        return x
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_buffer_that_a_pass_resizes_is_put_back(fails: bool) -> None:
+    class Raises(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if fails:
+                raise ValueError("not today")
+            return x
+
+    model = nn.Sequential(Observer(), nn.Dropout(), Raises())
+    with contextlib.suppress(ValueError):
+        LayerPicker(model, torch.ones(1, 2, 4, 4))
+    assert model[0].lowest.shape == (0,)
+    assert model[1].training
+
+
+def test_a_product_is_of_one_pass() -> None:
+    class Moving(nn.Module):
+        """Is another function at every pass."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * next(factors)
+
+    factors = iter(range(1, 100))
+    picker = LayerPicker(nn.Sequential(Moving(), nn.Flatten()), torch.ones(1, 1, 2, 2), layer="0")
+    picker.show = "activation × gradient"
+    assert torch.equal(picker.shown, picker.activation * picker.gradient)
+    fresh = LayerPicker(nn.Sequential(Moving(), nn.Flatten()), torch.ones(1, 1, 2, 2), layer="0")
+    fresh._settling = True  # no picture yet: `shown` is the first to ask for a gradient
+    fresh.show = "activation × gradient"
+    shown = fresh.shown
+    assert torch.equal(shown, fresh.activation * fresh.gradient)

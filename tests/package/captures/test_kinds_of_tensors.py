@@ -1,0 +1,148 @@
+"""No kind of tensor is a reason for the model's own pass to fail: what cannot be kept as asked is kept as it is."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hookscope import capture, gradient_flow
+from hookscope.captures.form import stats_of
+from tests.shared.awkward import Do
+
+
+def nested(layout: torch.layout) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a prototype, says torch
+        return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=layout)
+
+
+def csr() -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # beta, says torch
+        return torch.eye(3).to_sparse_csr()
+
+
+KINDS = {
+    "no samples": lambda: torch.ones(0, 3),
+    "sparse": lambda: torch.eye(3).to_sparse(),
+    "csr": csr,
+    "mkldnn": lambda: torch.ones(2, 3).to_mkldnn(),
+    "jagged": lambda: nested(torch.jagged),
+    "nested": lambda: nested(torch.strided),
+    "quantized": lambda: torch.quantize_per_tensor(torch.ones(2, 2), 0.5, 0, torch.qint8),
+    "float8": lambda: torch.ones(3, 2).to(torch.float8_e4m3fn),
+    "meta": lambda: torch.ones(3, 2, device="meta"),
+    "complex": lambda: torch.ones(3, 2, dtype=torch.complex64),
+}
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"keep": "copies"},
+    {"keep": "stats"},
+    {"inputs": True},
+    {"sample": 0},
+    {"dtype": torch.float16},
+    {"sample": 0, "dtype": torch.float16, "max_bytes": 10_000},
+]
+
+
+@pytest.mark.filterwarnings("ignore")  # that something could not be done as asked is said as a warning, too
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_passes_with_every_option(kind: str, options: dict[str, Any]) -> None:
+    made = KINDS[kind]()
+    net = nn.Sequential(Do(lambda x: made), Do(lambda x: x))
+    seen = capture(net, **options)
+    for _ in range(2):  # the second time memory is used again
+        with seen:
+            assert net(torch.ones(1)) is made
+    assert len(seen.calls) == 2
+    assert kind.split()[0] in ("no",) or "Sequential: 2 calls" in repr(seen)
+    if options.get("keep") != "stats" and not {"sample", "dtype"} & options.keys():
+        kept = seen["0"].output
+        assert type(kept) is type(made)
+        assert (kept.dtype, kept.layout, kept.is_nested) == (made.dtype, made.layout, made.is_nested)
+    gradient_flow(seen)
+
+
+def test_what_could_not_be_done_is_said() -> None:
+    net = Do(lambda x: torch.eye(3).to_sparse())
+    with pytest.warns(UserWarning, match="sparse_coo tensor is kept whole"), capture(net, sample=0) as seen:
+        net(torch.ones(1))
+    assert seen[""].output.to_dense().tolist() == torch.eye(3).tolist()
+    assert "layer (root): a sparse_coo tensor is kept whole and as it is" in repr(seen)
+
+
+def test_an_expert_without_tokens_stops_nothing() -> None:
+    net = nn.Sequential(nn.Linear(3, 2))
+    said = pytest.warns(UserWarning, match=r"layer 0: sample=0 picks nothing of a tensor of shape \(0, 2\)")
+    with said, capture(net, sample=0) as seen:
+        assert net(torch.ones(0, 3)).shape == (0, 2)
+    assert seen["0"].output.shape == (0, 2)
+
+
+@pytest.mark.parametrize(("kind", "mean"), [("jagged", 1.0), ("nested", 1.0), ("float8", 1.0), ("quantized", 1.0)])
+def test_statistics_are_those_of_the_values(kind: str, mean: float) -> None:
+    assert stats_of(KINDS[kind]()).mean == mean
+
+
+def test_memory_that_is_expanded_is_not_written_to() -> None:
+    net = nn.Sequential(Do(lambda x: torch.arange(3.0).expand(2, 3)), Do(lambda x: x.t()))
+    seen = capture(net)
+    for _ in range(3):
+        with seen:
+            net(torch.ones(1))
+        assert seen["0"].output.tolist() == [[0, 1, 2], [0, 1, 2]]
+        assert seen["1"].output.tolist() == [[0, 0], [1, 1], [2, 2]]
+
+
+def test_vmap_in_inference_mode() -> None:
+    net = nn.Sequential(nn.ReLU())
+    with torch.inference_mode(), capture(net) as seen:
+        torch.vmap(net)(torch.ones(3, 2))
+    assert seen["0"].output.tolist() == [[1, 1]] * 3
+
+
+class Ends(torch.autograd.Function):
+    """Gives no gradient back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> None:
+        return None
+
+
+def test_a_backward_that_gives_none_goes_on() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), Do(Ends.apply), nn.ReLU())
+    with capture(net, gradients=True) as seen:
+        net(torch.ones(1, 2)).sum().backward()
+    assert seen["1"].calls[0].slots()[0].grads
+    assert not seen["0"].calls[0].slots()[0].grads
+    with capture(net, gradients=True, keep="stats") as seen:
+        net(torch.ones(1, 2)).sum().backward()
+
+
+class Sparse(torch.autograd.Function):
+    """Gives a sparse gradient back, as an embedding may."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad.to_sparse()
+
+
+def test_a_gradient_that_cannot_be_kept_as_asked_stops_no_backward() -> None:
+    net, x = nn.Sequential(Do(lambda x: x * 1), Do(Sparse.apply)), torch.ones(3, 2, requires_grad=True)
+    with pytest.warns(UserWarning, match="kept whole"), capture(net, "0", gradients=True, sample=0) as seen:
+        net(x).sum().backward()
+    assert seen["0"].grad.to_dense().tolist() == [[1, 1]] * 3
+    assert x.grad is not None
