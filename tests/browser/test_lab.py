@@ -57,7 +57,7 @@ def test_a_clone_that_nobody_trusts_yet_shows_every_saved_picture(lab: Lab) -> N
     """JupyterLab sanitises its HTML and shows no widget. Every figure of the course must show all the same."""
     cells = [cell for name in NOTEBOOKS for cell in cells_of(reading.NOTEBOOKS / name) if figures(cell)]
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=KERNEL), lab.folder / "figures.ipynb")
-    lab.open("figures.ipynb", again=True)
+    lab.open("figures.ipynb")
     lab.show_all()
     shown = lab.page.locator(".jp-Notebook .jp-Cell")
     expect(shown).to_have_count(len(cells))
@@ -189,7 +189,8 @@ def cell_with(lab: Lab, notebook: str, source: str) -> Locator:
     lab.page.evaluate(  # on a busy machine it may not be drawn yet
         "place => window.jupyterapp.shell.currentWidget.content.scrollToItem(place).catch(() => null)", place
     )
-    cell = lab.page.locator(".jp-Notebook .jp-Cell").nth(place)
+    # By its number: JupyterLab may have left out cells above it.
+    cell = lab.page.locator(f'.jp-Notebook .jp-Cell[data-windowed-list-index="{place}"]')
     cell.scroll_into_view_if_needed()
     return cell
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -302,9 +301,7 @@ def why_uncalled(module: nn.Module, still_there: bool = True) -> str:
         return "was not called: it only holds parameters"
     if isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
         return "was not called: nn.MultiheadAttention uses its weight, but never calls it"
-    # Said only where something may have been compiled: torch loads this package then.
-    compiled = ", or ran in a function that was compiled before" if "torch._dynamo" in sys.modules else ""
     return (
         "was not called: this pass did not reach it, or reached it through .forward(...), or used its weight in a "
-        f"function{compiled}, none of which runs hooks"
+        "function, or in code that was compiled before, none of which runs hooks"
     )
