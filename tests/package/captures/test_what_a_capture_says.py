@@ -141,4 +141,4 @@ def test_a_compiled_function_around_the_model_is_among_the_reasons():
     run(torch.ones(1))
     with capture(net) as seen:
         run(torch.ones(1))
-    assert "in a function that was compiled before" in seen.uncalled["0"]
+    assert "in code that was compiled before" in seen.uncalled["0"]
