@@ -143,6 +143,14 @@ def test_it_listens_at_no_port_and_yet_hears_what_it_forks(place: Path) -> None:
         assert kernel.run(FORKS) == "from a fork"
 
 
+def test_it_takes_its_files_away_when_it_is_asked_to_end(place: Path) -> None:
+    with running(place) as kernel:
+        file = Path(kernel.manager.connection_file)
+        assert file.with_name(f"{file.stem}-ipc-0").is_socket()
+        kernel.manager.shutdown_kernel()
+        assert not list(file.parent.glob(f"{file.stem}*"))
+
+
 def test_it_is_interrupted_and_started_again(place: Path) -> None:
     with running(place) as kernel:
         kernel.run("import os, subprocess; helper = subprocess.Popen(['sleep', '100'])")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import zmq
@@ -44,5 +46,6 @@ class Kernel(kernelapp.IPKernelApp):
         """Set up what sends what cells print."""
         if self.transport == "ipc":
             file = f"{self.ip}-0"  # Jupyter counts its own from 1
+            atexit.register(Path(file).unlink, missing_ok=True)  # who manages the kernel takes away those that it counts
             vars(kernelapp)["IOPubThread"] = partial(_OverFile, file=file)
         super().init_iopub(context)  # type: ignore[no-untyped-call]
