@@ -82,7 +82,7 @@ def gradient_flow(seen: Capture) -> Picture:
         ]
         rows.append(row | ({"note": ", ".join(bad)} if bad else {}))
     caption = f"{seen.title}: activations{' and gradients' if any(sizes['gradient']) else ''} of {len(calls)} calls"
-    return from_figure(_draw(calls, sizes), _in_words(calls, sizes), caption, rows)
+    return from_figure(_draw(calls, sizes), _in_words(calls, sizes), caption, rows, when_seen=True)
 
 
 def _size(call: Call, what: str) -> dict[str, float]:

@@ -7,7 +7,8 @@ import io
 import numbers
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,7 +77,7 @@ class Picture:
     same numbers whatever the pixels.
 
     Args:
-        png: the bytes of a PNG file.
+        png: the bytes of a PNG file, or what makes them when the picture is looked at first.
         alt: one or two sentences that say what is to be seen; needed.
         caption: a sentence under the picture.
         rows: the numbers on the picture, one mapping per row. It is copied.
@@ -97,16 +98,32 @@ class Picture:
 
     """
 
-    def __init__(self, png: bytes, alt: str, caption: str = "", rows: Rows = (), heading: str = _HEADING) -> None:
-        if not png.startswith(_PNG_SIGNATURE):
-            raise ValueError("png does not hold a PNG file: pass its bytes, for example Path('…').read_bytes()")
+    def __init__(
+        self,
+        png: bytes | Callable[[], bytes],
+        alt: str,
+        caption: str = "",
+        rows: Rows = (),
+        heading: str = _HEADING,
+    ) -> None:
         if not alt.strip():
             raise ValueError("alt is empty: say in a sentence what the picture shows")
-        self.png = bytes(png)
+        self._png = png
+        if not callable(png):
+            self.png  # noqa: B018, refuses now what is no PNG
         self.alt = alt
         self.caption = caption
         self.heading = heading
         self.rows: list[dict[str, object]] = [dict(row) for row in rows]
+
+    @cached_property
+    def png(self) -> bytes:
+        """The bytes of the PNG file."""
+        png = self._png() if callable(self._png) else bytes(self._png)
+        if not png.startswith(_PNG_SIGNATURE):
+            raise ValueError("png does not hold a PNG file: pass its bytes, for example Path('…').read_bytes()")
+        self._png = png  # who made it is not needed any more
+        return png
 
     def __repr__(self) -> str:
         return _text(self.caption or self.alt, self.rows)
@@ -154,6 +171,7 @@ def from_figure(
     *,
     dpi: float | None = None,
     heading: str = _HEADING,
+    when_seen: bool = False,
 ) -> Picture:
     """Turn a matplotlib figure into a `Picture`, and close the figure.
 
@@ -166,6 +184,8 @@ def from_figure(
         rows: the numbers on the picture.
         dpi: pixels per inch of ``figure.get_size_inches()``; by default the figure's own (matplotlib: 100).
         heading: what stands above the rows, where they are no numbers.
+        when_seen: draw it when it is looked at first: who asks only for the numbers does not wait. The figure must
+            not change until then.
 
     Raises:
         ValueError: ``alt`` is empty.
@@ -176,6 +196,11 @@ def from_figure(
         'An empty figure.'
 
     """
+    make = partial(_encode, figure, dpi)
+    return Picture(make if when_seen else make(), alt, caption, rows, heading)
+
+
+def _encode(figure: Figure, dpi: float | None) -> bytes:
     buffer = io.BytesIO()
     try:
         # Opaque, so that black text stays readable on a dark page.
@@ -190,7 +215,7 @@ def from_figure(
         # A figure that pyplot does not know needs no closing, so pyplot is not imported for it.
         if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
             pyplot.close(figure)
-    return Picture(buffer.getvalue(), alt, caption, rows, heading)
+    return buffer.getvalue()
 
 
 def as_text(value: object) -> str:

@@ -123,7 +123,8 @@ def draw(events: Sequence[Event], caption: str, rows: Sequence[Mapping[str, obje
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=4 if wide > 8 else 3, frameon=False)
-    return from_figure(figure, _in_words(events), caption, rows, dpi=110, heading="The events in the picture")
+    heading = "The events in the picture"
+    return from_figure(figure, _in_words(events), caption, rows, dpi=110, heading=heading, when_seen=True)
 
 
 def _in_words(events: Sequence[Event]) -> str:

@@ -253,3 +253,16 @@ def test_figures_are_closed_whatever_happens():
     with pytest.raises(Exception, match="dpi"):
         from_figure(plt.figure(), "Nothing.", dpi=-1)
     assert plt.get_fignums() == before
+
+
+def test_a_figure_drawn_when_it_is_seen_is_drawn_once_and_not_for_its_numbers(monkeypatch):
+    from matplotlib.figure import Figure
+
+    drawn, savefig = [], Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda *args, **options: (drawn.append(args), savefig(*args, **options)))
+    now = from_figure(Figure(figsize=(1, 1)), "Nothing.")
+    later = from_figure(Figure(figsize=(1, 1)), "Nothing.", "", [{"a": 1}], when_seen=True)
+    assert (repr(later), later.rows, len(drawn)) == ("Nothing.\na\n-\n1", [{"a": 1}], 1)
+    assert later.png == now.png
+    later.to_html()
+    assert len(drawn) == 2
