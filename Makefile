@@ -20,7 +20,7 @@ help:
 	@echo "make handout CHAPTERS='02 04' DEST=monday.zip  what learners get of some chapters, without solutions"
 	@echo "make hub    a class room on this machine: JupyterHub for learners with an account each (hub/README.md); needs root"
 	@echo "make nbgrader CHAPTERS='02 04' DEST=folder  exercises as nbgrader assignments (make grade DEST=folder: the grades)"
-	@echo "make test   prove everything (make test-all: with every model family of torchvision)"
+	@echo "make test   prove everything (make test-all: also what takes long and seldom changes)"
 	@echo "make build  turn changed lessons into notebooks"
 	@echo "make bench  measure against other tools (half an hour; writes benchmarks/README.md)"
 	@echo "make history  ask every release of torch how its hooks behave (an hour; RELEASES='2.0.0 2.16.0' asks these)"

@@ -130,6 +130,7 @@ def test_a_learner_answers_wrong_then_right_and_every_step_is_said(lab: Lab) -> 
     expect(last.locator(".jp-OutputArea")).to_contain_text("0 hooks on Double, Speaking, Linear")
 
 
+@pytest.mark.slow
 def test_a_learner_orders_hooks_and_then_steps_through_them(lab: Lab) -> None:
     lab.open("02_call_order.ipynb", again=True)
     lab.run_all()

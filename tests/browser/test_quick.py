@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, expect
 
 from tests.shared.lab import ALL_WIDGETS, Lab
 
-pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
+pytestmark = [pytest.mark.usefixtures("nothing_goes_wrong_unseen"), pytest.mark.slow]
 
 # Every answer takes as long as on a machine with much to do, each time another time.
 SLOW = """
@@ -33,7 +33,7 @@ def slow(lab: Lab) -> Iterator[Lab]:
     lab.kernel("HookWidget.set_state = hear")
 
 
-@pytest.fixture(autouse=True, params=["idle", pytest.param("in a cell", marks=pytest.mark.slow)])
+@pytest.fixture(autouse=True, params=["idle", "in a cell"])
 def kernel_does(slow: Lab, request: pytest.FixtureRequest) -> None:
     """Let each test run beside a cell that takes its time, too: the kernel answers widgets in another thread."""
     if request.param == "in a cell":

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 GRID = ".hs-grid > .hs-picture"
 
 
+@pytest.mark.slow
 def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path: Path) -> None:
     page = lab.page
     lab.scratch("saved", *ALL_WIDGETS)

@@ -297,6 +297,7 @@ def drawn():
     return distributed.get_rank(), os.getppid(), torch.rand(1).item()
 
 
+@pytest.mark.slow
 def test_where_kernels_are_forks_the_ranks_are_too(tmp_path_factory, monkeypatch):
     with preloaded(tmp_path_factory.mktemp("k")) as environment:
         monkeypatch.setenv(launch.VARIABLE, environment[launch.VARIABLE])
@@ -327,6 +328,7 @@ def test_a_waiting_process_that_is_killed_is_named_and_nothing_stays_behind(grou
         group.run(distributed.get_rank)
 
 
+@pytest.mark.slow
 def test_nothing_stays_behind_when_the_notebook_is_killed(tmp_path):
     code = (
         "from hookscope_course import ranks\nimport time\n"

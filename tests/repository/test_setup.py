@@ -137,6 +137,7 @@ def killed_at(folder: Path, moment: str, how: signal.Signals = signal.SIGKILL, w
     return log.read_text()
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_it_is_never_called_ready_and_the_next_run_mends_it(project: Path) -> None:
     """Each run that is killed begins with what the one before has left."""
     for moment in ("the folder is there", "`venv` is at work", "half of sympy"):

@@ -186,7 +186,7 @@ def to_png(drawing: Mapping[str, Any]) -> bytes:
             ink = _INKS["hook" if arrow["flows"] else "quiet"]
             pen.text((x, y), drawable(arrow["text"]), fill=ink, font=font, anchor="mm")
     file = io.BytesIO()
-    image.convert("P", palette=Image.Palette.ADAPTIVE, colors=32).save(file, "PNG")
+    image.save(file, "PNG")
     return file.getvalue()
 
 

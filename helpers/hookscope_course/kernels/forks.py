@@ -46,6 +46,7 @@ class Kernel(kernelapp.IPKernelApp):
         """Set up what sends what cells print."""
         if self.transport == "ipc":
             file = f"{self.ip}-0"  # Jupyter counts its own from 1
-            atexit.register(Path(file).unlink, missing_ok=True)  # who manages the kernel takes away those that it counts
+            # Who manages the kernel takes away those that it counts, and not this one.
+            atexit.register(Path(file).unlink, missing_ok=True)
             vars(kernelapp)["IOPubThread"] = partial(_OverFile, file=file)
         super().init_iopub(context)  # type: ignore[no-untyped-call]

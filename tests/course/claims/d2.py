@@ -196,7 +196,7 @@ def vgg_and_resnet_take_the_hooks_of_the_document() -> Found:
     from torchvision import models
 
     photo = torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    resnet, vgg = models.resnet18().eval(), models.vgg16(init_weights=False).features.eval()
+    resnet, vgg = models.resnet18().eval(), models.vgg.make_layers(models.vgg.cfgs["D"]).eval()
 
     def raises(network: nn.Module, layer: nn.Module) -> bool:
         with layer.register_full_backward_hook(lambda module, grad_input, grad_output: None):

@@ -97,7 +97,12 @@ LEFT_OUT = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(MODELS.keys() - LEFT_OUT))
+HEAVY = {"faster r-cnn": pytest.mark.slow, "densenet121": pytest.mark.slow}  # the others have what is in them
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=HEAVY.get(name, ())) for name in sorted(MODELS.keys() - LEFT_OUT)]
+)
 def test_awkward_models(name: str) -> None:
     def make() -> Any:
         model, args, kwargs = MODELS[name]()
