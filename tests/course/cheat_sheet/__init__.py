@@ -33,7 +33,6 @@ class Row:
     arguments: str
     fires: str
     returns: str
-    off: str
     trap: str
 
     @property
@@ -48,8 +47,9 @@ class Row:
         return eval(self.code, {**NAMES, **names, "hook": hook})
 
     def take_off(self, handle: object) -> None:
-        """Run what the row says takes the hook off."""
-        eval(f"handle.{self.off.strip('`')}", {"handle": handle})
+        """Take the hook off as the sheet says above the rows."""
+        (way,) = re.findall(r"Its `(\w+\(\))` takes the hook off", TEXT)
+        eval(f"handle.{way}", {"handle": handle})
 
 
 ROWS = {
