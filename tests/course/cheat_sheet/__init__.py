@@ -53,9 +53,8 @@ class Row:
 
 
 ROWS = {
-    line[2:].partition(" | ")[0]: Row(*(cell.strip() for cell in line.strip("| ").split(" | ")))
-    for line in TEXT.splitlines()
-    if re.match(r"\| [\w-]+ ?[\w -]* \| `", line)
+    hook: Row(hook, *rest.strip(" |").split(" | "))
+    for hook, rest in re.findall(r"^\| \*\*([\w -]+)\*\*<br>(.+)$", TEXT, re.MULTILINE)
 }
 SHOWN: dict[str, Callable[[Row], None]] = {}
 WORDS: dict[str, tuple[str, str, str]] = {}

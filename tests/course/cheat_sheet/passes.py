@@ -37,7 +37,7 @@ def forward_pre_hook(row: Row) -> None:
     "forward hook",
     fires="at a call, after `forward`",
     returns="the new output",
-    trap="`module.forward(x)` skips it",
+    trap="`module`<br>`.forward(x)` skips it",
 )
 def forward_hook(row: Row) -> None:
     module = Noting()
