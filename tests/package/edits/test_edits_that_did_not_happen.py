@@ -14,7 +14,7 @@ import hookscope
 from hookscope import NotEditedError, at, census, edit
 from tests.shared.awkward import Do, Net
 
-X = torch.randn(2, 4)
+X = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
 
 
 def reason(net: nn.Module, run, layer: str, verb: str = "scale", value=2.0, **where) -> str:

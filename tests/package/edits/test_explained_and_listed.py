@@ -13,7 +13,7 @@ from tests.package.edits.test_what_an_edit_does import Attention, Held
 from tests.shared.awkward import Do, Net, Pair, tensors_in
 from tests.shared.explained import checked
 
-X = torch.randn(2, 4)
+X = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
 
 
 def test_a_census_lists_edits() -> None:

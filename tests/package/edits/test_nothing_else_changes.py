@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hookscope import at, capture, census, edit
 from tests.shared.awkward import Do, Net
 
-X = torch.randn(3, 4)
+X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
 
 SHARING = {
     "Identity": (nn.Identity(), lambda x: x),

@@ -10,7 +10,7 @@ from hookscope import LayerNotFoundError, at, capture, census, edit
 from hookscope.captures import NotCapturedError
 from tests.shared.awkward import Do, Net
 
-X = torch.randn(2, 4)
+X = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
 
 
 def net() -> nn.Module:
