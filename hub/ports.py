@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import socket
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["free_port", "listeners"]
+__all__ = ["free_port", "listeners", "taken"]
 
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LISTENS = "0A"  # in the system's own table
@@ -30,6 +32,22 @@ def free_port() -> int:
             trying.bind(("127.0.0.1", port))
             return port
     raise OSError(f"no port is free between {ports[0]} and {ports[-1]}")
+
+
+def taken(places: Iterable[tuple[str, int]]) -> int:
+    """Return the first port at which another program listens, of addresses and ports; 0 if there is none."""
+    for host, port in places:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family) as trying:
+            trying.setsockopt(
+                socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+            )  # connections that have ended count for nothing
+            try:
+                trying.bind((host, port))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:  # another error is about the address
+                    return port
+    return 0
 
 
 def listeners() -> dict[int, set[int]]:

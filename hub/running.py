@@ -17,6 +17,7 @@ from pathlib import Path
 from hookscope_course.kernels import write_spec
 from hub.kernels import serving
 from hub.limits import Limits, Share, processes_of
+from hub.ports import taken
 from hub.settings import CONFIG, PROXY, HubError, Settings
 
 _TRY = """
@@ -38,6 +39,11 @@ def run(settings: Settings) -> None:
     check(settings)
     if process := alive(settings.pid):
         raise HubError(f"A hub with its state in {settings.state} runs already (process {process}).")
+    if port := taken(_listens(settings)):
+        raise HubError(
+            f"PORT={settings.port}: another program listens at port {port}. Choose another one, as in PORT="
+            f"{settings.port + 10 if settings.port < 65000 else 8010}; the next three ports must be free, too."
+        )
     prepare(settings)
     # What the hub, its proxy and its services make is for root alone; what a learner's server makes, for the learner.
     os.umask(0o077)
@@ -46,6 +52,13 @@ def run(settings: Settings) -> None:
 
     with suppress(KeyboardInterrupt):
         Classroom.launch_instance(["-f", str(CONFIG)])
+
+
+def _listens(settings: Settings) -> list[tuple[str, int]]:
+    """List where the hub will listen: not where its proxy and the guesses do that have outlived a hub that died."""
+    pages, proxy, hub, guesses = range(settings.port, settings.port + 4)
+    others = [("127.0.0.1", proxy), ("127.0.0.1", guesses), (settings.host or "0.0.0.0", pages)]
+    return [("127.0.0.1", hub), *([] if alive(settings.proxy_pid) else others)]
 
 
 def check(settings: Settings) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pwd
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +22,7 @@ from hub.running import alive
 from hub.spawner import COURSE
 from tests.hub.client import Learner, until
 from tests.hub.running import RunningHub, running_hub
+from tests.shared import ROOT
 from tests.shared.disks import a_small_disk
 
 pytestmark = pytest.mark.slow  # a real hub, with users of this machine
@@ -34,6 +37,18 @@ def answers(hub: RunningHub) -> bool:
         return requests.get(f"{hub.url}/hub/health", timeout=5).status_code == 200
     except requests.ConnectionError:
         return False
+
+
+def test_a_port_that_is_taken_is_said_in_a_line(hub: RunningHub, tmp_path: Path) -> None:
+    environment = hub.environment | {"HUB_STATE": str(tmp_path)}
+    words = [sys.executable, "-m", "hub"]
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    port = hub.settings.port
+    assert done.returncode
+    assert done.stderr.strip() == (
+        f"PORT={port}: another program listens at port {port + 2}. Choose another one, as in PORT={port + 10}; the next "
+        "three ports must be free, too."
+    )
 
 
 def test_a_hub_that_is_killed_and_started_again_finds_what_runs(hub: RunningHub, anna: Learner) -> None:

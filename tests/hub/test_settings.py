@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import socket
 from pathlib import Path
 
 import pytest
 
+from hub.ports import free_port, taken
 from hub.settings import HubError, Settings
 from tests.shared import ROOT
 
@@ -68,3 +70,12 @@ def test_the_page_names_every_setting() -> None:
     names = {*re.findall(r'given(?:\.get\(|, )"([A-Z_]+)"', source)}
     assert len(names) == 15
     assert not [name for name in names if f"`{name}" not in page]
+
+
+def test_a_port_at_which_another_program_listens_is_found() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+        assert taken([("127.0.0.1", port)]) == 0
+        other.listen()
+        assert taken([("127.0.0.1", free_port()), ("127.0.0.1", port)]) == taken([("0.0.0.0", port)]) == port
