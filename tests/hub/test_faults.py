@@ -46,8 +46,8 @@ def test_a_port_that_is_taken_is_said_in_a_line(hub: RunningHub, tmp_path: Path)
     port = hub.settings.port
     assert done.returncode
     assert done.stderr.strip() == (
-        f"PORT={port}: another program listens at port {port + 2}. Choose another one, as in PORT={port + 10}; the next "
-        "three ports must be free, too."
+        f"PORT={port}: another program listens at port {port + 2}. Choose another one, as in PORT={port + 10}; "
+        "the next three ports must be free, too."
     )
 
 

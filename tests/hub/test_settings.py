@@ -74,6 +74,7 @@ def test_the_page_names_every_setting() -> None:
 
 def test_a_port_at_which_another_program_listens_is_found() -> None:
     with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", 0))
         port = other.getsockname()[1]
         assert taken([("127.0.0.1", port)]) == 0
