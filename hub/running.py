@@ -140,7 +140,11 @@ def stop(settings: Settings) -> Iterator[str]:
         yield f"{len(running)} learners' servers have ended"
     for folder in settings.run.glob("*/"):
         share = Share(f"{settings.run.name}/{folder.name}", Limits(0, 0, 0))
-        _end(share.processes())
+        left = share.processes()
+        with suppress(KeyError):  # where there are no cgroups
+            if folder.name in grp.getgrnam(settings.group).gr_mem:
+                left |= set(processes_of(pwd.getpwnam(folder.name).pw_uid))
+        _end(left)
         share.remove()
     for socket in (settings.kernels, settings.servers):
         if process := serving(socket):
