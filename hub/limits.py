@@ -122,8 +122,9 @@ class Share:
 
 
 def processes_of(user: int) -> Iterator[int]:
-    """List the processes of a user, by number."""
+    """List the processes of a user that run, by number; not those that have ended and wait for their parent to ask."""
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, IndexError):
-            if int((folder / "status").read_text().partition("\nUid:")[2].split()[0]) == user:
+            status = (folder / "status").read_text()
+            if int(status.partition("\nUid:")[2].split()[0]) == user and "\nState:\tZ" not in status:
                 yield int(folder.name)
