@@ -158,8 +158,9 @@ class GradientPlayground(HookWidget):
         return "\n".join([f"GradientPlayground {self._text}, {_times(self.runs)}: {_join(grads)}.", *self.notes])
 
     def numbers(self) -> Rows:
-        """List what is known of every tensor, as `table` does."""
-        return self._rows()
+        """List the numbers of every tensor; `table` has three columns more, which would not fit a narrow page."""
+        flags = {"is_leaf", "requires_grad", "retains_grad"}
+        return [{name: value for name, value in row.items() if name not in flags} for row in self._rows()]
 
     @property
     def _text(self) -> str:
