@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from hookscope.attentions.maps import AttentionMaps, checked_tokens
-from hookscope.attentions.watch import HeavyError, Seen, Watch, mib
+from hookscope.attentions.watch import HeavyError, Watch, mib
 from hookscope.captures.forecast import standing_in
 from hookscope.layers import Modules
 from hookscope.unchanged import model_unchanged, same_random_numbers

@@ -114,10 +114,10 @@ def draw_all(title: str, maps: Sequence[AttentionMap], sample: int, most: int) -
     facts = [{"call": each.label or "(root)"} | row for each, row in zip(_repeated(shown, most), facts, strict=True)]
     best = max(facts, key=lambda row: float(row["greatest weight"] or 0))
     alt = (
-        f"Attention of {title}, sample {sample}: small maps, a row for each of {len(shown)} calls and a column for each of "
-        f"{heads} heads{only}; in each, rows are queries, columns are keys, and the brightest is its greatest weight. The "
-        f"greatest of all, {as_text(best['greatest weight'])}, is in head {best['head']} of {best['call']}, from query "
-        f"{best['query']} to key {best['key']}."
+        f"Attention of {title}, sample {sample}: small maps, a row for each of {len(shown)} calls and a column for "
+        f"each of {heads} heads{only}; in each, rows are queries, columns are keys, and the brightest is its greatest "
+        f"weight. The greatest of all, {as_text(best['greatest weight'])}, is in head {best['head']} of {best['call']}, from "
+        f"query {best['query']} to key {best['key']}."
     )
     return _done(figure, alt, f"Attention of {title}, sample {sample}: each small map on its own scale{only}", facts)
 

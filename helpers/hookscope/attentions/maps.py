@@ -27,7 +27,7 @@ class AttentionMap:
 
     Attributes:
         layer: the innermost module in which it ran; `""` is the model itself.
-        label: its key among the maps: the layer's name, with ``#2`` for its second attention call, where it has several.
+        label: its key among the maps: the layer's name, with ``#2`` for its second attention call.
         weights: [batch, heads, queries, keys], in the dtype of the pass, without a graph: what the values were
             multiplied with.
         output_error: the largest difference between weights @ v, computed again, and what the call returned; None where
@@ -154,7 +154,8 @@ class AttentionMap:
             said.append(f"dropout of {self.dropout:g}: the weights are those after it, so rows do not add up to 1")
         if count := int(self.blind.sum()):
             what = "NaN" if bool(self.weights.isnan().any()) else "0"
-            said.append(f"{count} of {self.blind.numel()} rows are fully masked, queries that see no key: all {what}")
+            why = "dropped, or fully masked" if self.dropout else "fully masked, queries that see no key"
+            said.append(f"{count} of {self.blind.numel()} rows are {why}: all {what}")
         return said
 
     def __repr__(self) -> str:

@@ -15,8 +15,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hookscope.attentions import recompute
 from hookscope.attentions.axes import is_all, through
 from hookscope.attentions.recompute import Weighed
-from hookscope.attentions.tags import FEATURES, KEYS, QUERIES, Tag, Tags, arranged, named_axes, of_channels, turned
-from hookscope.attentions.tags import weights_axes
+from hookscope.attentions.tags import (
+    FEATURES,
+    KEYS,
+    QUERIES,
+    Tag,
+    Tags,
+    arranged,
+    named_axes,
+    of_channels,
+    turned,
+    weights_axes,
+)
 
 __all__ = ["Found", "HeavyError", "Seen", "Watch", "mib"]
 
@@ -26,9 +36,10 @@ FUSED = "fused nn.MultiheadAttention"
 FUSED_LAYER = "fused nn.TransformerEncoderLayer"
 
 # What works on each number by itself: it leaves axes where they are, and makes scores of scores.
-_EACH = frozenset(
-    "add sub rsub mul div where masked_fill tanh clamp clamp_min clamp_max minimum maximum neg copy _to_copy clone "
-    "detach alias lift_fresh nan_to_num constant_pad_nd slice_scatter copysign abs".split()
+_EACH = (
+    {"add", "sub", "rsub", "mul", "div", "where", "masked_fill", "tanh", "clamp", "clamp_min", "clamp_max", "minimum"}
+    | {"maximum", "neg", "abs", "copy", "_to_copy", "clone", "detach", "alias", "lift_fresh", "nan_to_num"}
+    | {"constant_pad_nd", "slice_scatter"}
 )
 _PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # where the two factors are
 _SOFTMAXES = frozenset(("_softmax", "_safe_softmax"))
@@ -269,8 +280,9 @@ class Watch(TorchDispatchMode):
             raise HeavyError
         self.bytes += size
         if self.bytes > self._max_bytes:
+            where = layer or "the model itself"
             raise MemoryError(
-                f"the attention maps up to that of layer {layer!r} take {mib(self.bytes)}, more than max_bytes="
+                f"the attention maps up to that of {where} take {mib(self.bytes)}, more than max_bytes="
                 f"{self._max_bytes:,}: give fewer samples or a shorter text, or a larger max_bytes"
             )
 
