@@ -86,7 +86,7 @@ def draw_all(title: str, maps: Sequence[AttentionMap], sample: int, most: int) -
     canvas = torch.full((len(shown) * step - 2, heads * step - 2), -1.0)
     for row, each in enumerate(shown):
         weights = _numbers(each.weights[sample, :most])
-        small = torch.nn.functional.adaptive_max_pool2d(weights.nan_to_num(0.0)[None], _TILE)[0]
+        small = _fitted(weights.nan_to_num(0.0))
         small = small / small.amax((-1, -2), keepdim=True).clamp_min(1e-12)
         for head, tile in enumerate(small):
             canvas[row * step : row * step + _TILE, head * step : head * step + _TILE] = tile
@@ -113,13 +113,22 @@ def draw_all(title: str, maps: Sequence[AttentionMap], sample: int, most: int) -
     facts = [_facts(each, sample, head) for each in shown for head in range(min(each.weights.shape[1], most))]
     facts = [{"call": each.label or "(root)"} | row for each, row in zip(_repeated(shown, most), facts, strict=True)]
     best = max(facts, key=lambda row: float(row["greatest weight"] or 0))
+    place = f"from query {best['query']} to key {best['key']}"
     alt = (
         f"Attention of {title}, sample {sample}: small maps, a row for each of {len(shown)} calls and a column for "
         f"each of {heads} heads{only}; in each, rows are queries, columns are keys, and the brightest is its greatest "
-        f"weight. The greatest of all, {as_text(best['greatest weight'])}, is in head {best['head']} of {best['call']}, from "
-        f"query {best['query']} to key {best['key']}."
+        f"weight. The greatest of all, {as_text(best['greatest weight'])}, is in head {best['head']} of "
+        f"{best['call']}, {place}."
     )
     return _done(figure, alt, f"Attention of {title}, sample {sample}: each small map on its own scale{only}", facts)
+
+
+def _fitted(weights: Tensor) -> Tensor:
+    """Bring maps to the size of a small one: each weight repeated, or of several the greatest."""
+    for axis in (1, 2):
+        if (size := weights.shape[axis]) < _TILE:
+            weights = weights.index_select(axis, torch.arange(_TILE) * size // _TILE)
+    return torch.nn.functional.adaptive_max_pool2d(weights[None], _TILE)[0]
 
 
 def _repeated(shown: Sequence[AttentionMap], most: int) -> list[AttentionMap]:

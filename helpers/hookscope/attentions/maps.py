@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -163,9 +164,7 @@ class AttentionMap:
         return "\n".join(lines + [f"note: {note}" for note in self.remarks()])
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        picture = self.picture()
-        notes = "".join(f"\n<p>note: {escape(note)}</p>" for note in self.remarks())
-        return {"text/plain": repr(self), "image/png": picture.png, "text/html": picture.to_html() + notes}
+        return _shown(self, self.remarks(), Table([self.row()]).to_html())
 
 
 class AttentionMaps(Mapping[str, AttentionMap]):
@@ -280,16 +279,7 @@ class AttentionMaps(Mapping[str, AttentionMap]):
         return "\n".join([repr(self._table()), *(f"note: {note}" for note in self.notes)])
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        notes = "".join(f"\n<p>note: {escape(note)}</p>" for note in self.notes)
-        shown: dict[str, Any] = {"text/plain": repr(self), "text/html": self._table().to_html() + notes}
-        if self._maps:
-            try:
-                picture = self.picture()
-            except ModuleNotFoundError:  # matplotlib; the table has the numbers
-                return shown
-            shown["image/png"] = picture.png
-            shown["text/html"] = picture.to_html() + shown["text/html"]
-        return shown
+        return _shown(self, self.notes, self._table().to_html())
 
 
 def checked_tokens(tokens: object) -> tuple[str, ...]:
@@ -308,6 +298,16 @@ def checked_tokens(tokens: object) -> tuple[str, ...]:
             "tokenizer.convert_ids_to_tokens(ids[0])"
         )
     return listed
+
+
+def _shown(maps: AttentionMap | AttentionMaps, notes: Sequence[str], table: str) -> dict[str, Any]:
+    """Show maps as a picture, if there is something to draw and to draw it with, a table and notes."""
+    html = table + "".join(f"\n<p>note: {escape(note)}</p>" for note in notes)
+    if isinstance(maps, AttentionMap) or maps:
+        with suppress(ModuleNotFoundError):  # matplotlib; the table has the numbers
+            picture = maps.picture()
+            return {"text/plain": repr(maps), "image/png": picture.png, "text/html": f"{picture.to_html()}\n{html}"}
+    return {"text/plain": repr(maps), "text/html": html}
 
 
 def _listed(labels: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ __all__ = ["AttentionPicker"]
 
 
 class AttentionPicker(HookWidget):
-    """Choose a layer and a head, and see its attention map with tokens on its axes, and a row of numbers for each query.
+    """Choose a layer and a head, and see its attention map with tokens on its axes, and numbers for each query.
 
     Args:
         maps: what `hookscope.attention(...)` gave.

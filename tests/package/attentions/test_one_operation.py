@@ -182,14 +182,19 @@ def test_the_fused_encoder(norm_first, activation, how):
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested).eval()
     x = numbers(2, 5, 8)
     padding = torch.tensor([[0, 0, 0, 0, 0], [0, 0, 0, 1, 1]]).bool()
-    given = {"plain": {}, "padded": {"src_key_padding_mask": padding}, "causal": {"mask": torch.ones(5, 5).triu(1).bool()}}
+    given = {
+        "plain": {},
+        "padded": {"src_key_padding_mask": padding},
+        "causal": {"mask": torch.ones(5, 5).triu(1).bool()},
+    }
     found = attention(model, x, **given[how])
     assert list(found) == ["layers.0", "layers.1"]
     assert {each.by for each in found.values()} == {"fused nn.TransformerEncoderLayer"}
     assert all(each.verified for each in found.values())
     model.train()
     for module in model.modules():
-        module.p = 0.0 if isinstance(module, nn.Dropout) else None
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
         if isinstance(module, nn.MultiheadAttention):
             module.dropout = 0.0
     slow = attention(model, x, **given[how])

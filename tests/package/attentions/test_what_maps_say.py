@@ -45,7 +45,7 @@ def test_calls_of_a_shared_layer_and_one_whose_forward_is_called():
         found["block"]
     with pytest.raises(LayerNotFoundError, match="no layer 'onec'; did you mean 'once'"):
         found["onec"]
-    with pytest.raises(LayerNotFoundError, match="no attention ran in layer 'once.qkv' itself; did you mean 'once'"):
+    with pytest.raises(LayerNotFoundError, match=r"no attention ran in layer 'once\.qkv' itself; did you mean 'once'"):
         found["once.qkv"]
     with pytest.raises(IndexError, match="no map 3: there are 3"):
         found[3]

@@ -32,7 +32,9 @@ def test_it_shows_what_is_chosen(maps):
     picker = AttentionPicker(maps, layer="wide", head=3, sample=1)
     weights = maps["wide"].weights[1, 3]
     assert [row["weight"] for row in picker.numbers()] == pytest.approx(weights.amax(-1).tolist())
-    assert picker.numbers()[0]["looks most at"] == f"{int(weights[0].argmax())} {maps['wide'].keys[weights[0].argmax()]}"
+    assert (
+        picker.numbers()[0]["looks most at"] == f"{int(weights[0].argmax())} {maps['wide'].keys[weights[0].argmax()]}"
+    )
     assert "wide, head 3 of 4, sample 1" in repr(picker)
     before = picker.png
     picker.head = 2
