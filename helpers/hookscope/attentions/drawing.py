@@ -39,7 +39,7 @@ def draw_heads(shown: AttentionMap, heads: Sequence[int], sample: int) -> Pictur
         if place >= len(heads):
             axis.set_axis_off()
             continue
-        image = axis.imshow(maps[place], vmin=0, vmax=top, cmap=_colours(), interpolation="nearest")
+        image = axis.imshow(maps[place].numpy(), vmin=0, vmax=top, cmap=_colours(), interpolation="nearest")
         axis.set_title(f"head {heads[place]}", fontsize=9)
         _label(axis, shown, first=place % columns == 0)
     figure.colorbar(image, ax=axes, shrink=0.8, label="weight")
@@ -92,9 +92,7 @@ def draw_all(title: str, maps: Sequence[AttentionMap], sample: int, most: int) -
             canvas[row * step : row * step + _TILE, head * step : head * step + _TILE] = tile
     figure = _figure((1.8 + 0.5 * heads, 0.9 + 0.5 * len(shown)))
     axis = figure.subplots()
-    colours = _colours()
-    colours.set_under("white")
-    axis.imshow(canvas, vmin=0, vmax=1, cmap=colours, interpolation="nearest")
+    axis.imshow(canvas.numpy(), vmin=0, vmax=1, cmap=_colours(), interpolation="nearest")
     axis.set_xticks([_TILE / 2 + step * head for head in range(heads)], [str(head) for head in range(heads)])
     labels = [_short(each.label or "(root)", 28) for each in shown]
     axis.set_yticks([_TILE / 2 + step * row for row in range(len(shown))], labels, parse_math=False)
@@ -161,9 +159,7 @@ def _figure(size: tuple[float, float]) -> Any:
 def _colours() -> Any:
     from matplotlib import colormaps
 
-    colours = colormaps["viridis"].copy()
-    colours.set_bad("black")
-    return colours
+    return colormaps["viridis"].with_extremes(bad="black", under="white")
 
 
 def _label(axis: Any, shown: AttentionMap, first: bool) -> None:

@@ -136,8 +136,8 @@ class Tags:
 
     def noise(self, args: Sequence[Any], out: Tensor) -> None:
         """After random zeros and ones."""
-        kept = args[1] if len(args) > 1 and isinstance(args[1], float) else None
-        self.put(out, None if kept is None else Tag(plain(out.shape), "noise", 1 - kept))
+        kept = args[1] if len(args) > 1 else 0.5  # what is as by default is not handed on
+        self.put(out, Tag(plain(out.shape), "noise", 1 - kept))
 
 
 def named_axes(axes: Axes) -> Axes:
@@ -169,7 +169,7 @@ def weights_axes(axes: Axes, place: int) -> Axes | None:
             result.append(tuple((QUERIES, size) for _, size in axis))
         else:
             pairs = zip(axis, named, strict=True)
-            result.append(tuple((QUERIES, part[1]) if part[0] == theirs else name for part, name in pairs))
+            result.append(tuple((QUERIES, part[1]) if theirs and part[0] == theirs else name for part, name in pairs))
     return tuple(result)
 
 

@@ -144,7 +144,7 @@ class Watch(TorchDispatchMode):
             return self._product
         if name in _SOFTMAXES:
             return self._softmax
-        if name == "bernoulli":
+        if name == "bernoulli" and func._overloadname == "float":
             return lambda func, args, kwargs, out: tags.noise(args, out)
         if name == "native_dropout":
             return lambda func, args, kwargs, out: tags.dropout(args, out)
@@ -300,8 +300,9 @@ def _named(func: Any) -> str:
 
 
 def _is_composite(func: Any) -> bool:
-    key = torch._C.DispatchKey.CompositeImplicitAutograd
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key))
+    name, key = func.name(), torch._C.DispatchKey.CompositeImplicitAutograd
+    # What is of Python only, as prim::device of fake tensors, the dispatcher does not know.
+    return torch._C._dispatch_has_kernel(name) and torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
 
 
 def _is_keys(axis: tuple[tuple[str, int], ...]) -> bool:

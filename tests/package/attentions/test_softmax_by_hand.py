@@ -224,6 +224,22 @@ def test_no_map_and_why(model, x, why):
         found.picture()
 
 
+@torch.library.custom_op("hookscope_tests::my_attention", mutates_args=())
+def my_attention(q: torch.Tensor) -> torch.Tensor:
+    return q.clone()
+
+
+def test_a_kernel_of_somebody_else_is_not_followed_and_named():
+    class Kernel(nn.Module):
+        def forward(self, x):
+            return my_attention(x)
+
+    found = attention(Kernel(), X)
+    assert len(found) == 0
+    assert any("my_attention is not followed" in note for note in found.notes)
+
+
+@pytest.mark.slow  # imports the compiler
 def test_flex_attention_is_not_followed_and_named():
     from torch.nn.attention.flex_attention import flex_attention
 
@@ -259,6 +275,7 @@ def test_traced_and_in_inference_mode():
     torch.testing.assert_close(attention(Inside(), X)["attn"].weights, model.weights(X))
 
 
+@pytest.mark.slow  # imports the compiler
 def test_a_compiled_model_runs_without_its_compilation():
     model = Attention(usual)
     compiled = torch.compile(model, backend="eager")

@@ -26,6 +26,7 @@ def revealed(quiz: widgets.OrderQuiz) -> widgets.OrderQuiz:
 
 
 def attention() -> object:
+    torch.manual_seed(0)
     layer = nn.MultiheadAttention(4, 2, batch_first=True).eval()
     return hookscope.attention(layer, *[torch.linspace(0, 1, 12).view(1, 3, 4)] * 3)
 
