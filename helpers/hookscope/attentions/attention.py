@@ -153,7 +153,7 @@ def _forecast(modules: Modules, inputs: Sequence[Any], kwargs: Mapping[str, Any]
             _eagerly(),
             FakeTensorMode(allow_non_fake_inputs=True) as fake,
             standing_in(model, fake.from_tensor),
-            Watch(modules.names, float("inf"), counting=True) as watch,
+            (watch := Watch(modules.names, float("inf"), counting=True)),
         ):
             model(*inputs, **kwargs)
     except Exception:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -14,9 +14,6 @@ from hookscope.extras import needed_by
 from hookscope.pictures import Picture
 from hookscope.pictures.picture import as_text, from_figure
 
-if TYPE_CHECKING:
-    from hookscope.attentions.maps import AttentionMap
-
 __all__ = ["draw_all", "draw_head", "draw_heads"]
 
 _TICKS = 24  # labels on an axis; more cannot be read
@@ -24,7 +21,25 @@ _LETTERS = 12  # of a token
 _TILE = 32  # pixels of a small map
 
 
-def draw_heads(shown: AttentionMap, heads: Sequence[int], sample: int) -> Picture:
+class Drawn(Protocol):
+    """What is drawn of an `AttentionMap`."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def weights(self) -> Tensor: ...
+    @property
+    def blind(self) -> Tensor: ...
+    @property
+    def entropy(self) -> Tensor: ...
+    @property
+    def queries(self) -> tuple[str, ...]: ...
+    @property
+    def keys(self) -> tuple[str, ...]: ...
+    def token(self, place: int, of: str = "queries") -> str: ...
+
+
+def draw_heads(shown: Drawn, heads: Sequence[int], sample: int) -> Picture:
     """Draw one map for each head, on one scale from 0."""
     maps = _numbers(shown.weights[sample, list(heads)])
     queries, keys = maps.shape[1:]
@@ -56,7 +71,7 @@ def draw_heads(shown: AttentionMap, heads: Sequence[int], sample: int) -> Pictur
     return _done(figure, alt, f"{title}: rows are queries, columns are keys; black has no number", facts)
 
 
-def draw_head(shown: AttentionMap, head: int, sample: int) -> Picture:
+def draw_head(shown: Drawn, head: int, sample: int) -> Picture:
     """Draw the map of one head, with a row of numbers for each query."""
     weights = _numbers(shown.weights[sample, head])
     picture = draw_heads(shown, [head], sample)
@@ -76,7 +91,7 @@ def draw_head(shown: AttentionMap, head: int, sample: int) -> Picture:
     return Picture(picture.png, picture.alt, picture.caption, rows)
 
 
-def draw_all(title: str, maps: Sequence[AttentionMap], sample: int, most: int) -> Picture:
+def draw_all(title: str, maps: Sequence[Drawn], sample: int, most: int) -> Picture:
     """Draw the maps of several calls small, a row for each call and a column for each head."""
     shown = [each for each in maps if sample < len(each.weights)][:most]
     if not shown or sample < 0:
@@ -129,11 +144,11 @@ def _fitted(weights: Tensor) -> Tensor:
     return torch.nn.functional.adaptive_max_pool2d(weights[None], _TILE)[0]
 
 
-def _repeated(shown: Sequence[AttentionMap], most: int) -> list[AttentionMap]:
+def _repeated(shown: Sequence[Drawn], most: int) -> list[Drawn]:
     return [each for each in shown for _ in range(min(each.weights.shape[1], most))]
 
 
-def _facts(shown: AttentionMap, sample: int, head: int) -> dict[str, Any]:
+def _facts(shown: Drawn, sample: int, head: int) -> dict[str, Any]:
     weights = shown.weights[sample, head].nan_to_num(0.0)
     place = int(weights.argmax()) if weights.numel() else 0
     query, key = divmod(place, weights.shape[-1])
@@ -162,7 +177,7 @@ def _colours() -> Any:
     return colormaps["viridis"].with_extremes(bad="black", under="white")
 
 
-def _label(axis: Any, shown: AttentionMap, first: bool) -> None:
+def _label(axis: Any, shown: Drawn, first: bool) -> None:
     """Write tokens on both axes, as many as can be read."""
     queries, keys = shown.weights.shape[2:]
     for size, of, set_ticks in ((keys, "keys", axis.set_xticks), (queries, "queries", axis.set_yticks)):

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hookscope.attentions.drawing import draw_all, draw_heads
 from hookscope.attentions.watch import Found
 from hookscope.layers import LayerNotFoundError, Modules
 from hookscope.layers.suggestions import no_name
@@ -111,8 +112,6 @@ class AttentionMap:
             IndexError: there is no such head or sample.
 
         """
-        from hookscope.attentions.drawing import draw_heads
-
         return draw_heads(self, self.heads(heads), self.sample(sample))
 
     def heads(self, heads: int | Iterable[int] | None) -> list[int]:
@@ -263,8 +262,6 @@ class AttentionMaps(Mapping[str, AttentionMap]):
             IndexError: there is no such sample.
 
         """
-        from hookscope.attentions.drawing import draw_all
-
         if not self._maps:
             raise ValueError(f"{self.title}: 0 maps, so there is nothing to draw; {'; '.join(self.notes)}")
         return draw_all(self.title, list(self._maps.values()), sample, _SHOWN)

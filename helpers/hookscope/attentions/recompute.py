@@ -22,8 +22,6 @@ __all__ = [
     "scaled_dot_product",
 ]
 
-_ACTIVATIONS = {True: F.gelu, False: F.relu}
-
 
 @dataclass(frozen=True)
 class Weighed:
@@ -141,7 +139,7 @@ def multi_head(given: Mapping[str, Any], query: Tensor, key: Tensor, value: Tens
     heads = given.get("num_heads", given.get("num_head"))
     weights, biases = given["qkv_weight"].chunk(3), given["qkv_bias"].chunk(3)
     q, k, v = (
-        F.linear(x, weight, bias).unflatten(-1, (heads, -1)).transpose(-2, -3)
+        (y := F.linear(x, weight, bias)).view(*y.shape[:-1], heads, -1).transpose(-2, -3)
         for x, weight, bias in zip((query, key, value), weights, biases, strict=True)
     )
     mask = given.get("mask")
@@ -196,7 +194,8 @@ def encoder_layer(given: Mapping[str, Any], returned: Tensor) -> tuple[Weighed, 
     out = source + F.linear(mixed, given["proj_weight"], given["proj_bias"])
     out = out if given["norm_first"] else norm(out, first)
     inner = norm(out, second) if given["norm_first"] else out
-    hidden = _ACTIVATIONS[bool(given["use_gelu"])](F.linear(inner, given["ffn_weight_1"], given["ffn_bias_1"]))
+    hidden = F.linear(inner, given["ffn_weight_1"], given["ffn_bias_1"])
+    hidden = F.gelu(hidden) if given["use_gelu"] else F.relu(hidden)
     out = out + F.linear(hidden, given["ffn_weight_2"], given["ffn_bias_2"])
     out = out if given["norm_first"] else norm(out, second)
     if there is not None:

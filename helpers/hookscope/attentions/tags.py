@@ -68,11 +68,12 @@ class Tags:
     def other(self, args: Sequence[Any], out: Any) -> None:
         """After any other operation: where the shape stays, the axes do."""
         first = args[0] if args else None
-        old = self._tags.get(id(first)) if isinstance(first, Tensor) else None
+        old = self._tags.get(id(first))
+        shape = first.shape if isinstance(first, Tensor) and not first.is_nested else None
         for each in out if isinstance(out, tuple | list) else (out,):
             if not isinstance(each, Tensor):
                 continue
-            stays = old is not None and not each.is_nested and not first.is_nested and first.shape == each.shape
+            stays = not each.is_nested and each.shape == shape
             self.put(each, Tag(old.axes) if stays and old is not None else None)
 
     def each(self, args: Sequence[Any], out: Any) -> None:
@@ -205,7 +206,8 @@ def arranged(axes: Axes, weights: Tensor, custom: bool = False) -> tuple[Tensor,
     for places in order.values():
         places.sort(key=names.__getitem__)
     last = [n for kind in (QUERIES, KEYS) for n, what in enumerate(names) if what == kind]
-    heads, notes = length(parts[n] for n in order["heads"]), ()
+    heads = length(parts[n] for n in order["heads"])
+    notes: tuple[str, ...] = ()
     if not order["heads"] and custom:
         at = max((int(names[n].split(" ")[1].partition(".")[0]) for n in order["batch"]), default=0)
         if at:

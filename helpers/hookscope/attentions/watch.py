@@ -74,7 +74,7 @@ class Seen:
     failed: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
-class Watch(TorchDispatchMode):
+class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Looks at every operation of a pass; finds attention, in one operation or in a softmax between two products.
 
     It stands below autograd. So it sees what C++ calls, too, and does not switch a fused path off, as hooks or a
@@ -98,7 +98,7 @@ class Watch(TorchDispatchMode):
         counting: bool = False,
         heavy: Callable[[int, nn.Module], bool] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.found: list[Found] = []
         self.seen = Seen()
         self.bytes = 0
@@ -217,7 +217,8 @@ class Watch(TorchDispatchMode):
         if self._counting:
             return
         weighed = call.weigh(out[0] if isinstance(out, tuple | list) else out)
-        error, dropped, notes = weighed.error, float(given.get("dropout_p") or 0.0), ()
+        error, dropped = weighed.error, float(given.get("dropout_p") or 0.0)
+        notes: tuple[str, ...] = ()
         if dropped:
             error = None
             notes = (f"dropout of {dropped:g} inside one operation: the weights are those before it, not checked",)
