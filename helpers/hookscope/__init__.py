@@ -8,6 +8,7 @@
     with hookscope.edit(model) as e:              # change what flows; an edit that did not happen is an error
         e.set("conv1", 0, hookscope.at[:, 3])
         model(x)
+    hookscope.attention(model, x)                 # the weights of every attention call, heads apart, each checked
     with hookscope.record(model) as recording:    # every hook point, in the order it fires
         model(x).sum().backward()
     hookscope.feature_grid(activation)            # feature maps as one picture with its numbers
@@ -22,6 +23,7 @@ imported by the functions that need them.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from hookscope.attentions import attention
 from hookscope.captures import capture, gradient_flow
 from hookscope.censuses import census
 from hookscope.comparisons import compare_backward_hooks
@@ -43,6 +45,7 @@ __all__ = [
     "Picture",
     "Table",
     "at",
+    "attention",
     "capture",
     "census",
     "compare_backward_hooks",

@@ -13,7 +13,7 @@ from hookscope.captures.call import Wanted
 from hookscope.captures.form import Form, Stats
 from hookscope.captures.keep import is_wrapped, unwrapped
 
-__all__ = ["forecast"]
+__all__ = ["forecast", "standing_in"]
 
 
 def forecast(
@@ -55,7 +55,7 @@ def forecast(
             torch.random.fork_rng(devices=[]),
             FakeTensorMode(allow_non_fake_inputs=True) as fake,
             capturing(count),
-            _standing_in(model, fake.from_tensor),
+            standing_in(model, fake.from_tensor),
         ):
             model(*args, **kwargs)
     except Exception as error:
@@ -67,7 +67,7 @@ def forecast(
 
 
 @contextmanager
-def _standing_in(model: nn.Module, fake: Callable[[Tensor], Tensor]) -> Iterator[None]:
+def standing_in(model: nn.Module, fake: Callable[[Tensor], Tensor]) -> Iterator[None]:
     """Let fakes take the place of parameters and buffers: one written to in place would be really written to."""
     # Not torch.func.functional_call, which leaves its tensors in a module that the model holds under two names.
     held: list[MutableMapping[str, Any]] = [

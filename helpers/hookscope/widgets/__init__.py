@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hookscope.extras import needed_by
 
 if TYPE_CHECKING:
+    from hookscope.widgets.attention import AttentionPicker
     from hookscope.widgets.grad_input import GradInputExplorer
     from hookscope.widgets.gradients import GradientPlayground
     from hookscope.widgets.picker import LayerPicker
@@ -18,9 +19,18 @@ if TYPE_CHECKING:
     from hookscope.widgets.pre_hook import PreHookPlayground
     from hookscope.widgets.quiz import OrderQuiz
 
-__all__ = ["GradInputExplorer", "GradientPlayground", "LayerPicker", "OrderPlayer", "OrderQuiz", "PreHookPlayground"]
+__all__ = [
+    "AttentionPicker",
+    "GradInputExplorer",
+    "GradientPlayground",
+    "LayerPicker",
+    "OrderPlayer",
+    "OrderQuiz",
+    "PreHookPlayground",
+]
 
 _FILES = {
+    "AttentionPicker": "attention",
     "GradInputExplorer": "grad_input",
     "GradientPlayground": "gradients",
     "LayerPicker": "picker",

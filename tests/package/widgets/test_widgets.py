@@ -25,6 +25,12 @@ def revealed(quiz: widgets.OrderQuiz) -> widgets.OrderQuiz:
     return quiz
 
 
+def attention() -> object:
+    torch.manual_seed(0)
+    layer = nn.MultiheadAttention(4, 2, batch_first=True).eval()
+    return hookscope.attention(layer, *[torch.linspace(0, 1, 12).view(1, 3, 4)] * 3)
+
+
 WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
     "LayerPicker": lambda: widgets.LayerPicker(samples.digit_cnn(), samples.digit(5)),
     "OrderPlayer": lambda: widgets.OrderPlayer(recording()),
@@ -32,6 +38,7 @@ WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
     "PreHookPlayground": lambda: widgets.PreHookPlayground(samples.digit_cnn(), samples.digit(5)),
     "GradientPlayground": lambda: widgets.GradientPlayground(),
     "GradInputExplorer": lambda: widgets.GradInputExplorer(),
+    "AttentionPicker": lambda: widgets.AttentionPicker(attention()),
 }
 
 

@@ -1,0 +1,190 @@
+"""Run a model once and return the weights of every attention call in it, checked against what the call returned."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+from hookscope.attentions.maps import AttentionMaps, checked_tokens
+from hookscope.attentions.watch import HeavyError, Watch, mib
+from hookscope.captures.forecast import standing_in
+from hookscope.layers import Modules
+from hookscope.unchanged import model_unchanged, same_random_numbers
+
+__all__ = ["attention"]
+
+_MOST_BYTES = 4 << 30
+_SIMPLE = (torch.Tensor, int, float, str, bool, type(None))
+
+
+def attention(
+    model: nn.Module,
+    *inputs: Any,
+    tokens: Sequence[str] | None = None,
+    max_bytes: float | None = _MOST_BYTES,
+    **kwargs: Any,
+) -> AttentionMaps:
+    """Run a model once, and return the weights of every attention call in it, heads apart, each checked.
+
+    A map is what the values are multiplied with: [batch, heads, queries, keys]. Found are
+
+    - `F.scaled_dot_product_attention`, whichever kernel runs, with its masks, scale and grouped queries;
+    - `nn.MultiheadAttention`, and the fused paths of it and of `nn.TransformerEncoderLayer`, which stay on;
+    - a softmax written by hand: along the keys, of a product of two activations, whose result (after dropout or a
+      change of dtype) is multiplied with values.
+
+    For each map weights @ v is computed again and held against what the call returned: `output_error` is the largest
+    difference, and a note says where it is more than rounding explains. Where torch computes all in one operation the
+    weights are recomputed from queries, keys, mask and scale; else they are the model's own.
+
+    The model runs as it is, in `train()` or `eval()`, without gradients. Nothing is registered on it; buffers, training
+    flags and random numbers are put back. What a call keeps elsewhere, such as a cache that is given, it keeps.
+
+    **What is no map.** Where channels look at channels (XCiT, squeeze-and-excitation) or classes are weighed, no tokens
+    look at tokens: `notes` says so. Not found are flex attention, kernels of other packages, an exponential divided by
+    its sum, weights that something else than a product uses, and calls in other threads. Then there are 0 maps, and
+    `notes` says why. A compiled model runs without its compilation.
+
+    Heads are what was cut out of the features of a linear layer or a convolution; where that cannot be followed, the
+    axis before the queries. A layer is the innermost module of the model in whose methods the call was made, so inside
+    TorchScript it is what is around it.
+
+    Args:
+        model: any module.
+        *inputs: what it is called with.
+        tokens: a string for each token of one sample; they label queries and keys of which there are as many. Where
+            queries and keys come from two texts, `AttentionMap.with_tokens` labels each.
+        max_bytes: refuse maps that take more than this together, 4 GiB by default; None for no limit.
+        **kwargs: keyword arguments it is called with.
+
+    Returns:
+        The maps in the order of the calls; they show themselves as a picture and a table.
+
+    Raises:
+        TypeError: `model` is not a module, or an option is of the wrong type; and what the model raises.
+        ValueError: no map has as many queries or keys as there are tokens.
+        MemoryError: the maps would take more than `max_bytes`; says how many bytes.
+
+    Example:
+        >>> layer = nn.MultiheadAttention(8, 2, batch_first=True)
+        >>> x = torch.randn(1, 3, 8, generator=torch.Generator().manual_seed(0))
+        >>> maps = attention(layer, x, x, x, tokens=["the", "cat", "sat"])
+        >>> maps[0].weights.shape, maps[0].queries, maps[0].verified
+        (torch.Size([1, 2, 3, 3]), ('the', 'cat', 'sat'), True)
+        >>> attention(nn.Linear(2, 2), torch.ones(1, 2))
+        Linear: 0 attention maps
+        note: 0 maps: no softmax and no attention call ran where torch could be watched
+
+    """
+    modules = Modules(model)
+    named = checked_tokens(tokens) if tokens is not None else ()
+    if not isinstance(max_bytes, int | float | None) or isinstance(max_bytes, bool):
+        raise TypeError(f"max_bytes={max_bytes!r}: give a number of bytes, as max_bytes=1_000_000, or None")
+    limit = float("inf") if max_bytes is None else max_bytes
+
+    watch = Watch(modules.names, limit, heavy=_forecaster(modules, limit) if _again(inputs, kwargs) else None)
+    try:
+        _run(model, watch, inputs, kwargs)
+    except HeavyError:
+        if (total := _forecast(modules, inputs, kwargs)) is not None and total > limit:
+            raise MemoryError(
+                f"the attention maps would take {mib(total)}, more than max_bytes={max_bytes:,}: give fewer samples or "
+                "a shorter text, or a larger max_bytes"
+            ) from None
+        watch = Watch(modules.names, limit)
+        _run(model, watch, inputs, kwargs)
+
+    sizes = sorted({size for each in watch.found for size in each.weights.shape[2:]})
+    if named and sizes and len(named) not in sizes:
+        raise ValueError(f"tokens has {len(named)} strings, but the maps have {', '.join(map(str, sizes))} tokens")
+    return AttentionMaps(modules, watch.found, _notes(modules, watch), named)
+
+
+def _run(model: nn.Module, watch: Watch, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    with (
+        model_unchanged(model),
+        same_random_numbers(model, args, kwargs),
+        torch.inference_mode(False),
+        torch.no_grad(),
+        _eagerly(),
+        watch,
+    ):
+        model(*args, **kwargs)
+
+
+@contextmanager
+def _eagerly() -> Iterator[None]:
+    """Run what is compiled without its compilation; nothing is where nobody has imported the compiler."""
+    with torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext():
+        yield
+
+
+def _again(inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the model can be called with these inputs again: a cache would have changed."""
+    return all(
+        isinstance(each, _SIMPLE) or (isinstance(each, tuple | list) and all(isinstance(one, _SIMPLE) for one in each))
+        for each in (*inputs, *kwargs.values())
+    )
+
+
+def _forecaster(modules: Modules, limit: float) -> Any:
+    """Guess from the first map, and how many modules are of the kind that made it, whether all may be too many."""
+    kinds = Counter(map(type, modules.names))
+    return lambda size, module: size * kinds[type(module)] > limit
+
+
+def _forecast(modules: Modules, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
+    """Count the bytes of all maps by a pass on fake tensors; None if the model does not run on them."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    model = modules.model
+    try:
+        with (
+            model_unchanged(model),
+            same_random_numbers(model, inputs, kwargs),
+            torch.inference_mode(False),
+            torch.no_grad(),
+            _eagerly(),
+            FakeTensorMode(allow_non_fake_inputs=True) as fake,
+            standing_in(model, fake.from_tensor),
+            (watch := Watch(modules.names, float("inf"), counting=True)),
+        ):
+            model(*inputs, **kwargs)
+    except Exception:
+        return None
+    return watch.bytes
+
+
+def _notes(modules: Modules, watch: Watch) -> list[str]:
+    """Say what was seen that is no map, and why there is none."""
+    seen, notes = watch.seen, []
+    for layer in seen.channels:
+        notes.append(f"{_layer(layer)}: channels look at channels there, which is no attention of tokens")
+    for layer, what in seen.unknown:
+        notes.append(f"{_layer(layer)}: {what} is not followed")
+    for layer, what in seen.failed:
+        notes.append(f"{_layer(layer)}: could not be followed: {what}")
+    for layer in +seen.unused:
+        notes.append(f"{_layer(layer)}: a softmax of products met no values in a way that could be followed")
+    if any("_orig_mod" in module._modules or module._compiled_call_impl is not None for module in modules.names):
+        notes.append("the model is compiled; it ran without its compilation")
+    if watch.found:
+        return notes
+    if seen.softmaxes:
+        where = ", ".join(map(_layer, list(seen.softmaxes)[:3])) + (" and others" if len(seen.softmaxes) > 3 else "")
+        why = f"{where}: the softmax there weighs classes, channels or gates, not products of two activations"
+    elif notes:
+        why = "what ran is no attention of tokens, or not one that can be followed"
+    else:
+        why = "no softmax and no attention call ran where torch could be watched"
+    return [f"0 maps: {why}", *notes]
+
+
+def _layer(name: str) -> str:
+    return f"layer {name!r}" if name else "the model itself"

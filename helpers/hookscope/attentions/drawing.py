@@ -1,0 +1,199 @@
+"""Draw attention maps with tokens on their axes, and list the numbers that are to be seen."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from hookscope.extras import needed_by
+from hookscope.pictures import Picture
+from hookscope.pictures.picture import as_text, from_figure
+
+__all__ = ["draw_all", "draw_head", "draw_heads"]
+
+_TICKS = 24  # labels on an axis; more cannot be read
+_LETTERS = 12  # of a token
+_TILE = 32  # pixels of a small map
+
+
+class Drawn(Protocol):
+    """What is drawn of an `AttentionMap`."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def weights(self) -> Tensor: ...
+    @property
+    def blind(self) -> Tensor: ...
+    @property
+    def entropy(self) -> Tensor: ...
+    @property
+    def queries(self) -> tuple[str, ...]: ...
+    @property
+    def keys(self) -> tuple[str, ...]: ...
+    def token(self, place: int, of: str = "queries") -> str: ...
+
+
+def draw_heads(shown: Drawn, heads: Sequence[int], sample: int) -> Picture:
+    """Draw one map for each head, on one scale from 0."""
+    maps = _numbers(shown.weights[sample, list(heads)])
+    queries, keys = maps.shape[1:]
+    columns = min(len(heads), 4 if max(queries, keys) <= _TICKS else 3)
+    rows = math.ceil(len(heads) / columns)
+    side = min(4.2, 1.3 + 0.17 * max(queries, keys))
+    figure = _figure((columns * (side + 0.3) + 0.8, rows * (side + 0.1)))
+    axes = figure.subplots(rows, columns, squeeze=False)
+    top = max(float(maps.nan_to_num().max()), 1e-12)
+    image = None
+    for place, axis in enumerate(axes.flat):
+        if place >= len(heads):
+            axis.set_axis_off()
+            continue
+        image = axis.imshow(maps[place].numpy(), vmin=0, vmax=top, cmap=_colours(), interpolation="nearest")
+        axis.set_title(f"head {heads[place]}", fontsize=9)
+        _label(axis, shown, first=place % columns == 0)
+    figure.colorbar(image, ax=axes, shrink=0.8, label="weight")
+    facts = [_facts(shown, sample, head) for head in heads]
+    most = max(facts, key=lambda row: float(row["greatest weight"] or 0))
+    count = shown.weights.shape[1]
+    which = f"head {heads[0]} of {count}" if len(heads) == 1 else f"{len(heads)} of {count} heads"
+    title = f"Attention of {shown.label or 'the model'}, sample {sample}, {which}"
+    alt = (
+        f"{title}: for each head a map, {queries} queries as rows by {keys} keys as columns, brighter for more weight, "
+        f"on one scale from 0 to {as_text(top)}. The greatest weight, {as_text(most['greatest weight'])}, is in head "
+        f"{most['head']}, from query {most['query']} to key {most['key']}."
+    )
+    return _done(figure, alt, f"{title}: rows are queries, columns are keys; black has no number", facts)
+
+
+def draw_head(shown: Drawn, head: int, sample: int) -> Picture:
+    """Draw the map of one head, with a row of numbers for each query."""
+    weights = _numbers(shown.weights[sample, head])
+    picture = draw_heads(shown, [head], sample)
+    bits = torch.special.entr(weights.nan_to_num().clamp_min(0)).sum(-1) / math.log(2)
+    best = weights.nan_to_num(-1.0)
+    rows = [
+        {
+            "query": shown.token(query),
+            "looks most at": shown.token(int(best[query].argmax()), "keys"),
+            "weight": float(weights[query].nan_to_num().max()),
+            "entropy (bits)": float(bits[query]),
+        }
+        if not bool(shown.blind[sample, head, query])
+        else {"query": shown.token(query), "looks most at": "no key: fully masked"}
+        for query in range(len(weights))
+    ]
+    return Picture(picture.png, picture.alt, picture.caption, rows)
+
+
+def draw_all(title: str, maps: Sequence[Drawn], sample: int, most: int) -> Picture:
+    """Draw the maps of several calls small, a row for each call and a column for each head."""
+    shown = [each for each in maps if sample < len(each.weights)][:most]
+    if not shown or sample < 0:
+        raise IndexError(f"no sample {sample}: there are {max(len(each.weights) for each in maps)}, counted from 0")
+    heads = max(min(each.weights.shape[1], most) for each in shown)
+    step = _TILE + 2
+    canvas = torch.full((len(shown) * step - 2, heads * step - 2), -1.0)
+    for row, each in enumerate(shown):
+        weights = _numbers(each.weights[sample, :most])
+        small = _fitted(weights.nan_to_num(0.0))
+        small = small / small.amax((-1, -2), keepdim=True).clamp_min(1e-12)
+        for head, tile in enumerate(small):
+            canvas[row * step : row * step + _TILE, head * step : head * step + _TILE] = tile
+    figure = _figure((1.8 + 0.5 * heads, 0.9 + 0.5 * len(shown)))
+    axis = figure.subplots()
+    axis.imshow(canvas.numpy(), vmin=0, vmax=1, cmap=_colours(), interpolation="nearest")
+    axis.set_xticks([_TILE / 2 + step * head for head in range(heads)], [str(head) for head in range(heads)])
+    labels = [_short(each.label or "(root)", 28) for each in shown]
+    axis.set_yticks([_TILE / 2 + step * row for row in range(len(shown))], labels, parse_math=False)
+    axis.set_xlabel("head")
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    left = [
+        f"{what} {most} of {count} {name}"
+        for what, count, name in (
+            ("the first", len(maps), "calls"),
+            ("the first", max(each.weights.shape[1] for each in shown), "heads"),
+        )
+        if count > most
+    ]
+    only = f"; {' and '.join(left)}" if left else ""
+    facts = [_facts(each, sample, head) for each in shown for head in range(min(each.weights.shape[1], most))]
+    facts = [{"call": each.label or "(root)"} | row for each, row in zip(_repeated(shown, most), facts, strict=True)]
+    best = max(facts, key=lambda row: float(row["greatest weight"] or 0))
+    place = f"from query {best['query']} to key {best['key']}"
+    alt = (
+        f"Attention of {title}, sample {sample}: small maps, a row for each of {len(shown)} calls and a column for "
+        f"each of {heads} heads{only}; in each, rows are queries, columns are keys, and the brightest is its greatest "
+        f"weight. The greatest of all, {as_text(best['greatest weight'])}, is in head {best['head']} of "
+        f"{best['call']}, {place}."
+    )
+    return _done(figure, alt, f"Attention of {title}, sample {sample}: each small map on its own scale{only}", facts)
+
+
+def _fitted(weights: Tensor) -> Tensor:
+    """Bring maps to the size of a small one: each weight repeated, or of several the greatest."""
+    for axis in (1, 2):
+        if (size := weights.shape[axis]) < _TILE:
+            weights = weights.index_select(axis, torch.arange(_TILE) * size // _TILE)
+    return torch.nn.functional.adaptive_max_pool2d(weights[None], _TILE)[0]
+
+
+def _repeated(shown: Sequence[Drawn], most: int) -> list[Drawn]:
+    return [each for each in shown for _ in range(min(each.weights.shape[1], most))]
+
+
+def _facts(shown: Drawn, sample: int, head: int) -> dict[str, Any]:
+    weights = shown.weights[sample, head].nan_to_num(0.0)
+    place = int(weights.argmax()) if weights.numel() else 0
+    query, key = divmod(place, weights.shape[-1])
+    return {
+        "head": head,
+        "greatest weight": float(weights[query, key]),
+        "query": shown.token(query),
+        "key": shown.token(key, "keys"),
+        "entropy (bits)": float(shown.entropy[sample, head]),
+    }
+
+
+def _numbers(weights: Tensor) -> Tensor:
+    return weights.detach().float().cpu()
+
+
+def _figure(size: tuple[float, float]) -> Any:
+    with needed_by("a picture of attention"):
+        from matplotlib.figure import Figure
+    return Figure(figsize=size, layout="constrained")
+
+
+def _colours() -> Any:
+    from matplotlib import colormaps
+
+    return colormaps["viridis"].with_extremes(bad="black", under="white")
+
+
+def _label(axis: Any, shown: Drawn, first: bool) -> None:
+    """Write tokens on both axes, as many as can be read."""
+    queries, keys = shown.weights.shape[2:]
+    for size, of, set_ticks in ((keys, "keys", axis.set_xticks), (queries, "queries", axis.set_yticks)):
+        places = list(range(0, size, math.ceil(size / _TICKS)))
+        tokens = getattr(shown, of)
+        texts = [_short(tokens[place], _LETTERS) if tokens else str(place) for place in places]
+        turned = {"rotation": 90} if of == "keys" and tokens else {}
+        set_ticks(places, texts if first or of == "keys" else [""] * len(texts), fontsize=7, parse_math=False, **turned)
+
+
+def _short(text: str, most: int) -> str:
+    text = text if text.isprintable() and text.strip() else repr(text)[1:-1]
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _done(figure: Any, alt: str, caption: str, facts: Sequence[dict[str, Any]]) -> Picture:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # a box is drawn; the numbers have the token
+        return from_figure(figure, alt, caption, facts, dpi=100)

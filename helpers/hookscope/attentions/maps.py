@@ -1,0 +1,313 @@
+"""The maps of one pass, by layer: weights of each head, how far they were checked, and what there is to say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from html import escape
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hookscope.attentions.drawing import draw_all, draw_heads
+from hookscope.attentions.watch import Found
+from hookscope.layers import LayerNotFoundError, Modules
+from hookscope.layers.suggestions import no_name
+from hookscope.pictures import Picture, Table
+
+__all__ = ["AttentionMap", "AttentionMaps", "checked_tokens"]
+
+_SHOWN = 16  # heads, or calls, in one picture
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionMap:
+    """The weights of one attention call.
+
+    Attributes:
+        layer: the innermost module in which it ran; `""` is the model itself.
+        label: its key among the maps: the layer's name, with ``#2`` for its second attention call.
+        weights: [batch, heads, queries, keys], in the dtype of the pass, without a graph: what the values were
+            multiplied with.
+        output_error: the largest difference between weights @ v, computed again, and what the call returned; None where
+            a dropout inside one operation makes them differ.
+        bound: what rounding may make of that difference.
+        by: how torch computed it: an operation, a fused layer, or a softmax between two products.
+        dropout: the share of weights that a dropout took away in this call.
+        notes: what else to know.
+        queries: a token for each query, or ().
+        keys: a token for each key, or ().
+
+    """
+
+    layer: str
+    label: str
+    weights: Tensor
+    output_error: float | None
+    bound: float
+    by: str
+    dropout: float = 0.0
+    notes: tuple[str, ...] = ()
+    queries: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+
+    @property
+    def verified(self) -> bool:
+        """Whether weights @ v is what the call returned, but for rounding."""
+        return self.output_error is not None and self.output_error <= self.bound
+
+    @cached_property
+    def blind(self) -> Tensor:
+        """Which queries saw no key, [batch, heads, queries]: all their weights are 0, or NaN."""
+        total = self.weights.sum(-1)
+        return (total == 0) | total.isnan()
+
+    @cached_property
+    def entropy(self) -> Tensor:
+        """The mean entropy of the weights of a query, in bits, [batch, heads]: 0 for one key, 3 for eight alike.
+
+        Queries that see no key are left out; without any other it is NaN.
+        """
+        found = []
+        for sample, blind in zip(self.weights, self.blind, strict=True):
+            wide = sample.float().clamp_min(0)
+            bits = torch.special.entr(wide).sum(-1).masked_fill(blind, 0) / torch.log(torch.tensor(2.0))
+            found.append(bits.sum(-1) / (~blind).sum(-1))
+        return torch.stack(found)
+
+    @cached_property
+    def greatest(self) -> Tensor:
+        """The greatest weight, [batch, heads]."""
+        return self.weights.nan_to_num(0.0).flatten(2).amax(-1)
+
+    def with_tokens(self, queries: Sequence[str] | None = None, keys: Sequence[str] | None = None) -> AttentionMap:
+        """Return the same map with other tokens, where queries and keys come from two texts.
+
+        Raises:
+            ValueError: not as many as there are queries, or keys.
+
+        """
+        lists = [checked_tokens(each) if each is not None else () for each in (queries, keys)]
+        for what, given, size in zip(("queries", "keys"), lists, self.weights.shape[2:], strict=True):
+            if given and len(given) != size:
+                raise ValueError(f"{len(given)} tokens for the {size} {what} of {self.label!r}: give one for each")
+        return replace(self, queries=lists[0] or self.queries, keys=lists[1] or self.keys)
+
+    def token(self, place: int, of: str = "queries") -> str:
+        """Name a query or a key: its token with its place, or its place."""
+        tokens = self.queries if of == "queries" else self.keys
+        return f"{place} {tokens[place]}" if tokens else str(place)
+
+    def picture(self, heads: int | Iterable[int] | None = None, sample: int = 0) -> Picture:
+        """Draw one map for each head: a row is a query, a column is a key, and each row adds up to 1.
+
+        Args:
+            heads: a head or several; the first 16 without it.
+            sample: which sample of the batch.
+
+        Raises:
+            IndexError: there is no such head or sample.
+
+        """
+        return draw_heads(self, self.heads(heads), self.sample(sample))
+
+    def heads(self, heads: int | Iterable[int] | None) -> list[int]:
+        """List the heads that are asked for."""
+        count = self.weights.shape[1]
+        if heads is None:
+            return list(range(min(count, _SHOWN)))
+        chosen = [heads] if isinstance(heads, int) else list(heads)
+        if wrong := [head for head in chosen if not 0 <= head < count]:
+            raise IndexError(f"no head {wrong[0]}: {self.label!r} has {count}, counted from 0")
+        return chosen
+
+    def sample(self, sample: int) -> int:
+        """Check the number of a sample."""
+        if not 0 <= sample < len(self.weights):
+            raise IndexError(f"no sample {sample}: there are {len(self.weights)}, counted from 0")
+        return sample
+
+    def row(self) -> dict[str, object]:
+        """The row of the table, over all samples and heads."""
+        _, heads, queries, keys = self.weights.shape
+        entropy = self.entropy[~self.entropy.isnan()]
+        return {
+            "call": self.label or "(root)",
+            "heads": heads,
+            "queries": queries,
+            "keys": keys,
+            "greatest weight": float(self.greatest.max()) if self.greatest.numel() else None,
+            "entropy (bits)": float(entropy.mean()) if entropy.numel() else None,
+            "error": "not checked" if self.output_error is None else f"{self.output_error:.1g}",
+            "by": self.by,
+        }
+
+    def remarks(self) -> list[str]:
+        """List what there is to say about this map."""
+        said = [*self.notes]
+        if self.output_error is not None and not self.verified:
+            said.append("weights @ v is not what the call returned, by more than rounding: do not trust this map")
+        if self.dropout and self.output_error is not None:
+            said.append(f"dropout of {self.dropout:g}: the weights are those after it, so rows do not add up to 1")
+        if count := int(self.blind.sum()):
+            what = "NaN" if bool(self.weights.isnan().any()) else "0"
+            why = "dropped, or fully masked" if self.dropout else "fully masked, queries that see no key"
+            said.append(f"{count} of {self.blind.numel()} rows are {why}: all {what}")
+        return said
+
+    def __repr__(self) -> str:
+        lines = [repr(Table([self.row()], f"Attention, {len(self.weights)} in the batch"))]
+        return "\n".join(lines + [f"note: {note}" for note in self.remarks()])
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        return _shown(self, self.remarks(), Table([self.row()]).to_html())
+
+
+class AttentionMaps(Mapping[str, AttentionMap]):
+    """What `attention` returns: a mapping from layers to maps, in the order of the calls.
+
+    ``maps["h.3.attn"]`` is the map of a layer, ``maps["decoder#2"]`` that of its second attention call, and ``maps[0]``
+    the first of all.
+
+    Attributes:
+        title: class name of the model.
+        notes: what else to know of this pass; why there is no map, if there is none.
+
+    """
+
+    def __init__(
+        self, modules: Modules, found: Sequence[Found], notes: Sequence[str], tokens: tuple[str, ...] = ()
+    ) -> None:
+        self.title = type(modules.model).__name__
+        self._modules = modules
+        self._said = tuple(notes)
+        layers = [each.layer for each in found]
+        self._maps: dict[str, AttentionMap] = {}
+        for number, each in enumerate(found):
+            label = each.layer
+            if layers.count(label) > 1:
+                label = f"{label}#{layers[: number + 1].count(each.layer)}"
+            queries, keys = (tokens if len(tokens) == size else () for size in each.weights.shape[2:])
+            self._maps[label] = AttentionMap(
+                each.layer,
+                label,
+                each.weights,
+                each.error,
+                each.bound,
+                each.by,
+                each.dropped,
+                each.notes,
+                queries,
+                keys,
+            )
+
+    def __getitem__(self, name: str | int) -> AttentionMap:
+        if isinstance(name, int):
+            if not -len(self) <= name < len(self):
+                raise IndexError(f"no map {name}: there are {len(self)}, counted from 0")
+            return list(self._maps.values())[name]
+        if name in self._maps:
+            return self._maps[name]
+        if several := [label for label, each in self._maps.items() if each.layer == name]:
+            listed = f"{several[0]!r} to {several[-1]!r}" if len(several) > 2 else " and ".join(map(repr, several))
+            raise LayerNotFoundError(f"layer {name!r} has {len(several)} maps: {listed}", str(name), several[:3])
+        if name not in self._modules.names.values():
+            raise no_name(self._modules, str(name))
+        inside = [label for label in self._maps if not name or label.startswith(f"{name}.")]
+        around = [label for label, each in self._maps.items() if not each.layer or name.startswith(f"{each.layer}.")]
+        near = (inside or around)[:3]
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise LayerNotFoundError(f"no attention ran in layer {name!r} itself{hint}", str(name), near)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._maps)
+
+    def __len__(self) -> int:
+        return len(self._maps)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._maps
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the map of that label, or `default`."""
+        return self._maps.get(name, default)
+
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        """The table's rows: call, heads, queries, keys, greatest weight, mean entropy in bits, error, by what."""
+        return [each.row() for each in self._maps.values()]
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the maps take."""
+        return sum(each.weights.nbytes for each in self._maps.values())
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What else there is to know: of the pass, then of maps."""
+        by_text: dict[str, list[str]] = {}
+        for label, each in self._maps.items():
+            for text in each.remarks():
+                by_text.setdefault(text, []).append(label or "(root)")
+        return (*self._said, *(f"{_listed(labels)}: {text}" for text, labels in by_text.items()))
+
+    def picture(self, sample: int = 0) -> Picture:
+        """Draw all maps of a sample small, a row for each call and a column for each head; the first 16 of both.
+
+        Raises:
+            ValueError: there is no map.
+            IndexError: there is no such sample.
+
+        """
+        if not self._maps:
+            raise ValueError(f"{self.title}: 0 maps, so there is nothing to draw; {'; '.join(self.notes)}")
+        return draw_all(self.title, list(self._maps.values()), sample, _SHOWN)
+
+    def _table(self) -> Table:
+        batches = {len(each.weights) for each in self._maps.values()}
+        batch = f", {batches.pop()} in the batch" if len(batches) == 1 else ""
+        count = len(self)
+        return Table(self.rows, f"{self.title}: {count} attention map{'' if count == 1 else 's'}{batch}")
+
+    def __repr__(self) -> str:
+        return "\n".join([repr(self._table()), *(f"note: {note}" for note in self.notes)])
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        return _shown(self, self.notes, self._table().to_html())
+
+
+def checked_tokens(tokens: object) -> tuple[str, ...]:
+    """Return tokens as a tuple of strings.
+
+    Raises:
+        TypeError: they are none.
+
+    """
+    if isinstance(tokens, str) or not isinstance(tokens, Iterable):
+        raise TypeError(f"tokens={tokens!r}: give a list of strings, one for each token")
+    listed = tuple(tokens)
+    if wrong := [each for each in listed if not isinstance(each, str)]:
+        raise TypeError(
+            f"tokens holds {wrong[0]!r}, not only strings: give those of one sample, for example "
+            "tokenizer.convert_ids_to_tokens(ids[0])"
+        )
+    return listed
+
+
+def _shown(maps: AttentionMap | AttentionMaps, notes: Sequence[str], table: str) -> dict[str, Any]:
+    """Show maps as a picture, if there is something to draw and to draw it with, a table and notes."""
+    html = table + "".join(f"\n<p>note: {escape(note)}</p>" for note in notes)
+    if isinstance(maps, AttentionMap) or maps:
+        with suppress(ModuleNotFoundError):  # matplotlib; the table has the numbers
+            picture = maps.picture()
+            return {"text/plain": repr(maps), "image/png": picture.png, "text/html": f"{picture.to_html()}\n{html}"}
+    return {"text/plain": repr(maps), "text/html": html}
+
+
+def _listed(labels: Sequence[str]) -> str:
+    if len(labels) <= 3:
+        return ", ".join(labels)
+    return f"{labels[0]}, {labels[1]} and {len(labels) - 2} more"

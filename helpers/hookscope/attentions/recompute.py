@@ -1,0 +1,215 @@
+"""Compute again what one operation of torch's hides: the weights of an attention call, and what they return."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+__all__ = [
+    "Recomputed",
+    "Weighed",
+    "bound",
+    "difference",
+    "encoder_layer",
+    "multi_head",
+    "projected",
+    "scaled_dot_product",
+]
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """Weights, and how far weights @ v is from what the call returned.
+
+    Attributes:
+        weights: [..., queries, keys].
+        error: the largest difference; None where nothing can be compared.
+        bound: how large a difference rounding may make.
+
+    """
+
+    weights: Tensor
+    error: float | None
+    bound: float
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """What a fused call computes from: queries, keys and values, heads apart, and a mask.
+
+    Attributes:
+        q: [..., heads, queries, features].
+        k: [..., heads, keys, features], with fewer heads where groups of queries share them.
+        v: as `k`.
+        mask: broadcast over [..., heads, queries, keys]: true where a key is seen, or a number that is added.
+        causal: whether a query sees only keys up to its own place, counted from the first.
+        scale: what products are multiplied with.
+
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    mask: Tensor | None = None
+    causal: bool = False
+    scale: float | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the weights."""
+        return (*self.q.shape[:-1], int(self.k.shape[-2]))
+
+    @property
+    def elements(self) -> int:
+        """How many weights there are."""
+        return math.prod(self.shape)
+
+    def weights(self) -> Tensor:
+        """Compute the weights, those of 16-bit numbers in float32; a query without a key has NaN."""
+        q, k = _wide(self.q), _wide(_grouped(self.k, self.q))
+        scores = (q * (1 / math.sqrt(q.shape[-1]) if self.scale is None else self.scale)) @ k.mT
+        if self.causal:
+            seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril_()
+            scores.masked_fill_(~seen, -torch.inf)
+        if self.mask is not None:
+            mask = self.mask
+            scores = scores.masked_fill_(~mask, -torch.inf) if mask.dtype is torch.bool else scores.add_(mask)
+        return torch.softmax(scores, -1)
+
+    def weigh(self, returned: Tensor) -> Weighed:
+        """Compute the weights, and hold weights @ v against what the call returned."""
+        return weigh(self.weights(), _grouped(self.v, self.q), returned)
+
+
+def weigh(weights: Tensor, v: Tensor, returned: Tensor) -> Weighed:
+    """Hold weights @ v against what a call returned.
+
+    A query that sees no key has weights of NaN; where the call returned numbers for it all the same, they become 0,
+    which is what such calls take them for.
+    """
+    v = v.to(weights.dtype)
+    mine = weights @ v
+    blind = mine.isnan().any(-1)
+    if bool(blind.any()):
+        weights = weights.masked_fill((blind & ~returned.isnan().any(-1))[..., None], 0)
+        mine = weights @ v
+    return Weighed(weights, difference(mine, returned), bound(returned.dtype, v))
+
+
+def difference(mine: Tensor, returned: Tensor) -> float:
+    """Return the largest difference; two NaN count as equal."""
+    if mine.numel() == 0:
+        return 0.0
+    apart = (mine - returned).abs()
+    largest = float(apart.max())
+    if math.isnan(largest):
+        apart = apart.masked_fill((mine.isnan() & returned.isnan()) | (mine == returned), 0)
+        largest = float(apart.max())
+    return largest
+
+
+def bound(dtype: torch.dtype, v: Tensor) -> float:
+    """Say how far two ways of computing a weighted mean of `v` may be apart by rounding."""
+    finite = v[v.isfinite()] if v.numel() and not bool(v.isfinite().all()) else v
+    largest = float(finite.abs().max()) if finite.numel() else 0.0
+    kind = dtype if dtype.is_floating_point else torch.float32
+    # A sum over thousands of keys, in another order: torch's own tests of these kernels allow about as much.
+    return max(largest, 1e-6) * torch.finfo(kind).eps * (1000 if kind.itemsize > 2 else 8)
+
+
+def scaled_dot_product(given: Mapping[str, Any]) -> Recomputed:
+    """Take what one of the kernels of `F.scaled_dot_product_attention` was called with, by the names in its schema."""
+    mask = given.get("attn_mask", given.get("attn_bias"))
+    causal = bool(given.get("is_causal", False))
+    return Recomputed(given["query"], given["key"], given["value"], mask, causal, given.get("scale"))
+
+
+def multi_head(given: Mapping[str, Any], query: Tensor, key: Tensor, value: Tensor) -> Recomputed:
+    """Take what the fused path of `nn.MultiheadAttention` was called with, by the names in its schema.
+
+    Masks are true where a key is not seen; `mask_type` says what their axes are: 0 [queries, keys], 1 [batch, keys],
+    2 [batch, heads, queries, keys]. Source: `merge_masks` in torch/nn/modules/activation.py, torch 2.15.
+    """
+    heads = given.get("num_heads", given.get("num_head"))
+    weights, biases = given["qkv_weight"].chunk(3), given["qkv_bias"].chunk(3)
+    q, k, v = (
+        (y := F.linear(x, weight, bias)).view(*y.shape[:-1], heads, -1).transpose(-2, -3)
+        for x, weight, bias in zip((query, key, value), weights, biases, strict=True)
+    )
+    mask = given.get("mask")
+    if mask is not None:
+        mask = ~mask.bool()
+        if given.get("mask_type") == 1 or (given.get("mask_type") is None and mask.dim() == 2 and len(q) == len(mask)):
+            mask = mask[:, None, None, :]
+    return Recomputed(q, k, v, mask)
+
+
+def projected(call: Recomputed, given: Mapping[str, Any], returned: Tensor) -> Weighed:
+    """Compute the weights of a fused `nn.MultiheadAttention`, and what its output projection makes of them."""
+    weights = call.weights()
+    if bool(weights.isnan().any()):  # a query without a key: 0, unless the call returns NaN for it
+        blind = weights.isnan().any(-1) & ~returned.isnan().any(-1)[:, None]
+        weights = weights.masked_fill(blind[..., None], 0)
+    mixed = (weights @ call.v.to(weights.dtype)).transpose(-2, -3).flatten(-2).to(call.q.dtype)
+    mine = F.linear(mixed, given["proj_weight"], given["proj_bias"])
+    return Weighed(weights, difference(mine, returned), bound(returned.dtype, returned))
+
+
+def encoder_layer(given: Mapping[str, Any], returned: Tensor) -> tuple[Weighed, str]:
+    """Compute the weights of a fused `nn.TransformerEncoderLayer`, and the whole layer with them, to compare.
+
+    Returns:
+        The weights with the error of the layer's output, and a note; samples of a nested tensor are padded.
+
+    """
+    source, note = given["src"], ""
+    there = None
+    if source.is_nested:
+        lengths = torch.tensor([len(sample) for sample in source.unbind()], device=source.device)
+        source, returned = source.to_padded_tensor(0.0), returned.to_padded_tensor(0.0)
+        there = torch.arange(source.shape[1], device=source.device) < lengths[:, None]
+        note = "padded places were left out of it (nested tensors): their rows and columns are 0"
+    first = (given["norm_weight_1"], given["norm_bias_1"], given["eps"])
+    second = (given["norm_weight_2"], given["norm_bias_2"], given["eps"])
+    size = given["embed_dim"]
+
+    def norm(x: Tensor, by: tuple[Tensor, Tensor, float]) -> Tensor:
+        return F.layer_norm(x, (size,), *by)
+
+    x = norm(source, first) if given["norm_first"] else source
+    call = multi_head(given, x, x, x)
+    if there is not None:
+        call = Recomputed(call.q, call.k, call.v, there[:, None, None, :])
+    weights = call.weights()
+    if bool(weights.isnan().any()):  # a query without a key: 0, unless the layer returns NaN for it
+        blind = weights.isnan().any(-1) & ~returned.isnan().any(-1)[:, None]
+        weights = weights.masked_fill(blind[..., None], 0)
+    mixed = (weights @ call.v.to(weights.dtype)).transpose(-2, -3).flatten(-2).to(source.dtype)
+    out = source + F.linear(mixed, given["proj_weight"], given["proj_bias"])
+    out = out if given["norm_first"] else norm(out, first)
+    inner = norm(out, second) if given["norm_first"] else out
+    hidden = F.linear(inner, given["ffn_weight_1"], given["ffn_bias_1"])
+    hidden = F.gelu(hidden) if given["use_gelu"] else F.relu(hidden)
+    out = out + F.linear(hidden, given["ffn_weight_2"], given["ffn_bias_2"])
+    out = out if given["norm_first"] else norm(out, second)
+    if there is not None:
+        out, returned = out[there], returned[there]
+        weights = weights.masked_fill(~there[:, None, :, None], 0)
+    return Weighed(weights, difference(out, returned), bound(returned.dtype, returned)), note
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.float() if x.dtype.itemsize <= 2 and x.dtype.is_floating_point else x
+
+
+def _grouped(x: Tensor, q: Tensor) -> Tensor:
+    """Give every head of the queries its own keys or values."""
+    if x.dim() < 3 or x.shape[-3] in (1, q.shape[-3]):
+        return x
+    return x.repeat_interleave(q.shape[-3] // x.shape[-3], -3)

@@ -1,0 +1,238 @@
+"""Know of each tensor of a pass whether it holds scores or weights of an attention, and what its axes are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from hookscope.attentions.axes import FEATURES, Axes, cut, is_all, plain
+
+__all__ = [
+    "FEATURES",
+    "KEYS",
+    "QUERIES",
+    "Tag",
+    "Tags",
+    "arranged",
+    "named_axes",
+    "of_channels",
+    "turned",
+    "weights_axes",
+]
+
+LEFT, RIGHT, QUERIES, KEYS = "left", "right", "queries", "keys"
+_KINDS = ("weights", "scores", "channels", "noise")  # of several, the first that there is goes on
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """What is known of a tensor that is on its way.
+
+    Attributes:
+        axes: what its axes are made of.
+        kind: "scores", products of two activations; "weights", a softmax of such; "channels", products of features;
+            "noise" of a dropout; a "parameter"; or "".
+        dropped: the share of weights that dropout has set to 0.
+        lifted: whether a leading axis of 1 was put before three.
+
+    """
+
+    axes: Axes
+    kind: str = ""
+    dropped: float = 0.0
+    lifted: bool = False
+
+
+class Tags:
+    """The tags of the tensors of one pass, by id: every result of an operation gets a new one, or none."""
+
+    def __init__(self, parameters: Iterable[Tensor]) -> None:
+        self._held = list(parameters)  # or their ids might be used again
+        self._tags = {id(each): Tag(_plain(each), "parameter") for each in self._held}
+
+    def of(self, tensor: Any) -> Tag:
+        """Return what is known of a tensor."""
+        tag = self._tags.get(id(tensor))
+        return tag if tag is not None and len(tag.axes) == tensor.dim() else Tag(_plain(tensor))
+
+    def put(self, tensor: Any, tag: Tag | None) -> None:
+        """Say what is known of a tensor from now on."""
+        if tag is None:
+            self._tags.pop(id(tensor), None)
+        elif isinstance(tensor, Tensor):
+            self._tags[id(tensor)] = tag
+
+    def other(self, args: Sequence[Any], out: Any) -> None:
+        """After any other operation: where the shape stays, the axes do."""
+        first = args[0] if args else None
+        old = self._tags.get(id(first))
+        shape = first.shape if isinstance(first, Tensor) and not first.is_nested else None
+        for each in out if isinstance(out, tuple | list) else (out,):
+            if not isinstance(each, Tensor):
+                continue
+            stays = not each.is_nested and each.shape == shape
+            self.put(each, Tag(old.axes) if stays and old is not None else None)
+
+    def each(self, args: Sequence[Any], out: Any) -> None:
+        """After an operation on each number: a score stays a score, a weight a weight."""
+        tags = [self.of(arg) for arg in args if isinstance(arg, Tensor) and arg.dim()]
+        kind = _first_kind(tags)
+        if kind == "noise" and len(tags) > 1:
+            kind = ""
+        same = [tag for tag in tags if len(tag.axes) == out.dim()]
+        lead = next((tag for tag in same if tag.kind == kind), same[0] if same else None)
+        if lead is None:
+            self.put(out, None)
+            return
+        pairs = zip(lead.axes, out.shape, strict=True)
+        axes = tuple([axis if length(axis) == size else cut(axis, size) for axis, size in pairs])
+        dropped = max([tag.dropped for tag in tags if kind and tag.kind in (kind, "noise")], default=0.0)
+        self.put(out, Tag(axes, kind, dropped))
+
+    def moved(self, follow: Callable[..., Axes], name: str, args: Sequence[Any], out: Any) -> None:
+        """After a view or a reshape."""
+        first, rest = args[0], args[1:]
+        if name == "cat":
+            # An empty tensor of one axis may go with any, as an empty cache does.
+            tags = [self.of(each) for each in first if each.dim() == out.dim()] or [Tag(plain(out.shape))]
+            kind = _first_kind(tags)
+            tag = Tag(next(tag for tag in tags if tag.kind == kind or not kind).axes, kind)
+        else:
+            tag = self.of(first)
+        for each in out if isinstance(out, tuple | list) else (out,):
+            if not each.is_nested:
+                lifted = name == "unsqueeze" and rest[0] == 0 and each.dim() == 4
+                self.put(each, Tag(follow(tag.axes, each.shape, *rest), tag.kind, tag.dropped, lifted))
+
+    def features(self, out: Tensor, place: int) -> None:
+        """After a linear layer or a convolution: one axis holds features."""
+        axes = list(plain(out.shape))
+        axes[place] = ((FEATURES, out.shape[place]),) if out.shape[place] != 1 else ()
+        self.put(out, Tag(tuple(axes)))
+
+    def product(self, left: Tensor, right: Tensor, out: Tensor, mixed: bool) -> None:
+        """After a matrix product: with a parameter it makes features, of two activations scores, unless it `mixed`."""
+        a, b = self.of(left), self.of(right)
+        if "parameter" in (a.kind, b.kind) or mixed:
+            made = ((FEATURES, out.shape[-1]),) if b.kind == "parameter" and out.shape[-1] != 1 else b.axes[-1]
+            self.put(out, Tag((*a.axes[:-1], made)))
+            return
+        channels = of_channels(a.axes) and of_channels(turned(b.axes))
+        rows = [*a.axes[-2]]
+        if len(a.axes) == 3:
+            rows = [(LEFT, out.shape[-2])]
+        elif rows:  # two axes: samples and queries may be one
+            rows[-1] = (LEFT, rows[-1][1])
+        axes = (*a.axes[:-2], tuple(part for part in rows if part[1] != 1), cut(((RIGHT, 0),), out.shape[-1]))
+        self.put(out, Tag(axes, "channels" if channels else "scores"))
+
+    def dropout(self, args: Sequence[Any], out: Any) -> None:
+        """After a dropout in one operation."""
+        tag = self.of(args[0])
+        self.put(out[0], Tag(tag.axes, tag.kind, args[1] if args[2] is not False else 0.0))
+        self.put(out[1], None)
+
+    def noise(self, args: Sequence[Any], out: Tensor) -> None:
+        """After random zeros and ones."""
+        kept = args[1] if len(args) > 1 else 0.5  # what is as by default is not handed on
+        self.put(out, Tag(plain(out.shape), "noise", 1 - kept))
+
+
+def named_axes(axes: Axes) -> Axes:
+    """Name the parts of leading axes, each by a name of its own: what follows may put them into another order."""
+    return tuple(
+        [
+            tuple(
+                [(f"{'heads' if what == FEATURES else 'batch'} {at}.{n}", size) for n, (what, size) in enumerate(axis)]
+            )
+            for at, axis in enumerate(axes)
+        ]
+    )
+
+
+def weights_axes(axes: Axes, place: int) -> Axes | None:
+    """Name the axes of a softmax of scores along the axis `place`; None if queries cannot be told from keys."""
+    if is_all(axes[place], LEFT) or is_all(axes[place], RIGHT):
+        ours = axes[place][0][0]
+        theirs = RIGHT if ours == LEFT else LEFT
+    elif place == len(axes) - 1:  # axes were not followed: by custom
+        ours = theirs = ""
+    else:
+        return None
+    result = []
+    for number, (axis, named) in enumerate(zip(axes, named_axes(axes), strict=True)):
+        if number == place:
+            result.append(tuple((KEYS, size) for _, size in axis))
+        elif not theirs and number == len(axes) - 2:
+            result.append(tuple((QUERIES, size) for _, size in axis))
+        else:
+            pairs = zip(axis, named, strict=True)
+            result.append(tuple((QUERIES, part[1]) if theirs and part[0] == theirs else name for part, name in pairs))
+    return tuple(result)
+
+
+def of_channels(axes: Axes) -> bool:
+    """Whether what looks at each other are features, by what they are at all tokens: XCiT, channel attention."""
+    return is_all(axes[-2], FEATURES) and bool(axes[-1]) and all(what != FEATURES for what, _ in axes[-1])
+
+
+def turned(axes: Axes) -> Axes:
+    """Exchange the last two axes."""
+    return (*axes[:-2], axes[-1], axes[-2])
+
+
+def arranged(axes: Axes, weights: Tensor, custom: bool = False) -> tuple[Tensor, tuple[str, ...]]:
+    """Bring weights into [batch, heads, queries, keys]: heads are what was cut out of features, the rest is batch.
+
+    Args:
+        axes: the named axes of `weights`.
+        weights: the weights.
+        custom: if no axis is known to be heads, take the one before the queries.
+
+    Returns:
+        The weights, and what there is to say about it.
+
+    """
+    parts = [(what, size) for axis in axes for what, size in axis]
+    keys = int(weights.shape[-1])
+    if length(parts) != weights.numel():  # not followed all the way
+        note = "heads and samples could not be told apart; all are in the batch"
+        return weights.reshape(-1, 1, int(weights.shape[-2]), keys), (note,)
+    names = [what for what, _ in parts]
+    order = {kind: [n for n, what in enumerate(names) if what.startswith(kind)] for kind in ("batch", "heads")}
+    for places in order.values():
+        places.sort(key=names.__getitem__)
+    last = [n for kind in (QUERIES, KEYS) for n, what in enumerate(names) if what == kind]
+    heads = length(parts[n] for n in order["heads"])
+    notes: tuple[str, ...] = ()
+    if not order["heads"] and custom:
+        at = max((int(names[n].split(" ")[1].partition(".")[0]) for n in order["batch"]), default=0)
+        if at:
+            order["heads"] = [n for n in order["batch"] if names[n].startswith(f"batch {at}.")]
+            order["batch"] = [n for n in order["batch"] if n not in order["heads"]]
+            heads = length(parts[n] for n in order["heads"])
+    elif not order["heads"] and order["batch"]:
+        notes = ("no axis was cut out of features: read as one head",)
+    queries = length(parts[n] for n in last if names[n] == QUERIES)
+    apart = weights.reshape([size for _, size in parts]).permute(*order["batch"], *order["heads"], *last)
+    return apart.reshape(-1, heads, queries, keys), notes
+
+
+def length(axis: Iterable[tuple[str, int]]) -> int:
+    """Say how long what consists of these parts is."""
+    long = 1
+    for _, size in axis:
+        long *= size
+    return long
+
+
+def _first_kind(tags: Sequence[Tag]) -> str:
+    kinds = {tag.kind for tag in tags}
+    return next((kind for kind in _KINDS if kind in kinds), "parameter" if kinds == {"parameter"} else "")
+
+
+def _plain(tensor: Tensor) -> Axes:
+    return () if tensor.is_nested else plain(tensor.shape)

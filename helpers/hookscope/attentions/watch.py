@@ -1,0 +1,315 @@
+"""See every attention call of a pass in what torch computes, without a hook on the model."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from hookscope.attentions import recompute
+from hookscope.attentions.axes import is_all, through
+from hookscope.attentions.recompute import Weighed
+from hookscope.attentions.tags import (
+    FEATURES,
+    KEYS,
+    QUERIES,
+    Tag,
+    Tags,
+    arranged,
+    named_axes,
+    of_channels,
+    turned,
+    weights_axes,
+)
+
+__all__ = ["Found", "HeavyError", "Seen", "Watch", "mib"]
+
+SDPA = "scaled_dot_product_attention"
+BY_HAND = "softmax, then a product"
+FUSED = "fused nn.MultiheadAttention"
+FUSED_LAYER = "fused nn.TransformerEncoderLayer"
+
+# What works on each number by itself: it leaves axes where they are, and makes scores of scores.
+_EACH = (
+    {"add", "sub", "rsub", "mul", "div", "where", "masked_fill", "tanh", "clamp", "clamp_min", "clamp_max", "minimum"}
+    | {"maximum", "neg", "abs", "copy", "_to_copy", "clone", "detach", "alias", "lift_fresh", "nan_to_num"}
+    | {"constant_pad_nd", "slice_scatter"}
+)
+_PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # where the two factors are
+_SOFTMAXES = frozenset(("_softmax", "_safe_softmax"))
+Rule = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], None]
+
+
+class HeavyError(Exception):
+    """More maps than there is room for may come; raised before the first of them is made."""
+
+
+@dataclass
+class Found:
+    """One attention call: its weights, [batch, heads, queries, keys], and how far they were checked."""
+
+    layer: str
+    weights: Tensor
+    error: float | None
+    bound: float
+    by: str
+    dropped: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class Seen:
+    """What was seen besides attention of tokens, each with the layer: it says why there may be no map."""
+
+    channels: Counter[str] = field(default_factory=Counter)
+    softmaxes: Counter[str] = field(default_factory=Counter)  # of what is no product of two activations
+    unused: Counter[str] = field(default_factory=Counter)  # of such a product, but it met no values
+    unknown: Counter[tuple[str, str]] = field(default_factory=Counter)
+    failed: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Looks at every operation of a pass; finds attention, in one operation or in a softmax between two products.
+
+    It stands below autograd. So it sees what C++ calls, too, and does not switch a fused path off, as hooks or a
+    `TorchFunctionMode` would. Nothing is registered on a model: the name of a layer is that of the innermost `self` on
+    the stack.
+
+    Args:
+        names: module -> name.
+        max_bytes: how much the maps may take.
+        counting: only add up the bytes, as with fake tensors.
+        heavy: given the bytes of the first map and its module, say whether all may be too many.
+
+    """
+
+    supports_higher_order_operators = True  # flex attention is one, which would be an error else
+
+    def __init__(
+        self,
+        names: Mapping[nn.Module, str],
+        max_bytes: float,
+        counting: bool = False,
+        heavy: Callable[[int, nn.Module], bool] | None = None,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found: list[Found] = []
+        self.seen = Seen()
+        self.bytes = 0
+        self._names, self._max_bytes, self._counting, self._heavy = names, max_bytes, counting, heavy
+        held = [each for module in names for each in (*module._parameters.values(), *module._buffers.values())]
+        self._tags = Tags(each for each in held if isinstance(each, Tensor))
+        self._rules: dict[Any, Rule | None] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func not in self._rules:
+            self._rules[func] = self._rule(func)
+        rule = self._rules[func]
+        if rule is None:  # several operations: those are looked at. Inference mode does not take them apart.
+            with self:
+                apart = func.decompose(*args, **kwargs)
+            if apart is not NotImplemented:
+                return apart
+            rule = self._rules[func] = self._other
+        out = func(*args, **kwargs)
+        try:
+            rule(func, args, kwargs, out)
+        except (HeavyError, MemoryError):
+            raise
+        except Exception as error:  # looking must not be the reason why a forward fails
+            self.seen.failed[(self._where()[0], f"{_named(func)}: {type(error).__name__}: {error}")] += 1
+        return out
+
+    def _rule(self, func: Any) -> Rule | None:
+        """Say what to do after an operation; None for one that is several."""
+        name, tags = _named(func), self._tags
+        if name.startswith("_scaled_dot_product_") and not name.endswith(("_math", "backward")):
+            return self._attention
+        if name == "_native_multi_head_attention":
+            return self._fused
+        if name == "_transformer_encoder_layer_fwd":
+            return self._fused_layer
+        if isinstance(func, torch._ops.OpOverload) and _is_composite(func):
+            return None
+        if name in _PRODUCTS:
+            return self._product
+        if name in _SOFTMAXES:
+            return self._softmax
+        if name == "bernoulli" and func._overloadname == "float":
+            return lambda func, args, kwargs, out: tags.noise(args, out)
+        if name == "native_dropout":
+            return lambda func, args, kwargs, out: tags.dropout(args, out)
+        if (follow := through(name)) is not None:
+            return lambda func, args, kwargs, out: tags.moved(follow, name, args, out)
+        if name in _EACH:
+            return lambda func, args, kwargs, out: tags.each(args, out)
+        if "attention" in name or "attn" in name:
+            return self._unknown
+        if "linear" in name or "convolution" in name or name in ("embedding", "_addmm_activation", "_scaled_mm"):
+            return lambda func, args, kwargs, out: tags.features(out, 1 if "convolution" in name else -1)
+        return self._other
+
+    def _other(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+        self._tags.other(args, out)
+
+    # -- softmax by hand ----------------------------------------------------------------------------------------
+
+    def _product(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+        at = _PRODUCTS[_named(func)]
+        left, right = args[at : at + 2]
+        a, b = self._tags.of(left), self._tags.of(right)
+        mixed = True
+        if a.kind == "weights" and _is_keys(a.axes[-1]):
+            self._by_hand(a, left, right, out)
+        elif b.kind == "weights" and _is_keys(b.axes[-2]):  # values from the left
+            self._by_hand(Tag(turned(b.axes), b.kind, b.dropped), right.mT, left.mT, out.mT)
+        else:
+            mixed = False
+        self._tags.product(left, right, out, mixed)
+
+    def _softmax(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+        tag, layer = self._tags.of(args[0]), self._where()[0]
+        axes = weights_axes(tag.axes, args[1] % out.dim()) if tag.kind == "scores" and out.dim() > 1 else None
+        if axes is None:
+            (self.seen.channels if tag.kind == "channels" else self.seen.softmaxes)[layer] += 1
+            self._tags.put(out, None)
+        else:
+            self._tags.put(out, Tag(axes, "weights"))
+            self.seen.unused[layer] += 1
+
+    def _by_hand(self, tag: Tag, weights: Tensor, v: Tensor, out: Tensor) -> None:
+        layer, module = self._where()
+        self.seen.unused[layer] -= 1
+        self._room(layer, module, weights.numel() * weights.dtype.itemsize)
+        if self._counting:
+            return
+        ordered, notes = arranged(tag.axes, weights, custom=True)
+        wide = weights.float() if weights.dtype.itemsize <= 2 else weights
+        error = recompute.difference(wide @ v.to(wide.dtype), out)
+        # A copy: the product may go on with the very same memory.
+        self.found.append(
+            Found(layer, ordered.clone(), error, recompute.bound(out.dtype, v), BY_HAND, tag.dropped, notes)
+        )
+
+    # -- one operation ------------------------------------------------------------------------------------------
+
+    def _attention(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+        given = _by_name(func, args, kwargs)
+        call = recompute.scaled_dot_product(given)
+        layer, module = self._where()
+        if call.q.is_nested:
+            self.seen.unknown[(layer, f"{SDPA} of nested tensors")] += 1
+            return
+        tag = self._tags.of(call.q)
+        if of_channels(tag.axes) and of_channels(self._tags.of(call.k).axes):
+            self.seen.channels[layer] += 1
+            return
+        self._room(layer, module, call.elements * call.q.dtype.itemsize)
+        if self._counting:
+            return
+        weighed = call.weigh(out[0] if isinstance(out, tuple | list) else out)
+        error, dropped = weighed.error, float(given.get("dropout_p") or 0.0)
+        notes: tuple[str, ...] = ()
+        if dropped:
+            error = None
+            notes = (f"dropout of {dropped:g} inside one operation: the weights are those before it, not checked",)
+        batched = tag.lifted and all(what != FEATURES for what, _ in tag.axes[1])
+        sizes = [((QUERIES, call.shape[-2]),), ((KEYS, call.shape[-1]),)]
+        ordered, more = arranged((*named_axes(tag.axes[:-2]), *sizes), weighed.weights, custom=not batched)
+        self._add(layer, Weighed(ordered, error, weighed.bound), SDPA, call.q.dtype, dropped, notes + more)
+
+    def _fused(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+        given = _by_name(func, args, kwargs)
+        layer, module = self._where()
+        if given["query"].is_nested:
+            self.seen.unknown[(layer, f"{FUSED}, of nested tensors")] += 1
+            return
+        call = recompute.multi_head(given, given["query"], given["key"], given["value"])
+        self._room(layer, module, call.elements * call.q.dtype.itemsize)
+        if not self._counting:
+            note = "the error is that of what the layer returned, after out_proj"
+            self._add(layer, recompute.projected(call, given, out[0]), FUSED, call.q.dtype, 0.0, (note,))
+
+    def _fused_layer(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+        given = _by_name(func, args, kwargs)
+        layer, module = self._where()
+        source = given["src"]
+        lengths = [len(sample) for sample in source.unbind()]
+        self._room(layer, module, len(lengths) * given["num_heads"] * max(lengths) ** 2 * source.dtype.itemsize)
+        if not self._counting:
+            weighed, note = recompute.encoder_layer(given, out)
+            notes = ("the error is that of what the whole layer returned", *((note,) if note else ()))
+            self._add(layer, weighed, FUSED_LAYER, source.dtype, 0.0, notes)
+
+    def _unknown(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+        if not _named(func).endswith("choice"):  # which kernel is to run
+            self.seen.unknown[(self._where()[0], _named(func))] += 1
+        self._tags.other(args, out)
+
+    def _add(
+        self, layer: str, weighed: Weighed, by: str, dtype: torch.dtype, dropped: float, notes: tuple[str, ...]
+    ) -> None:
+        weights = weighed.weights.to(dtype)
+        self.found.append(Found(layer, weights, weighed.error, weighed.bound, by, dropped, notes))
+
+    # -- where, and how much ------------------------------------------------------------------------------------
+
+    def _where(self) -> tuple[str, nn.Module]:
+        """Name the innermost module that is being run; by its methods, so that `.forward()` is found, too."""
+        frame: Any = sys._getframe(2)
+        while frame is not None:
+            if frame.f_code.co_argcount and frame.f_code.co_varnames[0] == "self":
+                module = frame.f_locals.get("self")
+                if isinstance(module, nn.Module) and (name := self._names.get(module)) is not None:
+                    return name, module
+            frame = frame.f_back
+        model = next(iter(self._names))
+        return self._names[model], model
+
+    def _room(self, layer: str, module: nn.Module, size: int) -> None:
+        """Raise before a map is made that there is no room for."""
+        if self._heavy is not None and not self.bytes and self._heavy(size, module):
+            raise HeavyError
+        self.bytes += size
+        if self.bytes > self._max_bytes:
+            where = layer or "the model itself"
+            raise MemoryError(
+                f"the attention maps up to that of {where} take {mib(self.bytes)}, more than max_bytes="
+                f"{self._max_bytes:,}: give fewer samples or a shorter text, or a larger max_bytes"
+            )
+
+
+def mib(size: int) -> str:
+    """Write a number of bytes, exactly and so that it can be read."""
+    return f"{size:,} bytes" + (f" ({size / 2**20:,.0f} MiB)" if size >= 2**20 else "")
+
+
+def _named(func: Any) -> str:
+    """Name an operation without its overload, and without the mark of one in place."""
+    if isinstance(func, torch._ops.OpOverload):
+        return str(func._schema.name.partition("::")[2]).rstrip("_")
+    return str(func.name()) if hasattr(func, "name") else str(func)
+
+
+def _is_composite(func: Any) -> bool:
+    name, key = func.name(), torch._C.DispatchKey.CompositeImplicitAutograd
+    # What is of Python only, as prim::device of fake tensors, the dispatcher does not know.
+    return torch._C._dispatch_has_kernel(name) and torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
+
+
+def _is_keys(axis: tuple[tuple[str, int], ...]) -> bool:
+    return not axis or is_all(axis, KEYS)  # an axis of length 1 has no parts
+
+
+def _by_name(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    names = [argument.name for argument in func._schema.arguments]
+    return {**dict(zip(names, args, strict=False)), **kwargs}

@@ -1,0 +1,284 @@
+"""A softmax written by hand is followed to the product with the values, however axes lie; channels are no tokens."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from hookscope import attention
+
+
+class Attention(nn.Module):
+    """Four heads of four features; `mix` is given q, k, v as [batch, tokens, heads, features]."""
+
+    def __init__(self, mix):
+        super().__init__()
+        torch.manual_seed(0)
+        self.mix, self.qkv, self.out = mix, nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def forward(self, x):
+        q, k, v = (each.unflatten(-1, (4, 4)) for each in self.qkv(x).chunk(3, -1))
+        return self.out(self.mix(q, k, v).flatten(2))
+
+    def weights(self, x):
+        q, k, _ = (each.unflatten(-1, (4, 4)).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
+        return (q @ k.mT).softmax(-1).detach()
+
+
+X = torch.randn(3, 6, 16, generator=torch.Generator().manual_seed(1))
+
+
+def usual(q, k, v):
+    q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+    return ((q @ k.transpose(-1, -2)).softmax(-1) @ v).transpose(1, 2)
+
+
+def einsum(q, k, v):
+    return torch.einsum("bhqk,bkhd->bqhd", torch.einsum("bqhd,bkhd->bhqk", q, k).softmax(-1), v)
+
+
+def softmax_in_the_middle(q, k, v):
+    return torch.einsum("qkbh,bkhd->bqhd", torch.einsum("bqhd,bkhd->qkbh", q, k).softmax(1), v)
+
+
+def heads_before_samples(q, k, v):
+    q, k, v = (each.permute(2, 0, 1, 3).flatten(0, 1) for each in (q, k, v))
+    return ((q @ k.mT).softmax(-1) @ v).unflatten(0, (4, -1)).permute(1, 2, 0, 3)
+
+
+def samples_before_heads(q, k, v):
+    q, k, v = (each.transpose(1, 2).flatten(0, 1) for each in (q, k, v))
+    return ((q @ k.mT).softmax(-1) @ v).unflatten(0, (-1, 4)).transpose(1, 2)
+
+
+def values_from_the_left(q, k, v):
+    q, k, v = (each.permute(0, 2, 3, 1) for each in (q, k, v))
+    return (v @ (q.mT @ k).softmax(-1).mT).permute(0, 3, 1, 2)
+
+
+def keys_as_rows(q, k, v):
+    q, k, v = (each.permute(0, 2, 3, 1) for each in (q, k, v))
+    return (v @ (k.mT @ q).softmax(-2)).permute(0, 3, 1, 2)
+
+
+def in_float64(q, k, v):
+    q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+    weights = F.dropout(torch.softmax(q @ k.mT, -1, dtype=torch.float64).to(q.dtype), 0.5, training=False)
+    return (weights @ v).transpose(1, 2)
+
+
+def with_a_sink(q, k, v):
+    q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+    scores = torch.cat([torch.full((3, 4, 6, 1), -torch.inf), q @ k.mT], -1)
+    return (scores.softmax(-1)[..., 1:] @ v).transpose(1, 2)
+
+
+@pytest.mark.parametrize(
+    "mix",
+    [
+        usual, einsum, softmax_in_the_middle, heads_before_samples, samples_before_heads, values_from_the_left,
+        keys_as_rows, in_float64, with_a_sink,
+    ],
+)  # fmt: skip
+def test_it_is_followed(mix):
+    model = Attention(mix)
+    found = attention(model, X)[0]
+    torch.testing.assert_close(found.weights, model.weights(X))
+    assert found.verified
+    assert found.by == "softmax, then a product"
+
+
+def test_masks_and_dropout_are_in_it():
+    mask = torch.ones(6, 6).triu(1).bool()
+
+    def masked(q, k, v):
+        q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+        weights = torch.where(mask, -torch.inf, q @ k.mT).masked_fill(mask, -1e9).softmax(-1)
+        return (F.dropout(weights, 0.5, training=True) @ v).transpose(1, 2)
+
+    found = attention(Attention(masked), X)
+    assert found[0].dropout == 0.5
+    assert not found[0].weights[..., mask].any()
+    assert found[0].verified
+    assert any("dropout of 0.5" in note for note in found.notes)
+
+
+def test_one_head_without_an_axis_for_it():
+    class One(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.k, self.v = (nn.Linear(16, 5) for _ in range(3))
+
+        def forward(self, x):
+            return (self.q(x) @ self.k(x).mT).softmax(-1) @ self.v(x)
+
+    model = One()
+    for x in (X, X[0], X[:, :1]):
+        found = attention(model, x)[0]
+        assert found.weights.shape == (len(x) if x.dim() == 3 else 1, 1, x.shape[-2], x.shape[-2])
+        torch.testing.assert_close(found.weights.squeeze(1), (model.q(x) @ model.k(x).mT).softmax(-1).detach().view(
+            found.weights.squeeze(1).shape))  # fmt: skip
+
+
+def test_it_is_the_weights_as_they_were_even_where_their_memory_is_used_again():
+    def again(q, k, v):
+        q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+        weights = (q @ k.mT).softmax(-1)
+        mixed = weights @ v
+        weights.zero_()
+        return mixed.transpose(1, 2)
+
+    model = Attention(again)
+    torch.testing.assert_close(attention(model, X)[0].weights, model.weights(X))
+
+
+# What is no attention of tokens.
+
+
+def channels(q, k, v):
+    q, k, v = (each.permute(0, 2, 3, 1) for each in (q, k, v))
+    return ((F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT).softmax(-1) @ v).permute(0, 3, 1, 2)
+
+
+def channels_in_one_operation(q, k, v):
+    return F.scaled_dot_product_attention(*(each.permute(0, 2, 3, 1) for each in (q, k, v))).permute(0, 3, 1, 2)
+
+
+@pytest.mark.parametrize("mix", [channels, channels_in_one_operation])
+def test_channels_that_look_at_channels(mix):
+    found = attention(Attention(mix), X)
+    assert len(found) == 0
+    assert any("channels look at channels" in note for note in found.notes)
+
+
+class DualAttention(nn.Module):
+    """DANet: tokens look at tokens, with the values from the left, and channels at channels."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.q, self.k = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 1), nn.Conv2d(8, 4, 1)
+
+    def forward(self, x):
+        x = self.conv(x).relu().flatten(2)
+        of_channels = (x @ x.mT).softmax(-1) @ x
+        flat = x[..., None]
+        places = (self.q(flat).flatten(2).mT @ self.k(flat).flatten(2)).softmax(-1)
+        return of_channels + x @ places.mT
+
+
+def test_places_and_channels_are_told_apart():
+    found = attention(DualAttention(), torch.randn(2, 3, 6, 6))
+    assert [tuple(each.weights.shape) for each in found.values()] == [(2, 1, 16, 16)]
+    assert any("channels look at channels" in note for note in found.notes)
+
+
+class SqueezeExcitation(nn.Module):
+    def __init__(self, gate):
+        super().__init__()
+        self.conv, self.fc, self.gate = nn.Conv2d(3, 8, 3), nn.Linear(8, 8), gate
+
+    def forward(self, x):
+        x = self.conv(x)
+        return x * self.gate(self.fc(x.mean((2, 3))))[..., None, None]
+
+
+class Classes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.score, self.values = nn.Linear(16, 7), nn.Parameter(torch.randn(7, 16))
+
+    def forward(self, x):
+        return self.score(x).softmax(-1) @ self.values
+
+
+def product_by_hand(q, k, v):
+    q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+    return ((q @ k.mT).softmax(-1)[..., None] * v[:, :, None]).sum(-2).transpose(1, 2)
+
+
+def exponentials(q, k, v):
+    q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+    weights = (q @ k.mT).exp()
+    return (weights / weights.sum(-1, keepdim=True) @ v).transpose(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "why"),
+    [
+        (SqueezeExcitation(nn.Softmax(-1)), torch.randn(2, 3, 6, 6), "weighs classes, channels or gates"),
+        (SqueezeExcitation(nn.Sigmoid()), torch.randn(2, 3, 6, 6), "no softmax and no attention call"),
+        (Classes(), X, "the softmax there weighs classes"),
+        (Attention(product_by_hand), X, "met no values in a way that could be followed"),
+        (Attention(exponentials), X, "no softmax and no attention call"),
+    ],
+)
+def test_no_map_and_why(model, x, why):
+    found = attention(model, x)
+    assert len(found) == 0
+    assert found.notes[0].startswith("0 maps: ")
+    assert any(why in note for note in found.notes)
+    assert "0 attention maps" in repr(found)
+    with pytest.raises(ValueError, match="0 maps, so there is nothing to draw"):
+        found.picture()
+
+
+@torch.library.custom_op("hookscope_tests::my_attention", mutates_args=())
+def my_attention(q: torch.Tensor) -> torch.Tensor:
+    return q.clone()
+
+
+def test_a_kernel_of_somebody_else_is_not_followed_and_named():
+    class Kernel(nn.Module):
+        def forward(self, x):
+            return my_attention(x)
+
+    found = attention(Kernel(), X)
+    assert len(found) == 0
+    assert any("my_attention is not followed" in note for note in found.notes)
+
+
+@pytest.mark.slow  # imports the compiler
+def test_flex_attention_is_not_followed_and_named():
+    from torch.nn.attention.flex_attention import flex_attention
+
+    class Flex(nn.Module):
+        def forward(self, x):
+            return flex_attention(x, x, x)
+
+    found = attention(Flex(), torch.randn(1, 2, 16, 16))
+    assert len(found) == 0
+    assert any("flex_attention is not followed" in note for note in found.notes)
+
+
+# Ways of running.
+
+
+def test_traced_and_in_inference_mode():
+    model = Attention(usual)
+    with torch.no_grad():
+        traced = torch.jit.trace(model, X)
+    torch.testing.assert_close(attention(traced, X)[0].weights, model.weights(X))
+    with torch.inference_mode():
+        torch.testing.assert_close(attention(model, X)[0].weights, model.weights(X))
+
+    class Inside(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attn = model
+
+        @torch.inference_mode()
+        def forward(self, x):
+            return self.attn(x)
+
+    torch.testing.assert_close(attention(Inside(), X)["attn"].weights, model.weights(X))
+
+
+@pytest.mark.slow  # imports the compiler
+def test_a_compiled_model_runs_without_its_compilation():
+    model = Attention(usual)
+    compiled = torch.compile(model, backend="eager")
+    found = attention(compiled, X)
+    torch.testing.assert_close(found["_orig_mod"].weights, model.weights(X))
+    assert any("it ran without its compilation" in note for note in found.notes)
