@@ -8,6 +8,7 @@
     with hookscope.edit(model) as e:              # change what flows; an edit that did not happen is an error
         e.set("conv1", 0, hookscope.at[:, 3])
         model(x)
+    hookscope.sweep(model, x, "h.*", clean, positions=range(9), metric=score)    # one change at a time, all in a map
     with hookscope.record(model) as recording:    # every hook point, in the order it fires
         model(x).sum().backward()
     hookscope.feature_grid(activation)            # feature maps as one picture with its numbers
@@ -31,6 +32,7 @@ from hookscope.graphs import graph
 from hookscope.layers import LayerNotFoundError, find_layers, leaves, tree
 from hookscope.pictures import Picture, Table, feature_grid, image_grid
 from hookscope.recordings import record
+from hookscope.sweeps import sweep
 
 if TYPE_CHECKING:
     from hookscope import samples, widgets
@@ -56,6 +58,7 @@ __all__ = [
     "leaves",
     "record",
     "samples",
+    "sweep",
     "tree",
     "widgets",
 ]
