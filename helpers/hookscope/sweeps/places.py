@@ -92,9 +92,7 @@ class Place:
         try:
             get(value, self.path)
         except LookupError:
-            raise LookupError(
-                f"layer {self.label!r} has no part={self.path!r}; it {did} {listed(value)}"
-            ) from None
+            raise LookupError(f"layer {self.label!r} has no part={self.path!r}; it {did} {listed(value)}") from None
         return self.path
 
     def replaced(self, value: Any, tensor: Tensor) -> Any:
@@ -213,9 +211,7 @@ def _named(modules: Modules, item: Which) -> Iterable[tuple[str, nn.Module, int 
         yield name, module, None
 
 
-def _place(
-    modules: Modules, name: str, module: nn.Module, call: int | None, path: Any, columns: Columns
-) -> Place:
+def _place(modules: Modules, name: str, module: nn.Module, call: int | None, path: Any, columns: Columns) -> Place:
     label = (name or "(root)") + ("" if call is None else f"#{call}")
     if columns.kind != "head":
         return Place(label, name, module, call, "output", path, None)

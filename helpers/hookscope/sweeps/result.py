@@ -106,13 +106,15 @@ class Sweep:
         if self.kind == "layer":
             return [{"layer": layer, "value": line[0], "change": line[0] - self.baseline} for layer, line in lines]
         if len(self.columns) <= _WIDE:
-            return [{"layer": layer} | {str(c): v for c, v in zip(self.columns, line, strict=True)} for layer, line in lines]
+            return [
+                {"layer": layer} | {str(c): v for c, v in zip(self.columns, line, strict=True)} for layer, line in lines
+            ]
         rows: list[dict[str, object]] = []
         for layer, line in lines:
             known = [(value, column) for column, value in zip(self.columns, line, strict=True) if math.isfinite(value)]
             (low, low_at), (high, high_at) = (min(known), max(known)) if known else ((None, None), (None, None))
-            row: dict[str, object] = {"layer": layer, "lowest": low, f"at {self.kind}": low_at}
-            rows.append(row | {"highest": high, f"its {self.kind}": high_at})
+            row: dict[str, object] = {"layer": layer, "lowest": low, "lowest at": low_at}
+            rows.append(row | {"highest": high, "highest at": high_at})
         return rows
 
     def _caption(self) -> str:
@@ -149,7 +151,9 @@ class Sweep:
     def _in_words(self) -> str:
         shown = self.values[self.values.isfinite()]
         across = "" if self.kind == "layer" else f" by {_count(len(self.columns), self.kind)}"
-        ends = f"values from {as_text(float(shown.min()))} to {as_text(float(shown.max()))}" if len(shown) else "no value"
+        ends = (
+            f"values from {as_text(float(shown.min()))} to {as_text(float(shown.max()))}" if len(shown) else "no value"
+        )
         blank = self.values.numel() - len(shown)
         black = f"; {_count(blank, 'cell')} black, without a finite number" if blank else ""
         return (
@@ -171,7 +175,12 @@ class Sweep:
         colours = ListedColormap((COOLWARM / 255).tolist())
         colours.set_bad(_BLACK)
         image = axes.imshow(
-            values.numpy(), cmap=colours, vmin=centre - reach, vmax=centre + reach, aspect="auto", interpolation="nearest"
+            values.numpy(),
+            cmap=colours,
+            vmin=centre - reach,
+            vmax=centre + reach,
+            aspect="auto",
+            interpolation="nearest",
         )
         left, below = range(0, rows, -(-rows // _TICKS)), range(0, columns, -(-columns // _TICKS))
         axes.set_yticks(left, [_short(self.layers[row]) for row in left], fontsize=8, parse_math=False)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from torch import Tensor
@@ -175,7 +176,7 @@ class Runs:
         for group in groups:
             parts = math.ceil(len(group) / min(room, _MANY))
             ends = [len(group) * part // parts for part in range(parts + 1)]
-            batches += [group[begin:end] for begin, end in zip(ends, ends[1:], strict=False)]
+            batches += [group[begin:end] for begin, end in pairwise(ends)]
         return batches
 
     def _run(self, batch: list[Variant], skip: bool) -> Shares:

@@ -1,4 +1,4 @@
-"""Find out, before a sweep, what a model does in a pass: what it returns, where, and whether samples go their own way."""
+"""Find out before a sweep what a model does in a pass, and whether samples go their own way in it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ class Study:
             single = self.tensors[place]
             if not single.dim() or tensor.shape != (2 * len(single), *single.shape[1:]):
                 raise NotAloneError(
-                    f"layer {place.label!r} has shape {tuple(single.shape)}, and {tuple(tensor.shape)} in a batch of two"
+                    f"layer {place.label!r} has shape {tuple(single.shape)} for one variant and {tuple(tensor.shape)} "
+                    "for two"
                 )
         shares = Shares(output, self.output, 2)
         if any(difference(shares.of(variant), self.output) > tolerance(self) for variant in (0, 1)):

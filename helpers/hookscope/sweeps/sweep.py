@@ -14,7 +14,7 @@ from hookscope.edits.parts import Part
 from hookscope.layers import Modules, Which, refuse_unhookable
 from hookscope.sweeps.outputs import number_of
 from hookscope.sweeps.passes import Inputs
-from hookscope.sweeps.places import Columns, Place, columns_from, places_from
+from hookscope.sweeps.places import Place, columns_from, places_from
 from hookscope.sweeps.result import Sweep
 from hookscope.sweeps.runs import Runs, Variant
 from hookscope.sweeps.study import Study, tensors_at
@@ -147,6 +147,8 @@ def sweep(
                 runs.all(cells, check, room)
             except KeyboardInterrupt:
                 runs.notes.append(f"interrupted: {runs.undone} of {len(cells)} cells were not run, and are NaN")
+    if bool((values == baseline).all()):
+        runs.notes.append("no change made any difference to the metric: does it depend on these layers?")
     return Sweep(
         values, baseline, sourced, tuple(place.label for place in places), columns.numbers, columns.kind, said,
         type(model).__name__, tuple(runs.batches), runs.skipped, runs.checked, runs.largest, tuple(runs.notes),
