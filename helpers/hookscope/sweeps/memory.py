@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 __all__ = ["PeakBytes"]
 
 
-class PeakBytes(TorchDispatchMode):
+class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the memory of the tensors that operations make inside the block, for as long as each is there.
 
     Attributes:
@@ -29,7 +29,7 @@ class PeakBytes(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.peak = 0
         self._now = 0
         self._known: weakref.WeakSet[Any] = weakref.WeakSet()

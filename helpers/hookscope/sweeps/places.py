@@ -179,7 +179,8 @@ def places_from(modules: Modules, layers: Any, columns: Columns, part: Part | No
         ValueError: none were given, or heads are asked for and not to be found.
 
     """
-    items: list[Which] = list(layers) if isinstance(layers, (list, tuple, range, dict, set)) else [layers]
+    single = isinstance(layers, (str, type, nn.Module)) or callable(layers)
+    items: list[Which] = [layers] if single else list(layers)
     if not items:
         raise ValueError("layers is empty: there is nothing to sweep")
     path = path_of(part)

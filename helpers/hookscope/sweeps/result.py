@@ -172,8 +172,7 @@ class Sweep:
         values[~values.isfinite()] = math.nan
         centre = self.baseline if math.isfinite(self.baseline) else 0.0
         reach = float(torch.nan_to_num((values - centre).abs(), nan=0.0).max()) or 1.0
-        colours = ListedColormap((COOLWARM / 255).tolist())
-        colours.set_bad(_BLACK)
+        colours = ListedColormap((COOLWARM / 255).tolist()).with_extremes(bad=_BLACK)
         image = axes.imshow(
             values.numpy(),
             cmap=colours,

@@ -234,4 +234,8 @@ def _progress(total: int, wanted: bool) -> Iterator[Callable[[int], None]]:
         yield lambda done: None
         return
     with tqdm(total=total, unit="cell", desc="sweep", delay=1.0, leave=False) as bar:
-        yield lambda done: bar.update(done) if done >= 0 else bar.reset()  # type: ignore[func-returns-value]
+
+        def advance(done: int) -> None:
+            bar.reset() if done < 0 else bar.update(done)
+
+        yield advance

@@ -13,6 +13,7 @@ from PIL import Image
 from torch import nn
 
 from hookscope import sweep
+from hookscope.pictures.palette import COOLWARM
 
 
 def swept(channels=range(3), rows=("0", "2"), width=3):
@@ -44,7 +45,8 @@ def test_grey_is_the_baseline() -> None:
     found.values[1, 2] = float("nan")
     pixels = np.asarray(Image.open(io.BytesIO(found.heat_map().png)).convert("RGB")).reshape(-1, 3)
     colours = {tuple(colour) for colour in np.unique(pixels, axis=0).tolist()}
-    assert {(179, 3, 38), (221, 220, 220), (0, 0, 0)} <= colours  # all the way up, the baseline, no number
+    top, grey = (tuple(COOLWARM[index].tolist()) for index in (255, 128))
+    assert {top, grey, (0, 0, 0)} <= colours  # as far up as it goes, the baseline, no number
     assert "1 cell black, without a finite number" in found.heat_map().alt
     assert "(0, channel 0)" in repr(found)
 

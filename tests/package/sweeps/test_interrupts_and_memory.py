@@ -60,11 +60,11 @@ def test_an_interrupt_or_an_error_in_any_pass_leaves_nothing(when: int) -> None:
         model = nn.Sequential(*net, Failing())
         try:
             found = sweep(model, X, LAYERS, "zero", positions=range(16), metric=lambda y: y.sum(), check=4)
-        except error:
-            assert when <= 2
+        except error:  # of an interrupt before the cells there is nothing to keep
+            assert when <= 2 or error is RuntimeError
         else:
-            complete = bool(found.values.isfinite().all())
-            assert found.notes or complete
+            assert error is RuntimeError or when > 2
+            assert bool(found.values.isfinite().all()) == ("interrupted" not in " ".join(found.notes))
         assert untouched(model)
 
 
@@ -82,7 +82,7 @@ def test_batches_fit_into_max_bytes() -> None:
         return found
 
     free = measured()
-    assert max(free.batches) == 32
+    assert free.batches == (16, 16, 16)
     for limit in (100_000, 200_000, 300_000):
         found = measured(max_bytes=limit)
         assert found.values.equal(free.values) or torch.allclose(found.values, free.values, rtol=1e-5)
