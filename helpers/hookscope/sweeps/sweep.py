@@ -236,6 +236,6 @@ def _progress(total: int, wanted: bool) -> Iterator[Callable[[int], None]]:
     with tqdm(total=total, unit="cell", desc="sweep", delay=1.0, leave=False) as bar:
 
         def advance(done: int) -> None:
-            bar.reset() if done < 0 else bar.update(done)
+            bar.update(done if done >= 0 else -bar.n)
 
         yield advance
