@@ -40,11 +40,12 @@ class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in tree_leaves(returned):
             if not isinstance(tensor, Tensor):
                 continue
-            storage = tensor.untyped_storage()
-            if storage in self._known:
+            storage = _storage(tensor)
+            if storage is None or storage in self._known:
                 continue
             if given is None:  # a view of what was there before is no new memory
-                given = {t.untyped_storage().data_ptr() for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)}
+                tensors = (each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor))
+                given = {held.data_ptr() for each in tensors if (held := _storage(each)) is not None}
             if storage.data_ptr() not in given:
                 self._known.add(storage)
                 self._now += storage.nbytes()
@@ -54,3 +55,10 @@ class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _gone(self, size: int) -> None:
         self._now -= size
+
+
+def _storage(tensor: Tensor) -> Any:
+    try:
+        return tensor.untyped_storage()
+    except (RuntimeError, NotImplementedError):  # a kind of tensor without
+        return None

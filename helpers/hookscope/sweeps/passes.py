@@ -83,7 +83,7 @@ class Span:
     parent: Span | None
     end: float = float("inf")
     alone: bool = False
-    given: tuple[list[Tensor], list[int]] = field(default=([], []), repr=False)
+    given: tuple[list[Tensor], list[float]] = field(default=([], []), repr=False)
 
 
 def is_plain(value: Any) -> bool:
@@ -149,8 +149,9 @@ class Watch:
     before.__qualname__ = after.__qualname__ = "hookscope.sweep"  # what a census shows
 
 
-def _version(tensor: Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version
+def _version(tensor: Tensor) -> float:
+    # Of an inference tensor nobody knows: NaN is never the same again.
+    return float("nan") if tensor.is_inference() else tensor._version
 
 
 def _memory(tensor: Tensor) -> int:

@@ -58,7 +58,8 @@ def sweep(
     alone, and `Sweep.notes` say so. What is not seen: code that mixes samples, or keeps something for later layers, in
     such a way that all cells compared are right and another is not; a larger `check` makes that less likely.
 
-    Passes run under `torch.no_grad()`, in the modes (`eval()`, `train()`) in which the model is.
+    Passes run under `torch.no_grad()`, in the modes (`eval()`, `train()`) in which the model is. Meanwhile no other
+    thread may run it.
 
     Args:
         model: the model.
@@ -125,7 +126,13 @@ def sweep(
         raise ValueError(f"check={check!r}: give how many cells are compared with plain hooks, at least 1")
     if max_bytes is not None and (not isinstance(max_bytes, (int, float)) or not max_bytes > 0):
         raise ValueError(f"max_bytes={max_bytes!r}: give a number of bytes, as max_bytes=1_000_000")
-    with torch.no_grad(), same_random_numbers(model, run.args, run.kwargs), model_unchanged(model):
+    # Not in inference mode, where torch does not count who writes to a tensor.
+    with (
+        torch.inference_mode(False),
+        torch.no_grad(),
+        same_random_numbers(model, run.args, run.kwargs),
+        model_unchanged(model),
+    ):
         with same_random_numbers(model, run.args, run.kwargs), model_unchanged(model):
             study = Study(modules, run, places)
         for place in places:

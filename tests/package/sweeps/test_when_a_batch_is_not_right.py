@@ -159,7 +159,7 @@ def test_a_buffer_that_changes_is_the_same_in_each_cell() -> None:
     found = sweep(model, X[0], LAYERS, OTHER, channels=range(6), metric=total, check=3)
     assert model.count == 0
     assert "the buffer 'count'" in found.notes[0]
-    once = net(straight.__get__(None, object) if False else lambda self, x: self.b(self.a(x)))
+    once = net(lambda self, x: self.b(self.a(x)))
     assert torch.allclose(found.values, swept(once)[0].values, rtol=1e-5)
 
 
@@ -198,9 +198,11 @@ def test_layers_that_write_to_their_input_or_return_it_run_again() -> None:
         return self.b((self.a(z) + y).relu()) + z
 
     model = net(forward, zero=nn.Linear(6, 6), write=Writing(), identity=nn.Identity())
-    found, run = swept(model)
-    assert right(found, model, run)
-    assert (found.skipped, found.notes) == (True, ())
+    for inference in (False, True):
+        with torch.inference_mode(inference):
+            found, run = swept(model)
+        assert right(found, model, run)
+        assert (found.skipped, found.notes) == (True, ())
 
 
 def test_inputs_that_a_model_writes_to_stay() -> None:
