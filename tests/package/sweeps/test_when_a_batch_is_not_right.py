@@ -253,6 +253,13 @@ def test_a_metric_that_tells_more_than_the_output_can() -> None:
     assert "with plain hooks" in found.notes[0]
 
 
+def test_outputs_are_compared_too_not_only_the_metric() -> None:
+    model = net(leaking)
+    found = sweep(model, X[0], LAYERS, OTHER, channels=range(6), metric=lambda output: 1.0, check=3)
+    assert found.batches == ()
+    assert "gave another output than with plain hooks" in found.notes[0]
+
+
 def test_half_precision_has_a_wider_limit() -> None:
     model = net(straight).bfloat16()
     found = sweep(model, X[0].bfloat16(), LAYERS, OTHER.bfloat16(), channels=range(6), metric=total, check=3)
