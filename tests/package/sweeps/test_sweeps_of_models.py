@@ -100,6 +100,7 @@ def test_a_metric_that_reads_the_cache_of_gpt2(gpt2) -> None:
     new = outputs_of(gpt2, lambda: gpt2(OTHERS), layers)
     known = by_hand(gpt2, lambda: gpt2(TOKENS), layers, new, [(ALL, p) for p in range(8)], metric)
     assert close(found.values, known)
+    assert (found.batches, found.notes) == ((16,), ())
 
 
 def test_a_metric_that_reads_what_skipped_layers_put_into_the_cache(gpt2) -> None:
