@@ -9,6 +9,7 @@
         e.set("conv1", 0, hookscope.at[:, 3])
         model(x)
     hookscope.attention(model, x)                 # the weights of every attention call, heads apart, each checked
+    hookscope.sweep(model, x, "h.*", clean, positions=range(9), metric=score)    # one change at a time, all in a map
     with hookscope.record(model) as recording:    # every hook point, in the order it fires
         model(x).sum().backward()
     hookscope.feature_grid(activation)            # feature maps as one picture with its numbers
@@ -33,6 +34,7 @@ from hookscope.graphs import graph
 from hookscope.layers import LayerNotFoundError, find_layers, leaves, tree
 from hookscope.pictures import Picture, Table, feature_grid, image_grid
 from hookscope.recordings import record
+from hookscope.sweeps import sweep
 
 if TYPE_CHECKING:
     from hookscope import samples, widgets
@@ -59,6 +61,7 @@ __all__ = [
     "leaves",
     "record",
     "samples",
+    "sweep",
     "tree",
     "widgets",
 ]

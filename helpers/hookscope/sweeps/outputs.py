@@ -1,0 +1,160 @@
+"""Take one variant's share out of what a batch of variants returned, and compare two outputs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hookscope.edits.parts import tensors
+from hookscope.structures import map_tensors, tensors_in
+
+__all__ = ["NotAloneError", "Shares", "difference", "number_of"]
+
+
+class NotAloneError(Exception):
+    """Variants in one batch do not give what each gives alone; says why."""
+
+
+class _TouchedError(Exception):
+    """A metric reads something that was left out."""
+
+
+class _LeftOut:
+    """Stands for an object, such as a KV cache, that few metrics read and that takes long to take apart."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise _TouchedError
+
+    def _touched(self, *args: object) -> Any:
+        raise _TouchedError
+
+    __len__ = __iter__ = __getitem__ = __call__ = __contains__ = __bool__ = _touched
+
+
+_left_out = _LeftOut()
+
+
+class Shares:
+    """What each variant's own output would be.
+
+    Args:
+        output: what the model returned for a batch of variants.
+        alone: what it returns for one, with other values.
+        count: how many variants there are.
+
+    Raises:
+        NotAloneError: a tensor of the output does not have the samples of all along its first axis.
+
+    """
+
+    def __init__(self, output: Any, alone: Any, count: int) -> None:
+        found, one = list(tensors(output)), list(tensors(alone))
+        if [path for path, _ in found] != [path for path, _ in one]:
+            raise NotAloneError("a batch returns another structure")
+        self._long = set()
+        for (path, tensor), (_, single) in zip(found, one, strict=True):
+            if not single.dim() or tensor.shape != (count * len(single), *single.shape[1:]):
+                where = f" at {path[0] if len(path) == 1 else path!r}" if path else ""
+                raise NotAloneError(
+                    f"what the model returns{where} has shape {tuple(single.shape)} for one variant and "
+                    f"{tuple(tensor.shape)} for {count}: variants in one batch cannot be told apart"
+                )
+            self._long.add(len(tensor))
+        self._count = count
+        self._output = output
+        self._light = None
+        if kinds := _objects(output):
+            self._light = map_tensors(lambda _: _left_out, output, kinds)  # type: ignore[arg-type]
+
+    def number(self, metric: Any, variant: int) -> float:
+        """Give one variant's output to a metric, and return its number."""
+        if self._light is not None:
+            try:
+                return number_of(metric(self.of(variant, self._light)))
+            except _TouchedError:
+                self._light = None
+        return number_of(metric(self.of(variant)))
+
+    def of(self, variant: int, output: Any = None) -> Any:
+        """Return the output of one variant."""
+
+        def share(tensor: Tensor) -> Tensor:
+            if not tensor.dim() or len(tensor) not in self._long:
+                return tensor
+            rows = len(tensor) // self._count
+            return tensor[variant * rows : (variant + 1) * rows]
+
+        return map_tensors(share, self._output if output is None else output)
+
+
+def _objects(value: Any) -> tuple[type, ...]:
+    """List the types of the objects with tensors in them that are no containers."""
+    if value is None or isinstance(value, (Tensor, bool, int, float, str)):
+        return ()
+    if isinstance(value, Mapping):
+        return tuple(kind for item in value.values() for kind in _objects(item))
+    if isinstance(value, (tuple, list, set, frozenset, deque)):
+        return tuple(kind for item in value for kind in _objects(item))
+    return (type(value),) if tensors_in(value) else ()
+
+
+def number_of(result: Any) -> float:
+    """Return a metric's result as a number.
+
+    Raises:
+        TypeError: it is none.
+        ValueError: it is several.
+
+    """
+    if isinstance(result, Tensor):
+        if result.dim() or result.is_complex():
+            raise ValueError(
+                f"the metric returned a tensor of shape {tuple(result.shape)} and dtype {result.dtype}; it has to "
+                "return one real number for one run, such as output[0, -1, 5] or output.mean()"
+            )
+        return float(result)
+    shape = getattr(result, "shape", ())
+    if shape not in ((), None):
+        raise ValueError(f"the metric returned an array of shape {tuple(shape)}; it has to return one real number")
+    try:
+        return float(result)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"the metric returned {type(result).__name__}; it gets what the model returns, and has to return a number "
+            "or a tensor without axes"
+        ) from None
+
+
+def difference(one: Any, other: Any) -> float:
+    """Return the largest difference between two outputs, as a share of the largest value in the same tensor.
+
+    Example:
+        >>> difference(torch.tensor([1.0, 100.0]), torch.tensor([2.0, 100.0]))
+        0.01
+
+    """
+    largest = 0.0
+    found, known = list(tensors(one)), list(tensors(other))
+    if [(path, tensor.shape) for path, tensor in found] != [(path, tensor.shape) for path, tensor in known]:
+        return float("inf")
+    for (_, a), (_, b) in zip(found, known, strict=True):
+        if torch.equal(a, b):
+            continue
+        if not a.is_floating_point() and not a.is_complex():
+            return float("inf")
+        apart = ~((a == b) | (a.isnan() & b.isnan()))
+        if not apart.any():
+            continue
+        gap = float((a - b).abs()[apart].double().max())
+        size = float(b[b.isfinite()].abs().double().max()) if b.isfinite().any() else 0.0
+        share = gap / size if size else float("inf")
+        largest = max(largest, share if share == share else float("inf"))
+    return largest

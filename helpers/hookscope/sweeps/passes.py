@@ -1,0 +1,244 @@
+"""Run a model, note which call of which module came when, and keep what some of them returned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from hookscope.edits import NotEditedError
+from hookscope.edits.reasons import why_not_called
+from hookscope.layers import Modules
+from hookscope.structures import map_tensors, tensors_in
+from hookscope.sweeps.places import Place
+
+__all__ = ["Inputs", "Patch", "Span", "Watch", "hooked", "is_plain"]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a model is called with.
+
+    Attributes:
+        args: positional arguments.
+        kwargs: keyword arguments.
+
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @classmethod
+    def of(cls, given: Any, name: str) -> Inputs:
+        """Take a tensor, a tuple of positional or a mapping of keyword arguments."""
+        if isinstance(given, Tensor):
+            return cls((given,), {})
+        if isinstance(given, tuple):
+            return cls(given, {})
+        if isinstance(given, Mapping):
+            return cls((), dict(given))
+        raise TypeError(
+            f"{name} is a tensor, a tuple of positional arguments, or a dict of keyword arguments, not "
+            f"{type(given).__name__}"
+        )
+
+    @property
+    def rows(self) -> int:
+        """How many samples there are: the length of the first tensor; 0 if that cannot be said."""
+        first = next((tensor for tensor in tensors_in((self.args, self.kwargs)) if tensor.dim()), None)
+        return 0 if first is None else len(first)
+
+    def run(self, model: nn.Module, times: int = 1) -> Any:
+        """Call a model with copies, which it may write to; with all samples several times, one after the other."""
+        rows = self.rows if times > 1 else 0
+
+        def copy(tensor: Tensor) -> Tensor:
+            if rows and tensor.dim() and len(tensor) == rows:
+                return tensor.repeat(times, *[1] * (tensor.dim() - 1))
+            return tensor.clone()
+
+        args, kwargs = map_tensors(copy, (self.args, self.kwargs))
+        return model(*args, **kwargs)
+
+
+@dataclass(eq=False)
+class Span:
+    """One call of one module, from its begin to its end, both as numbers that grow.
+
+    Attributes:
+        module: the module.
+        begin: when it began.
+        parent: the call that it is a part of.
+        end: when it returned; infinite if it did not.
+        alone: whether nobody else can tell whether it ran: it wrote to nothing that it was given, and returned
+            something of its own, made of tensors and plain containers.
+
+    """
+
+    module: nn.Module
+    begin: int
+    parent: Span | None
+    end: float = float("inf")
+    alone: bool = False
+    given: tuple[list[Tensor], list[float]] = field(default=([], []), repr=False)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is made of tensors, numbers, strings, None, and tuples, lists and dicts of them."""
+    if value is None or isinstance(value, (Tensor, bool, int, float, str)):
+        return True
+    if isinstance(value, (tuple, list)):
+        return all(map(is_plain, value))
+    return isinstance(value, Mapping) and all(map(is_plain, value.values()))
+
+
+class Watch:
+    """Hooks that note what a pass did.
+
+    Args:
+        keep: what to make of what a call returned; nothing is kept without it.
+
+    Attributes:
+        spans: the calls, in the order in which they began.
+        kept: what was made of what each module returned.
+
+    """
+
+    def __init__(self, keep: Callable[[nn.Module, Any], Any] | None = None) -> None:
+        self.spans: list[Span] = []
+        self.kept: dict[nn.Module, Any] = {}
+        self._keep = keep
+        self._running: list[Span] = []
+        self._clock = 0
+
+    def put_on(self, modules: Iterable[nn.Module], handles: list[Any]) -> None:
+        """Put the hooks on; what takes them off goes into a list."""
+        for module in modules:
+            handles.append(module.register_forward_pre_hook(self.before, with_kwargs=True))
+            handles.append(module.register_forward_hook(self.after, with_kwargs=True))
+
+    def before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """Note that a call begins."""
+        self._clock += 1
+        span = Span(module, self._clock, self._running[-1] if self._running else None)
+        given = tensors_in((args, kwargs))
+        span.given = (given, [_version(tensor) for tensor in given])
+        self.spans.append(span)
+        self._running.append(span)
+
+    def after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        """Note that a call has returned."""
+        while self._running and self._running[-1].module is not module:
+            self._running.pop()  # an exception, which the model caught, left it
+        if not self._running:
+            return
+        span = self._running.pop()
+        self._clock += 1
+        span.end = self._clock
+        tensors, versions = span.given
+        span.given = ([], [])
+        if is_plain(output) and versions == [_version(tensor) for tensor in tensors]:
+            before = {_memory(tensor) for tensor in tensors}
+            span.alone = all(_memory(tensor) not in before for tensor in tensors_in(output))
+        if self._keep is not None:
+            self.kept[module] = self._keep(module, output)
+
+    before.__qualname__ = after.__qualname__ = "hookscope.sweep"  # what a census shows
+
+
+def _version(tensor: Tensor) -> float:
+    # Of an inference tensor nobody knows: NaN is never the same again.
+    return float("nan") if tensor.is_inference() else tensor._version
+
+
+def _memory(tensor: Tensor) -> int:
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):  # a kind of tensor without
+        return -1
+
+
+class Patch:
+    """The hook that looks at, or changes, what flows at one place.
+
+    Args:
+        place: where.
+        change: gets the tensor there, and returns another one to put in its place, or None.
+
+    Attributes:
+        calls: how often the layer was called.
+        done: how often that was the call that is meant.
+
+    """
+
+    def __init__(self, place: Place, change: Callable[[Tensor], Tensor | None]) -> None:
+        self.place, self._change = place, change
+        self.calls = self.done = 0
+
+    def put_on(self, handles: list[Any]) -> None:
+        """Put the hook on; what takes it off goes into a list."""
+        if self.place.to == "input":
+            handles.append(self.place.module.register_forward_pre_hook(self.before, with_kwargs=True))
+        else:
+            handles.append(self.place.module.register_forward_hook(self.after))
+
+    def _new(self, value: Any) -> Any:
+        self.calls += 1
+        if self.place.call not in (None, self.calls):
+            return None
+        self.done += 1
+        new = self._change(self.place.tensor(value))
+        return None if new is None else self.place.replaced(value, new)
+
+    def before(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
+        """Change what the layer is given."""
+        given = self._new({**dict(enumerate(args)), **kwargs})
+        if given is None:
+            return None
+        return tuple(given[number] for number in range(len(args))), {key: given[key] for key in kwargs}
+
+    def after(self, module: nn.Module, args: Any, output: Any) -> Any:
+        """Change what the layer returned."""
+        return self._new(output)
+
+    before.__qualname__ = after.__qualname__ = "hookscope.sweep"
+
+    def must_have_run(self, modules: Modules, runs: str) -> None:
+        """Raise unless the layer was called, and once if nothing says which call is meant."""
+        place = self.place
+        if not self.calls:
+            why = why_not_called(modules, place.name, place.module, 1)
+            raise NotEditedError([f"layer {place.label!r} {why} ({runs})"])
+        if not self.done:
+            times = "once" if self.calls == 1 else f"{self.calls} times"
+            raise NotEditedError([f"layer {place.label!r}: the layer was called {times} ({runs})"])
+        if self.done > 1:
+            named = [f"{place.label}#{number}" for number in range(1, self.calls + 1)]
+            raise NotEditedError(
+                [
+                    f"layer {place.label!r} was called {self.calls} times ({runs}): {', '.join(named[:8])}"
+                    f"{', …' if len(named) > 8 else ''}; a sweep changes one call at a time, so name the one you mean"
+                ]
+            )
+
+
+@contextmanager
+def hooked(patches: Iterable[Patch], watch: Watch | None = None, watched: Iterable[nn.Module] = ()) -> Iterator[None]:
+    """Put hooks on, and take all off in the end, also after an interrupt."""
+    handles: list[Any] = []
+    try:
+        if watch is not None:
+            watch.put_on(watched, handles)
+        for patch in patches:
+            patch.put_on(handles)
+        yield
+    finally:
+        try:
+            for handle in handles:
+                handle.remove()
+        finally:  # an interrupt may have come in there, too
+            for handle in handles:
+                handle.remove()

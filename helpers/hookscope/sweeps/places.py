@@ -1,0 +1,224 @@
+"""Say where a sweep changes something: a tensor of one call of a layer, and a position, head or channel of it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from hookscope.edits.heads import columns_of, heads_around
+from hookscope.edits.parts import Part, get, listed, path_of, put, tensors
+from hookscope.layers import LayerNotFoundError, Modules, Which, pick
+
+__all__ = ["Columns", "Place", "columns_from", "places_from"]
+
+Kind = Literal["layer", "position", "head", "channel"]
+_AXIS = {
+    "position": "positions are axis 1 of (batch, positions, features)",
+    "channel": "channels are axis 1 of (batch, channels) or (batch, channels, height, width)",
+}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What is changed of each layer, one at a time.
+
+    Attributes:
+        kind: what the numbers count; "layer" where the whole tensor is changed.
+        numbers: which ones; [0] for the whole tensor.
+        axis: which axis they count along; None for the usual one.
+
+    """
+
+    kind: Kind
+    numbers: tuple[int, ...]
+    axis: int | None = None
+
+    def name(self, number: int) -> str:
+        """Name one of them, as in "position 3"."""
+        return "the whole output" if self.kind == "layer" else f"{self.kind} {number}"
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """One tensor of one call of a layer.
+
+    Attributes:
+        label: the layer's name as it was asked for, with `#2` for its second call.
+        name: the layer's name, or that of the output projection that has its heads in its input.
+        module: the layer of that name.
+        call: which call of it, from 1; None for the only one.
+        to: "output" or "input".
+        path: which tensor of a structure; None for the only one.
+        heads: how many heads lie side by side on the last axis, and where each is, by its number.
+
+    """
+
+    label: str
+    name: str
+    module: nn.Module
+    call: int | None
+    to: str
+    path: tuple[int | str, ...] | None
+    heads: tuple[int, dict[int, slice]] | None
+
+    def tensor(self, value: Any) -> Tensor:
+        """Take the tensor that is meant out of what the layer returned or was given.
+
+        Raises:
+            ValueError: it has several tensors, and nothing says which.
+            LookupError: it has no such part.
+
+        """
+        path = self.found(value)
+        tensor = get(value, path)
+        if not isinstance(tensor, Tensor):
+            raise LookupError(f"layer {self.label!r}: part={path!r} is no tensor; there is {listed(value)}")
+        return tensor
+
+    def found(self, value: Any) -> tuple[int | str, ...]:
+        """Return the path to the tensor."""
+        did = "returned" if self.to == "output" else "was given"
+        if self.path is None:
+            paths = [path for path, _ in tensors(value)]
+            if len(paths) != 1:
+                ask = "several tensors; say which: " if paths else ""
+                raise ValueError(f"layer {self.label!r} {did} {ask}{listed(value)}")
+            return paths[0]
+        try:
+            get(value, self.path)
+        except LookupError:
+            raise LookupError(f"layer {self.label!r} has no part={self.path!r}; it {did} {listed(value)}") from None
+        return self.path
+
+    def replaced(self, value: Any, tensor: Tensor) -> Any:
+        """Return what the layer returned or was given, with another tensor in its place."""
+        return put(value, self.found(value), tensor)
+
+    def index(self, shape: torch.Size, columns: Columns, number: int) -> tuple[Any, ...]:
+        """Return the index of one position, head or channel.
+
+        Raises:
+            ValueError: the tensor has no such axis.
+            IndexError: the axis is not that long.
+
+        """
+        if columns.kind == "layer":
+            return (...,)
+        if self.heads is not None:
+            count, where = self.heads
+            if not shape or shape[-1] != count * (where[number].stop - where[number].start):
+                raise ValueError(
+                    f"layer {self.label!r}: its {count} heads do not make up the last axis of {tuple(shape)}"
+                )
+            return (..., where[number])
+        axis, what = columns.axis, f"layer {self.label!r}"
+        usual = {"position": (3,), "channel": (2, 4, 5)}[columns.kind]
+        if axis is None and len(shape) not in usual:
+            raise ValueError(
+                f"{what} has shape {tuple(shape)}, and {_AXIS[columns.kind]}; say which axis is meant, as axis=2"
+            )
+        axis = 1 if axis is None else axis
+        if not 0 < axis < len(shape):
+            raise ValueError(f"{what}: shape {tuple(shape)} has no axis {axis} after that of the batch, which is 0")
+        size = shape[axis]
+        if not -size <= number < size:
+            raise IndexError(
+                f"{what} has no {columns.kind} {number}: axis {axis} of {tuple(shape)} has {size}, so 0 to {size - 1}"
+            )
+        return (*[slice(None)] * axis, number)
+
+
+def columns_from(positions: Any, heads: Any, channels: Any, axis: int | None) -> Columns:
+    """Check what was asked for.
+
+    Raises:
+        TypeError: not whole numbers.
+        ValueError: several of them, nothing, or a number twice.
+
+    """
+    given = {"position": positions, "head": heads, "channel": channels}
+    asked = {kind: what for kind, what in given.items() if what is not None}
+    if len(asked) > 1:
+        raise ValueError(f"give one of positions=, heads= and channels=, not {' and '.join(f'{k}s=' for k in asked)}")
+    if axis is not None and (not isinstance(axis, int) or isinstance(axis, bool) or axis < 1):
+        raise ValueError(f"axis={axis!r}: give the number of an axis, from 1; axis 0 is that of the batch")
+    if axis is not None and not asked.keys() & {"position", "channel"}:
+        raise ValueError("axis= goes with positions= or channels=")
+    if not asked:
+        return Columns("layer", (0,))
+    ((kind, what),) = asked.items()
+    return Columns(kind, _numbers(what, f"{kind}s"), axis)  # type: ignore[arg-type]
+
+
+def _numbers(what: Any, name: str) -> tuple[int, ...]:
+    items = what.tolist() if isinstance(what, Tensor) else what
+    try:
+        items = list(items) if isinstance(items, Iterable) and not isinstance(items, (str, bytes)) else [items]
+        if any(isinstance(item, bool) for item in items):
+            raise TypeError
+        numbers = tuple(operator.index(item) for item in items)
+    except TypeError:
+        raise TypeError(f"{name}={what!r}: give whole numbers, as {name}=range(12) or {name}=[0, 3]") from None
+    if not numbers:
+        raise ValueError(f"{name}={what!r} is empty: there is nothing to sweep")
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"{name}={what!r} has a number twice")
+    return numbers
+
+
+def places_from(modules: Modules, layers: Any, columns: Columns, part: Part | None) -> list[Place]:
+    """Find the layers that were asked for, in the order in which they were.
+
+    Raises:
+        LayerNotFoundError: no such layer; names the nearest.
+        ValueError: none were given, or heads are asked for and not to be found.
+
+    """
+    single = isinstance(layers, (str, type, nn.Module)) or callable(layers)
+    items: list[Which] = [layers] if single else list(layers)
+    if not items:
+        raise ValueError("layers is empty: there is nothing to sweep")
+    path = path_of(part)
+    if path is not None and columns.kind == "head":
+        raise ValueError("part= does not go with heads=, which are found in what goes into the output projection")
+    found: dict[tuple[nn.Module, int | None], tuple[str, nn.Module, int | None]] = {}
+    for item in items:
+        for name, module, call in _named(modules, item):
+            found.setdefault((module, call), (name, module, call))
+    return [_place(modules, name, module, call, path, columns) for name, module, call in found.values()]
+
+
+def _named(modules: Modules, item: Which) -> Iterable[tuple[str, nn.Module, int | None]]:
+    """Yield what one item means: names, modules, and the number of the call if it names one."""
+    if isinstance(item, str) and "#" in item:
+        name, _, number = item.rpartition("#")
+        if number.isdecimal() and int(number) >= 1 and modules.called(item) is None:
+            for found, module in pick(modules, name).items():
+                yield found, module, int(number)
+            return
+    chosen = pick(modules, item)
+    if not isinstance(item, (str, nn.Module)) or len(chosen) > 1:  # a glob or a type takes what is called
+        lists = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
+        called = {name: module for name, module in chosen.items() if not isinstance(module, lists)}
+        if not called:
+            raise LayerNotFoundError(f"{item!r} picks only lists of modules, which are never called", str(item))
+        chosen = called
+    for name, module in chosen.items():
+        yield name, module, None
+
+
+def _place(modules: Modules, name: str, module: nn.Module, call: int | None, path: Any, columns: Columns) -> Place:
+    label = (name or "(root)") + ("" if call is None else f"#{call}")
+    if columns.kind != "head":
+        return Place(label, name, module, call, "output", path, None)
+    heads = heads_around(modules, name, module, "output")
+    where = {}
+    for number in columns.numbers:
+        each = columns_of(heads, number)
+        where[number] = slice(each[0], each[-1] + 1)
+    return Place(label, heads.name, heads.module, call, heads.to, None, (heads.count, where))

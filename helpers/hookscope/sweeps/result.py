@@ -1,0 +1,203 @@
+"""Hold the numbers of a sweep, and show them as a table and as a heat map."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hookscope.extras import needed_by
+from hookscope.pictures import Picture, Table
+from hookscope.pictures.palette import COOLWARM
+from hookscope.pictures.picture import as_text, from_figure
+
+__all__ = ["Sweep"]
+
+_WIDE = 16  # columns of a table that fit a page
+_TICKS = 48  # labels on an axis that can be read
+_LONG = 32  # letters of a label
+_BLACK = "#000000"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sweep:
+    """What `sweep` returns: a number for every layer and position (or head, or channel).
+
+    Attributes:
+        values: the metric with that one place changed, float64, (layers, columns); NaN where it was not run.
+        baseline: the metric with nothing changed.
+        source: the metric in the run that the patches come from; None where they come from none.
+        layers: names of the rows.
+        columns: numbers of the columns, as they were given.
+        kind: what the columns are: "position", "head", "channel", or "layer" for whole layers.
+        change: in words, what happened to each place.
+        title: class name of the model.
+        batches: how many cells were run in each batch; empty if each was run alone, with plain hooks.
+        skipped: whether layers before the change were left out.
+        checked: how many cells of the batches were compared with plain hooks.
+        largest_difference: the largest difference found in that, as a share of the scale of the values.
+        notes: what else there is to know.
+
+    """
+
+    values: Tensor
+    baseline: float
+    source: float | None
+    layers: tuple[str, ...]
+    columns: tuple[int, ...]
+    kind: str
+    change: str
+    title: str
+    batches: tuple[int, ...]
+    skipped: bool
+    checked: int
+    largest_difference: float
+    notes: tuple[str, ...]
+
+    @property
+    def changes(self) -> Tensor:
+        """By how much each value differs from the baseline, (layers, columns)."""
+        return self.values - self.baseline
+
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        """One row for each cell: layer, position (or head, or channel), value, change."""
+        return [
+            {
+                "layer": layer,
+                **({} if self.kind == "layer" else {self.kind: column}),
+                "value": value,
+                "change": value - self.baseline,
+            }
+            for layer, line in zip(self.layers, self.values.tolist(), strict=True)
+            for column, value in zip(self.columns, line, strict=True)
+        ]
+
+    @property
+    def how(self) -> str:
+        """How the cells were computed, in a sentence."""
+        cells = self.values.numel()
+        if not self.batches:
+            return f"{_count(cells, 'cell')}, each run alone, with plain hooks"
+        batches = f"{_count(cells, 'cell')} in {_count(len(self.batches), 'batch', 'batches')}"
+        skipped = ", without the layers before the change" if self.skipped else ""
+        apart = f"they differ by {self.largest_difference:.1g} of the scale at most"
+        return f"{batches}{skipped}; {self.checked} of them compared with plain hooks: {apart}"
+
+    def table(self) -> Table:
+        """Return the values: a column for each position up to 16, else lowest and highest of each layer."""
+        return Table(self._wide(), self._caption())
+
+    def heat_map(self) -> Picture:
+        """Draw the values: grey is the baseline, red is above it, blue below, black is what has no number.
+
+        Raises:
+            ModuleNotFoundError: matplotlib is not installed.
+
+        """
+        return from_figure(self._draw(), self._in_words(), self._caption(), self._wide())
+
+    def _wide(self) -> list[dict[str, object]]:
+        lines = zip(self.layers, self.values.tolist(), strict=True)
+        if self.kind == "layer":
+            return [{"layer": layer, "value": line[0], "change": line[0] - self.baseline} for layer, line in lines]
+        if len(self.columns) <= _WIDE:
+            return [
+                {"layer": layer} | {str(c): v for c, v in zip(self.columns, line, strict=True)} for layer, line in lines
+            ]
+        rows: list[dict[str, object]] = []
+        for layer, line in lines:
+            known = [(value, column) for column, value in zip(self.columns, line, strict=True) if math.isfinite(value)]
+            (low, low_at), (high, high_at) = (min(known), max(known)) if known else ((None, None), (None, None))
+            row: dict[str, object] = {"layer": layer, "lowest": low, "lowest at": low_at}
+            rows.append(row | {"highest": high, "highest at": high_at})
+        return rows
+
+    def _caption(self) -> str:
+        rows = _count(len(self.layers), "layer")
+        across = "" if self.kind == "layer" else f" × {_count(len(self.columns), self.kind)}"
+        run = "" if self.source is None else f", {as_text(self.source)} in the source"
+        head = f"{self.title}: {rows}{across}, each {self.change}, one at a time"
+        return f"{head}\nthe metric is {as_text(self.baseline)} with no change{run}"
+
+    def _largest(self) -> str:
+        changes = torch.nan_to_num(self.changes.abs(), nan=-1.0)
+        if not changes.numel() or changes.max() < 0:
+            return "no cell has a number"
+        row, column = divmod(int(changes.argmax()), len(self.columns))
+        value = float(self.values[row, column])
+        where = self.layers[row] + ("" if self.kind == "layer" else f", {self.kind} {self.columns[column]}")
+        return f"largest change: {as_text(value - self.baseline)}, to {as_text(value)} ({where})"
+
+    def _lines(self) -> list[str]:
+        return [self._largest(), self.how, *(f"note: {note}" for note in self.notes)]
+
+    def __repr__(self) -> str:
+        return "\n".join([repr(self.table()), *self._lines()])
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        words = "".join(f"\n<p>{escape(line)}</p>" for line in self._lines())
+        try:
+            picture = self.heat_map()
+        except ModuleNotFoundError as error:
+            words += f"\n<p>note: {escape(str(error))}</p>"
+            return {"text/plain": repr(self), "text/html": self.table().to_html() + words}
+        return {"text/plain": repr(self), "image/png": picture.png, "text/html": picture.to_html() + words}
+
+    def _in_words(self) -> str:
+        shown = self.values[self.values.isfinite()]
+        across = "" if self.kind == "layer" else f" by {_count(len(self.columns), self.kind)}"
+        ends = (
+            f"values from {as_text(float(shown.min()))} to {as_text(float(shown.max()))}" if len(shown) else "no value"
+        )
+        blank = self.values.numel() - len(shown)
+        black = f"; {_count(blank, 'cell')} black, without a finite number" if blank else ""
+        return (
+            f"Heat map of {_count(len(self.layers), 'layer')}{across}: {ends}, around {as_text(self.baseline)} with no "
+            f"change (grey); {self._largest()}{black}."
+        )
+
+    def _draw(self) -> Any:
+        with needed_by("the heat map of a sweep"):
+            from matplotlib.colors import ListedColormap
+            from matplotlib.figure import Figure
+        rows, columns = self.values.shape
+        figure = Figure(figsize=(min(3.5 + 0.3 * columns, 14), min(1.8 + 0.26 * rows, 12)), layout="constrained")
+        axes = figure.subplots()
+        values = self.values.clone()
+        values[~values.isfinite()] = math.nan
+        centre = self.baseline if math.isfinite(self.baseline) else 0.0
+        reach = float(torch.nan_to_num((values - centre).abs(), nan=0.0).max()) or 1.0
+        colours = ListedColormap((COOLWARM / 255).tolist()).with_extremes(bad=_BLACK)
+        image = axes.imshow(
+            values.numpy(),
+            cmap=colours,
+            vmin=centre - reach,
+            vmax=centre + reach,
+            aspect="auto",
+            interpolation="nearest",
+        )
+        left, below = range(0, rows, -(-rows // _TICKS)), range(0, columns, -(-columns // _TICKS))
+        axes.set_yticks(left, [_short(self.layers[row]) for row in left], fontsize=8, parse_math=False)
+        if self.kind == "layer":
+            axes.set_xticks([])
+        else:
+            axes.set_xticks(below, [str(self.columns[column]) for column in below], fontsize=8)
+            axes.set_xlabel(self.kind)
+        axes.set_ylabel("layer")
+        bar = figure.colorbar(image, ax=axes)
+        bar.set_label(f"metric; grey is {as_text(self.baseline)}, with no change")
+        return figure
+
+
+def _count(number: int, noun: str, nouns: str = "") -> str:
+    return f"{number} {noun if number == 1 else nouns or noun + 's'}"
+
+
+def _short(label: str) -> str:
+    """Leave out the beginning of a long label; the end says more."""
+    return label if len(label) <= _LONG else f"…{label[-_LONG:]}"

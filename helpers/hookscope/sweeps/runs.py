@@ -1,0 +1,230 @@
+"""Run the variants of a sweep: in batches where that is right, else each alone, with plain hooks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor
+
+from hookscope.sweeps.outputs import NotAloneError, Shares, difference, number_of
+from hookscope.sweeps.passes import Patch, hooked
+from hookscope.sweeps.places import Columns, Place
+from hookscope.sweeps.replays import replaying
+from hookscope.sweeps.study import Study, brief, tolerance
+from hookscope.unchanged import model_unchanged, same_random_numbers
+
+__all__ = ["Runs", "Variant"]
+
+_FEW, _MANY = 16, 64  # variants in a batch: fewer leave the processor waiting, more gain nothing
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """One cell of a sweep.
+
+    Attributes:
+        place: where something is changed.
+        number: the position, head or channel there.
+        cell: row and column in the table of values.
+
+    """
+
+    place: Place
+    number: int
+    cell: tuple[int, int]
+
+
+class Runs:
+    """How the cells of a sweep are computed, and what is to be said about that.
+
+    Args:
+        study: what is known of the model.
+        columns: what is changed of each layer.
+        new: what takes the place of the tensor at each place.
+        metric: makes a number of what the model returns.
+        scale: what differences of that number are measured against, at least.
+        values: where the numbers go, by cell.
+        advance: is told of every number of cells done.
+
+    Attributes:
+        notes: what there is to know.
+        checked: how many cells of a batch were compared with plain hooks.
+        largest: the largest difference found, as a share of the scale.
+        batches: how many cells there were in each batch.
+        skipped: whether layers before the change were left out.
+        undone: how many cells have not been computed.
+
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        columns: Columns,
+        new: dict[Place, Tensor],
+        metric: Callable[[Any], Any],
+        scale: float,
+        values: Tensor,
+        advance: Callable[[int], None],
+    ) -> None:
+        self._study, self._columns, self._new, self._metric = study, columns, new, metric
+        self._scale, self._values, self._advance = scale, values, advance
+        self.notes: list[str] = []
+        self._start()
+
+    def _start(self) -> None:
+        self.checked, self.largest, self.skipped = 0, 0.0, False
+        self.batches: list[int] = []
+        self._values.fill_(math.nan)
+        self.undone = self._values.numel()
+
+    def all(self, variants: Sequence[Variant], check: int, room: int) -> None:
+        """Compute all cells.
+
+        Args:
+            variants: the cells.
+            check: how many of them are compared with plain hooks at least.
+            room: how many may be in one batch, so that memory suffices.
+
+        """
+        study = self._study
+        if study.alone:
+            self.notes.append(f"{study.alone}, so each cell was run alone, with plain hooks")
+        elif len(variants) > check and room > 1:
+            ordered = sorted(variants, key=lambda variant: study.times[variant.place])
+            gap = (len(ordered) - 1) / max(check - 1, 1)
+            chosen = {ordered[round(number * gap)] for number in range(check)}
+            can_skip = any(study.replays.before(time) for time in study.times.values())
+            for skip in (True, False) if can_skip else (False,):
+                try:
+                    return self._batched(ordered, chosen, room, skip)
+                except NotAloneError as error:
+                    how = "in a batch without the layers before the change" if skip else "in a batch"
+                    self.notes.append(f"{how}, {error}: so this was not done")
+                    self._start()
+                    self._advance(-1)
+            self.notes.append("each cell was run alone, with plain hooks")
+        for variant in variants:
+            self._values[variant.cell] = self.plain(variant)[0]
+            self.undone -= 1
+            self._advance(1)
+        return None
+
+    # -- one alone ----------------------------------------------------------------------------------------------
+
+    def plain(self, variant: Variant) -> tuple[float, Any]:
+        """Run one variant by itself, with one hook; return its number and the model's output."""
+        study, place = self._study, variant.place
+        new, model = self._new[place], study.modules.model
+        index = place.index(new.shape, self._columns, variant.number)
+
+        def change(tensor: Tensor) -> Tensor:
+            changed = tensor.clone()
+            changed[index] = new[index]
+            return changed
+
+        patch = Patch(place, change)
+        with ExitStack() as stack:
+            if study.random:
+                stack.enter_context(same_random_numbers(model, study.inputs.args, study.inputs.kwargs))
+            if study.writes:
+                stack.enter_context(model_unchanged(model))
+            with hooked([patch]):
+                output = study.inputs.run(model)
+        patch.must_have_run(study.modules, f"with {self._columns.name(variant.number)} changed")
+        return number_of(self._metric(output)), output
+
+    # -- many in a batch ----------------------------------------------------------------------------------------
+
+    def _batched(self, variants: list[Variant], chosen: set[Variant], room: int, skip: bool) -> None:
+        for batch in self._divided(variants, room):
+            try:
+                shares = self._run(batch, skip)
+                numbers = [shares.number(self._metric, number) for number in range(len(batch))]
+            except NotAloneError:
+                raise
+            except Exception as error:
+                raise NotAloneError(f"{len(batch)} variants raised {brief(error)}") from error
+            finite = [abs(number) for number in numbers if math.isfinite(number)]
+            self._scale = max([self._scale, *finite])
+            for number, variant in enumerate(batch):
+                if variant in chosen:
+                    self._compare(variant, numbers[number], shares.of(number))
+            for variant, value in zip(batch, numbers, strict=True):
+                self._values[variant.cell] = value
+            self.undone -= len(batch)
+            self.batches.append(len(batch))
+            self._advance(len(batch))
+
+    def _divided(self, variants: list[Variant], room: int) -> list[list[Variant]]:
+        """Divide cells into batches: layers that follow each other together, while there are few variants."""
+        groups: list[list[Variant]] = []
+        places: dict[Place, list[Variant]] = {}
+        for variant in variants:
+            places.setdefault(variant.place, []).append(variant)
+        for same in places.values():
+            if groups and len(groups[-1]) < _FEW and len(groups[-1]) + len(same) <= _MANY:
+                groups[-1] += same
+            else:
+                groups.append([*same])
+        batches = []
+        for group in groups:
+            parts = math.ceil(len(group) / min(room, _MANY))
+            ends = [len(group) * part // parts for part in range(parts + 1)]
+            batches += [group[begin:end] for begin, end in pairwise(ends)]
+        return batches
+
+    def _run(self, batch: list[Variant], skip: bool) -> Shares:
+        """Run some variants as one batch, from the first layer on that one of them changes."""
+        study, count = self._study, len(batch)
+        time = min(study.times[variant.place] for variant in batch)
+        forwards = study.replays.forwards(time, count) if skip else {}
+        self.skipped = self.skipped or bool(forwards)
+        places: dict[Place, list[tuple[int, Variant]]] = {}
+        for row, variant in enumerate(batch):
+            places.setdefault(variant.place, []).append((row, variant))
+        patches = [Patch(place, partial(self._change, place, rows, count)) for place, rows in places.items()]
+        with replaying(forwards), hooked(patches):
+            output = study.inputs.run(study.modules.model, count)
+        for patch in patches:
+            if patch.done != 1:
+                raise NotAloneError(f"layer {patch.place.label!r} was called {patch.done} times")
+        return Shares(output, study.output, count)
+
+    def _change(self, place: Place, rows: list[tuple[int, Variant]], count: int, tensor: Tensor) -> Tensor:
+        new = self._new[place]
+        if tensor.shape != (count * len(new), *new.shape[1:]):
+            raise NotAloneError(f"layer {place.label!r} has shape {tuple(tensor.shape)} in a batch of {count}")
+        changed = tensor.clone()
+        for row, variant in rows:
+            index = place.index(new.shape, self._columns, variant.number)
+            changed[row * len(new) : (row + 1) * len(new)][index] = new[index]
+        return changed
+
+    def _compare(self, variant: Variant, number: float, output: Any) -> None:
+        """Compare one cell with plain hooks.
+
+        Raises:
+            NotAloneError: they differ.
+
+        """
+        plain, alone = self.plain(variant)
+        if number == plain or (math.isnan(number) and math.isnan(plain)):
+            apart = 0.0
+        else:
+            scale = max(self._scale, abs(plain))
+            apart = abs(number - plain) / scale if math.isfinite(scale) and scale else math.inf
+            apart = apart if math.isfinite(apart) else math.inf
+        where = f"layer {variant.place.label!r}, {self._columns.name(variant.number)}"
+        limit = tolerance(self._study)
+        if apart > limit:
+            raise NotAloneError(f"{where} gave {number:.6g}, and with plain hooks {plain:.6g}")
+        if (gap := difference(output, alone)) > limit:
+            raise NotAloneError(f"{where} gave another output than with plain hooks, by {gap:.2g} of its largest value")
+        self.checked += 1
+        self.largest = max(self.largest, apart, gap)

@@ -1,0 +1,181 @@
+"""Find out before a sweep what a model does in a pass, and whether samples go their own way in it."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookscope.layers import Modules
+from hookscope.structures import tensors_in
+from hookscope.sweeps.memory import PeakBytes
+from hookscope.sweeps.outputs import NotAloneError, Shares, difference
+from hookscope.sweeps.passes import Inputs, Patch, Span, Watch, hooked
+from hookscope.sweeps.places import Place
+from hookscope.sweeps.replays import Replays
+
+__all__ = ["Study", "brief", "tensors_at", "tolerance"]
+
+
+class Study:
+    """One pass that is watched, and one with all samples twice.
+
+    Args:
+        modules: those of the model.
+        inputs: what it is called with.
+        places: where the sweep is to change something.
+
+    Attributes:
+        output: what the model returned.
+        tensors: the tensor at each place.
+        times: when it was there.
+        replays: the layers that need not run again, and what they returned.
+        alone: why variants cannot share a batch; "" if nothing speaks against it.
+        random: whether a pass draws random numbers.
+        writes: whether a pass changes a buffer.
+        bytes: what one variant needs at its peak.
+
+    Raises:
+        NotEditedError: a layer was not called, or several times.
+        ValueError: a layer returned several tensors, and nothing says which is meant.
+
+    """
+
+    def __init__(self, modules: Modules, inputs: Inputs, places: Sequence[Place]) -> None:
+        self.modules, self.inputs, self.places = modules, inputs, places
+        model = modules.model
+        self._watched = [m for m in modules.names if not isinstance(m, torch.jit.ScriptModule)]
+        owned = {m for m in self._watched if m._forward_hooks or m._forward_pre_hooks}
+        watch = Watch(lambda module, output: [tensor.shape for tensor in tensors_in(output)])
+        before = [(name, buffer.clone()) for name, buffer in model.named_buffers()]
+        drawn = _random_state(model)
+        self.tensors, self.output = tensors_at(modules, inputs, places, "in the run on inputs", watch, self._watched)
+        shapes = watch.kept
+        self.random = _random_state(model) != drawn
+        self.writes = bool(changed := _changed(model, before))
+        self.times = {place: _time(place, watch.spans) for place in places}
+        self.replays = Replays(watch.spans, owned)
+        self.bytes = 0
+        self.alone = _why_not_alone(watch.spans, modules)
+        if not self.alone and self.random:
+            self.alone = "a pass draws random numbers"
+        if not self.alone and changed:
+            self.alone = f"a pass changes the buffer {changed!r}"
+        if not self.alone and not inputs.rows:
+            self.alone = "inputs has no tensor with samples along its first axis"
+        if not self.alone:
+            try:
+                self._twice(shapes)
+            except NotAloneError as error:
+                self.alone = str(error)
+            except Exception as error:
+                self.alone = f"a batch of two raised {brief(error)}"
+
+    def _twice(self, shapes: dict[nn.Module, Any]) -> None:
+        """Run all samples twice in one batch: what grows, what stays, and how many bytes that takes."""
+        wanted = {module for time in set(self.times.values()) for module in self.replays.before(time)}
+        found: dict[Place, Tensor] = {}
+        patches = [Patch(place, partial(_keep, found, place)) for place in self.places]
+
+        def keep(module: nn.Module, output: Any) -> Any:
+            # At once: somebody may write to it later.
+            self.replays.keep(module, shapes[module], output)
+
+        watch = Watch(keep)
+        with PeakBytes() as counted, hooked(patches, watch, wanted):
+            output = self.inputs.run(self.modules.model, 2)
+        self.bytes = counted.peak // 2 + 1
+        for place, tensor in found.items():
+            single = self.tensors[place]
+            if not single.dim() or tensor.shape != (2 * len(single), *single.shape[1:]):
+                raise NotAloneError(
+                    f"layer {place.label!r} has shape {tuple(single.shape)} for one variant and {tuple(tensor.shape)} "
+                    "for two"
+                )
+        shares = Shares(output, self.output, 2)
+        if any(difference(shares.of(variant), self.output) > tolerance(self) for variant in (0, 1)):
+            raise NotAloneError("samples are not independent: twice the same in one batch gives something else")
+
+
+def tolerance(study: Study) -> float:
+    """Return how far a result may be off, as a share of its scale: 1e-5, or what half precision lets one hope for."""
+    found = [tensor.dtype for tensor in (*tensors_in(study.output), *study.tensors.values())]
+    coarse = [torch.finfo(dtype).eps for dtype in found if dtype.is_floating_point]
+    return 1e-5 if max(coarse, default=0) < 1e-6 else 4 * max(coarse)
+
+
+def tensors_at(
+    modules: Modules,
+    inputs: Inputs,
+    places: Sequence[Place],
+    runs: str,
+    watch: Watch | None = None,
+    watched: Sequence[nn.Module] = (),
+) -> tuple[dict[Place, Tensor], Any]:
+    """Run a model, and return a copy of what is at each place, and what the model returns.
+
+    Raises:
+        NotEditedError: a layer was not called, or several times.
+
+    """
+    found: dict[Place, Tensor] = {}
+    patches = [Patch(place, partial(_keep, found, place)) for place in places]
+    with hooked(patches, watch, watched):
+        output = inputs.run(modules.model)
+    for patch in patches:
+        patch.must_have_run(modules, runs)
+    return found, output
+
+
+def _keep(found: dict[Place, Tensor], place: Place, tensor: Tensor) -> None:
+    found[place] = tensor.clone()
+
+
+def brief(error: Exception) -> str:
+    """Say an error in one line."""
+    first = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}{f': {first[:160]}' if first else ''}"
+
+
+def _time(place: Place, spans: list[Span]) -> float:
+    """Return when a place is reached; 0 where the layer has several calls, which cannot be told apart in a replay."""
+    calls = [span for span in spans if span.module is place.module]
+    if len(calls) != 1:
+        return 0.0
+    return calls[0].end if place.to == "output" else calls[0].begin
+
+
+def _why_not_alone(spans: list[Span], modules: Modules) -> str:
+    """Name a layer that is known to mix samples or to draw random numbers."""
+    for span in spans:
+        module = span.module
+        what = f"layer {modules.names[module]!r} ({type(module).__name__})"
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
+            return f"{what} takes mean and variance from all samples of a batch"
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.training and module.p:
+            return f"{what} draws random numbers in training mode"
+    return ""
+
+
+def _changed(model: nn.Module, before: list[tuple[str, Tensor]]) -> str:
+    """Name a buffer that is not as it was; "" if all are."""
+    now = dict(model.named_buffers())
+    for name, value in before:
+        if name not in now or now[name].shape != value.shape or not torch.equal(now[name], value):
+            return name
+    return ""
+
+
+def _random_state(model: nn.Module) -> tuple[object, ...]:
+    """Return what tells whether random numbers were drawn."""
+    states = [torch.get_rng_state()]
+    if any(parameter.is_cuda for parameter in model.parameters()):
+        states += torch.cuda.get_rng_state_all()
+    numpy = sys.modules.get("numpy")
+    numpys = (numpy.random.get_state()[1].tobytes(), *numpy.random.get_state()[2:]) if numpy else ()
+    return (*(state.numpy().tobytes() for state in states), numpys, random.getstate())

@@ -1,0 +1,248 @@
+"""Take what a sweep is asked for, check it before the first pass, and run it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookscope.edits.parts import Part
+from hookscope.layers import Modules, Which, refuse_unhookable
+from hookscope.sweeps.outputs import number_of
+from hookscope.sweeps.passes import Inputs
+from hookscope.sweeps.places import Place, columns_from, places_from
+from hookscope.sweeps.result import Sweep
+from hookscope.sweeps.runs import Runs, Variant
+from hookscope.sweeps.study import Study, tensors_at
+from hookscope.unchanged import model_unchanged, same_random_numbers
+
+__all__ = ["sweep"]
+
+_ROOM = 1 << 30  # bytes, where nothing is said
+_INPUTS = "a tensor, a tuple of positional arguments, or a dict of keyword arguments"
+
+_Given = Tensor | tuple[Any, ...] | Mapping[str, Any]
+
+
+def sweep(
+    model: nn.Module,
+    inputs: _Given,
+    layers: Which | Iterable[Which],
+    source: _Given | str,
+    *,
+    metric: Callable[[Any], Any],
+    positions: int | Iterable[int] | None = None,
+    heads: int | Iterable[int] | None = None,
+    channels: int | Iterable[int] | None = None,
+    axis: int | None = None,
+    part: Part | None = None,
+    check: int = 6,
+    max_bytes: int | None = None,
+    progress: bool = True,
+) -> Sweep:
+    """Change one place at a time, every layer and position (or head, or channel), and see what a number does.
+
+    Each cell is one run on `inputs` in which what one layer returns is replaced at one position by what the layer
+    returns there in a run on `source` (activation patching), by zeros, or by a mean (ablation). Nothing else is
+    changed, and nothing stays on the model: hooks, buffers, random numbers are as before, also after an interrupt.
+
+    That would be one pass for each cell. Many cells share a pass as samples of one batch, and layers that have returned
+    before the change are left out: they return again what they returned. Whether that is right for this model is not
+    assumed: some cells of every sweep are run alone, too, with one plain hook, and number and output compared. Where
+    they differ by more than 1e-5 of their scale (in half precision: by 4 eps), where samples are not independent (batch
+    norm in training mode, code across samples), where a pass draws random numbers or changes buffers, each cell is run
+    alone, and `Sweep.notes` say so. What is not seen: code that mixes samples, or keeps something for later layers, in
+    such a way that all cells compared are right and another is not; a larger `check` makes that less likely.
+
+    Passes run under `torch.no_grad()`, in the modes (`eval()`, `train()`) in which the model is. Meanwhile no other
+    thread may run it.
+
+    Args:
+        model: the model.
+        inputs: what it is run on: a tensor, a tuple of positional arguments, or a dict of keyword arguments. Samples
+            lie along the first axis; all of them are changed together.
+        layers: names, globs, types or modules as `find_layers` takes them, one or a list; the rows, in this order. A
+            layer that is called several times is asked for by call: `"relu#2"`.
+        source: where the patches come from: other inputs of the same shape; `"zero"`; `"mean"`, the mean over the
+            samples of `inputs`; or `("mean", others)`, the mean over the samples of others.
+        metric: gets what the model returns for `inputs`, with one place changed, and returns a real number or a tensor
+            without axes.
+        positions: which positions: axis 1 of (batch, positions, features).
+        heads: which heads of attention layers, in what goes into their output projection, as `edit` takes them.
+        channels: which channels: axis 1 of (batch, channels) or (batch, channels, height, width). Without any of the
+            three, each layer is changed as a whole.
+        axis: along which axis positions or channels count, where it is another one.
+        part: which tensor, where a layer returns several: an index, key or attribute, or a path.
+        check: how many cells of the batches are compared with plain hooks. A sweep of no more cells is run so at all.
+        max_bytes: how much memory the tensors of a batch may take; 1 GiB without it, and never less than one cell
+            needs. It is forecast from what a pass was measured to take at its peak.
+        progress: show a progress bar if tqdm is installed and it takes more than a second.
+
+    Returns:
+        A `Sweep`: `values` (layers, columns), the `baseline`, a table and a heat map. After a Ctrl-C it has what was
+        done until then, NaN elsewhere, and says so.
+
+    Raises:
+        LayerNotFoundError: no such layer; names the nearest.
+        NotEditedError: a layer was not called, or several times; says why, and names the calls.
+        IndexError: a layer has no such position, head or channel; names the axis.
+        TypeError: an option of the wrong type; or the metric returned no number.
+        ValueError: options contradict each other; the metric returned several numbers; the source has another shape; a
+            layer returned several tensors.
+        MemoryError: one run alone takes more than `max_bytes`.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(3, 2, bias=False), nn.ReLU(), nn.Linear(2, 1, bias=False))
+        >>> for layer in net[0], net[2]:
+        ...     _ = nn.init.ones_(layer.weight)
+        >>> found = sweep(net, torch.ones(1, 3), ["0", "1"], "zero", channels=[0, 1], metric=lambda y: y[0, 0])
+        >>> found.values
+        tensor([[3., 3.],
+                [3., 3.]], dtype=torch.float64)
+        >>> found
+        Sequential: 2 layers × 2 channels, each set to zero, one at a time
+        the metric is 6 with no change
+        layer  0  1
+        -----  -  -
+        0      3  3
+        1      3  3
+        largest change: -3, to 3 (0, channel 0)
+        4 cells, each run alone, with plain hooks
+
+    """
+    modules = Modules(model)
+    columns = columns_from(positions, heads, channels, axis)
+    places = places_from(modules, layers, columns, part)
+    refuse_unhookable(modules, {place.module for place in places}, "sweep")
+    run = Inputs.of(inputs, "inputs")
+    patching = _source(source)
+    if not callable(metric):
+        raise TypeError(f"metric is a function of what the model returns, not {type(metric).__name__}")
+    if not isinstance(check, int) or isinstance(check, bool) or check < 1:
+        raise ValueError(f"check={check!r}: give how many cells are compared with plain hooks, at least 1")
+    if max_bytes is not None and (not isinstance(max_bytes, (int, float)) or not max_bytes > 0):
+        raise ValueError(f"max_bytes={max_bytes!r}: give a number of bytes, as max_bytes=1_000_000")
+    # Not in inference mode, where torch does not count who writes to a tensor.
+    with (
+        torch.inference_mode(False),
+        torch.no_grad(),
+        same_random_numbers(model, run.args, run.kwargs),
+        model_unchanged(model),
+    ):
+        with same_random_numbers(model, run.args, run.kwargs), model_unchanged(model):
+            study = Study(modules, run, places)
+        for place in places:
+            for number in columns.numbers:
+                place.index(study.tensors[place].shape, columns, number)
+        baseline = number_of(metric(study.output))
+        new, sourced, said = _new(patching, study, places, metric)
+        room = _room(study, new, max_bytes)
+        cells = [
+            Variant(place, number, (row, column))
+            for row, place in enumerate(places)
+            for column, number in enumerate(columns.numbers)
+        ]
+        values = torch.full((len(places), len(columns.numbers)), float("nan"), dtype=torch.float64)
+        scale = max(abs(number) for number in (baseline, sourced or 0.0) if number == number or not number)
+        with _progress(len(cells), progress) as advance:
+            runs = Runs(study, columns, new, metric, scale, values, advance)
+            try:
+                runs.all(cells, check, room)
+            except KeyboardInterrupt:
+                runs.notes.append(f"interrupted: {runs.undone} of {len(cells)} cells were not run, and are NaN")
+    if bool((values == baseline).all()):
+        runs.notes.append("no change made any difference to the metric: does it depend on these layers?")
+    return Sweep(
+        values, baseline, sourced, tuple(place.label for place in places), columns.numbers, columns.kind, said,
+        type(model).__name__, tuple(runs.batches), runs.skipped, runs.checked, runs.largest, tuple(runs.notes),
+    )  # fmt: skip
+
+
+def _source(source: Any) -> tuple[str, Inputs | None]:
+    """Check where patches come from: another run, zeros, or a mean, over other samples if there are any."""
+    if isinstance(source, str) or (isinstance(source, tuple) and source and isinstance(source[0], str)):
+        if source in ("zero", "mean"):
+            return source, None
+        if isinstance(source, tuple) and len(source) == 2 and source[0] == "mean":
+            return "mean", Inputs.of(source[1], "the second item of source=('mean', …)")
+        raise ValueError(f"source={source!r}: give inputs of a run, 'zero', 'mean', or ('mean', inputs)")
+    try:
+        return "run", Inputs.of(source, "source")
+    except TypeError:
+        raise TypeError(
+            f"source is {_INPUTS}, or 'zero', 'mean', ('mean', inputs), not {type(source).__name__}"
+        ) from None
+
+
+def _new(
+    patching: tuple[str, Inputs | None], study: Study, places: list[Place], metric: Callable[[Any], Any]
+) -> tuple[dict[Place, Tensor], float | None, str]:
+    """Return what takes the place of each tensor, the metric of the source, and what happens, in words."""
+    kind, inputs = patching
+    model = study.modules.model
+    if kind == "zero":
+        return {place: torch.zeros_like(tensor) for place, tensor in study.tensors.items()}, None, "set to zero"
+    other, output = study.tensors, study.output
+    if inputs is not None:
+        with same_random_numbers(model, inputs.args, inputs.kwargs), model_unchanged(model):
+            other, output = tensors_at(study.modules, inputs, places, "in the run on source")
+    if kind == "run":
+        for place, tensor in study.tensors.items():
+            if other[place].shape != tensor.shape:
+                raise ValueError(
+                    f"layer {place.label!r} has shape {tuple(other[place].shape)} in the run on source, and "
+                    f"{tuple(tensor.shape)} in that on inputs: give a source of the same shape as inputs"
+                )
+        return other, number_of(metric(output)), "patched from the source"
+    means = {}
+    for place, tensor in study.tensors.items():
+        samples = other[place]
+        if not tensor.is_floating_point() or not tensor.dim() or samples.shape[1:] != tensor.shape[1:]:
+            raise ValueError(
+                f"layer {place.label!r}: no mean over samples of shape {tuple(samples.shape)} and dtype "
+                f"{samples.dtype} can take the place of shape {tuple(tensor.shape)}"
+            )
+        if len(samples) < 2:
+            raise ValueError(
+                "the mean over one sample is that sample, and changes nothing: give source=('mean', others) with "
+                "several samples, or 'zero'"
+            )
+        means[place] = samples.mean(0, keepdim=True).expand_as(tensor).clone()
+    return means, None, "set to its mean over samples"
+
+
+def _room(study: Study, new: dict[Place, Tensor], max_bytes: float | None) -> int:
+    """Return how many cells may share a batch."""
+    kept = [*study.tensors.values(), *new.values()]
+    fixed = study.replays.bytes + sum(tensor.nbytes for tensor in kept)
+    each = study.bytes + max(tensor.nbytes for tensor in kept)
+    if max_bytes is not None and study.bytes and fixed + each > max_bytes:
+        raise MemoryError(
+            f"one run takes about {fixed + each:,} bytes, what is kept for it included, and max_bytes={max_bytes:,}; "
+            "choose fewer layers or samples, or allow more"
+        )
+    return max(1, int(((max_bytes or _ROOM) - fixed) // each)) if study.bytes else 1
+
+
+@contextmanager
+def _progress(total: int, wanted: bool) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar if there is tqdm; gives what is to be told of cells done, or -1 of starting again."""
+    try:
+        if not wanted:
+            raise ModuleNotFoundError
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from tqdm import tqdm
+    except ModuleNotFoundError:
+        yield lambda done: None
+        return
+    with tqdm(total=total, unit="cell", desc="sweep", delay=1.0, leave=False) as bar:
+
+        def advance(done: int) -> None:
+            bar.update(done if done >= 0 else -bar.n)
+
+        yield advance

@@ -1,0 +1,86 @@
+"""A sweep shows itself as a heat map with its numbers, or as a table where there is no matplotlib."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from hookscope import sweep
+from hookscope.pictures.palette import COOLWARM
+
+
+def swept(channels=range(3), rows=("0", "2"), width=3):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+    return sweep(net, torch.ones(1, width), list(rows), "zero", channels=channels, metric=lambda y: y.sum())
+
+
+def test_text_table_and_picture_say_the_same() -> None:
+    found = swept()
+    text = repr(found)
+    assert text.startswith("Sequential: 2 layers × 3 channels, each set to zero, one at a time\nthe metric is ")
+    assert "largest change: " in text
+    numbers = [row["value"] for row in found.rows]
+    assert numbers == found.values.flatten().tolist()
+    assert [list(row) for row in found.table().rows] == [["layer", "0", "1", "2"]] * 2
+    bundle = found._repr_mimebundle_()
+    assert set(bundle) == {"text/plain", "image/png", "text/html"}
+    assert 'alt="Heat map of 2 layers by 3 channels: values from ' in bundle["text/html"]
+    assert "6 cells, each run alone, with plain hooks" in bundle["text/html"]
+    assert bundle["text/html"].count("<tr>") == 3
+
+
+def test_grey_is_the_baseline() -> None:
+    found = swept()
+    found.values[:] = found.baseline
+    found.values[0, 0] += 2
+    found.values[0, 1] -= 1
+    found.values[1, 2] = float("nan")
+    pixels = np.asarray(Image.open(io.BytesIO(found.heat_map().png)).convert("RGB")).reshape(-1, 3)
+    colours = {tuple(colour) for colour in np.unique(pixels, axis=0).tolist()}
+    top, grey = (tuple(COOLWARM[index].tolist()) for index in (255, 128))
+    assert {top, grey, (0, 0, 0)} <= colours  # as far up as it goes, the baseline, no number
+    assert "1 cell black, without a finite number" in found.heat_map().alt
+    assert "(0, channel 0)" in repr(found)
+
+
+def test_more_columns_than_fit_are_summed_up() -> None:
+    found = swept(range(20), width=20)
+    (row, _) = found.table().rows
+    assert list(row) == ["layer", "lowest", "lowest at", "highest", "highest at"]
+    assert row["lowest"] == float(found.values[0].min())
+    assert row["lowest at"] == int(found.values[0].argmin())
+    assert len(found.rows) == 40
+
+
+def test_whole_layers() -> None:
+    found = swept(channels=None)
+    assert found.values.shape == (2, 1)
+    assert [list(row) for row in found.table().rows] == [["layer", "value", "change"]] * 2
+    assert "Heat map of 2 layers: " in found.heat_map().alt
+
+
+def test_a_metric_that_nothing_changes_is_said() -> None:
+    net = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    found = sweep(net, torch.ones(1, 3), "0", "zero", channels=range(3), metric=lambda y: 1)
+    assert found.notes == ("no change made any difference to the metric: does it depend on these layers?",)
+
+
+def test_without_matplotlib_the_table_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("matplotlib", "matplotlib.colors", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, name, None)
+    bundle = swept()._repr_mimebundle_()
+    assert set(bundle) == {"text/plain", "text/html"}
+    assert "the heat map of a sweep needs matplotlib: pip install matplotlib" in bundle["text/html"]
+
+
+def test_a_sweep_goes_through_pickle() -> None:
+    found = swept()
+    assert repr(pickle.loads(pickle.dumps(found))) == repr(found)

@@ -1,0 +1,101 @@
+"""A sweep ends early with what there is, leaves nothing on the model, and keeps to the memory that it may take."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from hookscope import census, sweep
+from hookscope.sweeps.memory import PeakBytes
+
+X = torch.randn(2, 16, 64, generator=torch.Generator().manual_seed(0))
+LAYERS = ["0", "2", "4"]
+
+
+def chain() -> nn.Module:
+    torch.manual_seed(0)
+    layers = [nn.Linear(64, 64), nn.ReLU(inplace=True), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)]
+    return nn.Sequential(*layers).eval()
+
+
+def untouched(net: nn.Module) -> bool:
+    return not census(net) and not any("forward" in vars(module) for module in net.modules())
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_an_interrupt_keeps_what_is_there(alone: bool) -> None:
+    net = chain()
+    calls = 0
+
+    def metric(output):
+        nonlocal calls
+        calls += 1
+        if calls == 40:
+            raise KeyboardInterrupt
+        return output.sum() + (len(output) if alone else 0) * float(calls if alone else 0)
+
+    found = sweep(net, X, LAYERS, "zero", positions=range(16), metric=metric, check=48 if alone else 2)
+    done = int(found.values.isfinite().sum())
+    assert 0 < done < 48
+    assert found.notes[-1] == f"interrupted: {48 - done} of 48 cells were not run, and are NaN"
+    assert "black" in found.heat_map().alt
+    assert untouched(net)
+
+
+@pytest.mark.parametrize("when", range(1, 12))
+def test_an_interrupt_or_an_error_in_any_pass_leaves_nothing(when: int) -> None:
+    net = chain()
+    for error in (KeyboardInterrupt, RuntimeError):
+        calls = 0
+
+        class Failing(nn.Module):
+            def forward(self, x, error=error):
+                nonlocal calls
+                calls += 1
+                if calls == when:
+                    raise error("now")
+                return x
+
+        model = nn.Sequential(*net, Failing())
+        try:
+            found = sweep(model, X, LAYERS, "zero", positions=range(16), metric=lambda y: y.sum(), check=4)
+        except error:  # of an interrupt before the cells there is nothing to keep
+            assert when <= 2 or error is RuntimeError
+        else:
+            assert error is RuntimeError or when > 2
+            assert bool(found.values.isfinite().all()) == ("interrupted" not in " ".join(found.notes))
+        assert untouched(model)
+
+
+def test_batches_fit_into_max_bytes() -> None:
+    net = chain()
+    peaks = {}
+
+    def measured(**options):
+        def metric(output):
+            return output.sum()
+
+        with PeakBytes() as counted:
+            found = sweep(net, X, LAYERS, "zero", positions=range(16), metric=metric, check=2, **options)
+        peaks[options.get("max_bytes")] = counted.peak
+        return found
+
+    free = measured()
+    assert free.batches == (16, 16, 16)
+    for limit in (180_000, 240_000):
+        found = measured(max_bytes=limit)
+        assert found.values.equal(free.values) or torch.allclose(found.values, free.values, rtol=1e-5)
+        assert max(found.batches, default=1) < 16
+        assert peaks[limit] <= limit
+    assert peaks[None] > 240_000
+    with pytest.raises(MemoryError, match="max_bytes=10,000; choose fewer layers or samples"):
+        measured(max_bytes=10_000)
+
+
+def test_bytes_at_the_peak_are_those_that_are_there_together() -> None:
+    with PeakBytes() as counted:
+        one = torch.ones(1000)
+        for _ in range(5):
+            one = (one + 1).view(10, 100).relu_().view(1000)
+    assert counted.peak == 8000

@@ -1,0 +1,226 @@
+"""A sweep gives what one plain hook for each cell gives, on models of every kind."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from hookscope import census, sweep
+from tests.shared.swept import Gated, by_hand, outputs_of
+
+ALL = slice(None)
+
+
+def close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return bool((one - other).abs().max() <= 1e-5 * other.abs().max())
+
+
+@pytest.fixture(scope="module")
+def gpt2():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    config = GPT2Config(n_layer=3, n_embd=32, n_head=4, vocab_size=50, n_positions=16, bos_token_id=0, eos_token_id=0)
+    return GPT2LMHeadModel(config).eval()
+
+
+TOKENS, OTHERS = torch.arange(8)[None] * 5, torch.arange(8)[None] * 3 + 1
+LAYERS = [f"transformer.h.{i}{part}" for i in range(3) for part in ("", ".attn", ".mlp")]
+
+
+def logit(output):
+    return output.logits[0, -1, 5] - output.logits[0, -1, 7]
+
+
+def test_gpt2_at_every_position(gpt2) -> None:
+    found = sweep(gpt2, TOKENS, LAYERS, OTHERS, positions=range(8), metric=logit, progress=False)
+    new = outputs_of(gpt2, lambda: gpt2(OTHERS), LAYERS)
+    known = by_hand(gpt2, lambda: gpt2(TOKENS), LAYERS, new, [(ALL, p) for p in range(8)], logit)
+    assert found.layers == tuple(LAYERS)
+    assert close(found.values, known)
+    assert found.skipped
+    assert 0 < len(found.batches) <= 6
+    assert sum(found.batches) == 72
+    assert found.checked == 6
+    assert found.notes == ()
+    with torch.no_grad():
+        assert found.baseline == float(logit(gpt2(TOKENS)))
+        assert found.source == float(logit(gpt2(OTHERS)))
+    assert not census(gpt2)
+    assert not any("forward" in vars(module) for module in gpt2.modules())
+
+
+def test_gpt2_with_keywords_two_samples_and_padding(gpt2) -> None:
+    def given(tokens):
+        mask = torch.ones(2, 8, dtype=torch.long)
+        mask[1, :3] = 0
+        return {"input_ids": torch.cat([tokens, tokens.flip(1)]), "attention_mask": mask}
+
+    def metric(output):
+        assert output.logits.shape == (2, 8, 50)
+        return output.logits[:, -1, 5].mean()
+
+    layers = ["transformer.h.0", "transformer.h.2.mlp"]
+    found = sweep(gpt2, given(TOKENS), layers, given(OTHERS), positions=[0, 3, -1], check=2, metric=metric)
+    new = outputs_of(gpt2, lambda: gpt2(**given(OTHERS)), layers)
+    known = by_hand(gpt2, lambda: gpt2(**given(TOKENS)), layers, new, [(ALL, p) for p in (0, 3, -1)], metric)
+    assert close(found.values, known)
+    assert (len(found.batches), found.notes) == (1, ())
+
+
+def test_gpt2_heads(gpt2) -> None:
+    layers = [f"transformer.h.{i}.attn" for i in range(3)]
+    found = sweep(gpt2, TOKENS, layers, "zero", heads=range(4), check=3, metric=logit)
+    known = torch.empty(3, 4, dtype=torch.float64)
+    for row, name in enumerate(layers):
+        for head in range(4):
+
+            def hook(module, args, head=head):
+                x = args[0].clone()
+                x[..., head * 8 : head * 8 + 8] = 0
+                return (x,)
+
+            handle = gpt2.get_submodule(f"{name}.c_proj").register_forward_pre_hook(hook)
+            with torch.no_grad():
+                known[row, head] = float(logit(gpt2(TOKENS)))
+            handle.remove()
+    assert close(found.values, known)
+    assert found.layers == tuple(layers)
+    assert found.skipped
+    assert found.notes == ()
+
+
+def test_a_metric_that_reads_the_cache_of_gpt2(gpt2) -> None:
+    def metric(output):
+        return output.past_key_values.layers[2].keys.sum() + output.logits[0, -1, 0]
+
+    layers = ["transformer.h.0.mlp", "transformer.h.1.mlp"]
+    found = sweep(gpt2, TOKENS, layers, OTHERS, positions=range(8), check=2, metric=metric)
+    new = outputs_of(gpt2, lambda: gpt2(OTHERS), layers)
+    known = by_hand(gpt2, lambda: gpt2(TOKENS), layers, new, [(ALL, p) for p in range(8)], metric)
+    assert close(found.values, known)
+    assert (found.batches, found.notes) == ((16,), ())
+
+
+def test_a_metric_that_reads_what_skipped_layers_put_into_the_cache(gpt2) -> None:
+    def metric(output):
+        return output.past_key_values.layers[0].keys.sum() + output.logits[0, -1, 0]
+
+    layers = ["transformer.h.1.mlp"]
+    found = sweep(gpt2, TOKENS, layers, OTHERS, positions=range(8), check=2, metric=metric)
+    new = outputs_of(gpt2, lambda: gpt2(OTHERS), layers)
+    known = by_hand(gpt2, lambda: gpt2(TOKENS), layers, new, [(ALL, p) for p in range(8)], metric)
+    assert close(found.values, known)
+    assert not found.skipped
+    assert "in a batch without the layers before the change" in found.notes[0]
+
+
+def test_a_vision_transformer() -> None:
+    from torchvision.models import VisionTransformer
+
+    torch.manual_seed(0)
+    net = VisionTransformer(32, 8, 3, 4, 64, 128, num_classes=10).eval()
+    nn.init.normal_(net.heads.head.weight)
+    x, other = torch.randn(2, 2, 3, 32, 32)
+    layers = [f"encoder.layers.encoder_layer_{i}{part}" for i in range(3) for part in ("", ".mlp")]
+
+    def metric(output):
+        return output[1, 3]
+
+    found = sweep(net, x, layers, other, positions=range(17), metric=metric, progress=False)
+    new = outputs_of(net, lambda: net(other), layers)
+    known = by_hand(net, lambda: net(x), layers, new, [(ALL, p) for p in range(17)], metric)
+    assert close(found.values, known)
+    assert found.skipped
+    assert found.notes == ()
+    assert len(found.batches) < 9
+
+
+def test_channels_of_resnet18() -> None:
+    from torchvision.models import resnet18
+
+    torch.manual_seed(0)
+    net = resnet18(weights=None).eval()
+    x, other = torch.randn(2, 1, 3, 32, 32)
+    layers = ["relu", "layer1", "layer2.0.conv1", "layer3.0.bn2"]
+
+    def metric(output):
+        return output[0, 3]
+
+    found = sweep(net, x, layers, other, channels=range(4), check=4, metric=metric, progress=False)
+    new = outputs_of(net, lambda: net(other), layers)
+    known = by_hand(net, lambda: net(x), layers, new, [(ALL, c) for c in range(4)], metric)
+    assert close(found.values, known)
+    assert found.skipped
+    assert found.notes == ()
+    assert found.checked == 4
+
+
+def scores(output):
+    assert output["scores"].shape == (2, 5, 3)
+    return output["scores"][0].square().sum()
+
+
+def test_a_model_of_no_known_family() -> None:
+    torch.manual_seed(0)
+    net = Gated().eval()
+    x, other = torch.randn(2, 2, 5, 8)
+    layers = ["stem", *(f"blocks.{i}{part}" for i in range(3) for part in (".norm", ".body", ".gate"))]
+    found = sweep(net, (x, 2.0), layers, (other, 2.0), positions=range(5), metric=scores)
+    new = outputs_of(net, lambda: net(other, 2.0), layers)
+    known = by_hand(net, lambda: net(x, 2.0), layers, new, [(ALL, p) for p in range(5)], scores)
+    assert close(found.values, known)
+    assert found.skipped
+    assert found.notes == ()
+    whole = sweep(net, (x, 2.0), "blocks.*", "zero", part=0, check=1, metric=scores)
+    blocks = ["blocks.0", "blocks.1", "blocks.2"]
+    zeros = dict.fromkeys(blocks, torch.zeros(2, 5, 8))
+    assert close(whole.values, by_hand(net, lambda: net(x, 2.0), blocks, zeros, [...], scores))
+    assert (whole.values.shape, whole.batches, whole.skipped) == ((3, 1), (3,), True)
+
+
+def test_features_of_one_axis_and_the_mean_over_samples() -> None:
+    torch.manual_seed(0)
+    net = Gated().eval()
+    x, other = torch.randn(2, 5, 8), torch.randn(7, 5, 8)
+    layers = ["stem", "blocks.1.body"]
+    for source, samples in (("mean", x), (("mean", other), other)):
+        found = sweep(net, x, layers, source, channels=range(8), axis=2, check=2, metric=scores)
+        means = outputs_of(net, lambda samples=samples: net(samples), layers)
+        new = {name: mean.mean(0, keepdim=True).expand(2, 5, 8) for name, mean in means.items()}
+        known = by_hand(net, lambda: net(x), layers, new, [(ALL, ALL, c) for c in range(8)], scores)
+        assert close(found.values, known)
+        assert (found.source, found.notes) == (None, ())
+
+
+def test_one_call_of_several() -> None:
+    torch.manual_seed(0)
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.relu, self.b = nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.relu(self.b(self.relu(self.a(x)) + 1))
+
+    net = Twice()
+    x = torch.randn(1, 4)
+    found = sweep(net, x, ["a", "relu#1", "relu#2"], "zero", channels=range(4), check=2, metric=lambda y: y.sum())
+    assert found.layers == ("a", "relu#1", "relu#2")
+    with torch.no_grad():
+        hidden = net.a(x).relu()
+        for channel in range(4):
+            first, last = hidden.clone(), net(x)
+            first[:, channel] = 0
+            last[:, channel] = 0
+            assert found.values[1, channel] == pytest.approx(float(net.b(first + 1).relu().sum()), rel=1e-5)
+            assert found.values[2, channel] == pytest.approx(float(last.sum()), rel=1e-5)
+    assert found.notes == ()
+
+
+def test_small_sweeps_run_each_cell_alone() -> None:
+    net = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    found = sweep(net, torch.ones(1, 3), "0", "zero", channels=range(3), metric=lambda y: y.sum())
+    assert (found.batches, found.checked, found.how) == ((), 0, "3 cells, each run alone, with plain hooks")

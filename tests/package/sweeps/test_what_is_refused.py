@@ -1,0 +1,108 @@
+"""What cannot be right is refused before the sweep, with a word about what to write instead."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from hookscope import LayerNotFoundError, NotEditedError, sweep
+from tests.shared.awkward import Net
+
+X = torch.randn(2, 5, 4)
+
+
+def net() -> nn.Module:
+    return Net(
+        lambda self, x: self.head(self.relu(self.body(self.relu(x)))),
+        body=nn.Linear(4, 4), head=nn.Linear(4, 3), relu=nn.ReLU(), unused=nn.Linear(4, 4),
+        lstm=nn.LSTM(4, 4), list=nn.ModuleList([nn.ReLU()]),
+    )  # fmt: skip
+
+
+GOOD = {"inputs": X, "layers": "body", "source": "zero", "positions": range(5), "metric": lambda y: y.sum()}
+BEFORE = {
+    "an unknown layer": ({"layers": "boyd"}, LayerNotFoundError, "no layer 'boyd'; did you mean 'body'"),
+    "one unknown layer of two": ({"layers": ["body", "haed"]}, LayerNotFoundError, "no layer 'haed'.*'head'"),
+    "no layers": ({"layers": []}, ValueError, "layers is empty"),
+    "inputs in a list": ({"inputs": [X]}, TypeError, "inputs is a tensor, a tuple of positional.*not list"),
+    "source in a list": ({"source": [X]}, TypeError, "source is a tensor.*'zero', 'mean'.*not list"),
+    "a source in a word": ({"source": "zeros"}, ValueError, "source='zeros': give inputs of a run, 'zero', 'mean'"),
+    "a metric that is none": ({"metric": "sum"}, TypeError, "metric is a function.*not str"),
+    "positions and channels": ({"channels": [0]}, ValueError, "give one of positions=, heads= and channels="),
+    "no positions": ({"positions": []}, ValueError, "is empty"),
+    "a position twice": ({"positions": [1, 1]}, ValueError, "has a number twice"),
+    "positions in words": ({"positions": "first"}, TypeError, "positions='first': give whole numbers"),
+    "positions as a mask": ({"positions": [True, False]}, TypeError, "give whole numbers"),
+    "axis 0": ({"axis": 0}, ValueError, "axis=0.*axis 0 is that of the batch"),
+    "an axis for nothing": ({"axis": 1, "positions": None}, ValueError, "axis= goes with"),
+    "nothing to compare": ({"check": 0}, ValueError, "check=0"),
+    "no memory": ({"max_bytes": 0}, ValueError, "max_bytes=0"),
+    "heads that are none": ({"positions": None, "heads": [0]}, ValueError, "does not say how many heads"),
+    "only a list of modules": ({"layers": nn.ModuleList}, LayerNotFoundError, "never called"),
+}
+
+
+@pytest.mark.parametrize("what", sorted(BEFORE))
+def test_options_are_checked_before_the_first_pass(what: str) -> None:
+    options, error, match = BEFORE[what]
+    model = net()
+    model.register_forward_pre_hook(lambda module, args: pytest.fail("the model was run"))
+    given = {"model": model} | GOOD | options
+    with pytest.raises(error, match=match):
+        sweep(**given)
+
+
+AFTER = {
+    "a position too far": (
+        {"positions": [0, 5]}, IndexError, r"layer 'body' has no position 5: axis 1 of \(2, 5, 4\) has 5, so 0 to 4",
+    ),
+    "a channel too far": ({"positions": None, "channels": [4], "axis": 2}, IndexError, "no channel 4: axis 2"),
+    "channels of three axes": ({"positions": None, "channels": [0]}, ValueError, r"\(2, 5, 4\).*say which axis"),
+    "an axis that is not there": ({"axis": 3}, ValueError, "has no axis 3"),
+    "a source of another shape": (
+        {"source": X[:, :4]}, ValueError, r"layer 'body' has shape \(2, 4, 4\) in the run on source, and \(2, 5, 4\)",
+    ),
+    "a vector": ({"metric": lambda y: y[0, 0]}, ValueError, r"the metric returned a tensor of shape \(3,\)"),
+    "a vector of one": ({"metric": lambda y: y.sum().reshape(1)}, ValueError, r"shape \(1,\)"),
+    "an array": ({"metric": lambda y: y[0, 0].numpy()}, ValueError, r"an array of shape \(3,\)"),
+    "nothing": ({"metric": lambda y: None}, TypeError, "the metric returned NoneType"),
+    "a layer that is not called": ({"layers": ["body", "unused"]}, NotEditedError, "layer 'unused' was not called"),
+    "a list, by name": ({"layers": "list"}, NotEditedError, "torch never calls a ModuleList"),
+    "two calls": (
+        {"layers": "relu"}, NotEditedError, "'relu' was called 2 times .in the run on inputs.: relu#1, relu#2; a sweep",
+    ),
+    "a third call of two": ({"layers": "relu#3"}, NotEditedError, "'relu#3': the layer was called 2 times"),
+    "the mean of one sample": ({"inputs": X[:1], "source": "mean"}, ValueError, "the mean over one sample"),
+    "a part that is not there": ({"part": "h"}, LookupError, "layer 'body' has no part"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", sorted(AFTER))
+def test_what_only_a_pass_can_tell_is_said_before_the_cells(what: str) -> None:
+    options, error, match = AFTER[what]
+    model, runs = net(), []
+    model.register_forward_pre_hook(lambda module, args: runs.append(1) and None)
+    with pytest.raises(error, match=match):
+        sweep(**{"model": model} | GOOD | options)
+    assert len(runs) <= 3
+    assert all(not module._forward_hooks for module in model.modules())
+
+
+def test_several_tensors_are_to_be_told_apart() -> None:
+    model = Net(lambda self, x: self.lstm(x)[0], lstm=nn.LSTM(4, 4))
+    with pytest.raises(ValueError, match=r"layer 'lstm' returned several tensors; say which: part=0 \(2, 5, 4\)"):
+        sweep(**{"model": model} | GOOD | {"layers": "lstm"})
+
+
+def test_a_layer_that_only_some_values_reach() -> None:
+    model = Net(
+        lambda self, x: self.b(x) if self.a(x)[0, 0] == 0 else x * 2 if len(x) > 2 else self.b(x) * 3,
+        a=nn.Identity(), b=nn.Linear(4, 4),
+    )  # fmt: skip
+    found = sweep(model, torch.ones(2, 4), ["a", "b"], "zero", channels=range(4), metric=lambda y: y.sum(), check=2)
+    assert found.batches == ()
+    bias = model.b.bias.detach().sum()
+    weight = model.b.weight.detach()
+    assert torch.allclose(found.values[0, 0], (2 * (weight.sum() + bias)).double())
+    assert torch.allclose(found.values[0, 1:], (6 * (weight.sum() + bias)).double().expand(3))
