@@ -14,7 +14,7 @@ from hookscope.explanations.code import REMOVE, listing, returns_tensor, run, sc
 
 if TYPE_CHECKING:
     from hookscope.edits.edit import Edit
-    from hookscope.edits.hooks import Rule, Target
+    from hookscope.edits.target import Rule, Target
 
 _REPLACED = """\
 def replaced(value, path, new):

@@ -64,6 +64,14 @@ class Modules:
             and all(child in parametrizing or _is_packed(child, part) for part, child in children_of(module))
         }
 
+    @cached_property
+    def all_names(self) -> dict[nn.Module, list[str]]:
+        """Module -> every dotted name that it has, the first one first."""
+        names: dict[nn.Module, list[str]] = {}
+        for name, module in self.model.named_modules(remove_duplicate=False):
+            names.setdefault(module, []).append(name)
+        return names
+
     def called(self, name: str) -> nn.Module | None:
         """Find the module of that name, also by a name that is not its first; None if there is none."""
         module: nn.Module | None = self.model
