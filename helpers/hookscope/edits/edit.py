@@ -19,7 +19,7 @@ from hookscope.edits.aim import Aim, rows_of
 from hookscope.edits.changes import Change
 from hookscope.edits.edges import Edges, cutting
 from hookscope.edits.heads import columns_of, count_of, heads_around
-from hookscope.edits.hooks import Layer
+from hookscope.edits.hooks import Layer, take_off
 from hookscope.edits.options import Where, calls_of, kept_of, numbers_of
 from hookscope.edits.outcome import missing, row_of
 from hookscope.edits.parts import path_of
@@ -264,7 +264,7 @@ class Edit:
         outer, module, sure = owner_of(self.modules, name)
         if module not in self._owners:
             owner = self._owners[module] = Owner(outer, module, self._notes, sure)
-            owner.put_on(self._handles)
+            owner.put_on()
         return self._owners[module]
 
     @cached_property
@@ -290,15 +290,18 @@ class Edit:
             self._layer(self.modules.model, "")  # how often the model runs says why an edit does not
             for one in self._rules:
                 self._aim(*one)
+            return self
         except BaseException:
-            self._close()
+            self._take_off()
             raise
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close()
+        try:
+            self._take_off()
+        finally:
+            self._take_off()  # an interrupt may have stopped the first time anywhere
         if error is not None:
             return
         runs = self._layers[self.modules.model].seen
@@ -316,8 +319,12 @@ class Edit:
         if self._notes:
             warnings.warn("hookscope: " + "; ".join(self._notes), stacklevel=2)
 
-    def _close(self) -> None:
+    def _take_off(self) -> None:
         self._open = False
+        for layer in [*self._layers.values()]:
+            layer.take_off()
+        for owner in [*self._owners.values()]:
+            take_off(owner, owner.module)
         for handle in self._handles:
             handle.remove()
         self._handles.clear()

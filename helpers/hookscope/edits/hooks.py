@@ -15,7 +15,7 @@ from hookscope.edits.parts import tensors
 from hookscope.edits.target import Target
 from hookscope.layers import FusedLayer
 
-__all__ = ["Layer"]
+__all__ = ["Layer", "take_off"]
 
 
 def in_backward() -> bool:
@@ -56,13 +56,21 @@ class Layer:
         self.notes, self.handles = notes, handles
         self._fused = fused
         self._running = _Running()
-        self._opened = False
+        self._replaced: Replaced | None = None
+        self._off = False
 
     def open(self) -> None:
         """Replace the layer's `forward`, to reach into it."""
-        if not self._opened:
-            self._opened = True
-            self.handles.append(Replaced(self.module, self._inside))
+        if self._replaced is None:
+            self._replaced = Replaced(self.module, self._inside)
+            self._replaced.put_on()
+
+    def take_off(self) -> None:
+        """Take off whatever `put_on` and `open` have put on; as often as you like."""
+        self._off = True
+        take_off(self, self.module)
+        if self._replaced is not None:
+            self._replaced.remove()
 
     def _inside(self) -> Inside | None:
         started, self._running.inside = self._running.inside, None
@@ -72,8 +80,8 @@ class Layer:
 
     def put_on(self, born: int) -> None:
         """Hook the layer; captures that began inside the block, later than `born`, go on seeing what was edited."""
-        self.handles.append(self.module.register_forward_pre_hook(self.before, with_kwargs=True))
-        self.handles.append(self.module.register_forward_hook(self.after, with_kwargs=True))
+        self.module.register_forward_pre_hook(self.before, with_kwargs=True)
+        self.module.register_forward_hook(self.after, with_kwargs=True)
         for hooks in (self.module._forward_pre_hooks, self.module._forward_hooks):
             for key, hook in list(hooks.items()):
                 if key >= born and isinstance(getattr(hook, "__self__", None), CaptureHooks):
@@ -81,7 +89,7 @@ class Layer:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # Reached by copy.deepcopy(model) and torch.save(model), since the model's hooks are bound to this object.
-        if self.handles:
+        if not self._off:
             raise RuntimeError("the model is being edited, and a copy would keep the hooks; copy it outside the block")
         return super().__reduce_ex__(protocol)
 
@@ -100,7 +108,7 @@ class Layer:
             return None  # the forward pass was before the block
         if not again and not self.checkpointed and _under_checkpoint():
             self.checkpointed = True
-        if self._opened:
+        if self._replaced is not None:
             self._running.inside = (number, again, crossing(args, kwargs, module))
         if not (edits := self.targets["input"]):
             return None
@@ -139,19 +147,31 @@ class Layer:
             for target in waiting:
                 value = target.on(value, number, again, wait)
             for tensor, targets in paths.values():
-                self.handles.append(tensor.register_hook(_editing(targets, number)))  # type: ignore[no-untyped-call]
+                self.handles.append(tensor.register_hook(self._editing(targets, number)))  # type: ignore[no-untyped-call]
         return None if value is output else value
+
+    def _editing(self, targets: list[Target], number: int) -> Callable[[Tensor], Tensor]:
+        def hook(grad: Tensor) -> Tensor:
+            for target in targets:
+                grad = grad if self._off else target.edited(grad, number, False)
+            return grad
+
+        return hook
 
     before.__qualname__ = after.__qualname__ = "hookscope.edit"  # what a census shows
 
 
-def _editing(targets: list[Target], number: int) -> Callable[[Tensor], Tensor]:
-    def hook(grad: Tensor) -> Tensor:
-        for target in targets:
-            grad = target.edited(grad, number, False)
-        return grad
-
-    return hook
+def take_off(owner: object, module: nn.Module) -> None:
+    """Take hooks off a module that are methods of an object; without handles, which an interrupt may have lost."""
+    for hooks, more in (
+        (module._forward_pre_hooks, (module._forward_pre_hooks_with_kwargs,)),
+        (module._forward_hooks, (module._forward_hooks_with_kwargs, module._forward_hooks_always_called)),
+    ):
+        for key, hook in list(hooks.items()):
+            if getattr(hook, "__self__", None) is owner:
+                for options in more:
+                    options.pop(key, None)
+                hooks.pop(key, None)
 
 
 def _under_checkpoint() -> bool:

@@ -109,7 +109,10 @@ class Replaced:
         self.__name__ = "forward"
         self.__qualname__ = "hookscope.edit"
         self.__signature__ = inspect.signature(self._before)
-        module.forward = self
+
+    def put_on(self) -> None:
+        """Take the place of the module's forward."""
+        self._module.forward = self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module's own forward."""

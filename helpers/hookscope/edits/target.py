@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -160,8 +159,12 @@ class Target:
             ) from None
         if aim.steps and not region.numel() and tensor.numel():
             raise IndexError(f"{label}:{aim.text} picks nothing of shape {tuple(tensor.shape)}")
-        with _told(label):
+        try:
             new = rule.change.compute(region, moment)
+        except Exception as error:
+            if not str(error).startswith("edit "):
+                error.add_note(f"hookscope: in {label}")
+            raise
         if new is UNCHANGED:
             return tensor
         _check(new, region, label)
@@ -201,16 +204,6 @@ class Target:
         return f"edit {self.rule.number} ({self.rule.change.verb}) of layer {self.layer!r}{call}"
 
 
-@contextmanager
-def _told(label: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        if not str(error).startswith("edit "):
-            error.add_note(f"hookscope: in {label}")
-        raise
-
-
 def _check(new: Any, region: Tensor, label: str) -> None:
     """Raise if a new value is not like the one in whose place it is to be."""
     if new is None:
@@ -234,14 +227,14 @@ def largest(old: Tensor, new: Tensor) -> tuple[Tensor, ...] | None:
     """Measure the largest change of a value, without waiting for it: the largest and the smallest differences."""
     if is_wrapped(old) or is_wrapped(new) or old.is_nested or not old.numel() or old.layout is not torch.strided:
         return None
-    old, new = old.detach(), new.detach()
+    if old.requires_grad or new.requires_grad:
+        old, new = old.detach(), new.detach()
     if old.dtype is torch.bool:
         return ((old != new).any(),)
-    with torch.no_grad():
-        if old.is_complex():
-            return ((new - old).abs().max(),)
-        # Not torch.dist, nor a norm: for infinity they take ten times as long.
-        return torch.aminmax(new - old)
+    if old.is_complex():
+        return ((new - old).abs().max(),)
+    # Not torch.dist, nor a norm: for infinity they take ten times as long.
+    return torch.aminmax(new - old)
 
 
 _use_count: Callable[[int], float] = getattr(torch._C, "_storage_Use_Count", lambda cdata: float("inf"))

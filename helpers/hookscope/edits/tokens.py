@@ -139,10 +139,10 @@ class Owner:
     _calls: int = 0
     _running: Strands[list[Tokens]] = field(default_factory=lambda: Strands(list))
 
-    def put_on(self, handles: list[Any]) -> None:
-        """Hook the module."""
-        handles.append(self.module.register_forward_pre_hook(self.before, with_kwargs=True))
-        handles.append(self.module.register_forward_hook(self.after, always_call=True))
+    def put_on(self) -> None:
+        """Hook the module; first, since the model itself may be edited, too."""
+        self.module.register_forward_pre_hook(self.before, with_kwargs=True, prepend=True)
+        self.module.register_forward_hook(self.after, always_call=True)
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note which tokens this call has."""

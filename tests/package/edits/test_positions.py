@@ -1,4 +1,4 @@
-"""`positions=` counts tokens of the whole sequence, in models of transformers, also where a KV cache holds those before."""
+"""`positions=` counts tokens of the whole sequence, in models of transformers, also under a KV cache."""
 
 from __future__ import annotations
 
@@ -174,11 +174,9 @@ def test_a_model_of_ones_own_with_and_without_a_place_to_start() -> None:
     e = edit(stepping)
     e.set("embed", 0, positions=3)
     with pytest.raises(ValueError, match="nothing that says how many came before; give it cache_position or"), e:
-        stepping(IDS)
-        stepping(IDS[:, :1])
+        [stepping(ids) for ids in (IDS, IDS[:, :1])]
     with pytest.warns(UserWarning, match="takes no cache, so positions count from 0 in each"), e:
-        stepping(IDS)
-        stepping(IDS)
+        [stepping(IDS) for _ in range(2)]
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
