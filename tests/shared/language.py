@@ -1,4 +1,4 @@
-"""Small language models of transformers with random weights, made from their configurations."""
+"""Small models of transformers, and a ViT of torchvision, with random weights, made from their configurations."""
 
 from __future__ import annotations
 
@@ -49,6 +49,16 @@ def t5() -> nn.Module:
         vocab_size=20, d_model=16, d_kv=8, d_ff=16, num_layers=2, num_heads=2, decoder_start_token_id=0, pad_token_id=0
     )
     return T5ForConditionalGeneration(config).eval()
+
+
+def small_vit() -> nn.Module:
+    """ViT: 2 layers of 4 heads, 32 wide, for images of 32×32."""
+    from torchvision.models import VisionTransformer
+
+    torch.manual_seed(0)
+    model = VisionTransformer(32, 16, num_layers=2, num_heads=4, hidden_dim=32, mlp_dim=64, num_classes=3).eval()
+    nn.init.normal_(model.heads.head.weight)  # type: ignore[union-attr, arg-type]
+    return model
 
 
 def generate(model: nn.Module, tokens: int, ids: Tensor = IDS, **more: Any) -> Any:

@@ -126,6 +126,11 @@ def _places(
             f"{label}: positions of queries cannot be told: "
             f"{tokens.problem or f'{count} queries, but {tokens.count} tokens'}"
         )
+    if tokens is not None and tokens.problem and not crossed and key.shape[-2] > count + 2:  # torch may add two keys
+        raise ValueError(
+            f"{label}: {key.shape[-2]} keys for {count} queries, of a cache or of other tokens, so that positions of "
+            f"queries cannot be told: {tokens.problem}"
+        )
     if not crossed and key.shape[-2] < start + count:
         raise ValueError(
             f"{label}: {key.shape[-2]} keys for {start + count} tokens: a sliding window, in which it cannot be told "

@@ -23,7 +23,7 @@ from hookscope.edits.hooks import Layer, take_off
 from hookscope.edits.options import Where, calls_of, kept_of, numbers_of
 from hookscope.edits.outcome import missing, row_of
 from hookscope.edits.parts import path_of
-from hookscope.edits.reasons import NotEditedError
+from hookscope.edits.reasons import NotEditedError, refuse_parallel
 from hookscope.edits.target import Rule, Target
 from hookscope.edits.tokens import Owner, owner_of, positions_of
 from hookscope.layers import FusedLayer, Modules, Which, fused_around, pick, refuse_unhookable
@@ -72,7 +72,7 @@ def edit(model: nn.Module) -> Edit:
 
     Raises:
         TypeError: `model` is not a module.
-        ValueError: `model` is compiled or TorchScript.
+        ValueError: `model` is compiled, TorchScript, sharded (FSDP), or `nn.DataParallel` on several devices.
 
     Example:
         >>> import torch
@@ -104,6 +104,7 @@ class Edit:
         self.modules = Modules(model)
         self.title = type(model).__name__
         refuse_unhookable(self.modules, (), "edit")
+        refuse_parallel(self.modules)
         self._rules: list[tuple[Rule, nn.Module, str]] = []
         self._layers: dict[nn.Module, Layer] = {}
         self._owners: dict[nn.Module, Owner] = {}

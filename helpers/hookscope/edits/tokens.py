@@ -6,6 +6,7 @@ import inspect
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -161,12 +162,16 @@ class Owner:
         running = self._running.here()
         return running[-1] if running else Tokens(problem=f"the layer was called outside of {self._what}")
 
+    @cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.signature(self.module.forward)
+
     @property
     def _what(self) -> str:
         return f"module {self.name!r}" if self.name else "the model"
 
     def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tokens:
-        given = _given(self.module, args, kwargs)
+        given = _given(self._signature, args, kwargs)
         ids = next((given[name] for name in _IDS if isinstance(given.get(name), Tensor)), None)
         embedded = ids is not None and ids.is_floating_point()
         if ids is None and not self.sure:
@@ -191,11 +196,10 @@ class Owner:
         for name in _STARTS:
             if (value := given.get(name)) is not None:
                 return int(value.flatten()[0]) if isinstance(value, Tensor) else int(value)
-        takes = inspect.signature(self.module.forward).parameters
         for name in _CACHES:
             if (cache := given.get(name)) is not None:
                 return _length(cache, name)
-        if not any(name in takes for name in _CACHES) and self._calls > 1:
+        if not any(name in self._signature.parameters for name in _CACHES) and self._calls > 1:
             if count == 1:
                 return (
                     f"{self._what} was called with 1 token, and with nothing that says how many came before; give it "
@@ -216,10 +220,10 @@ class Owner:
             self.notes["position_ids were given that count otherwise than positions=, which counts tokens"] = None
 
 
-def _given(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Give what a module was called with by the names of its parameters."""
+def _given(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Give what a function was called with by the names of its parameters."""
     try:
-        bound = inspect.signature(module.forward).bind_partial(*args, **kwargs)
+        bound = signature.bind_partial(*args, **kwargs)
     except TypeError:
         return {**{str(place): value for place, value in enumerate(args)}, **kwargs}
     found: dict[str, Any] = {}

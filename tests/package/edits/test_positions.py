@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hookscope import NotEditedError, at, capture, edit
 from tests.shared.awkward import Net
-from tests.shared.language import IDS, bert, generate, gpt2, llama, t5
+from tests.shared.language import IDS, bert, generate, gpt2, llama, small_vit, t5
 
 V = torch.linspace(-3, 3, 16)
 
@@ -146,9 +146,7 @@ def test_padding_on_the_left_counts_and_is_said() -> None:
 
 
 def test_where_positions_cannot_be_told_the_error_says_what_to_give() -> None:
-    from torchvision.models import vit_b_16
-
-    vit = vit_b_16(image_size=32, num_classes=3).eval()
+    vit = small_vit()
     e = edit(vit)
     e.set("encoder.layers.encoder_layer_0.mlp", 0, positions=1)
     with pytest.raises(ValueError, match=r"not called with numbers of tokens.*such as at\[:, 7\]"), e:
