@@ -112,13 +112,14 @@ def _places(
 ) -> tuple[int, list[int], bool]:
     """Say how many tokens came before, which queries of this call are meant, and whether heads lie where queries do."""
     edges = target.rule.change.options["edges"]
+    tokens = target.tokens[number] if target.owner is not None else None
     length, heads = query.shape[-2], query.shape[1]
     # One query of grouped heads: transformers lays the heads of a group side by side, as if they were queries.
-    packed = heads != edges.count and heads * length == edges.count
+    one = tokens is None or bool(tokens.problem) or tokens.count == 1
+    packed = heads != edges.count and heads * length == edges.count and one
     if not packed and heads != edges.count:
         raise RuntimeError(f"{label}: the layer says that it has {edges.count} heads, but this call has {heads}")
     count, start = (1 if packed else length), 0
-    tokens = target.tokens[number] if target.owner is not None else None
     if tokens is not None and not tokens.problem and tokens.count == count:
         start = tokens.start
     elif tokens is not None and target.owner is not None and target.owner.sure:
@@ -167,7 +168,8 @@ def _without(
         scores[..., list(keys)] = -math.inf
         if bool((scores.detach().amax(-1) <= torch.finfo(old.dtype).min / 4).any()):
             raise ValueError(f"{label}: without these keys a query has none left; cut fewer")
-        return (scores.softmax(-1) @ v).to(old.dtype)
+        # The difference, so that a key that had no weight changes nothing, bit for bit.
+        return (old.to(wide) + (scores.softmax(-1) @ v - before)).to(old.dtype)
 
 
 def _masked(scores: Tensor, given: dict[str, Any], rows: Tensor, head: int, lines: list[int]) -> Tensor:

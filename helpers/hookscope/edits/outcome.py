@@ -34,13 +34,11 @@ def missing(modules: Modules, target: Target, layer: Layer, runs: int) -> Iterat
         yield f"{what} was called {times}, so call {', '.join(map(str, absent))} never came"
     elif target.missing_positions():
         places = ", ".join(map(str, target.missing_positions()[:8]))
-        yield f"{what} was called {times}, but position {places} never came: {target.came()} did"
+        yield f"{what} was called {times}, but position {places} never came{target.came()}"
     elif target.done and (target.done >= (rule.calls or set()) or rule.positions is not None or rule.to == "edges"):
         return
     elif rule.change.verb == "freeze":
         yield f"{what} was called {times}: the first call is what it gives later, and no later one came"
-    elif rule.to == "edges" and target.tokens:
-        yield f"{what} was called {times}, but the query never came: {target.came()} did"
     elif rule.to in ("heads", "edges"):
         yield f"{what} was called {times}, but {_not_seen(rule.to)}"
     elif target.missed:

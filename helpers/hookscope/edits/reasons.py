@@ -44,7 +44,8 @@ def refuse_parallel(modules: Modules) -> None:
                 inner = f"{name}.module".lstrip(".")
                 raise ValueError(
                     f"nn.DataParallel runs a copy of each layer on each of {len(module.device_ids)} devices, at once "
-                    f"and with a part of the batch; calls and samples cannot be told; edit {inner!r} itself, on one device"
+                    "and with a part of the batch, so that calls and samples cannot be told; edit "
+                    f"{inner!r} itself, on one device"
                 )
     if "torch.distributed.fsdp" not in sys.modules:
         return

@@ -185,15 +185,18 @@ class Target:
         """Say which positions there were, in the calls that were meant."""
         ends = [(tokens.start, tokens.start + tokens.count) for tokens in self.tokens.values() if tokens.count]
         if not ends:
-            return next((tokens.problem for tokens in self.tokens.values()), "none")
-        return f"{min(first for first, _ in ends)} to {max(last for _, last in ends) - 1}"
+            return ""
+        return f": {min(first for first, _ in ends)} to {max(last for _, last in ends) - 1} did"
 
     def missing_positions(self) -> list[int]:
         """List the positions that were asked for and not edited."""
-        wanted = self.rule.positions
-        if wanted is None or not self.tokens:
-            return []
+        wanted, change = self.rule.positions, self.rule.change
         edited = {place for places in self.places.values() for place in places}
+        if self.rule.to == "edges" and self.tokens:
+            return sorted(set(change.options["edges"].queries) - edited)
+        nothing = self.missed or (self.rule.to == "grad" and not self.done) or (change.verb == "freeze" and edited)
+        if wanted is None or not self.tokens or nothing:
+            return []
         if wanted.some is None:
             return [] if edited else [wanted.first]
         return sorted(wanted.some - edited)

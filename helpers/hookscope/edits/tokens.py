@@ -214,7 +214,7 @@ class Owner:
             if padded := (mask[:, 0] == 0).nonzero().flatten().tolist():
                 self.notes[
                     f"samples {padded} begin with padding, which positions count: the first real token of sample "
-                    f"{padded[0]} has position {int(mask[padded[0]].argmax())}"
+                    f"{padded[0]} has position {int(mask[padded[0]].int().argmax())}"
                 ] = None
         elif isinstance(ids, Tensor) and ids.numel() and int(ids.flatten()[0]) != start:
             self.notes["position_ids were given that count otherwise than positions=, which counts tokens"] = None

@@ -115,7 +115,7 @@ def _hook(hook: str, target: Target, names: _Names) -> str:
             number: [place - target.tokens[number].start for place in places]
             for number, places in sorted(target.places.items())
         }
-        body += [f"places = {inside!r}.get(number)  # call -> which tokens, as they lie in it"]
+        body += ["# call -> which of its tokens", f"places = {inside!r}.get(number)"]
         body += ["if places is None:", "    return None"]
     tensor = holder + "".join(f".{key}" if kind == "attribute" else f"[{key!r}]" for kind, key in keys)
     if rule.to == "grad":

@@ -128,18 +128,19 @@ def test_an_edge_of_multihead_attention(rows: Any) -> None:
     assert "forward" not in net.__dict__
 
 
-def by_eager(model: nn.Module, heads: list[int], queries: list[int], key: int, layer: int, **more: Any) -> Tensor:
+def by_eager(model: nn.Module, heads: list[int], queries: list[int], key: int, layer: str, **more: Any) -> Tensor:
     """Compute with attention written out, the edge masked in the scores of one layer; the logits."""
     from transformers import AttentionInterface
 
     def masked(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, **rest: Any) -> Any:
         k, v = (part.repeat_interleave(q.shape[1] // part.shape[1], 1) for part in (k, v))
+        causal = rest.get("is_causal")
         scores = q @ k.transpose(-1, -2) * (rest.get("scaling") or q.shape[-1] ** -0.5)
         if rest.get("position_bias") is not None:
             scores = scores + rest["position_bias"]
         if mask is not None:
             scores = scores + mask if mask.is_floating_point() else scores.masked_fill(~mask, -torch.inf)
-        elif getattr(module, "is_causal", False) and q.shape[2] > 1:
+        elif q.shape[2] > 1 and (getattr(module, "is_causal", True) if causal is None else causal):
             scores = scores.masked_fill(~torch.ones(q.shape[2], k.shape[2]).tril().bool(), -torch.inf)
         if module is watched:
             for head in heads:
@@ -154,21 +155,21 @@ def by_eager(model: nn.Module, heads: list[int], queries: list[int], key: int, l
 
     ALL_MASK_ATTENTION_FUNCTIONS.register("by_hand", ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
     mine.set_attn_implementation("by_hand")
-    watched = [m for name, m in mine.named_modules() if type(m).__name__.endswith("Attention")][layer]
+    watched = mine.get_submodule(layer)
     with torch.no_grad():
         return mine(IDS, **more)[0]
 
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize(
-    ("make", "layer", "which"),
-    [(gpt2, "transformer.h.1.attn", 1), (llama, "model.layers.0.self_attn", 0)],
+    ("make", "layer"),
+    [(gpt2, "transformer.h.1.attn"), (llama, "model.layers.0.self_attn")],
 )
-def test_an_edge_of_a_language_model(make: Any, layer: str, which: int, padded: bool) -> None:
+def test_an_edge_of_a_language_model(make: Any, layer: str, padded: bool) -> None:
     model = make()
     mask = torch.tensor([[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]])
     more = {"attention_mask": mask} if padded else {}
-    expected = by_eager(model, [1], [3, 4], 1, which, **more)
+    expected = by_eager(model, [1], [3, 4], 1, layer, **more)
     with torch.no_grad(), edit(model) as e:
         e.cut(layer, head=1, query=[3, 4], key=1)
         y = model(IDS, **more).logits
@@ -197,15 +198,12 @@ def test_an_edge_under_a_kv_cache_is_cut_in_the_step_of_its_query(make: Any, lay
     torch.testing.assert_close(plain[:, :7], whole[:, :7])
 
 
-@pytest.mark.parametrize(
-    ("layer", "which", "key"),
-    [("encoder.block.1.layer.0.SelfAttention", 1, 4), ("decoder.block.0.layer.1.EncDecAttention", 3, 4)],
-)
-def test_an_edge_of_t5_with_its_position_bias_and_across(layer: str, which: int, key: int) -> None:
+@pytest.mark.parametrize("layer", ["encoder.block.1.layer.0.SelfAttention", "decoder.block.0.layer.1.EncDecAttention"])
+def test_an_edge_of_t5_with_its_position_bias_and_across(layer: str) -> None:
     model, more = t5(), {"decoder_input_ids": IDS[:, :3]}
-    expected = by_eager(model, [0], [2], key, which, **more)
+    expected = by_eager(model, [0], [2], 4, layer, **more)
     with torch.no_grad(), edit(model) as e:
-        e.cut(layer, head=0, query=2, key=key)
+        e.cut(layer, head=0, query=2, key=4)
         y = model(IDS, **more).logits
     torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-5)
     assert e.rows[0]["largest change"] > 0
@@ -213,7 +211,7 @@ def test_an_edge_of_t5_with_its_position_bias_and_across(layer: str, which: int,
 
 def test_an_edge_of_bert_and_gradients_through_a_cut() -> None:
     model = bert()
-    expected = by_eager(model, [0, 1], [0], 3, 1)
+    expected = by_eager(model, [0, 1], [0], 3, "encoder.layer.0.attention.self")
     with edit(model) as e:
         e.cut("encoder.layer.0.attention.self", head=[0, 1], query=0, key=3)
         y = model(IDS).last_hidden_state
@@ -262,7 +260,7 @@ def test_what_cannot_be_cut_says_so() -> None:
     refused(ValueError, "query=-1", query=-1)
     refused(ValueError, "no key 9: this call has 5 keys", key=9)
     refused(ValueError, "a query has none left", query=0, key=0)
-    refused(NotEditedError, "the query never came: 0 to 4 did", query=8)
+    refused(NotEditedError, "position 8 never came: 0 to 4 did", query=[2, 8])
     refused(ValueError, "does not say how many heads it has", name="transformer.h.0.mlp.act")
     refused(RuntimeError, "drops weights at random.*model.eval", gpt2().train())
     eager = gpt2()
