@@ -23,13 +23,12 @@ UNCHANGED = object()
 """What a change gives instead of values where it leaves a call as it is."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Moment:
     """Where and when a tensor is edited.
 
     Attributes:
-        label: says so in an error message.
-        layer: name of the layer.
+        name: says so in an error message.
         number: which call of it this is.
         tensor: the whole tensor, of which a part is edited.
         aim: that part.
@@ -37,12 +36,16 @@ class Moment:
 
     """
 
-    label: str
-    layer: str
+    name: Callable[[int | None], str]
     number: int | None
     tensor: Tensor
     aim: Aim
     held: dict[str, Any]
+
+    @property
+    def label(self) -> str:
+        """Say so."""
+        return self.name(self.number)
 
 
 @dataclass(frozen=True, eq=False)

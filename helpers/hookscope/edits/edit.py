@@ -10,6 +10,7 @@ from html import escape
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -181,7 +182,7 @@ class Edit:
         by `F.scaled_dot_product_attention`; what it returned is first computed again, and compared, with masks,
         causality, scale and grouped heads.
         """
-        number, chosen = self._number, dict(pick(self.modules, layer))
+        number, chosen = self._number, {module: name for name, module in pick(self.modules, layer).items()}
         counts = {module: count_of(module) for module in chosen}
         for module, name in chosen.items():
             if counts[module] is None:
@@ -243,7 +244,8 @@ class Edit:
 
     def _take(self, added: list[tuple[Rule, nn.Module, str]]) -> None:
         """Keep edits, and put hooks on if the block has begun."""
-        refuse_unhookable(self.modules, {module: name for _, module, name in added}, "edit")
+        if any(isinstance(module, torch.jit.ScriptModule) for _, module, _ in added):  # all else was asked before
+            refuse_unhookable(self.modules, {module: name for _, module, name in added}, "edit")
         self._rules += added
         if self._open:
             for one in added:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.captures.hooks import Hooks as CaptureHooks
-from hookscope.edits.inside import Inside, Replaced, crossing
+from hookscope.edits.inside import Inside, Replaced, crossing, forget
 from hookscope.edits.parts import tensors
 from hookscope.edits.target import Target
 from hookscope.layers import FusedLayer
@@ -71,12 +71,13 @@ class Layer:
         take_off(self, self.module)
         if self._replaced is not None:
             self._replaced.remove()
+            forget(self)
 
     def _inside(self) -> Inside | None:
         started, self._running.inside = self._running.inside, None
         if started is None:
             return None  # `forward` was called directly: no hook ran
-        return Inside(self.module, self.targets["heads"], self.targets["edges"], *started)
+        return Inside(self, self.module, self.targets["heads"], self.targets["edges"], *started)
 
     def put_on(self, born: int) -> None:
         """Hook the layer; captures that began inside the block, later than `born`, go on seeing what was edited."""

@@ -7,20 +7,22 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from hookscope.edits.edges import cut
 from hookscope.edits.target import Target
 
-__all__ = ["Inside", "Replaced", "crossing"]
+__all__ = ["Inside", "Replaced", "crossing", "forget"]
 
 
 class Inside(TorchFunctionMode):
     """Sees the functions that one call of an attention layer calls, and edits between them.
 
     Args:
+        owner: whose it is.
         module: the attention layer.
         heads, edges: its edits there.
         number: which call this is; 0 if that cannot be said.
@@ -31,6 +33,7 @@ class Inside(TorchFunctionMode):
 
     def __init__(
         self,
+        owner: object,
         module: nn.Module,
         heads: Sequence[Target],
         edges: Sequence[Target],
@@ -39,7 +42,7 @@ class Inside(TorchFunctionMode):
         crossed: bool,
     ) -> None:
         super().__init__()
-        self._module, self._heads, self._edges = module, heads, edges
+        self.owner, self._module, self._heads, self._edges = owner, module, heads, edges
         self._number, self._again, self._crossed = number, again, crossed
         self._attended = 0
 
@@ -91,6 +94,17 @@ class Inside(TorchFunctionMode):
         )
         opened.__kwdefaults__ = function.__kwdefaults__
         return opened(*args, **kwargs)
+
+
+def forget(owner: object) -> None:
+    """Take what belongs to somebody off torch's stack of modes, where an interrupt may have left it."""
+    stack = _get_current_function_mode_stack()
+    if any(isinstance(mode, Inside) and mode.owner is owner for mode in stack):
+        for _ in stack:
+            torch._C._pop_torch_function_stack()
+        for mode in stack:
+            if not (isinstance(mode, Inside) and mode.owner is owner):
+                torch._C._push_on_torch_function_stack(mode)
 
 
 class Replaced:

@@ -24,6 +24,8 @@ def missing(modules: Modules, target: Target, layer: Layer, runs: int) -> Iterat
 
     """
     rule, module = target.rule, layer.module
+    if target.done and rule.calls is None and rule.positions is None and rule.to != "edges":
+        return
     what = f"edit {rule.number}, {rule.text}: layer {target.layer!r}"
     times = "once" if layer.seen == 1 else f"{layer.seen} times"
     if not layer.seen:

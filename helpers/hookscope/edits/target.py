@@ -140,34 +140,33 @@ class Target:
     def edited(self, tensor: Tensor, number: int, again: bool) -> Tensor:
         """Return the tensor with the edit made, in memory of its own."""
         rule, aim = self.rule, self.rule.aim
-        label = self.label(number)
         places: list[int] = []
         if rule.positions is not None:
             tokens = self.tokens[number]
-            places = tokens.places(rule.positions, tensor, label)
+            places = tokens.places(rule.positions, tensor, self.label(number))
             if not places:
                 return tensor
             aim = aim.at_places(places)
             places = [tokens.start + place for place in places]
-        moment = Moment(label, self.layer, number, tensor, aim, self.held)
+        moment = Moment(self.label, number, tensor, aim, self.held)
         try:
             region = aim.cut(tensor)
         except IndexError as error:
             raise IndexError(
-                f"{label}:{aim.text} does not fit shape {tuple(tensor.shape)}: {error}; if only some calls are "
+                f"{moment.label}:{aim.text} does not fit shape {tuple(tensor.shape)}: {error}; if only some calls are "
                 "like this, name the others with calls="
             ) from None
         if aim.steps and not region.numel() and tensor.numel():
-            raise IndexError(f"{label}:{aim.text} picks nothing of shape {tuple(tensor.shape)}")
+            raise IndexError(f"{moment.label}:{aim.text} picks nothing of shape {tuple(tensor.shape)}")
         try:
             new = rule.change.compute(region, moment)
         except Exception as error:
             if not str(error).startswith("edit "):
-                error.add_note(f"hookscope: in {label}")
+                error.add_note(f"hookscope: in {moment.label}")
             raise
         if new is UNCHANGED:
             return tensor
-        _check(new, region, label)
+        _check(new, region, moment)
         if rule.change.foreign and not aim.steps and _uses(new) > _alone:
             new = new.clone()  # somebody else holds it, and an in-place operation may come next
         if not again:
@@ -201,29 +200,29 @@ class Target:
             return [] if edited else [wanted.first]
         return sorted(wanted.some - edited)
 
-    def label(self, number: int) -> str:
+    def label(self, number: int | None) -> str:
         """Say which edit, which layer, which call; for messages."""
         call = f", call {number}" if number else ""
         return f"edit {self.rule.number} ({self.rule.change.verb}) of layer {self.layer!r}{call}"
 
 
-def _check(new: Any, region: Tensor, label: str) -> None:
+def _check(new: Any, region: Tensor, moment: Moment) -> None:
     """Raise if a new value is not like the one in whose place it is to be."""
     if new is None:
         raise TypeError(
-            f"{label}: the function returned None; it has to return the new values, for it gets a copy, and what it "
-            "writes there alone changes nothing"
+            f"{moment.label}: the function returned None; it has to return the new values, for it gets a copy, and "
+            "what it writes there alone changes nothing"
         )
     if not isinstance(new, Tensor):
-        raise TypeError(f"{label}: the function returned {type(new).__name__}, not a tensor")
+        raise TypeError(f"{moment.label}: the function returned {type(new).__name__}, not a tensor")
     if region.is_nested or new.is_nested:
         return  # their shapes are lists, and torch compares them itself
     if new.shape != region.shape:
-        raise ValueError(f"{label}: shape {tuple(region.shape)} would become {tuple(new.shape)}")
+        raise ValueError(f"{moment.label}: shape {tuple(region.shape)} would become {tuple(new.shape)}")
     if new.dtype is not region.dtype:
-        raise TypeError(f"{label}: dtype {region.dtype} would become {new.dtype}")
+        raise TypeError(f"{moment.label}: dtype {region.dtype} would become {new.dtype}")
     if new.device != region.device:
-        raise ValueError(f"{label}: device {region.device} would become {new.device}")
+        raise ValueError(f"{moment.label}: device {region.device} would become {new.device}")
 
 
 def largest(old: Tensor, new: Tensor) -> tuple[Tensor, ...] | None:

@@ -279,7 +279,7 @@ def test_what_cannot_be_cut_says_so() -> None:
 
 
 def test_attention_that_comes_out_otherwise_than_recomputed_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    net = attention()
+    net = attention(batch_first=True)
     from hookscope.edits import edges
 
     monkeypatch.setattr(edges, "_masked", lambda scores, *rest: scores * 2)
@@ -290,7 +290,7 @@ def test_attention_that_comes_out_otherwise_than_recomputed_is_not_cut(monkeypat
 
 
 def test_nested_and_overlapping_blocks_give_every_forward_back() -> None:
-    net = attention()
+    net = attention(batch_first=True)
     mine = net.forward
     net.forward = lambda *args, **kwargs: mine(*args, **kwargs)  # as accelerate does
     own = net.forward

@@ -76,7 +76,8 @@ def interrupted(run: Callable[[], None], when: int) -> str:
 
 
 def left_behind(net: nn.Module) -> bool:
-    return bool(len(census(net))) or any("forward" in vars(module) for module in net.modules())
+    modes = torch.overrides._get_current_function_mode_stack()
+    return bool(len(census(net)) or modes) or any("forward" in vars(module) for module in net.modules())
 
 
 def places(make: Callable[[], tuple[nn.Module, Callable[[], None]]], step: int) -> tuple[int, list[str]]:
