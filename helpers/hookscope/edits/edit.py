@@ -221,7 +221,10 @@ class Edit:
         if to not in ("output", "input", "grad"):
             raise ValueError(f"to={to!r}: give 'output', 'input' or 'grad'")
         positions = positions_of(where.get("positions"))
-        chosen = {module: name for name, module in pick(self.modules, layer).items()}
+        if isinstance(layer, str) and layer in self._by_name:
+            chosen = {self._by_name[layer]: layer}
+        else:
+            chosen = {module: name for name, module in pick(self.modules, layer).items()}
         if not isinstance(layer, (str, nn.Module)) or len(chosen) > 1:
             # A glob or a type takes what is called; a list of modules never is.
             lists = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
@@ -269,6 +272,10 @@ class Edit:
             owner = self._owners[module] = Owner(outer, module, self._notes, sure)
             owner.put_on()
         return self._owners[module]
+
+    @cached_property
+    def _by_name(self) -> dict[str, nn.Module]:
+        return {name: module for module, name in self.modules.names.items()}
 
     @cached_property
     def _fused(self) -> dict[nn.Module, FusedLayer]:
