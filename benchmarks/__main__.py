@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import correct, edits, other, picker, speed
+from benchmarks import correct, other, picker, speed
 from tests.shared.awkward import PEERS as MODELS_OF_PEERS
 from tests.shared.lab import CHROMIUM
 from tools.blocks import put, table
@@ -123,17 +123,7 @@ def others(rounds: int) -> str:
     return table(rows)
 
 
-def edited() -> str:
-    """Judge every tool on every awkward edit, and return the table."""
-    return f"{len(edits.CASES)} edits, those of `tests/shared/edits.py`.\n\n{table(edits.table())}"
-
-
-PARTS: dict[str, Callable[[int], str]] = {
-    "correct": lambda rounds: verdicts(),
-    "edits": lambda rounds: edited(),
-    "other": others,
-    "speed": speeds,
-}
+PARTS: dict[str, Callable[[int], str]] = {"correct": lambda rounds: verdicts(), "other": others, "speed": speeds}
 """The parts of the page that are made, and what makes each."""
 
 

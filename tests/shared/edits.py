@@ -1,6 +1,6 @@
 """Thirty-two awkward edits: a model, an edit, and what has to come of it, computed without any tool.
 
-`benchmarks/edits.py` gives the same cases to other tools, as a function of the whole tensor.
+`whole` is the same edit as a function of the whole tensor, for tools that take only that.
 """
 
 from __future__ import annotations

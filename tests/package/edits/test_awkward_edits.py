@@ -1,7 +1,7 @@
 """Thirty-two awkward edits, each right or refused in words: those that public tools leave undone or get wrong.
 
 What they are follows ../shared/facts of the project and issue 17; tools such as nnsight, pyvene, tdhook, torchlens and
-baukit get 17 to 26 of such cases right. `benchmarks/edits.py` asks them the same.
+baukit get 17 to 26 of such cases right.
 """
 
 from __future__ import annotations
