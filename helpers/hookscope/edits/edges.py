@@ -169,7 +169,7 @@ def _without(
         if bool((scores.detach().amax(-1) <= torch.finfo(old.dtype).min / 4).any()):
             raise ValueError(f"{label}: without these keys a query has none left; cut fewer")
         # The difference, so that a key that had no weight changes nothing, bit for bit.
-        return (old.to(wide) + (scores.softmax(-1) @ v - before)).to(old.dtype)
+        return (old.to(wide) + (scores.softmax(-1) @ v - before)).to(old.dtype)  # type: ignore[no-any-return]
 
 
 def _masked(scores: Tensor, given: dict[str, Any], rows: Tensor, head: int, lines: list[int]) -> Tensor:
@@ -184,4 +184,4 @@ def _masked(scores: Tensor, given: dict[str, Any], rows: Tensor, head: int, line
     part = mask.expand(shape)[rows][:, head, lines]
     if part.dtype is torch.bool:
         return scores.masked_fill(~part, -math.inf)
-    return scores + part
+    return scores + part  # type: ignore[no-any-return]

@@ -295,8 +295,8 @@ class Edit:
         self._layers, self.targets, self._handles, self._notes = {}, [], [], {}
         self._owners, self._by_target = {}, {}
         self._born = RemovableHandle.next_id
-        self._open = True
         try:
+            self._open = True
             self._layer(self.modules.model, "")  # how often the model runs says why an edit does not
             for one in self._rules:
                 self._aim(*one)

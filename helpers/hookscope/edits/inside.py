@@ -98,7 +98,7 @@ class Inside(TorchFunctionMode):
 
 def forget(owner: object) -> None:
     """Take what belongs to somebody off torch's stack of modes, where an interrupt may have left it."""
-    stack = _get_current_function_mode_stack()
+    stack = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
     if any(isinstance(mode, Inside) and mode.owner is owner for mode in stack):
         for _ in stack:
             torch._C._pop_torch_function_stack()
