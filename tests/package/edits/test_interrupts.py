@@ -101,7 +101,7 @@ def test_an_interrupt_at_any_line_leaves_no_hook(make: Any) -> None:
     found, stayed = places(make, 7)
     assert found > 40
     # Before the first line of __exit__ has run, nothing in Python can take them off.
-    assert len(stayed) <= 1, stayed
+    assert len(set(stayed)) <= 1, stayed
     assert all(place.startswith(FIRST) for place in stayed), stayed
 
 
@@ -111,5 +111,5 @@ def test_an_interrupt_at_each_line_leaves_no_hook(make: Any) -> None:
     found, stayed = places(make, 1)
     print(f"{found} places, and {len(stayed)} where something stays: {stayed}")
     assert found > 300
-    assert len(stayed) <= 1, stayed
+    assert len(set(stayed)) <= 1, stayed
     assert all(place.startswith(FIRST) for place in stayed), stayed
