@@ -44,11 +44,13 @@ class Aim:
     Attributes:
         steps: indices, each into what the one before it has picked; without any, the whole tensor.
         text: how that was written.
+        by_row: whether the first of them picks samples.
 
     """
 
     steps: tuple[Any, ...]
     text: str
+    by_row: bool = False
 
     @classmethod
     def of(cls, index: Any, rows: Any, columns: list[int] | None = None) -> Aim:
@@ -70,7 +72,14 @@ class Aim:
             first, last = columns[0], columns[-1]
             beside = columns == list(range(first, last + 1))
             steps.append((..., slice(first, last + 1) if beside else columns))
-        return cls(tuple(steps), text)
+        return cls(tuple(steps), text, rows is not None)
+
+    def at_places(self, places: list[int]) -> Aim:
+        """Mean only these places on axis 1, which then is as long as they are many."""
+        beside = places == list(range(places[0], places[-1] + 1))
+        step = (slice(None), slice(places[0], places[-1] + 1) if beside else places)
+        first = int(self.by_row)
+        return Aim((*self.steps[:first], step, *self.steps[first:]), self.text, self.by_row)
 
     def cut(self, tensor: Tensor) -> Tensor:
         """Return the values that are meant: the tensor itself, a view of it, or a copy."""

@@ -14,25 +14,38 @@ from hookscope.captures import Capture
 from hookscope.edits.aim import Aim
 from hookscope.edits.parts import get, listed, tensors
 
-__all__ = ["Change", "Moment", "adding", "checked", "mapping", "masking", "meaning", "noising", "projecting", "scaling"]
+__all__ = [
+    "UNCHANGED", "Change", "Moment", "adding", "checked", "freezing", "mapping", "masking", "meaning", "noising",
+    "projecting", "scaling",
+]  # fmt: skip
+
+UNCHANGED = object()
+"""What a change gives instead of values where it leaves a call as it is."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Moment:
     """Where and when a tensor is edited.
 
     Attributes:
-        label: says so in an error message.
-        layer: name of the layer.
+        name: says so in an error message.
         number: which call of it this is.
         tensor: the whole tensor, of which a part is edited.
+        aim: that part.
+        held: what the edit keeps from one call to the next.
 
     """
 
-    label: str
-    layer: str
+    name: Callable[[int | None], str]
     number: int | None
     tensor: Tensor
+    aim: Aim
+    held: dict[str, Any]
+
+    @property
+    def label(self) -> str:
+        """Say so."""
+        return self.name(self.number)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,12 +197,11 @@ def projecting(direction: Any) -> Change:
     return Change("project_out", direction, compute)
 
 
-def swapping(source: Any, aim: Aim, kept: list[Tensor] | None) -> Change:
+def swapping(source: Any, kept: list[Tensor] | None) -> Change:
     """Take the same place of the same call in another run.
 
     Args:
         source: a capture, or one tensor as large as the one that is edited.
-        aim: the place in the tensor.
         kept: what the capture has of each call.
 
     """
@@ -198,35 +210,59 @@ def swapping(source: Any, aim: Aim, kept: list[Tensor] | None) -> Change:
             raise TypeError(
                 f"swap takes a capture, or a tensor like the layer's; set takes a number such as {source!r}"
             )
-        return Change("swap", source, lambda region, moment: same(aim.cut(source), region, moment))
+        return Change("swap", source, lambda region, moment: same(moment.aim.cut(source), region, moment))
 
     def compute(region: Tensor, moment: Moment) -> Tensor:
         number = moment.number or 0
         if number > len(kept):
             raise LookupError(f"{moment.label}: the capture has {len(kept)} calls of this layer, and no call {number}")
-        return same(aim.cut(kept[number - 1]), region, moment)
+        return same(moment.aim.cut(kept[number - 1]), region, moment)
 
     return Change("swap", source, compute, numbered=True, options={"kept": kept})
 
 
-def meaning(source: Any, aim: Aim, kept: list[Tensor] | None) -> Change:
+def freezing(source: Any, kept: list[Tensor] | None) -> Change:
+    """Give again what was there in the first call that is meant, or in another run."""
+    if kept is None:
+        if source is not None:
+            raise TypeError(
+                f"freeze takes a capture, or nothing for the first call, not {type(source).__name__}; set takes values"
+            )
+
+        def first(region: Tensor, moment: Moment) -> Any:
+            number, values = moment.held.setdefault("first", (moment.number, region.detach().clone()))
+            # The first call itself stays, also where a checkpoint runs it again.
+            return UNCHANGED if number == moment.number else same(values, region, moment)
+
+        return Change("freeze", None, first, numbered=True)
+
+    def compute(region: Tensor, moment: Moment) -> Tensor:
+        number = 1 if len(kept) == 1 else moment.number or 0
+        if number > len(kept):
+            raise LookupError(f"{moment.label}: the capture has {len(kept)} calls of this layer, and no call {number}")
+        return same(moment.aim.cut(kept[number - 1]).detach(), region, moment)
+
+    return Change("freeze", source, compute, numbered=True, options={"kept": kept})
+
+
+def meaning(source: Any, kept: list[Tensor] | None) -> Change:
     """Take the mean over samples, over those of a capture if there is one."""
     if kept is None:
         if source is not None:
             raise TypeError(f"mean takes a capture, or nothing for the mean of the batch, not {type(source).__name__}")
-        return Change("mean", None, lambda region, moment: _mean([moment.tensor], region, moment, aim))
-    compute = lambda region, moment: _mean(kept, region, moment, aim)  # noqa: E731
+        return Change("mean", None, lambda region, moment: _mean([moment.tensor], region, moment))
+    compute = lambda region, moment: _mean(kept, region, moment)  # noqa: E731
     return Change("mean", source, compute, options={"kept": kept})
 
 
-def _mean(kept: list[Tensor], region: Tensor, moment: Moment, aim: Aim) -> Tensor:
+def _mean(kept: list[Tensor], region: Tensor, moment: Moment) -> Tensor:
     whole = moment.tensor
     if not whole.dim() or not whole.is_floating_point():
         raise TypeError(f"{moment.label}: a mean over samples needs floating point numbers with a batch axis")
     if any(tensor.shape[1:] != whole.shape[1:] for tensor in kept):
         raise ValueError(f"{moment.label}: the capture has samples of another shape than {tuple(whole.shape[1:])}")
     mean = (kept[0] if len(kept) == 1 else torch.cat(kept)).mean(0, keepdim=True)
-    return same(aim.cut(mean.expand_as(whole)), region, moment).clone()
+    return same(moment.aim.cut(mean.expand_as(whole)), region, moment).clone()
 
 
 def same(new: Tensor, region: Tensor, moment: Moment) -> Tensor:

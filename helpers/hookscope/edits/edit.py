@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cached_property
 from html import escape
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import Any, Self, Unpack
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from hookscope.captures import Capture, NotCapturedError
+from hookscope.captures import Capture
 from hookscope.edits import changes
-from hookscope.edits.aim import Aim
+from hookscope.edits.aim import Aim, rows_of
 from hookscope.edits.changes import Change
-from hookscope.edits.heads import columns_of, heads_around
-from hookscope.edits.hooks import Layer, Rule, Target
-from hookscope.edits.parts import Part, path_of
-from hookscope.edits.reasons import NotEditedError, why_not_called
+from hookscope.edits.edges import Edges, cutting
+from hookscope.edits.heads import columns_of, count_of, heads_around
+from hookscope.edits.hooks import Layer, take_off
+from hookscope.edits.options import Where, calls_of, kept_of, numbers_of
+from hookscope.edits.outcome import missing, row_of
+from hookscope.edits.parts import path_of
+from hookscope.edits.reasons import NotEditedError, refuse_parallel
+from hookscope.edits.target import Rule, Target
+from hookscope.edits.tokens import Owner, owner_of, positions_of
 from hookscope.layers import FusedLayer, Modules, Which, fused_around, pick, refuse_unhookable
 from hookscope.pictures import Table
 
 __all__ = ["Edit", "edit"]
-
-
-class Where(TypedDict, total=False):
-    """Which tensor, in which calls; see `edit`."""
-
-    to: Literal["output", "input", "grad"]
-    part: Part | None
-    calls: int | Iterable[int] | None
-    rows: int | slice | Iterable[int] | None
-    heads: int | Iterable[int] | None
 
 
 def edit(model: nn.Module) -> Edit:
@@ -49,7 +45,13 @@ def edit(model: nn.Module) -> Edit:
     - `part`: which tensor, where there are several: an index, key, attribute or keyword, or a path, ``(1, "h")``;
     - `calls`: which calls of the layer, counted from 1 inside the block; all of them without it;
     - `rows`: which samples of the batch;
-    - `heads`: which heads of an attention layer, in what goes into its output projection.
+    - `heads`: which heads of an attention layer, in what goes into its output projection;
+    - `positions`: which tokens, by their places in the whole sequence from 0: ``positions=7``, ``range(12)``,
+      ``slice(5, None)``. Under a KV cache, as in `generate()`, each is edited once, in the call that computes it. The
+      module around the layer that takes `input_ids` says where it is; padding on the left counts, and is said. `at` is
+      then an index into what was picked.
+
+    `cut` takes `head`, `query` and `key` instead: one edge of attention.
 
     Nothing is written to in place: an edit makes a tensor of its own, so that what shares memory with the layer's stays
     as it is, and so does every value outside the aim, bit for bit. Gradients flow through edits, to values that require
@@ -71,7 +73,7 @@ def edit(model: nn.Module) -> Edit:
 
     Raises:
         TypeError: `model` is not a module.
-        ValueError: `model` is compiled or TorchScript.
+        ValueError: `model` is compiled, TorchScript, sharded (FSDP), or `nn.DataParallel` on several devices.
 
     Example:
         >>> import torch
@@ -103,8 +105,11 @@ class Edit:
         self.modules = Modules(model)
         self.title = type(model).__name__
         refuse_unhookable(self.modules, (), "edit")
-        self._rules: list[tuple[Rule, dict[nn.Module, str]]] = []
+        refuse_parallel(self.modules)
+        self._rules: list[tuple[Rule, nn.Module, str]] = []
         self._layers: dict[nn.Module, Layer] = {}
+        self._owners: dict[nn.Module, Owner] = {}
+        self._by_target: dict[Target, Layer] = {}
         self.targets: list[Target] = []
         self._handles: list[Any] = []
         self._notes: dict[str, None] = {}
@@ -115,15 +120,15 @@ class Edit:
 
     def set(self, layer: Which, value: Any, at: Any = ..., **where: Unpack[Where]) -> None:
         """Put a number or a tensor in the place of the values; a tensor is broadcast, but nothing grows by it."""
-        self._add(layer, at, where, lambda *_: changes.setting(value))
+        self._add(layer, at, where, lambda _: changes.setting(value))
 
     def add(self, layer: Which, value: Any, at: Any = ..., **where: Unpack[Where]) -> None:
         """Add a number or a tensor: steering, by a vector that may require grad."""
-        self._add(layer, at, where, lambda *_: changes.adding(value))
+        self._add(layer, at, where, lambda _: changes.adding(value))
 
     def scale(self, layer: Which, factor: Any, at: Any = ..., **where: Unpack[Where]) -> None:
         """Multiply by a number or a tensor."""
-        self._add(layer, at, where, lambda *_: changes.scaling(factor))
+        self._add(layer, at, where, lambda _: changes.scaling(factor))
 
     def swap(self, layer: Which, source: Any, at: Any = ..., **where: Unpack[Where]) -> None:
         """Take the values from another run: a `Capture`, of which each call gives those for the same call, or a tensor.
@@ -131,76 +136,146 @@ class Edit:
         A capture has to have what is swapped: `inputs=True` for `to="input"` and `heads=`, `gradients=True` for
         `to="grad"`.
         """
-        self._add(layer, at, where, lambda aim, kept: changes.swapping(source, aim, kept), source)
+        self._add(layer, at, where, lambda kept: changes.swapping(source, kept), source)
 
     def map(self, layer: Which, function: Callable[[Tensor], Tensor], at: Any = ..., **where: Unpack[Where]) -> None:
         """Call a function with a copy of the values; what it returns takes their place, of the same shape and dtype."""
-        self._add(layer, at, where, lambda *_: changes.mapping(function))
+        self._add(layer, at, where, lambda _: changes.mapping(function))
 
     def mask(self, layer: Which, keep: Tensor, at: Any = ..., *, other: Any = 0, **where: Unpack[Where]) -> None:
         """Keep the values where `keep` is true, and put `other` elsewhere; numbers from 0 to 1 mix both."""
-        self._add(layer, at, where, lambda *_: changes.masking(keep, other))
+        self._add(layer, at, where, lambda _: changes.masking(keep, other))
 
     def noise(self, layer: Which, std: float, at: Any = ..., *, seed: int = 0, **where: Unpack[Where]) -> None:
         """Add Gaussian noise, which `seed` and the number of the call decide; torch's generators stay as they are."""
-        self._add(layer, at, where, lambda *_: changes.noising(std, seed))
+        self._add(layer, at, where, lambda _: changes.noising(std, seed))
 
     def project_out(self, layer: Which, direction: Tensor, at: Any = ..., **where: Unpack[Where]) -> None:
         """Take away what points along a direction, a vector as long as the last axis."""
-        self._add(layer, at, where, lambda *_: changes.projecting(direction))
+        self._add(layer, at, where, lambda _: changes.projecting(direction))
 
     def mean(self, layer: Which, source: Any = None, at: Any = ..., **where: Unpack[Where]) -> None:
         """Put the mean over samples in the place of the values: those of the batch, or of all calls of a `Capture`."""
-        self._add(layer, at, where, lambda aim, kept: changes.meaning(source, aim, kept), source)
+        self._add(layer, at, where, lambda kept: changes.meaning(source, kept), source)
+
+    def freeze(self, layer: Which, source: Any = None, at: Any = ..., **where: Unpack[Where]) -> None:
+        """Give what the layer gave in another run, a `Capture` of one call or of as many; or in the first call here.
+
+        Without a capture the first call stays as it is, and later ones give its values, without their gradient.
+        """
+        self._add(layer, at, where, lambda kept: changes.freezing(source, kept), source)
+
+    def cut(
+        self,
+        layer: Which,
+        head: int | Iterable[int],
+        query: int | Iterable[int],
+        key: int | Iterable[int],
+        *,
+        rows: int | slice | Iterable[int] | None = None,
+        calls: int | Iterable[int] | None = None,
+    ) -> None:
+        """Cut edges of attention: a head's query takes nothing from a key, and the weights of the others sum to 1.
+
+        This is attention knockout: the score becomes minus infinity (Geva et al. 2023, arXiv:2304.14767). `query` and
+        `key` are positions in the whole sequence, also under a KV cache. The layer computes attention once in a call,
+        by `F.scaled_dot_product_attention`; what it returned is first computed again, and compared, with masks,
+        causality, scale and grouped heads.
+        """
+        number, chosen = self._number, {module: name for name, module in pick(self.modules, layer).items()}
+        counts = {module: count_of(module) for module in chosen}
+        for module, name in chosen.items():
+            if counts[module] is None:
+                raise ValueError(
+                    f"layer {name!r} ({type(module).__name__}) does not say how many heads it has; name the attention "
+                    "layer, which computes scaled dot product attention"
+                )
+        at_rows = None if rows is None else rows_of(rows)
+        text = "" if rows is None else f" rows={rows!r}"
+        made = {
+            module: Edges(
+                numbers_of(head, f"layer {name!r}: head", counts[module]),
+                numbers_of(query, "query"),
+                numbers_of(key, "key"),
+                at_rows,
+                counts[module] or 0,
+            )
+            for module, name in chosen.items()
+        }
+        self._take(
+            [
+                (Rule(number, cutting(made[module]), Aim((), text), "edges", None, calls_of(calls)), module, name)
+                for module, name in chosen.items()
+            ]
+        )
+
+    @property
+    def _number(self) -> int:
+        return 1 + max((rule.number for rule, _, _ in self._rules), default=0)
 
     def _add(self, layer: Which, at: Any, where: Where, make: Callable[..., Change], source: Any = None) -> None:
-        """Check all that was given, and put hooks on if the block has begun."""
+        """Check all that was given, and take the edit."""
         if unknown := set(where) - set(Where.__annotations__):
             raise TypeError(f"no option {unknown.pop()!r}; there are {', '.join(Where.__annotations__)}")
-        to, path, calls = where.get("to", "output"), path_of(where.get("part")), _calls(where.get("calls"))
+        to, path, calls = where.get("to", "output"), path_of(where.get("part")), calls_of(where.get("calls"))
         if to not in ("output", "input", "grad"):
             raise ValueError(f"to={to!r}: give 'output', 'input' or 'grad'")
-        chosen = {module: name for name, module in pick(self.modules, layer).items()}
+        positions = positions_of(where.get("positions"))
+        if isinstance(layer, str) and layer in self._by_name:
+            chosen = {self._by_name[layer]: layer}
+        else:
+            chosen = {module: name for name, module in pick(self.modules, layer).items()}
         if not isinstance(layer, (str, nn.Module)) or len(chosen) > 1:
             # A glob or a type takes what is called; a list of modules never is.
             lists = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
             chosen = {module: name for module, name in chosen.items() if not isinstance(module, lists)} or chosen
         columns: dict[nn.Module, list[int] | None] = dict.fromkeys(chosen)
+        ends: dict[nn.Module, str] = dict.fromkeys(chosen, to)
         if (heads := where.get("heads")) is not None:
             found = [heads_around(self.modules, name, module, to) for module, name in chosen.items()]
             chosen = {each.module: each.name for each in found}
             columns = {each.module: columns_of(each, heads) for each in found}
-            to = found[0].to
-        refuse_unhookable(self.modules, chosen, "edit")
-        number = 1 + max((rule.number for rule, _ in self._rules), default=0)
-        added = []
+            ends = {each.module: each.to for each in found}
+        number, added = self._number, []
         for module, name in chosen.items():
             aim = Aim.of(at, where.get("rows"), columns[module])
             if heads is not None:
-                aim = Aim(aim.steps, f"{aim.text} heads={heads!r}")
-            kept = _kept(source, name, to, path, number) if isinstance(source, Capture) else None
-            added.append((Rule(number, make(aim, kept), aim, to, path, calls), {module: name}))
+                aim = replace(aim, text=f"{aim.text} heads={heads!r}")
+            kept = kept_of(source, name, ends[module], path, number) if isinstance(source, Capture) else None
+            added.append((Rule(number, make(kept), aim, ends[module], path, calls, positions), module, name))
+        self._take(added)
+
+    def _take(self, added: list[tuple[Rule, nn.Module, str]]) -> None:
+        """Keep edits, and put hooks on if the block has begun."""
+        if any(isinstance(module, torch.jit.ScriptModule) for _, module, _ in added):  # all else was asked before
+            refuse_unhookable(self.modules, {module: name for _, module, name in added}, "edit")
         self._rules += added
         if self._open:
-            for rule, one in added:
-                self._aim(rule, one)
+            for one in added:
+                self._aim(*one)
 
-    def _aim(self, rule: Rule, chosen: dict[nn.Module, str]) -> None:
-        for module, name in chosen.items():
-            target = Target(rule, name)
-            self.targets.append(target)
-            self._layer(module, name).targets[rule.to].append(target)
-            if others := [other for other in self._all_names[module] if other != name]:
-                self._notes[f"layer {name!r} is also {', '.join(map(repr, others))}: calls under each name count"] = (
-                    None
-                )
+    def _aim(self, rule: Rule, module: nn.Module, name: str) -> None:
+        target = Target(rule, name)
+        if rule.positions is not None or rule.to == "edges":
+            target.owner = self._owner(name)
+        layer = self._by_target[target] = self._layer(module, name)
+        self.targets.append(target)
+        if rule.to in ("heads", "edges"):
+            layer.open()
+        layer.targets[rule.to].append(target)
+        if others := [other for other in self.modules.all_names[module] if other != name]:
+            self._notes[f"layer {name!r} is also {', '.join(map(repr, others))}: calls under each name count"] = None
+
+    def _owner(self, name: str) -> Owner:
+        outer, module, sure = owner_of(self.modules, name)
+        if module not in self._owners:
+            owner = self._owners[module] = Owner(outer, module, self._notes, sure)
+            owner.put_on()
+        return self._owners[module]
 
     @cached_property
-    def _all_names(self) -> dict[nn.Module, list[str]]:
-        names: dict[nn.Module, list[str]] = {}
-        for name, module in self.modules.model.named_modules(remove_duplicate=False):
-            names.setdefault(module, []).append(name)
-        return names
+    def _by_name(self) -> dict[str, nn.Module]:
+        return {name: module for module, name in self.modules.names.items()}
 
     @cached_property
     def _fused(self) -> dict[nn.Module, FusedLayer]:
@@ -218,24 +293,31 @@ class Edit:
         if self._open:
             raise RuntimeError("this edit is already open; make another one with edit(...)")
         self._layers, self.targets, self._handles, self._notes = {}, [], [], {}
+        self._owners, self._by_target = {}, {}
         self._born = RemovableHandle.next_id
-        self._open = True
         try:
+            self._open = True
             self._layer(self.modules.model, "")  # how often the model runs says why an edit does not
-            for rule, chosen in self._rules:
-                self._aim(rule, chosen)
+            for one in self._rules:
+                self._aim(*one)
+            return self
         except BaseException:
-            self._close()
+            self._take_off()
             raise
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close()
+        try:
+            self._take_off()
+        finally:
+            self._take_off()  # an interrupt may have stopped the first time anywhere
         if error is not None:
             return
-        reasons = [reason for target in self.targets for reason in self._why_not(target)]
+        runs = self._layers[self.modules.model].seen
+        reasons = [
+            reason for target in self.targets for reason in missing(self.modules, target, self._by_target[target], runs)
+        ]
         if reasons:
             raise NotEditedError(reasons)
         for layer in self._layers.values():
@@ -247,61 +329,25 @@ class Edit:
         if self._notes:
             warnings.warn("hookscope: " + "; ".join(self._notes), stacklevel=2)
 
-    def _close(self) -> None:
+    def _take_off(self) -> None:
         self._open = False
+        for layer in [*self._layers.values()]:
+            layer.take_off()
+        for owner in [*self._owners.values()]:
+            take_off(owner, owner.module)
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-
-    def _why_not(self, target: Target) -> Iterable[str]:
-        """Say what is missing of one edit on one layer."""
-        rule = target.rule
-        module, layer = next((m, each) for m, each in self._layers.items() if target in each.targets[rule.to])
-        what = f"edit {rule.number}, {rule.text}: layer {target.layer!r}"
-        times = "once" if layer.seen == 1 else f"{layer.seen} times"
-        if not layer.seen:
-            runs = self._layers[self.modules.model].seen
-            yield f"{what} {why_not_called(self.modules, target.layer, module, runs)}"
-            return
-        absent = sorted((rule.calls or set()) - set(range(1, layer.seen + 1)))
-        if absent:
-            yield f"{what} was called {times}, so call {', '.join(map(str, absent))} never came"
-        elif target.done and target.done >= (rule.calls or set()):
-            return
-        elif target.missed:
-            came = "was called with" if rule.to == "input" else "returned"
-            yield f"{what} was called {times}, but the part never came: it {came} {target.missed}"
-        elif rule.to == "grad" and target.hooked:
-            yield (
-                f"{what} was called {times}, but no gradient came: backward() was not run inside the block, or not "
-                "from what depends on it, or the output was overwritten in place"
-            )
-        elif rule.to == "grad":
-            yield f"{what} was called {times}, but what it returned does not require grad, or it ran under no_grad"
-        else:
-            yield f"{what} was called {times}, but raised an exception, which the model caught"
 
     # -- reading ------------------------------------------------------------------------------------------------
 
     @property
     def rows(self) -> list[dict[str, object]]:
-        """The table's rows: edit, layer, change, calls seen, calls changed, largest change of a value."""
-        seen = {
-            id(target): layer.seen
-            for layer in self._layers.values()
-            for group in layer.targets.values()
-            for target in group
-        }
-        return [
-            {
-                "edit": target.rule.number,
-                "layer": target.layer or "(root)",
-                "change": target.rule.text,
-                "calls seen": seen[id(target)],
-                **_sizes(target),
-            }
-            for target in self.targets
-        ]
+        """The table's rows: edit, layer, change, calls seen, calls changed, largest change of a value.
+
+        With `positions=` or `cut` there are `positions`, too: in which call which ones were edited.
+        """
+        return [row_of(target, self._by_target[target]) for target in self.targets]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -314,7 +360,7 @@ class Edit:
         return (*self._notes, *same)
 
     def _table(self) -> Table:
-        count = len({rule.number for rule, _ in self._rules})
+        count = len({rule.number for rule, _, _ in self._rules})
         return Table(self.rows, f"{self.title}: {count} edit{'' if count == 1 else 's'}")
 
     def __repr__(self) -> str:
@@ -323,40 +369,3 @@ class Edit:
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         notes = "".join(f"\n<p>note: {escape(note)}</p>" for note in self.notes)
         return {"text/plain": repr(self), "text/html": self._table().to_html() + notes}
-
-
-def _sizes(target: Target) -> dict[str, object]:
-    measured = [size for size in target.sizes if size is not None]
-    if len(measured) < len(target.sizes):
-        return {"calls changed": len(target.sizes), "largest change": "not measured"}
-    numbers = [max(abs(float(end)) for end in size) for size in measured]
-    largest = math.nan if any(map(math.isnan, numbers)) else max(numbers, default=0.0)
-    return {"calls changed": sum(number != 0 for number in numbers), "largest change": largest if numbers else ""}
-
-
-def _calls(calls: Any) -> frozenset[int] | None:
-    if calls is None:
-        return None
-    given = [calls] if isinstance(calls, int) else calls
-    try:
-        numbers = frozenset(given)
-    except TypeError:
-        raise TypeError(f"calls={calls!r}: give the numbers of calls, such as calls={{2}}") from None
-    if not numbers or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in numbers):
-        raise ValueError(f"calls={calls!r}: give the numbers of calls, counted from 1, such as calls={{2}}")
-    return numbers
-
-
-def _kept(source: Capture, name: str, to: str, path: tuple[int | str, ...] | None, number: int) -> list[Tensor]:
-    """Take what an edit of this kind changes from each call that a capture has; raise now, and not in the pass."""
-    read: dict[str, Callable[[Any], Any]] = {
-        "input": lambda call: {**dict(enumerate(call.args)), **call.kwargs},
-        "grad": lambda call: call.grad,
-        "output": lambda call: call.output,
-    }
-    try:
-        return [changes.chosen(read[to](call), path, f"edit {number} of layer {name!r}") for call in source[name].calls]
-    except (LookupError, NotCapturedError) as error:
-        kept = {"input": ", inputs=True", "grad": ", gradients=True", "output": ""}[to]
-        error.add_note(f"hookscope: edit {number} takes from capture(model, {name!r}{kept})")
-        raise

@@ -10,7 +10,7 @@ from torch import nn
 from hookscope.edits.aim import rows_of
 from hookscope.layers import Modules
 
-__all__ = ["Heads", "columns_of", "heads_around"]
+__all__ = ["Heads", "columns_of", "count_of", "heads_around"]
 
 _COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead")
 _PROJECTIONS = ("c_proj", "o_proj", "out_proj", "out_lin", "dense", "proj", "wo", "o", "to_out", "out")
@@ -23,7 +23,8 @@ class Heads:
     Attributes:
         name: the layer there.
         module: that layer.
-        to: "input" of a projection, or "output" of an attention layer without one.
+        to: "input" of a projection; "output" of an attention layer without one; "heads", inside of an
+            `nn.MultiheadAttention`, whose projection is no call of a layer.
         count: how many heads there are.
         width: how many values they have together; 0 if that is not known yet.
 
@@ -61,14 +62,13 @@ def heads_around(modules: Modules, name: str, module: nn.Module, to: str) -> Hea
     """
     if to == "grad":
         raise ValueError("heads= goes with to='output' or 'input'; for gradients write an index, at[..., 0:64]")
-    if isinstance(module, nn.MultiheadAttention) or _never_called(module):
-        raise ValueError(
-            f"layer {name!r}: nn.MultiheadAttention does all of it in one call, and no hook runs between its heads and "
-            "its output projection, so heads= cannot reach them"
-        )
     holder_name = name.rpartition(".")[0]
     holder = modules.called(holder_name) if name else None
-    if (count := _count(module)) is None and holder is not None and (count := _count(holder)) is not None:
+    if isinstance(holder, nn.MultiheadAttention):
+        name, module = holder_name, holder  # it never calls its output projection
+    if isinstance(module, nn.MultiheadAttention):
+        return Heads(name, module, "heads", module.num_heads, module.embed_dim)
+    if (count := count_of(module)) is None and holder is not None and (count := count_of(holder)) is not None:
         return Heads(name, module, "input", count, _width(module))
     if count is None:
         raise ValueError(
@@ -103,7 +103,8 @@ def columns_of(found: Heads, heads: Any) -> list[int]:
     return [column for head in numbers for column in range(head * size, (head + 1) * size)]
 
 
-def _count(module: nn.Module) -> int | None:
+def count_of(module: nn.Module) -> int | None:
+    """How many heads a module says that it has; None if it does not."""
     for place in (module, getattr(module, "config", None)):
         for name in _COUNTS:
             if isinstance(count := getattr(place, name, None), int) and not isinstance(count, bool):
@@ -116,7 +117,3 @@ def _width(module: nn.Module) -> int:
     if type(module).__name__ == "Conv1D":  # of transformers: its weight is (in, out)
         return int(module.weight.shape[0])  # type: ignore[index]
     return int(getattr(module, "in_features", getattr(module, "in_channels", 0)))
-
-
-def _never_called(module: nn.Module) -> bool:
-    return isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear)

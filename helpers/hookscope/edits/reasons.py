@@ -13,7 +13,7 @@ from torch import nn
 from hookscope.captures.call import why_uncalled
 from hookscope.layers import Modules
 
-__all__ = ["NotEditedError", "why_not_called"]
+__all__ = ["NotEditedError", "refuse_parallel", "why_not_called"]
 
 
 class NotEditedError(RuntimeError):
@@ -29,6 +29,35 @@ class NotEditedError(RuntimeError):
     def __init__(self, reasons: Sequence[str]) -> None:
         super().__init__("\n".join(reasons))
         self.reasons = tuple(reasons)
+
+
+def refuse_parallel(modules: Modules) -> None:
+    """Raise for a model whose layers run as several copies, or of which each process has a part.
+
+    Raises:
+        ValueError: says what to edit instead.
+
+    """
+    if nn.DataParallel in modules.kinds:
+        for module, name in modules.names.items():
+            if isinstance(module, nn.DataParallel) and len(module.device_ids) > 1:
+                inner = f"{name}.module".lstrip(".")
+                raise ValueError(
+                    f"nn.DataParallel runs a copy of each layer on each of {len(module.device_ids)} devices, at once "
+                    "and with a part of the batch, so that calls and samples cannot be told; edit "
+                    f"{inner!r} itself, on one device"
+                )
+    if "torch.distributed.fsdp" not in sys.modules:
+        return
+    fsdp = sys.modules["torch.distributed.fsdp"]
+    kinds = tuple(
+        kind for name in ("FSDPModule", "FullyShardedDataParallel") if (kind := getattr(fsdp, name, None)) is not None
+    )
+    if any(issubclass(kind, kinds) for kind in modules.kinds):
+        raise ValueError(
+            "the model is sharded (FSDP): parts of it are put together and let go around each call, by hooks that "
+            "edits would come between; edit the model before it is sharded"
+        )
 
 
 def why_not_called(modules: Modules, name: str, module: nn.Module, runs: int) -> str:

@@ -14,7 +14,7 @@ from hookscope.explanations.code import REMOVE, listing, returns_tensor, run, sc
 
 if TYPE_CHECKING:
     from hookscope.edits.edit import Edit
-    from hookscope.edits.hooks import Rule, Target
+    from hookscope.edits.target import Rule, Target
 
 _REPLACED = """\
 def replaced(value, path, new):
@@ -32,6 +32,7 @@ def replaced(value, path, new):
         object.__setattr__(again, key, replaced(getattr(value, key), rest, new))
     return again"""
 
+_HELD = "held = {}  # hook -> what was there in the first call"
 _SHARED = "  # a copy: others may hold the tensor itself"
 
 
@@ -55,6 +56,12 @@ def of_edit(edit: Edit) -> tuple[str, dict[str, Any]]:
     names = _Names()
     functions: list[str] = []
     registered: list[str] = []
+    for target in edit.targets:
+        if target.rule.to in ("heads", "edges"):
+            raise ValueError(
+                f"{target.label(0)} reaches inside a call, between functions, where torch has no hook; leave it out to "
+                "explain the others"
+            )
     grads = any(target.rule.to == "grad" for target in edit.targets)
     # A gradient is that of what the layer returns after all other edits.
     for target in sorted(edit.targets, key=lambda target: target.rule.to == "grad"):
@@ -68,12 +75,16 @@ def of_edit(edit: Edit) -> tuple[str, dict[str, Any]]:
         ]
     plain = returns_tensor(edit.modules.model)
     code = script(
-        "\n".join([*names.said, "handles = []", "calls = {}  # hook and layer -> how often the layer was called"]),
+        "\n".join(
+            [*names.said, "handles = []", "calls = {}  # hook and layer -> how often the layer was called", _HELD]
+        ),
         _REPLACED if any("replaced(" in text for text in functions) else "",
         tensors_in(False) if grads and not plain else "",
         *functions,
         "\n".join(["try:", *registered, run(plain, grads), REMOVE]),
     )
+    if "held[" not in code:
+        code = code.replace(f"{_HELD}\n", "")
     if "calls[" not in code:
         code = code.replace("calls = {}  # hook and layer -> how often the layer was called\n", "")
     modules = [line for word, line in (("np.", "import numpy as np\n"), ("copy.copy", "import copy\n")) if word in code]
@@ -93,12 +104,19 @@ def _hook(hook: str, target: Target, names: _Names) -> str:
     given = "args, kwargs" if to_input and _by_keyword(target) else "args" if to_input else "args, output"
     holder = ("kwargs" if _by_keyword(target) else "args") if to_input else "output"
     body = []
-    if rule.calls is not None or rule.change.numbered:
+    if rule.calls is not None or rule.change.numbered or rule.positions is not None:
         key = f'"{hook}", module'
         body += [f"calls[{key}] = number = calls.get(({key}), 0) + 1"]
     if rule.calls is not None:
         numbers = ", ".join(map(str, sorted(rule.calls)))
         body += [f"if number not in {{{numbers}}}:", "    return None  # this call stays as it is"]
+    if rule.positions is not None:
+        inside = {
+            number: [place - target.tokens[number].start for place in places]
+            for number, places in sorted(target.places.items())
+        }
+        body += ["# call -> which of its tokens", f"places = {inside!r}.get(number)"]
+        body += ["if places is None:", "    return None"]
     tensor = holder + "".join(f".{key}" if kind == "attribute" else f"[{key!r}]" for kind, key in keys)
     if rule.to == "grad":
         body += [f"tensor = {tensor}"]
@@ -137,12 +155,14 @@ def _back(holder: str, keys: tuple[tuple[str, Any], ...], new: str, to_input: bo
 def _new(rule: Rule, hook: str, target: Target, names: _Names) -> list[str]:
     """Write the lines that make `new` of `tensor`."""
     steps = [_index(step, hook, names) for step in rule.aim.steps]
+    if rule.positions is not None:
+        steps.insert(int(rule.aim.by_row), ":, places")
     before, expression = _expression(rule, hook, target, names, "".join(f"[{step}]" for step in steps))
     if not steps and rule.change.verb == "set":
         number = not isinstance(rule.change.value, Tensor)
         whole = f"torch.full_like(tensor, {expression})" if number else f"{expression}.expand(tensor.shape).clone()"
         return [*before, f"new = {whole}"]
-    if not steps and rule.change.verb in ("swap", "mean"):
+    if not steps and rule.change.verb in ("swap", "mean", "freeze"):
         return [*before, f"new = {expression}.clone()"]
     if not steps:
         part = f"tensor.clone(){_SHARED}" if rule.change.verb == "map" else "tensor"
@@ -164,10 +184,15 @@ def _set(name: str, step: str, cut: str, expression: str) -> list[str]:
 def _expression(rule: Rule, hook: str, target: Target, names: _Names, cut: str) -> tuple[list[str], str]:
     """Write the new values of `part`, and lines that come before."""
     verb, value, before = rule.change.verb, rule.change.value, []
-    if verb in ("swap", "mean") and isinstance(value, Capture):
+    if verb == "freeze" and value is None:
+        first = [f"if {hook!r} not in held:", f"    held[{hook!r}] = tensor{cut}.detach().clone()", "    return None"]
+        return first, f"held[{hook!r}]"
+    if verb in ("swap", "mean", "freeze") and isinstance(value, Capture):
         kept = rule.change.options["kept"]
         name = names.give(f"kept_{hook}", kept, f"what the other run had there, {len(kept)} tensors, one for each call")
-        if verb == "swap":
+        if verb == "freeze" and len(kept) == 1:
+            return [], f"{name}[0]{cut}"
+        if verb in ("swap", "freeze"):
             return [], f"{name}[number - 1]{cut}"
         return [f"mean = torch.cat({name}).mean(0, keepdim=True).expand_as(tensor)"], f"mean{cut}"
     if verb == "mean":

@@ -31,13 +31,16 @@ class Modules:
         check_model(model)
         self.model = model
         self.names: dict[nn.Module, str] = {model: ""}
+        self._shared = False
         self._walk(model, "")
 
     def _walk(self, module: nn.Module, prefix: str) -> None:
         # Not named_modules(), which passes every name through a generator for each level above it.
         names = self.names
         for part, child in module._modules.items():
-            if child is not None and child not in names:
+            if child in names:
+                self._shared = True
+            elif child is not None:
                 names[child] = name = prefix + part
                 if child._modules:
                     self._walk(child, name + ".")
@@ -63,6 +66,16 @@ class Modules:
             and not _is_packed(module, name)
             and all(child in parametrizing or _is_packed(child, part) for part, child in children_of(module))
         }
+
+    @cached_property
+    def all_names(self) -> dict[nn.Module, list[str]]:
+        """Module -> every dotted name that it has, the first one first."""
+        if not self._shared:
+            return {module: [name] for module, name in self.names.items()}
+        names: dict[nn.Module, list[str]] = {}
+        for name, module in self.model.named_modules(remove_duplicate=False):
+            names.setdefault(module, []).append(name)
+        return names
 
     def called(self, name: str) -> nn.Module | None:
         """Find the module of that name, also by a name that is not its first; None if there is none."""

@@ -12,6 +12,7 @@ from hookscope import at, capture, census, edit, explain
 from tests.package.edits.test_what_an_edit_does import Attention, Held
 from tests.shared.awkward import Do, Net, Pair, tensors_in
 from tests.shared.explained import checked
+from tests.shared.language import IDS, gpt2
 
 X = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
 
@@ -135,6 +136,35 @@ def test_lines_for_a_capture() -> None:
     assert torch.equal(names["result"], y)
     assert [len(kept) for kept in explain(e).names.values()] == [1, 1, 1]
     assert tensors_in(names["result"])
+
+
+def test_lines_for_positions_and_for_what_was_frozen() -> None:
+    net = gpt2()
+    names = {"model": net, "inputs": (IDS,)}
+    with torch.no_grad(), edit(net) as e:
+        e.add("transformer.h.0.mlp", 2.0, positions=[1, 3], rows=[1])
+        e.scale("transformer.h.1.mlp", 3.0, at[..., :4], positions=slice(2, None))
+        y = net(IDS).logits
+    code = checked(e)
+    assert "places = {1: [1, 3]}.get(number)" in code
+    with torch.no_grad():
+        exec(compile(code, "explained", "exec"), names)
+        assert not torch.equal(net(IDS).logits, y)
+    assert torch.equal(names["result"].logits, y)
+    twice = Net(lambda self, x: self.leaf(x) + self.leaf(x + 1), leaf=nn.Tanh())
+    with edit(twice) as e:
+        e.freeze("leaf", None, at[:, 1])
+        y = twice(X)
+    names = {"model": twice, "inputs": (X,)}
+    exec(compile(checked(e), "explained", "exec"), names)
+    assert torch.equal(names["result"], y)
+    assert torch.equal(y[:, 1], 2 * X[:, 1].tanh())
+    net = nn.MultiheadAttention(4, 2)
+    with edit(net) as e:
+        e.set("", 0, heads=1)
+        net(X, X, X)
+    with pytest.raises(ValueError, match="reaches inside a call, between functions, where torch has no hook"):
+        explain(e)
 
 
 def test_lines_are_few() -> None:

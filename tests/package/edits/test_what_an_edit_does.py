@@ -300,8 +300,6 @@ def test_a_head_is_its_columns_before_the_output_projection() -> None:
         edit(net).set("attn", 0, heads=2)
     with pytest.raises(ValueError, match="does not say how many heads it has"):
         edit(passing()).set("leaf", 0, heads=1)
-    with pytest.raises(ValueError, match="no hook runs between its heads and its output projection"):
-        edit(nn.MultiheadAttention(4, 2)).set("", 0, heads=1)
     with capture(net, "attn") as wrong:
         net(X)
     with pytest.raises(LookupError) as caught:

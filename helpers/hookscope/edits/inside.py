@@ -1,0 +1,167 @@
+"""Reach into an attention layer's call, between its heads and its output projection, and cut edges of attention."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+
+from hookscope.edits.edges import cut
+from hookscope.edits.target import Target
+
+__all__ = ["Inside", "Replaced", "crossing", "forget"]
+
+
+class Inside(TorchFunctionMode):
+    """Sees the functions that one call of an attention layer calls, and edits between them.
+
+    Args:
+        owner: whose it is.
+        module: the attention layer.
+        heads, edges: its edits there.
+        number: which call this is; 0 if that cannot be said.
+        again: whether it runs again, to recompute what a checkpoint did not keep.
+        crossed: whether its keys come from elsewhere than its queries.
+
+    """
+
+    def __init__(
+        self,
+        owner: object,
+        module: nn.Module,
+        heads: Sequence[Target],
+        edges: Sequence[Target],
+        number: int,
+        again: bool,
+        crossed: bool,
+    ) -> None:
+        super().__init__()
+        self.owner, self._module, self._heads, self._edges = owner, module, heads, edges
+        self._number, self._again, self._crossed = number, again, crossed
+        self._attended = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention:
+            return self._attention(*args, **kwargs)
+        if func is F.multi_head_attention_forward:
+            return self._opened(func, args, kwargs)
+        return func(*args, **kwargs)
+
+    def _attention(self, *args: Any, **kwargs: Any) -> Tensor:
+        out: Tensor = F.scaled_dot_product_attention(*args, **kwargs)
+        if not self._edges:
+            return out
+        self._attended += 1
+        if self._attended > 1:
+            raise ValueError(
+                f"{self._edges[0].label(self._number)}: it computes attention several times in one call; name the "
+                "attention layer inside of it"
+            )
+        for target in self._edges:
+            out = cut(target, self._number, self._again, self._crossed, out, *args, **kwargs)
+        return out
+
+    def _opened(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Run torch's function for multi-head attention as it is, with two of the functions that it calls watched."""
+        query, batch_first = args[0], bool(getattr(self._module, "batch_first", False))
+
+        def linear(merged: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+            # The only one there: the output projection, of (tokens · samples, heads · width).
+            if not self._heads:
+                return F.linear(merged, weight, bias)
+            shaped = merged.view(*query.shape[:-1], merged.shape[-1])
+            flip = batch_first and shaped.dim() == 3
+            edited = shaped.transpose(0, 1) if flip else shaped
+            for target in self._heads:
+                edited = target.on(edited, self._number, self._again)
+            edited = edited.transpose(0, 1) if flip else edited
+            return F.linear(edited.reshape(merged.shape), weight, bias)
+
+        # A copy, since whatever the original calls belongs to everybody; torch's own question whether there is somebody
+        # who overrides it has been answered: here.
+        watched = {"has_torch_function": lambda given: False, "linear": linear} | {
+            "scaled_dot_product_attention": self._attention
+        }
+        opened = FunctionType(
+            function.__code__, function.__globals__ | watched, function.__name__, function.__defaults__
+        )
+        opened.__kwdefaults__ = function.__kwdefaults__
+        return opened(*args, **kwargs)
+
+
+def forget(owner: object) -> None:
+    """Take what belongs to somebody off torch's stack of modes, where an interrupt may have left it."""
+    stack = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    if any(isinstance(mode, Inside) and mode.owner is owner for mode in stack):
+        for _ in stack:
+            torch._C._pop_torch_function_stack()
+        for mode in stack:
+            if not (isinstance(mode, Inside) and mode.owner is owner):
+                torch._C._push_on_torch_function_stack(mode)
+
+
+class Replaced:
+    """Stands for a module's `forward` while something inside of it is edited, and then gives it back.
+
+    Args:
+        module: the module.
+        running: makes what sees the functions of one call; None for a call that is not to be edited.
+
+    """
+
+    def __init__(self, module: nn.Module, running: Callable[[], Inside | None]) -> None:
+        self._module, self._running = module, running
+        self._own = "forward" in module.__dict__
+        self._before: Callable[..., Any] = module.forward
+        self.__name__ = "forward"
+        self.__qualname__ = "hookscope.edit"
+        self.__signature__ = inspect.signature(self._before)
+
+    def put_on(self) -> None:
+        """Take the place of the module's forward."""
+        self._module.forward = self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module's own forward."""
+        inside = self._running()
+        if inside is None:
+            return self._before(*args, **kwargs)
+        with inside:
+            return self._before(*args, **kwargs)
+
+    def remove(self) -> None:
+        """Give the module its forward back."""
+        self._running = lambda: None
+        now = self._module.__dict__.get("forward")
+        if now is not self:
+            # Somebody replaced it since, and goes on calling this one, which now does nothing of its own.
+            while isinstance(now, Replaced):
+                if now._before is self:
+                    now._before, now._own = self._before, self._own
+                    return
+                now = now._before
+        elif self._own:
+            self._module.forward = self._before
+        else:
+            del self._module.__dict__["forward"]
+
+
+def crossing(args: tuple[Any, ...], kwargs: dict[str, Any], module: nn.Module) -> bool:
+    """Whether an attention layer is called with keys from elsewhere than its queries."""
+    if any(kwargs.get(name) is not None for name in ("key_value_states", "encoder_hidden_states")):
+        return True
+    if isinstance(module, nn.MultiheadAttention):
+        given = {**dict(zip(("query", "key"), args, strict=False)), **kwargs}
+        return given.get("key") is not given.get("query")
+    try:
+        bound = inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments
+    except TypeError:
+        return False
+    return any(bound.get(name) is not None for name in ("key_value_states", "encoder_hidden_states"))

@@ -1,0 +1,80 @@
+"""Check what the methods of an edit are given, before any pass."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypedDict
+
+from torch import Tensor
+
+from hookscope.captures import Capture, NotCapturedError
+from hookscope.edits import changes
+from hookscope.edits.parts import Part
+
+__all__ = ["Where", "calls_of", "kept_of", "numbers_of"]
+
+
+class Where(TypedDict, total=False):
+    """Which tensor, in which calls; see `edit`."""
+
+    to: Literal["output", "input", "grad"]
+    part: Part | None
+    calls: int | Iterable[int] | None
+    rows: int | slice | Iterable[int] | None
+    heads: int | Iterable[int] | None
+    positions: int | slice | Iterable[int] | None
+
+
+def calls_of(calls: Any) -> frozenset[int] | None:
+    """Check which calls were asked for."""
+    if calls is None:
+        return None
+    given = [calls] if isinstance(calls, int) else calls
+    try:
+        numbers = frozenset(given)
+    except TypeError:
+        raise TypeError(f"calls={calls!r}: give the numbers of calls, such as calls={{2}}") from None
+    if not numbers or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in numbers):
+        raise ValueError(f"calls={calls!r}: give the numbers of calls, counted from 1, such as calls={{2}}")
+    return numbers
+
+
+def kept_of(source: Capture, name: str, to: str, path: tuple[int | str, ...] | None, number: int) -> list[Tensor]:
+    """Take what an edit of this kind changes from each call that a capture has; raise now, and not in the pass."""
+    if to == "heads":
+        raise ValueError(
+            f"layer {name!r}: no capture sees what is between the heads and the output projection of an "
+            "nn.MultiheadAttention; give swap a tensor, such as one that map was called with in another run"
+        )
+    read: dict[str, Callable[[Any], Any]] = {
+        "input": lambda call: {**dict(enumerate(call.args)), **call.kwargs},
+        "grad": lambda call: call.grad,
+        "output": lambda call: call.output,
+    }
+    try:
+        return [changes.chosen(read[to](call), path, f"edit {number} of layer {name!r}") for call in source[name].calls]
+    except (LookupError, NotCapturedError) as error:
+        kept = {"input": ", inputs=True", "grad": ", gradients=True", "output": ""}[to]
+        error.add_note(f"hookscope: edit {number} takes from capture(model, {name!r}{kept})")
+        raise
+
+
+def numbers_of(given: Any, name: str, end: int | None = None) -> tuple[int, ...]:
+    """Check whole numbers that were given, one or several.
+
+    Raises:
+        TypeError: they are none.
+        ValueError: there are none, or one is negative or too large.
+
+    """
+    items = [given] if isinstance(given, int) else given
+    try:
+        numbers = tuple(operator.index(number) for number in items)
+    except TypeError:
+        raise TypeError(f"{name}={given!r}: give a whole number, or several") from None
+    wrong = [number for number in numbers if number < 0 or (end is not None and number >= end)]
+    if wrong or not numbers:
+        count = "" if end is None else f"; there are {end}"
+        raise ValueError(f"{name}={given!r}: give whole numbers from 0{count}")
+    return numbers

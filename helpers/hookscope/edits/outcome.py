@@ -1,0 +1,90 @@
+"""Say what came of edits: the rows of their table, and what is missing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from hookscope.edits.hooks import Layer
+from hookscope.edits.reasons import why_not_called
+from hookscope.edits.target import Target
+from hookscope.layers import Modules
+
+__all__ = ["missing", "row_of"]
+
+
+def missing(modules: Modules, target: Target, layer: Layer, runs: int) -> Iterator[str]:
+    """Say what is missing of one edit on one layer.
+
+    Args:
+        modules: those of the model.
+        target: the edit.
+        layer: the layer.
+        runs: how often the model was called.
+
+    """
+    rule, module = target.rule, layer.module
+    if target.done and rule.calls is None and rule.positions is None and rule.to != "edges":
+        return
+    what = f"edit {rule.number}, {rule.text}: layer {target.layer!r}"
+    times = "once" if layer.seen == 1 else f"{layer.seen} times"
+    if not layer.seen:
+        yield f"{what} {why_not_called(modules, target.layer, module, runs)}"
+        return
+    absent = sorted((rule.calls or set()) - set(range(1, layer.seen + 1)))
+    if absent:
+        yield f"{what} was called {times}, so call {', '.join(map(str, absent))} never came"
+    elif target.missing_positions():
+        places = ", ".join(map(str, target.missing_positions()[:8]))
+        yield f"{what} was called {times}, but position {places} never came{target.came()}"
+    elif target.done and (target.done >= (rule.calls or set()) or rule.positions is not None or rule.to == "edges"):
+        return
+    elif rule.change.verb == "freeze":
+        yield f"{what} was called {times}: the first call is what it gives later, and no later one came"
+    elif rule.to in ("heads", "edges"):
+        yield f"{what} was called {times}, but {_not_seen(rule.to)}"
+    elif target.missed:
+        came = "was called with" if rule.to == "input" else "returned"
+        yield f"{what} was called {times}, but the part never came: it {came} {target.missed}"
+    elif rule.to == "grad" and target.hooked:
+        yield (
+            f"{what} was called {times}, but no gradient came: backward() was not run inside the block, or not "
+            "from what depends on it, or the output was overwritten in place"
+        )
+    elif rule.to == "grad":
+        yield f"{what} was called {times}, but what it returned does not require grad, or it ran under no_grad"
+    else:
+        yield f"{what} was called {times}, but raised an exception, which the model caught"
+
+
+def _not_seen(to: str) -> str:
+    if to == "heads":
+        return "it did not call torch's F.multi_head_attention_forward, in which its heads lie"
+    return (
+        "it computed no F.scaled_dot_product_attention that was seen: transformers' models are made for it with "
+        'attn_implementation="sdpa", and nn.MultiheadAttention calls it with need_weights=False'
+    )
+
+
+def row_of(target: Target, layer: Layer) -> dict[str, object]:
+    """Make the table's row of one edit on one layer."""
+    row: dict[str, object] = {
+        "edit": target.rule.number,
+        "layer": target.layer or "(root)",
+        "change": target.rule.text,
+        "calls seen": layer.seen,
+        **_sizes(target),
+    }
+    if target.places:
+        calls = (f"call {number}: {', '.join(map(str, places))}" for number, places in sorted(target.places.items()))
+        row["positions"] = "; ".join(calls)
+    return row
+
+
+def _sizes(target: Target) -> dict[str, object]:
+    measured = [size for size in target.sizes if size is not None]
+    if len(measured) < len(target.sizes):
+        return {"calls changed": len(target.sizes), "largest change": "not measured"}
+    numbers = [max(abs(float(end)) for end in size) for size in measured]
+    largest = math.nan if any(map(math.isnan, numbers)) else max(numbers, default=0.0)
+    return {"calls changed": sum(number != 0 for number in numbers), "largest change": largest if numbers else ""}

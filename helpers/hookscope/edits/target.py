@@ -1,0 +1,257 @@
+"""One edit as it was written, and one edit on one layer with what came of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hookscope.captures.keep import is_wrapped
+from hookscope.edits.aim import Aim
+from hookscope.edits.changes import UNCHANGED, Change, Moment
+from hookscope.edits.parts import get, keys, listed, put, tensors
+from hookscope.edits.tokens import Owner, Positions, Tokens
+
+__all__ = ["Rule", "Target", "largest"]
+
+Path = tuple[int | str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """One edit, as it was written.
+
+    Attributes:
+        number: which one it is, from 1.
+        change: what it makes of the values.
+        aim: which values of a tensor.
+        to: "output", "input" or "grad"; "heads" between the heads and the output projection, or "edges", inside the
+            attention of a layer.
+        path: which tensor of a structure; None for the only one.
+        calls: numbers of the calls; None for all.
+        positions: places in the whole sequence; None for all.
+
+    """
+
+    number: int
+    change: Change
+    aim: Aim
+    to: str
+    path: Path | None
+    calls: frozenset[int] | None
+    positions: Positions | None = None
+
+    @property
+    def text(self) -> str:
+        """Say what it does, without the layer."""
+        part = "" if self.path is None else f" part={self.path[0] if len(self.path) == 1 else self.path!r}"
+        calls = "" if self.calls is None else f" calls={{{', '.join(map(str, sorted(self.calls)))}}}"
+        to = f" to={self.to}" if self.to in ("input", "grad") else ""
+        positions = "" if self.positions is None else f" {self.positions.text}"
+        return f"{self.change.text}{self.aim.text}{positions}{to}{part}{calls}"
+
+
+@dataclass(eq=False)
+class Target:
+    """One edit on one layer, and what came of it.
+
+    Attributes:
+        rule: the edit.
+        layer: the layer's name.
+        sizes: tensors with the largest change of a value, for each call edited; None where it could not be measured.
+        done: the numbers of these calls.
+        missed: what there was in a call that lacked the part, if one did.
+        hooked: how many tensors wait for a gradient.
+        keys: the way to the part, as it was found in the last call that had it.
+        passed_on: whether the layer returned something that it did not make itself, and a gradient of that was wanted.
+        owner: who knows which tokens a call has.
+        tokens: those of each call; only with positions.
+        places: which of them were edited.
+        held: what an edit keeps from one call to the next.
+
+    """
+
+    rule: Rule
+    layer: str
+    sizes: list[tuple[Tensor, ...] | None] = field(default_factory=list)
+    done: set[int] = field(default_factory=set)
+    missed: str = ""
+    hooked: int = 0
+    keys: tuple[tuple[str, Any], ...] = ()
+    passed_on: bool = False
+    owner: Owner | None = None
+    tokens: dict[int, Tokens] = field(default_factory=dict)
+    places: dict[int, list[int]] = field(default_factory=dict)
+    held: dict[str, Any] = field(default_factory=dict)
+
+    def on(self, value: Any, number: int, again: bool, then: Callable[[Tensor], Tensor] | None = None) -> Any:
+        """Return a value with the edit made; the value itself if this call is not meant or lacks the part.
+
+        Args:
+            value: a tensor, or a structure with tensors in it.
+            number: which call of the layer this is; 0 if that cannot be said.
+            again: whether the call runs again, in backward, to recompute what a checkpoint did not keep.
+            then: what to do with the tensor instead, if not to edit it.
+
+        """
+        rule = self.rule
+        if not self.means(number, again):
+            return value
+        path = rule.path
+        if path is None:
+            path = () if isinstance(value, Tensor) else self._only(value, number)
+        try:
+            tensor = get(value, path) if path is not None else None
+        except LookupError:
+            tensor = None
+        if not isinstance(tensor, Tensor):
+            self.missed = listed(value)
+            return value
+        if path:
+            self.keys = keys(value, path)
+        new = self.edited(tensor, number, again) if then is None else then(tensor)
+        return value if new is tensor else put(value, path or (), new)
+
+    def means(self, number: int, again: bool) -> bool:
+        """Whether the edit means this call."""
+        rule = self.rule
+        if rule.calls is None and not rule.change.numbered and self.owner is None:
+            return True
+        if not number:
+            raise RuntimeError(
+                f"{self.label(number)}: a checkpoint runs it again in backward, and nothing tells which of its "
+                "several calls that is; leave out calls=, positions=, swap, noise, freeze, or the checkpoint"
+            )
+        if self.owner is not None and not again:
+            self.tokens[number] = self.owner.here()
+        return rule.calls is None or number in rule.calls
+
+    def _only(self, value: Any, number: int) -> Path | None:
+        found = list(tensors(value))
+        if len(found) > 1:
+            what = "was given" if self.rule.to == "input" else "returned"
+            raise ValueError(f"{self.label(number)}: it {what} several tensors; say which: {listed(value)}")
+        return found[0][0] if found else None
+
+    def edited(self, tensor: Tensor, number: int, again: bool) -> Tensor:
+        """Return the tensor with the edit made, in memory of its own."""
+        rule, aim = self.rule, self.rule.aim
+        places: list[int] = []
+        if rule.positions is not None:
+            tokens = self.tokens[number]
+            places = tokens.places(rule.positions, tensor, self.label(number))
+            if not places:
+                return tensor
+            aim = aim.at_places(places)
+            places = [tokens.start + place for place in places]
+        moment = Moment(self.label, number, tensor, aim, self.held)
+        try:
+            region = aim.cut(tensor)
+        except IndexError as error:
+            raise IndexError(
+                f"{moment.label}:{aim.text} does not fit shape {tuple(tensor.shape)}: {error}; if only some calls are "
+                "like this, name the others with calls="
+            ) from None
+        if aim.steps and not region.numel() and tensor.numel():
+            raise IndexError(f"{moment.label}:{aim.text} picks nothing of shape {tuple(tensor.shape)}")
+        try:
+            new = rule.change.compute(region, moment)
+        except Exception as error:
+            if not str(error).startswith("edit "):
+                error.add_note(f"hookscope: in {moment.label}")
+            raise
+        if new is UNCHANGED:
+            return tensor
+        _check(new, region, moment)
+        if rule.change.foreign and not aim.steps and _uses(new) > _alone:
+            new = new.clone()  # somebody else holds it, and an in-place operation may come next
+        if not again:
+            self.made(region, new, number, places)
+        return aim.put(tensor, new)
+
+    def made(self, old: Tensor, new: Tensor, number: int, places: list[int]) -> None:
+        """Note what was edited in a call."""
+        self.done.add(number)
+        self.sizes.append(largest(old, new))
+        if places:
+            self.places[number] = places
+
+    def came(self) -> str:
+        """Say which positions there were, in the calls that were meant."""
+        ends = [(tokens.start, tokens.start + tokens.count) for tokens in self.tokens.values() if tokens.count]
+        if not ends:
+            return ""
+        return f": {min(first for first, _ in ends)} to {max(last for _, last in ends) - 1} did"
+
+    def missing_positions(self) -> list[int]:
+        """List the positions that were asked for and not edited."""
+        wanted, change = self.rule.positions, self.rule.change
+        edited = {place for places in self.places.values() for place in places}
+        if self.rule.to == "edges" and self.tokens:
+            return sorted(set(change.options["edges"].queries) - edited)
+        nothing = self.missed or (self.rule.to == "grad" and not self.done) or (change.verb == "freeze" and edited)
+        if wanted is None or not self.tokens or nothing:
+            return []
+        if wanted.some is None:
+            return [] if edited else [wanted.first]
+        return sorted(wanted.some - edited)
+
+    def label(self, number: int | None) -> str:
+        """Say which edit, which layer, which call; for messages."""
+        call = f", call {number}" if number else ""
+        return f"edit {self.rule.number} ({self.rule.change.verb}) of layer {self.layer!r}{call}"
+
+
+def _check(new: Any, region: Tensor, moment: Moment) -> None:
+    """Raise if a new value is not like the one in whose place it is to be."""
+    if new is None:
+        raise TypeError(
+            f"{moment.label}: the function returned None; it has to return the new values, for it gets a copy, and "
+            "what it writes there alone changes nothing"
+        )
+    if not isinstance(new, Tensor):
+        raise TypeError(f"{moment.label}: the function returned {type(new).__name__}, not a tensor")
+    if region.is_nested or new.is_nested:
+        return  # their shapes are lists, and torch compares them itself
+    if new.shape != region.shape:
+        raise ValueError(f"{moment.label}: shape {tuple(region.shape)} would become {tuple(new.shape)}")
+    if new.dtype is not region.dtype:
+        raise TypeError(f"{moment.label}: dtype {region.dtype} would become {new.dtype}")
+    if new.device != region.device:
+        raise ValueError(f"{moment.label}: device {region.device} would become {new.device}")
+
+
+def largest(old: Tensor, new: Tensor) -> tuple[Tensor, ...] | None:
+    """Measure the largest change of a value, without waiting for it: the largest and the smallest differences."""
+    if is_wrapped(old) or is_wrapped(new) or old.is_nested or not old.numel() or old.layout is not torch.strided:
+        return None
+    if old.requires_grad or new.requires_grad:
+        old, new = old.detach(), new.detach()
+    if old.dtype is torch.bool:
+        return ((old != new).any(),)
+    if old.is_complex():
+        return ((new - old).abs().max(),)
+    # Not torch.dist, nor a norm: for infinity they take ten times as long.
+    return torch.aminmax(new - old)
+
+
+_use_count: Callable[[int], float] = getattr(torch._C, "_storage_Use_Count", lambda cdata: float("inf"))
+
+
+def _uses(tensor: Tensor) -> tuple[int, float]:
+    """Count who holds a tensor, and how many tensors have its memory."""
+    if is_wrapped(tensor) or tensor.layout is not torch.strided:
+        return (sys.maxsize, 0)
+    return (sys.getrefcount(tensor), _use_count(tensor.untyped_storage()._cdata))
+
+
+def _uses_of_a_new_one() -> tuple[int, float]:
+    new = torch.empty(1, device="cpu")
+    return _uses(new)
+
+
+_alone = _uses_of_a_new_one()

@@ -1,0 +1,103 @@
+"""Models that run as copies, in parts or compiled are refused, or edited as they are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from hookscope import census, edit
+from tests.shared.language import IDS, gpt2
+
+X = torch.randn(2, 4)
+
+
+def test_data_parallel_on_several_devices_is_refused_and_on_the_cpu_works() -> None:
+    net = nn.DataParallel(nn.Sequential(nn.Linear(4, 4)))
+    net.device_ids = []
+    with edit(net) as e:
+        e.set("module.0", 5.0)
+        assert (net.module(X) == 5).all()
+        net(X) if not torch.cuda.is_available() else None
+    net.device_ids = [0, 1]
+    with pytest.raises(ValueError, match=r"runs a copy of each layer on each of 2 devices.*edit 'module' itself"):
+        edit(net)
+    with pytest.raises(ValueError, match=r"edit '0\.module' itself"):
+        edit(nn.Sequential(net))
+
+
+def test_a_sharded_model_is_refused() -> None:
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    with edit(net) as e:
+        e.set("1", 0)
+        net(X)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        fully_shard(net[0], mesh=init_device_mesh("cpu", (1,)))
+        with pytest.raises(ValueError, match=r"the model is sharded \(FSDP\).*edit the model before it is sharded"):
+            edit(net)
+    finally:
+        dist.destroy_process_group()
+    assert not any("edit" in entry.callable for entry in census(net))
+
+
+@pytest.mark.slow
+def test_a_language_model_compiled_inside_the_block_is_edited_and_then_no_longer() -> None:
+    torch._dynamo.reset()
+    model = gpt2()
+    with torch.no_grad():
+        plain = model(IDS).logits
+        compiled = torch.compile(model, backend="eager")
+        with edit(model) as e:
+            e.scale("transformer.h.0.mlp", 2.0)
+            expected = model(IDS).logits
+            torch.testing.assert_close(compiled(IDS).logits, expected)
+        torch.testing.assert_close(compiled(IDS).logits, plain)
+    assert not torch.equal(expected, plain)
+
+
+@pytest.mark.parametrize("transform", ["grad", "vmap", "functional_call", "double backward", "inference_mode"])
+def test_heads_and_edges_under_transforms(transform: str) -> None:
+    torch.manual_seed(0)
+    net = nn.MultiheadAttention(4, 2, batch_first=True).double().eval()
+    x = torch.randn(2, 3, 4, dtype=torch.float64)
+
+    def by_hand(x: torch.Tensor) -> torch.Tensor:
+        q, k, v = nn.functional.linear(x, net.in_proj_weight, net.in_proj_bias).chunk(3, -1)
+        q, k, v = (part.unflatten(-1, (2, 2)).transpose(-2, -3) for part in (q, k, v))
+        weights = (q @ k.transpose(-1, -2) / 2**0.5).softmax(-1)
+        heads = torch.stack([(weights @ v)[..., 0, :, :], 3 * (weights @ v)[..., 1, :, :]], -2)
+        return net.out_proj(heads.flatten(-2))
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return net(x, x, x, need_weights=False)[0]
+
+    with sdpa_kernel(SDPBackend.MATH), edit(net) as e:
+        e.scale("", 3.0, heads=1)
+        if transform == "grad":
+            found = torch.func.grad(lambda x: run(x).square().sum())(x)
+            expected = torch.func.grad(lambda x: by_hand(x).square().sum())(x)
+        elif transform == "vmap":
+            found, expected = torch.vmap(run)(x[:, None]), by_hand(x)[:, None]
+        elif transform == "functional_call":
+            doubled = {name: p * 2 for name, p in net.named_parameters()}
+            found = torch.func.functional_call(net, doubled, (x, x, x), {"need_weights": False})[0]
+            expected = None
+        elif transform == "inference_mode":
+            with torch.inference_mode():
+                found, expected = run(x), by_hand(x)
+        else:
+            x.requires_grad_()
+            assert torch.autograd.gradgradcheck(run, (x[:1, :2].detach().requires_grad_(),))
+            found = expected = run(x)
+    if expected is None:
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter *= 2
+        expected = by_hand(x)
+    torch.testing.assert_close(found, expected)
