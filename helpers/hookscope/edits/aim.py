@@ -95,7 +95,7 @@ class Aim:
 
 
 def _must_fit(step: Any, shape: torch.Size) -> None:
-    """Refuse numbers in a list that are out of bounds, as torch does on the CPU: on a GPU they end the whole process."""
+    """Refuse numbers in a list that are out of bounds, as torch does on the CPU: a GPU ends the whole process."""
     items = step if isinstance(step, tuple) else (step,)
     axis = 0
     for place, item in enumerate(items):
