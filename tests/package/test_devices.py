@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 import hookscope
-from hookscope.captures.keep import lazy_clone_works
 
 
 @pytest.fixture
@@ -27,10 +26,6 @@ def encoder() -> nn.Module:
 @pytest.fixture
 def x() -> torch.Tensor:
     return torch.ones(1, 3, 8)
-
-
-def test_copy_on_write_is_found_there(elsewhere: None) -> None:
-    assert lazy_clone_works.__wrapped__() == lazy_clone_works()
 
 
 def test_a_capture_and_an_edit(encoder: nn.Module, x: torch.Tensor, elsewhere: None) -> None:
@@ -56,6 +51,6 @@ def test_attention_and_its_pictures(encoder: nn.Module, x: torch.Tensor, elsewhe
 def test_places_out_of_bounds_are_refused_where_torch_would_not_check() -> None:
     net = nn.Identity()
     for index, where in ((hookscope.at[:, [0, 3]], {}), (hookscope.at[..., [0, -5]], {}), (..., {"rows": [2]})):
-        with pytest.raises(IndexError, match="does not fit"), hookscope.edit(net) as e:
+        with pytest.raises(IndexError, match="does not fit"), hookscope.edit(net) as e:  # noqa: PT012
             e.set("", 0, index, **where)
             net(torch.ones(2, 3, 4, device="meta"))
