@@ -182,12 +182,17 @@ def wants(_: str) -> str:
     lines = [
         (
             f"[{row['want']}](#{anchor(row['want'])})",
-            ", ".join(f"`{hook.rpartition('.')[2]}`" for hook in row["hooks"]) + option(row),
+            ", ".join(f"`{short(hook)}`" for hook in row["hooks"]) + option(row),
             row["since"],
         )
         for row in rows
     ]
     return table(("I want to …", "Use", "Since torch"), lines)
+
+
+def short(hook: str) -> str:
+    """Name what registers a hook without its module, and what is hookscope's with it."""
+    return hook if hook.startswith("hookscope.") else hook.rpartition(".")[2]
 
 
 def option(row: dict[str, Any]) -> str:
@@ -218,7 +223,7 @@ def glossary(_: str) -> str:
             row.get("korean", ""),
             row.get("chinese", ""),
             row["meaning"],
-            link(row["chapter"], row["section"]),
+            link(row["chapter"], row["section"]) if "chapter" in row else "",
         )
         for row in rows
     ]

@@ -80,8 +80,8 @@ def changed(row: dict, hook: str, change: Callable[[ast.Call], object]) -> str:
         return run(tree)[0]
 
 
-def test_there_are_twenty_different_wants() -> None:
-    assert len({row["want"] for row in ROWS}) == len(ROWS) == 20
+def test_the_wants_are_all_different() -> None:
+    assert len({row["want"] for row in ROWS}) == len(ROWS) >= 20
 
 
 @each_row
@@ -114,6 +114,8 @@ def options() -> Iterator[tuple[dict, str, str]]:
     """Every option that a snippet gives to a registering call: row, hook, keyword."""
     for row in ROWS:
         for hook in row["hooks"]:
+            if hook.startswith("hookscope."):  # whose options are no options of a hook
+                continue
             given: list[str] = []
             Change(hook, lambda call, given=given: given.extend(str(word.arg) for word in call.keywords)).visit(
                 ast.parse(row["snippet"])
@@ -135,4 +137,5 @@ def test_a_snippet_is_short_and_stands_alone(row: dict) -> None:
     assert len(lines) <= 12
     assert max(map(len, lines)) <= 90
     assert lines[0] == "import torch"
-    assert "hookscope" not in row["snippet"]
+    ours = any(hook.startswith("hookscope.") for hook in row["hooks"])
+    assert ("hookscope" in row["snippet"]) == ours, "torch and nothing else, where a hook of torch's does it"
