@@ -280,7 +280,7 @@ class Capture(Mapping[str, Layer]):
         ending = self._hooks.ending
         self.stopped = ending.stopped if ending is not None else ""
         ended = isinstance(error, PassEnded)
-        if ended and error.ending is not ending:
+        if isinstance(error, PassEnded) and error.ending is not ending:
             return None  # that of a block around this one
         if error is not None and not ended:
             for note in notes_on(error, self._model, self._hooks.order, self._hooks.last):

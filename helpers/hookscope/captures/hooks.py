@@ -183,9 +183,8 @@ class Hooks(Kept):
             call._output = map_tensors(partial(self._take, call=call), output, say=partial(self._say, call))
         call._returned = True
         self.last = here.last = call
-        if self.ending is not None:
-            if self.ending.returned(call.layer, call.label, here):
-                self.notes[f"stop=True does not end the pass of {here.name}, which has not entered the block"] = None
+        if self.ending is not None and self.ending.returned(call.layer, call.label, here):
+            self.notes[f"stop=True does not end the pass of {here.name}, which has not entered the block"] = None
 
     def _take(self, tensor: Tensor, call: Call) -> Slot:
         wanted, needs_grad = self._wanted, tensor.requires_grad

@@ -74,23 +74,13 @@ def _device(device: object) -> torch.device | None:
         return None
     try:
         found = torch.device(device)  # type: ignore[call-overload]
-        # A GPU that is not there is noticed by a tensor only.
-        torch.empty(0, device=found)
-    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
-        kind = ValueError if isinstance(device, torch.device) or _names_device(device) else TypeError
-        why = str(error).partition("\n")[0]
-        raise kind(
-            f"device={device!r}: give a torch.device or its name that is there, as device='cpu'; {why}"
-        ) from error
-    return torch.device(found)
-
-
-def _names_device(device: object) -> bool:
+    except (RuntimeError, TypeError) as error:
+        raise TypeError(f"device={device!r}: give a torch.device or its name, as device='cpu'") from error
     try:
-        torch.device(device)  # type: ignore[call-overload]
-    except (RuntimeError, TypeError):
-        return False
-    return True
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # one that is not there
+        raise ValueError(f"device={device!r}: torch cannot use it here; {str(error).partition(chr(10))[0]}") from error
+    return torch.device(found)
 
 
 def _calls(modules: Modules, stop: object, gradients: bool) -> int:
@@ -104,7 +94,5 @@ def _calls(modules: Modules, stop: object, gradients: bool) -> int:
     if gradients:
         raise ValueError("stop=True ends the pass before there is anything to call backward() on; leave out gradients")
     if nn.DataParallel in modules.kinds:
-        raise ValueError(
-            "an nn.DataParallel runs its layers in threads, which stop=True does not end; give its .module"
-        )
+        raise ValueError("nn.DataParallel runs its layers in threads, which stop=True does not end; give its .module")
     return int(stop)

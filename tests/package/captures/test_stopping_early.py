@@ -109,9 +109,10 @@ def test_a_model_that_catches_the_exception_does_not_return_a_wrong_output(kind)
 
 def test_only_its_own_exception_is_swallowed():
     net = chain()
+    handle = net[0].register_forward_hook(lambda *given: 1 / 0)
     with pytest.raises(ZeroDivisionError) as caught, capture(net, "3", stop=True) as seen:
-        net[0].register_forward_hook(lambda *given: 1 / 0)
         net(X)
+    handle.remove()
     assert caught.value.capture is seen
     assert seen.stopped == ""
 
@@ -184,18 +185,22 @@ def test_with_edits_around_and_after_it():
         with capture(net, "0", stop=True) as seen:
             net(X)
     assert seen["0"].output.tolist() == [[7.0, 1.0]]
-    with pytest.raises(NotEditedError), edit(net) as e:  # it never ran, and the block goes on after the inner one
-        e.set("3", 7.0)
-        with capture(net, "0", stop=True):
-            net(X)
+    late = edit(net)
+    late.set("3", 7.0)
+    with pytest.raises(NotEditedError), late, capture(net, "0", stop=True):  # it never ran
+        net(X)
 
 
 def test_the_pass_of_another_thread_goes_on_and_that_is_said():
     net, results = chain(), []
-    with pytest.warns(UserWarning, match="stop=True does not end the pass of worker"), capture(net, "0", stop=True):
+
+    def elsewhere() -> None:
         thread = threading.Thread(target=lambda: results.append(net(X)), name="worker")
         thread.start()
         thread.join()
+
+    with pytest.warns(UserWarning, match="stop=True does not end the pass of worker"), capture(net, "0", stop=True):
+        elsewhere()
     assert results[0].tolist() == [[4.0, 4.0]]
 
 
