@@ -20,6 +20,7 @@ from hookscope.captures.form import Stats
 from hookscope.captures.hooks import Hooks
 from hookscope.captures.options import checked
 from hookscope.captures.pool import Pool
+from hookscope.captures.reuse import give, pool_of
 from hookscope.captures.stopping import PassEnded
 from hookscope.captures.writes import expected
 from hookscope.layers import LayerNotFoundError, Modules, Which, fused_around, pick, refuse_unhookable
@@ -152,7 +153,8 @@ class Capture(Mapping[str, Layer]):
         self._open = False
         self._uncalled: dict[str, str] = {}  # of a copy, which has no model
         self._fused = fused_around(modules, layers)
-        self._pool = Pool()
+        self._gone: weakref.finalize[Any, Any] | None = None
+        self._pool = pool_of(self._model)
         self._hooks = Hooks(modules.model, layers, wanted, self._fused)
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -258,13 +260,15 @@ class Capture(Mapping[str, Layer]):
         self.stopped = ""
         # Learn from the last pass whose memory can be used again, and what will be overwritten. A copy into memory that
         # is there already costs less than making the model write to new memory, which is what sharing its outputs
-        # leads to. Only what the autograd graph holds anyway is cheaper to share.
+        # leads to.
+        model = weakref.ref(self._model)
+        give(self._hooks.order, model)
+        if self._gone is not None:
+            self._gone.detach()
         at_once = expected(self._model)
-        for call in self._hooks.order:
-            for slot in call.slots():
-                if isinstance(slot.value, Tensor) and (not slot.needs_grad or call.label in at_once):
-                    self._pool.offer(slot.value)
         self._hooks = Hooks(self._model, self._layers, self._wanted, self._fused, self._pool, at_once)
+        self._gone = weakref.finalize(self, give, self._hooks.order, model)
+        self._gone.atexit = False
         self._open = True
         try:
             self._hooks.put_on(self)
@@ -363,7 +367,7 @@ class Capture(Mapping[str, Layer]):
         return state | {"_layers": self._names(), "_uncalled": self.uncalled, "_hooks": self._hooks}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _pool=Pool())
+        vars(self).update(state, _pool=Pool(), _gone=None)
 
     def _need_model(self) -> None:
         if not hasattr(self, "_model"):
@@ -377,6 +381,6 @@ class Capture(Mapping[str, Layer]):
         return Capture(self.modules, self._layers, replace(self._wanted, **changed))
 
 
-_OF_THE_MODEL = ("modules", "_model", "_layers", "_fused", "_pool", "_hooks")
+_OF_THE_MODEL = ("modules", "_model", "_layers", "_fused", "_pool", "_gone", "_hooks")
 # The one capture of each model that `Capture.start` has started.
 _started: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Capture]] = weakref.WeakKeyDictionary()

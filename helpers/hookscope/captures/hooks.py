@@ -89,7 +89,7 @@ class Hooks(Kept):
         super().__init__([], {}, self.writes.found)
         self.last: Call | None = None
         self._model, self._layers, self._wanted, self._fused = model, layers, wanted, fused
-        self._pool = pool if pool else None
+        self._pool = pool
         self._at_once = at_once
         self._whole = wanted.form == Form() and wanted.max_bytes is None and lazy_clone_works()
         self._handles: list[Any] = []
