@@ -62,6 +62,8 @@ def capture(
       gradient of its own: it is that of the tensor, wherever else that is used.
     - A kind of tensor that torch cannot slice or convert is kept whole, and what refuses to be rebuilt is kept as a
       dict, tuple or namespace: `Capture.notes` and a warning say where. Neither stops the model.
+    - Memory of captures of this model that are gone is used again, up to 1 GiB, where nobody holds it;
+      `hookscope.captures.release_memory()` gives it back.
     - Inside the block the model cannot be deep-copied or saved whole: the copy would keep the hooks, as that of
       `copy.copy` does.
     - Under the transforms of `torch.func`, such as `vmap`, the tensors kept are those of all samples at once.
