@@ -84,7 +84,8 @@ class Spans:
         try:
             for module in self._modules:
                 module.register_forward_pre_hook(self._before)
-                module.register_forward_hook(self._after, prepend=True)
+                # Always: a layer that has raised, which the model caught, has ended, too.
+                module.register_forward_hook(self._after, prepend=True, always_call=True)
             yield
         finally:
             self._take_off()

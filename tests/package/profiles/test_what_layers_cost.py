@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hookscope import LayerNotFoundError, census, profile
 from hookscope.profiles import LayerProfile, Profile, Time
+from hookscope.profiles.spans import Spans
 
 
 class Calls(nn.Module):
@@ -183,11 +185,13 @@ def test_a_layer_whose_exception_the_model_catches():
         try:
             return self.bad(x)
         except ValueError:
-            return self.good(x)
+            return self.good(x) @ self.good.weight
 
-    costs = quick(Calls(run, bad=Calls(fail), good=nn.Linear(64, 64)), X)
-    assert costs["good"].flops == costs[""].flops == FLOPS
-    assert costs["good"].backward_flops == FLOPS
+    costs = quick(Calls(run, bad=nn.Sequential(Calls(fail)), good=nn.Linear(64, 64)), X)
+    assert (costs["good"].flops, costs["good"].backward_flops) == (FLOPS, FLOPS)
+    assert (costs[""].flops_self, costs[""].backward_flops_self) == (FLOPS, 2 * FLOPS)
+    assert costs["bad"].flops == costs["bad"].backward_flops == costs["bad"].outputs == 0
+    assert costs["bad"].forward.median >= costs["bad.0"].forward.median > 0
 
 
 def test_the_loss_is_the_callers():
@@ -262,6 +266,15 @@ def test_nodes_keep_no_hooks_when_backward_fails():
     handle.remove()
     assert len(census(model)) == 0
     assert model[2].weight.grad is None
+
+
+def test_what_writes_gradients_keeps_no_hook():
+    model = net()
+    held = model[0].weight.view_as(model[0].weight).grad_fn.next_functions[0][0]  # as DistributedDataParallel holds it
+    quick(model, X)
+    gc.collect()
+    assert not [thing for thing in gc.get_objects() if type(thing) is Spans]
+    assert held is not None
 
 
 # --- what is said, and refused
