@@ -64,7 +64,7 @@ def _watched() -> bool:
 
     return bool(
         torch.utils._python_dispatch._get_current_dispatch_mode_stack()
-        or torch.overrides._get_current_function_mode_stack()
+        or torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call]
         or retrieve_all_functorch_interpreters()
     )
 
