@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable
+from statistics import fmean, median
 from typing import Any
 
 import pytest
@@ -94,14 +95,16 @@ def test_times_rank_as_those_of_the_profiler():
     with torch.profiler.profile(activities=[ProfilerActivity.CPU]) as found:
         for _ in range(9):
             model(x).backward()
-    theirs = {event.key: event.cpu_time_total / 9e6 for event in found.key_averages()}
+    times: dict[str, list[float]] = {}
+    for event in found.events():
+        times.setdefault(event.name, []).append(event.cpu_time_total / 1e6)
+    theirs = {name: median(each) for name, each in times.items()}  # the first time takes long
     ranked = sorted(sizes, key=lambda name: theirs[f"forward of {name}"])
     assert sorted(sizes, key=lambda name: costs[name].forward.median) == ranked == list(sizes)
     assert sorted(sizes, key=lambda name: costs[name].backward.median) == list(sizes)
     assert 0.2 < costs["large"].forward.median / theirs["forward of large"] < 5
     addmm = "autograd::engine::evaluate_function: AddmmBackward0"
-    ours = sum(layer.backward.median for name, layer in costs.items() if name)
-    assert 0.2 < ours / theirs[addmm] < 5
+    assert 0.2 < sum(layer.backward.median for name, layer in costs.items() if name) / (3 * fmean(times[addmm])) < 5
 
 
 def test_parts_add_up():
