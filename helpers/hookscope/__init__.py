@@ -10,6 +10,7 @@
         model(x)
     hookscope.attention(model, x)                 # the weights of every attention call, heads apart, each checked
     hookscope.sweep(model, x, "h.*", clean, positions=range(9), metric=score)    # one change at a time, all in a map
+    hookscope.profile(model, x)                   # time, FLOPs and memory of each layer, forward and backward
     with hookscope.record(model) as recording:    # every hook point, in the order it fires
         model(x).sum().backward()
     hookscope.feature_grid(activation)            # feature maps as one picture with its numbers
@@ -33,6 +34,7 @@ from hookscope.explanations import explain
 from hookscope.graphs import graph
 from hookscope.layers import LayerNotFoundError, find_layers, leaves, tree
 from hookscope.pictures import Picture, Table, feature_grid, image_grid
+from hookscope.profiles import profile
 from hookscope.recordings import record
 from hookscope.sweeps import sweep
 
@@ -59,6 +61,7 @@ __all__ = [
     "graph",
     "image_grid",
     "leaves",
+    "profile",
     "record",
     "samples",
     "sweep",

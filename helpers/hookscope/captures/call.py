@@ -21,12 +21,13 @@ class NotCapturedError(RuntimeError):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a capture is to keep: gradients, inputs, in which form, and how many bytes at most."""
+    """What a capture is to keep: gradients, inputs, in which form, how many bytes at most, until which call of each."""
 
     gradients: bool
     inputs: bool
     form: Form | Callable[[Tensor], Stats]
-    max_bytes: int | None = None
+    max_bytes: float | None = None
+    stop: int = 0  # 0: until the pass ends
 
     @property
     def stats_only(self) -> bool:

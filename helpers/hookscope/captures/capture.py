@@ -16,9 +16,12 @@ from torch import Tensor, nn
 from hookscope.captures.blame import notes_on
 from hookscope.captures.call import Call, Layer, NotCapturedError, Wanted, why_uncalled
 from hookscope.captures.forecast import forecast
-from hookscope.captures.form import Form, Stats, stats_of
+from hookscope.captures.form import Stats
 from hookscope.captures.hooks import Hooks
+from hookscope.captures.options import checked
 from hookscope.captures.pool import Pool
+from hookscope.captures.reuse import give, pool_of
+from hookscope.captures.stopping import PassEnded
 from hookscope.captures.writes import expected
 from hookscope.layers import LayerNotFoundError, Modules, Which, fused_around, pick, refuse_unhookable
 from hookscope.pictures import Table
@@ -36,6 +39,7 @@ def capture(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
     max_bytes: int | None = None,
+    stop: bool | int = False,
 ) -> Capture:
     """Keep what chosen layers return, call by call, inside a with-block.
 
@@ -58,6 +62,8 @@ def capture(
       gradient of its own: it is that of the tensor, wherever else that is used.
     - A kind of tensor that torch cannot slice or convert is kept whole, and what refuses to be rebuilt is kept as a
       dict, tuple or namespace: `Capture.notes` and a warning say where. Neither stops the model.
+    - Memory of captures of this model that are gone is used again, up to 1 GiB, where nobody holds it;
+      `hookscope.captures.release_memory()` gives it back.
     - Inside the block the model cannot be deep-copied or saved whole: the copy would keep the hooks, as that of
       `copy.copy` does.
     - Under the transforms of `torch.func`, such as `vmap`, the tensors kept are those of all samples at once.
@@ -77,6 +83,11 @@ def capture(
         dtype: convert floating tensors to this dtype, for example `torch.float16` for half the memory.
         device: move to this device, for example `"cpu"`.
         max_bytes: refuse to keep more than this; see `Capture.estimate` for a forecast.
+        stop: end the pass, and with it the block, as soon as each chosen layer has returned; `stop=2`: twice, for
+            layers that are called in a loop or shared, of which later calls do not come. An exception that the block
+            swallows leaves the model, so lines of the block after the call do not run, and the pass has no output;
+            `Capture.stopped` names the last call. What the layers until there change, as batch norm does in `train()`,
+            is changed. If a layer is not called so often, the pass goes on to its end, and `stopped` is "".
 
     Returns:
         A `Capture`: a context manager, and a mapping from layer names to what was kept. It can be entered again;
@@ -84,7 +95,8 @@ def capture(
 
     Raises:
         TypeError: `model` is not a module, or an option is of the wrong type.
-        ValueError: `model` is compiled or TorchScript, or the options contradict each other.
+        ValueError: `model` is compiled or TorchScript, or the options contradict each other, as `stop` and
+            `gradients` do, or `stop` and an `nn.DataParallel`.
         LayerNotFoundError: no such layer; names the nearest.
         MemoryError: from inside the pass, before more than `max_bytes` are kept; names the layer and ways out.
 
@@ -104,30 +116,18 @@ def capture(
     modules = Modules(model)
     layers = {module: name for name, module in pick(modules, *which).items()}
     refuse_unhookable(modules, layers, "capture")
-    if keep not in ("tensors", "copies", "stats"):
-        raise ValueError(f"keep={keep!r}: give 'tensors', 'copies' or 'stats'")
-    # Here, not in the middle of a pass, where torch would say it in its own words.
-    if not isinstance(sample, int | slice | None) or isinstance(sample, bool):
-        raise TypeError(f"sample={sample!r}: give the number of a sample, as sample=0, or a slice")
-    if not isinstance(dtype, torch.dtype | None):
-        raise TypeError(f"dtype={dtype!r}: give a torch.dtype, as dtype=torch.float16")
-    if not isinstance(max_bytes, int | float | None):
-        raise TypeError(f"max_bytes={max_bytes!r}: give a number of bytes, as max_bytes=1_000_000")
-    if isinstance(sample, int):
-        if sample < 0:
-            raise ValueError(f"sample={sample}: count samples from 0")
-        sample = slice(sample, sample + 1)
-    form = Form(sample, dtype, _device(device), at_once=keep == "copies")
-    if keep == "stats" and form != Form():
-        raise ValueError("keep='stats' keeps no tensors: leave out sample, dtype and device")
-    return Capture(modules, layers, Wanted(gradients, inputs, stats_of if keep == "stats" else form, max_bytes))
-
-
-def _device(device: torch.device | str | None) -> torch.device | None:
-    try:
-        return None if device is None else torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise TypeError(f"device={device!r}: give a torch.device or its name, as device='cpu'") from error
+    wanted = checked(
+        modules,
+        gradients=gradients,
+        inputs=inputs,
+        keep=keep,
+        sample=sample,
+        dtype=dtype,
+        device=device,
+        max_bytes=max_bytes,
+        stop=stop,
+    )
+    return Capture(modules, layers, wanted)
 
 
 class Capture(Mapping[str, Layer]):
@@ -140,6 +140,7 @@ class Capture(Mapping[str, Layer]):
 
     Attributes:
         title: class name of the model.
+        stopped: label of the call after which `stop=True` ended the pass; "" if it went on to its end.
         modules: the modules of the model when this was made; for the inside of this package.
 
     """
@@ -147,13 +148,15 @@ class Capture(Mapping[str, Layer]):
     def __init__(self, modules: Modules, layers: dict[nn.Module, str], wanted: Wanted) -> None:
         self.modules, self._model = modules, modules.model
         self.title = type(modules.model).__name__
+        self.stopped = ""
         self._layers = layers
         self._wanted = wanted
         self._stats_only = wanted.stats_only
         self._open = False
         self._uncalled: dict[str, str] = {}  # of a copy, which has no model
         self._fused = fused_around(modules, layers)
-        self._pool = Pool()
+        self._gone: weakref.finalize[Any, Any] | None = None
+        self._pool = pool_of(self._model)
         self._hooks = Hooks(modules.model, layers, wanted, self._fused)
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -247,7 +250,8 @@ class Capture(Mapping[str, Layer]):
         ]
         uncalled = len(self.uncalled)
         missing = f"; {uncalled} of the chosen layers not called, see .uncalled" if uncalled else ""
-        return Table(rows, f"{self.title}: {len(rows)} calls of {len(self)} layers{missing}")
+        stopped = f"; the pass was ended after {self.stopped}" if self.stopped else ""
+        return Table(rows, f"{self.title}: {len(rows)} calls of {len(self)} layers{stopped}{missing}")
 
     # -- capturing ----------------------------------------------------------------------------------------------
 
@@ -255,15 +259,18 @@ class Capture(Mapping[str, Layer]):
         if self._open:
             raise RuntimeError("this capture is already open; make another one with capture(...)")
         self._need_model()
+        self.stopped = ""
         # Learn from the last pass whose memory can be used again, and what will be overwritten. A copy into memory that
         # is there already costs less than making the model write to new memory, which is what sharing its outputs
-        # leads to. Only what the autograd graph holds anyway is cheaper to share.
+        # leads to.
+        model = weakref.ref(self._model)
+        give(self._hooks.order, model)
+        if self._gone is not None:
+            self._gone.detach()
         at_once = expected(self._model)
-        for call in self._hooks.order:
-            for slot in call.slots():
-                if isinstance(slot.value, Tensor) and (not slot.needs_grad or call.label in at_once):
-                    self._pool.offer(slot.value)
         self._hooks = Hooks(self._model, self._layers, self._wanted, self._fused, self._pool, at_once)
+        self._gone = weakref.finalize(self, give, self._hooks.order, model)
+        self._gone.atexit = False
         self._open = True
         try:
             self._hooks.put_on(self)
@@ -274,14 +281,20 @@ class Capture(Mapping[str, Layer]):
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    ) -> bool | None:  # not bool, for which type checkers take every block to swallow
         self._close()
-        if error is not None:
+        ending = self._hooks.ending
+        self.stopped = ending.stopped if ending is not None else ""
+        ended = isinstance(error, PassEnded)
+        if isinstance(error, PassEnded) and error.ending is not ending:
+            return None  # that of a block around this one
+        if error is not None and not ended:
             for note in notes_on(error, self._model, self._hooks.order, self._hooks.last):
                 error.add_note(note)
             error.capture = self  # type: ignore[attr-defined]
         elif self.notes:
             warnings.warn("hookscope: " + "; ".join(self.notes), stacklevel=2)
+        return ended
 
     def start(self) -> Self:
         """Start capturing without a with-block, until `stop()`; for notebooks, where a pass may have its own cell.
@@ -298,6 +311,8 @@ class Capture(Mapping[str, Layer]):
             ['0', '1']
 
         """
+        if self._wanted.stop:
+            raise ValueError("stop=True ends a with-block, and start() has none: write `with capture(...) as seen:`")
         other = _started.get(self._model, lambda: None)()
         if other is not None and other is not self:
             other.stop()
@@ -354,7 +369,7 @@ class Capture(Mapping[str, Layer]):
         return state | {"_layers": self._names(), "_uncalled": self.uncalled, "_hooks": self._hooks}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _pool=Pool())
+        vars(self).update(state, _pool=Pool(), _gone=None)
 
     def _need_model(self) -> None:
         if not hasattr(self, "_model"):
@@ -368,6 +383,6 @@ class Capture(Mapping[str, Layer]):
         return Capture(self.modules, self._layers, replace(self._wanted, **changed))
 
 
-_OF_THE_MODEL = ("modules", "_model", "_layers", "_fused", "_pool", "_hooks")
+_OF_THE_MODEL = ("modules", "_model", "_layers", "_fused", "_pool", "_gone", "_hooks")
 # The one capture of each model that `Capture.start` has started.
 _started: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Capture]] = weakref.WeakKeyDictionary()

@@ -13,6 +13,7 @@ from hookscope.captures.call import Call, Slot, Wanted
 from hookscope.captures.form import Form, Stats, kept_otherwise, shape_of
 from hookscope.captures.keep import Foreign, is_ordinary, lazy_clone_works, share
 from hookscope.captures.pool import Pool
+from hookscope.captures.stopping import Ending
 from hookscope.captures.writes import Overwrites
 from hookscope.layers import FusedLayer
 from hookscope.strands import Strands, strand_name
@@ -60,6 +61,7 @@ class Hooks(Kept):
     Attributes:
         last: the last call that has returned.
         writes: which outputs were written to later.
+        ending: when the pass is to end before its end.
 
     """
 
@@ -87,7 +89,7 @@ class Hooks(Kept):
         super().__init__([], {}, self.writes.found)
         self.last: Call | None = None
         self._model, self._layers, self._wanted, self._fused = model, layers, wanted, fused
-        self._pool = pool if pool else None
+        self._pool = pool
         self._at_once = at_once
         self._whole = wanted.form == Form() and wanted.max_bytes is None and lazy_clone_works()
         self._handles: list[Any] = []
@@ -96,6 +98,7 @@ class Hooks(Kept):
         self._strands = Strands(_Strand)
         self._lock = threading.Lock()  # several threads may run the model
         self._bytes = 0
+        self.ending = Ending(layers.values(), wanted.stop) if wanted.stop else None
 
     def put_on(self, owner: object) -> None:
         """Hook the layers, and the root in any case: what it is called with belongs to the caller.
@@ -105,6 +108,8 @@ class Hooks(Kept):
 
         """
         self._owner = owner
+        if self.ending is not None:
+            self.ending.owner = self._strands.here()
         before, after = self._before, self._after  # one of each for all
         for module in dict.fromkeys([self._model, *self._layers]):
             self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
@@ -118,6 +123,10 @@ class Hooks(Kept):
         self._owner = None
         self._strands.clear()
         self.writes.close(self._model, self.last)
+        if self.ending is not None:
+            self.ending.owner = None
+            if self.ending.caught:
+                self.notes["the model caught the exception by which stop=True ends a pass, and went on"] = None
         self._pool = None
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -131,7 +140,7 @@ class Hooks(Kept):
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         here = self._strands.here()
-        if not here.running:
+        if not here.running or module is self._model:  # an exception may have left calls there
             here.foreign = Foreign(self._model, tensors_in((args, kwargs)))
         if (name := self._layers.get(module)) is None:
             here.running.append((module, None))
@@ -164,6 +173,8 @@ class Hooks(Kept):
             # What was called further in and is still here was left by an exception that the model caught.
             del running[place:]
         if call is None:
+            if self.ending is not None:
+                self.ending.again(here)
             return
         self.writes.look(call, here.last, inside=True)
         if type(output) is Tensor:
@@ -172,6 +183,8 @@ class Hooks(Kept):
             call._output = map_tensors(partial(self._take, call=call), output, say=partial(self._say, call))
         call._returned = True
         self.last = here.last = call
+        if self.ending is not None and self.ending.returned(call.layer, call.label, here):
+            self.notes[f"stop=True does not end the pass of {here.name}, which has not entered the block"] = None
 
     def _take(self, tensor: Tensor, call: Call) -> Slot:
         wanted, needs_grad = self._wanted, tensor.requires_grad

@@ -1,4 +1,4 @@
-"""The memory of an earlier pass, used again: copying into it is several times cheaper than into new pages."""
+"""Memory that is used again: copying into it is several times cheaper than into new pages."""
 
 from __future__ import annotations
 
@@ -32,11 +32,14 @@ class Pool:
         if not self._free or not tensor.is_cpu or tensor.layout is not torch.strided or type(tensor) is not Tensor:
             return None
         free = self._free.get((tensor.shape, tensor.stride(), dtype))
-        return free.pop().copy_(tensor) if free else None
+        try:
+            return free.pop().copy_(tensor) if free else None
+        except IndexError:  # another thread has taken it
+            return None
 
-    def __len__(self) -> int:
-        """Count the kinds of tensors there has been memory for."""
-        return len(self._free)
+    def nbytes(self) -> int:
+        """Count the bytes that are held."""
+        return sum(tensor.nbytes for tensors in list(self._free.values()) for tensor in list(tensors))
 
     def clear(self) -> None:
         """Let the memory go."""

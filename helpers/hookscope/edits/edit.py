@@ -20,14 +20,14 @@ from hookscope.edits.aim import Aim, rows_of
 from hookscope.edits.changes import Change
 from hookscope.edits.edges import Edges, cutting
 from hookscope.edits.heads import columns_of, count_of, heads_around
-from hookscope.edits.hooks import Layer, take_off
+from hookscope.edits.hooks import Layer
 from hookscope.edits.options import Where, calls_of, kept_of, numbers_of
 from hookscope.edits.outcome import missing, row_of
 from hookscope.edits.parts import path_of
 from hookscope.edits.reasons import NotEditedError, refuse_parallel
 from hookscope.edits.target import Rule, Target
 from hookscope.edits.tokens import Owner, owner_of, positions_of
-from hookscope.layers import FusedLayer, Modules, Which, fused_around, pick, refuse_unhookable
+from hookscope.layers import FusedLayer, Modules, Which, fused_around, pick, refuse_unhookable, take_off
 from hookscope.pictures import Table
 
 __all__ = ["Edit", "edit"]

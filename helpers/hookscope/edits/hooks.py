@@ -13,9 +13,9 @@ from hookscope.captures.hooks import Hooks as CaptureHooks
 from hookscope.edits.inside import Inside, Replaced, crossing, forget
 from hookscope.edits.parts import tensors
 from hookscope.edits.target import Target
-from hookscope.layers import FusedLayer
+from hookscope.layers import FusedLayer, take_off
 
-__all__ = ["Layer", "take_off"]
+__all__ = ["Layer"]
 
 
 def in_backward() -> bool:
@@ -160,19 +160,6 @@ class Layer:
         return hook
 
     before.__qualname__ = after.__qualname__ = "hookscope.edit"  # what a census shows
-
-
-def take_off(owner: object, module: nn.Module) -> None:
-    """Take hooks off a module that are methods of an object; without handles, which an interrupt may have lost."""
-    for hooks, more in (
-        (module._forward_pre_hooks, (module._forward_pre_hooks_with_kwargs,)),
-        (module._forward_hooks, (module._forward_hooks_with_kwargs, module._forward_hooks_always_called)),
-    ):
-        for key, hook in list(hooks.items()):
-            if getattr(hook, "__self__", None) is owner:
-                for options in more:
-                    options.pop(key, None)
-                hooks.pop(key, None)
 
 
 def _under_checkpoint() -> bool:

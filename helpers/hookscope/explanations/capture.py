@@ -60,6 +60,20 @@ _GUARD = """\
         finite = values.new_tensor([float("nan")])
 """
 
+_STOP = """\
+class PassEnded(Exception):
+    pass"""
+
+_WAITING = "waiting = dict.fromkeys(layers.values(), {})  # calls that are still to come"
+
+_STOP_HERE = [
+    "    waiting[name] -= 1",
+    "    if all(left <= 0 for left in waiting.values()):",
+    "        raise PassEnded  # leaves the model; there is no result",
+]
+
+_STOPPED = ["except PassEnded:", "    pass  # all your layers have returned"]
+
 
 @dataclass
 class Pass:
@@ -81,6 +95,7 @@ class Pass:
         raised: whether a call has ended by an exception.
         backward: whether to run backward.
         plain_result: whether the model returns one tensor.
+        stop: after how many calls of each layer the pass ends; 0 for not at all.
         tail: lines for the end; they may use `tensors_in`.
 
     """
@@ -100,6 +115,7 @@ class Pass:
     raised: bool = False
     backward: bool = False
     plain_result: bool = False
+    stop: int = 0
     tail: str = ""
 
 
@@ -112,6 +128,7 @@ def of_capture(seen: Capture) -> str:
     about = Pass(list(layers.values()), seen.modules, wanted.gradients, wanted.inputs, form, ran=bool(calls))
     about.nested = not within(child for layer in layers for _, child in children_of(layer)).isdisjoint(layers)
     about.backward = wanted.gradients
+    about.stop = wanted.stop
     plain: list[nn.Module] = []
     if calls:
         slots = [slot for call in calls for slot in call.slots()]
@@ -168,6 +185,7 @@ def write(about: Pass) -> str:
         stored = f"    {outputs}.setdefault(name, []).append({whole})"
     body += [*([] if define else _why(about.form)), stored]
     body += _grads_lines(about, grads, plain_out) if about.gradients else []
+    body += _STOP_HERE if about.stop else []
     hook = "\n".join(["def keep_output(module, args, output):", *body])
 
     before = ""
@@ -189,13 +207,16 @@ def write(about: Pass) -> str:
     start += ["order = []  # the layer names, in the order of the calls"]
     if about.repeats or about.raised:
         start += ["running = []  # the calls that have not returned yet, the innermost last"]
+    start += [_WAITING.format(about.stop)] if about.stop else []
     start += ["handles = []"]
     some_complex = any(dtype is not None and dtype.is_complex for dtype in map(dtype_of, about.kept))
-    end = ["try:", "    for layer in layers:", *register, run(about.plain_result, about.backward, some_complex), REMOVE]
+    end = ["try:", "    for layer in layers:", *register, run(about.plain_result, about.backward, some_complex)]
+    end += [*(_STOPPED if about.stop else []), REMOVE]
     return script(
         "\n".join(start),
         helper(follow) if follow else "",
         tensors_in(bool(follow)) if needs_list else "",
+        _STOP if about.stop else "",
         define,
         _KEEP_GRAD.format(kept=keep.format("grad")) if about.gradients else "",
         before,

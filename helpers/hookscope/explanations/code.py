@@ -32,9 +32,9 @@ def script(*parts: str) -> str:
     given = [part.strip("\n") for part in parts if part]
     text, after_function = "", False
     for part in given:
-        apart = after_function or part.startswith("def ")
+        apart = after_function or part.startswith(("def ", "class "))
         text += ("\n\n\n" if apart else "\n") * bool(text) + part
-        after_function = part.startswith("def ")
+        after_function = part.startswith(("def ", "class "))
     used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
     imports = [line for name, line in (("torch", "import torch"), ("nn", "from torch import nn")) if name in used]
     return "\n".join([*imports, *([""] * bool(imports)), text]) + "\n"

@@ -2,7 +2,7 @@
 
 from hookscope.layers.find import Which, find_layers, layer_names, leaves, pick
 from hookscope.layers.fused import FusedLayer, fused_around
-from hookscope.layers.hookable import refuse_unhookable
+from hookscope.layers.hookable import refuse_unhookable, take_off
 from hookscope.layers.modules import Modules
 from hookscope.layers.outline import tree
 from hookscope.layers.suggestions import LayerNotFoundError
@@ -18,5 +18,6 @@ __all__ = [
     "leaves",
     "pick",
     "refuse_unhookable",
+    "take_off",
     "tree",
 ]

@@ -1,4 +1,4 @@
-"""Refuse models on which hooks would not run, before anything is touched."""
+"""Refuse models on which hooks would not run, before anything is touched; and take hooks off without handles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 from hookscope.layers.modules import Modules
 
-__all__ = ["refuse_unhookable"]
+__all__ = ["refuse_unhookable", "take_off"]
 
 
 def refuse_unhookable(modules: Modules, chosen: Container[nn.Module], verb: str) -> None:
@@ -41,3 +41,16 @@ def refuse_unhookable(modules: Modules, chosen: Container[nn.Module], verb: str)
         raise ValueError(
             f"{what} is compiled, by .compile(), and would not notice new hooks; {verb} a model that is not"
         )
+
+
+def take_off(owner: object, module: nn.Module) -> None:
+    """Take hooks off a module that are methods of an object; without handles, which an interrupt may have lost."""
+    for hooks, more in (
+        (module._forward_pre_hooks, (module._forward_pre_hooks_with_kwargs,)),
+        (module._forward_hooks, (module._forward_hooks_with_kwargs, module._forward_hooks_always_called)),
+    ):
+        for key, hook in list(hooks.items()):
+            if getattr(hook, "__self__", None) is owner:
+                for options in more:
+                    options.pop(key, None)
+                hooks.pop(key, None)

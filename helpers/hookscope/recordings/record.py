@@ -130,6 +130,11 @@ def record(
     refuse_unhookable(modules, layers, "record")
     for name, tensor in (tensors or {}).items():
         _check_tensor(tensor, name)
+    for name, flag in {"parameters": parameters, "values": values}.items():
+        if not isinstance(flag, bool):
+            raise TypeError(f"{name}={flag!r}: give True or False")
+    if isinstance(max_events, bool) or not isinstance(max_events, int):
+        raise TypeError(f"max_events={max_events!r}: give a whole number of events")
     if max_events < 1:
         raise ValueError(f"max_events must be 1 or more, not {max_events}")
     chosen = _check_kinds(kinds, parameters)
@@ -298,6 +303,8 @@ def _check_tensor(tensor: object, name: str) -> None:
 def _check_kinds(kinds: str | Iterable[str] | None, parameters: bool) -> frozenset[str]:
     if kinds is None:
         return frozenset(KINDS) if parameters else frozenset(KINDS) - {"post_accumulate_grad"}
+    if not isinstance(kinds, Iterable):
+        raise TypeError(f"kinds={kinds!r}: give a kind of hook, as kinds='forward', or several")
     chosen = [kinds] if isinstance(kinds, str) else list(kinds)
     for kind in chosen:
         if kind in ("backward", "register_backward_hook"):
@@ -321,6 +328,8 @@ def _check_kinds(kinds: str | Iterable[str] | None, parameters: bool) -> frozens
 
 def _name_optimizers(optimizers: Optimizer | Iterable[Optimizer]) -> dict[Optimizer, str]:
     """Name optimizers by their class, those that share it with a number."""
+    if not isinstance(optimizers, Optimizer | Iterable):
+        raise TypeError(f"optimizers must be torch.optim.Optimizer, not {type(optimizers).__name__}")
     given = dict.fromkeys([optimizers] if isinstance(optimizers, Optimizer) else optimizers)
     for optimizer in given:
         if not isinstance(optimizer, Optimizer):

@@ -117,6 +117,26 @@ def test_options_of_the_wrong_type_are_refused_before_the_pass(options, message)
         capture(small(), **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"gradients": "conv1"}, TypeError, "gradients='conv1': give True or False; layers are named before"),
+        ({"inputs": 1}, TypeError, "inputs=1: give True or False"),
+        ({"keep": ["stats"]}, ValueError, r"keep=\['stats'\]: give 'tensors', 'copies' or 'stats'"),
+        ({"sample": slice("0", None)}, TypeError, "give a slice of whole numbers"),
+        ({"sample": slice(None, None, -1)}, ValueError, "torch slices forwards only"),
+        ({"dtype": torch.quint8}, TypeError, "dtype=torch.quint8: torch does not convert to it"),
+        ({"device": "cuda:99"}, ValueError, "device='cuda:99': torch cannot use it here"),
+        ({"max_bytes": True}, TypeError, "max_bytes=True: give a number of bytes"),
+        ({"max_bytes": -1}, ValueError, "max_bytes=-1: give a number of bytes from 0"),
+        ({"max_bytes": float("nan")}, ValueError, "max_bytes=nan"),
+    ],
+)
+def test_options_that_no_pass_could_follow_are_refused_before_it(options, error, message):
+    with pytest.raises(error, match=message):
+        capture(small(), **options)
+
+
 def test_why_nothing_was_called_is_said_where_it_is_asked():
     attention, x = nn.MultiheadAttention(4, 2), torch.ones(1, 1, 4)
     with capture(attention) as seen:

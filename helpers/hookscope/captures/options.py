@@ -1,0 +1,98 @@
+"""Check what a capture is asked to keep when it is asked, not in the middle of a pass."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from hookscope.captures.call import Wanted
+from hookscope.captures.form import Form, stats_of
+from hookscope.layers import Modules
+
+__all__ = ["checked"]
+
+
+def checked(
+    modules: Modules,
+    *,
+    gradients: bool,
+    inputs: bool,
+    keep: str,
+    sample: int | slice | None,
+    dtype: torch.dtype | None,
+    device: torch.device | str | None,
+    max_bytes: float | None,
+    stop: bool | int,
+) -> Wanted:
+    """Return what is wanted; see `capture` for the options and for what is raised."""
+    for name, flag in {"gradients": gradients, "inputs": inputs}.items():
+        if not isinstance(flag, bool):
+            raise TypeError(f"{name}={flag!r}: give True or False; layers are named before, as capture(model, 'conv1')")
+    if not isinstance(keep, str) or keep not in ("tensors", "copies", "stats"):
+        raise ValueError(f"keep={keep!r}: give 'tensors', 'copies' or 'stats'")
+    form = Form(_sample(sample), _dtype(dtype), _device(device), at_once=keep == "copies")
+    if keep == "stats" and form != Form():
+        raise ValueError("keep='stats' keeps no tensors: leave out sample, dtype and device")
+    if max_bytes is not None and (isinstance(max_bytes, bool) or not isinstance(max_bytes, int | float)):
+        raise TypeError(f"max_bytes={max_bytes!r}: give a number of bytes, as max_bytes=1_000_000")
+    if max_bytes is not None and not max_bytes >= 0:  # NaN, too
+        raise ValueError(f"max_bytes={max_bytes!r}: give a number of bytes from 0")
+    calls = _calls(modules, stop, gradients)
+    return Wanted(gradients, inputs, stats_of if keep == "stats" else form, max_bytes, calls)
+
+
+def _sample(sample: object) -> slice | None:
+    if isinstance(sample, bool) or not isinstance(sample, int | slice | None):
+        raise TypeError(f"sample={sample!r}: give the number of a sample, as sample=0, or a slice")
+    if isinstance(sample, int):
+        if sample < 0:
+            raise ValueError(f"sample={sample}: count samples from 0")
+        return slice(sample, sample + 1)
+    if sample is None:
+        return None
+    for part in (sample.start, sample.stop, sample.step):
+        if isinstance(part, bool) or not isinstance(part, int | None):
+            raise TypeError(f"sample={sample!r}: give a slice of whole numbers, as sample=slice(0, 4)")
+    if sample.step is not None and sample.step < 1:
+        raise ValueError(f"sample={sample!r}: torch slices forwards only; give a step from 1")
+    return sample
+
+
+def _dtype(dtype: object) -> torch.dtype | None:
+    if not isinstance(dtype, torch.dtype | None):
+        raise TypeError(f"dtype={dtype!r}: give a torch.dtype, as dtype=torch.float16")
+    if dtype is not None:
+        try:
+            torch.empty(0, device="cpu").to(dtype)
+        except (RuntimeError, TypeError) as error:  # that of a quantized tensor
+            raise TypeError(f"dtype={dtype!r}: torch does not convert to it; give another, as torch.float16") from error
+    return dtype
+
+
+def _device(device: object) -> torch.device | None:
+    if device is None:
+        return None
+    try:
+        found = torch.device(device)  # type: ignore[call-overload]
+    except (RuntimeError, TypeError) as error:
+        raise TypeError(f"device={device!r}: give a torch.device or its name, as device='cpu'") from error
+    try:
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # one that is not there
+        raise ValueError(f"device={device!r}: torch cannot use it here; {str(error).partition(chr(10))[0]}") from error
+    return torch.device(found)
+
+
+def _calls(modules: Modules, stop: object, gradients: bool) -> int:
+    """Return after how many calls of each layer the pass ends; 0 for not at all."""
+    if stop is False:
+        return 0
+    if not isinstance(stop, int):
+        raise TypeError(f"stop={stop!r}: give True, or how many calls of each layer to wait for, as stop=2")
+    if stop < 1:
+        raise ValueError(f"stop={stop!r}: give True, or how many calls of each layer to wait for, from 1")
+    if gradients:
+        raise ValueError("stop=True ends the pass before there is anything to call backward() on; leave out gradients")
+    if nn.DataParallel in modules.kinds:
+        raise ValueError("nn.DataParallel runs its layers in threads, which stop=True does not end; give its .module")
+    return int(stop)

@@ -1,0 +1,109 @@
+"""The memory of captures that are gone waits for the next capture of their model, within bounds."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from hookscope.captures.call import Call
+from hookscope.captures.pool import Pool
+from hookscope.captures.writes import expected
+
+__all__ = ["give", "held", "pool_of", "release_memory"]
+
+_MOST = 1 << 30  # bytes that all pools together hold
+_FREE = 0.1  # of the machine's memory that must stay available
+_HELD = 3
+_pools: weakref.WeakKeyDictionary[nn.Module, Pool] = weakref.WeakKeyDictionary()
+
+
+def pool_of(model: nn.Module) -> Pool:
+    """Return the pool that all captures of a model share; it goes with the model."""
+    return _pools.setdefault(model, Pool())
+
+
+def held() -> int:
+    """Count the bytes that all pools together hold."""
+    return sum(pool.nbytes() for pool in list(_pools.values()))
+
+
+def release_memory() -> int:
+    """Give back the memory of captures that are gone, which waits for the next capture of their model.
+
+    At most 1 GiB waits so, until the next block of a capture of the same model ends or the model is gone, and none
+    where less than a tenth of the machine's memory, or of the container's, would stay available.
+
+    Returns:
+        How many bytes were given back.
+
+    Example:
+        >>> from hookscope import capture
+        >>> net = nn.Linear(4, 1000)
+        >>> with torch.no_grad(), capture(net) as seen:
+        ...     _ = net(torch.ones(2, 4))
+        >>> del seen
+        >>> release_memory(), release_memory()
+        (8000, 0)
+
+    """
+    found = held()
+    for pool in list(_pools.values()):
+        pool.clear()
+    return found
+
+
+def _watched() -> bool:
+    """Whether operations go to something else than torch now: this may run in the middle of anything."""
+    from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
+
+    return bool(
+        torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+        or torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+        or retrieve_all_functorch_interpreters()
+    )
+
+
+def _available() -> float:
+    """Count the bytes that may be held before memory gets short; infinite where the machine does not say."""
+    room = float("inf")
+    with suppress(OSError, ValueError, IndexError):
+        fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        total, free = (1024 * int(fields[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
+        room = free - _FREE * total
+    with suppress(OSError, ValueError):  # a container's
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+        room = min(room, (1 - _FREE) * limit - used)
+    return room
+
+
+def give(calls: Iterable[Call], into: weakref.ref[nn.Module]) -> None:
+    """Offer to the pool what a capture has kept that nobody holds any more and a next pass will write over.
+
+    Only what the autograd graph holds anyway is cheaper to share than to copy.
+
+    Args:
+        calls: what it has kept.
+        into: the model that was captured, to whose pool it goes.
+
+    """
+    if (model := into()) is None or _watched():
+        return
+    room = min(_MOST - held(), _available())
+    at_once, pool = expected(model), pool_of(model)
+    with torch.inference_mode(False), suppress(RuntimeError):
+        for call in calls:
+            for slot in call.slots():
+                value = slot.value
+                # Held by the slot, by this name, and by getrefcount: nobody has asked for it and kept it.
+                if not isinstance(value, Tensor) or sys.getrefcount(value) > _HELD:
+                    continue
+                if (not slot.needs_grad or call.label in at_once) and value.nbytes <= room:
+                    room -= value.nbytes
+                    pool.offer(value)

@@ -1,0 +1,78 @@
+"""Draw bars of time, with what they show in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from hookscope.extras import needed_by
+from hookscope.pictures import Picture
+from hookscope.pictures.picture import from_figure
+
+__all__ = ["draw"]
+
+_LONG = 40  # letters of a name
+# Okabe and Ito's blue and vermilion; the bars are hatched differently as well.
+_FORWARD, _BACKWARD = "#0072B2", "#D55E00"
+
+
+class Timed(Protocol):
+    """What is drawn of a `Time`."""
+
+    @property
+    def median(self) -> float: ...
+    @property
+    def quartiles(self) -> tuple[float, float]: ...
+
+
+class Drawn(Protocol):
+    """What is drawn of a `LayerProfile`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def forward_self(self) -> Timed: ...
+    @property
+    def backward_self(self) -> Timed | None: ...
+
+
+def draw(layers: Sequence[Drawn], title: str, rows: Sequence[Mapping[str, object]]) -> Picture:
+    """Draw a bar for each layer, the first one on top, and a line between the quartiles."""
+    with needed_by("the picture of a profile"):
+        from matplotlib.figure import Figure
+    figure = Figure(figsize=(8, 1.2 + 0.3 * len(layers)), layout="constrained")
+    axis = figure.subplots()
+    backward = any(layer.backward_self is not None for layer in layers)
+    _bars(axis, [layer.forward_self for layer in layers], -0.2 if backward else 0.0, "forward", _FORWARD, "")
+    if backward:
+        _bars(axis, [layer.backward_self for layer in layers], 0.2, "backward", _BACKWARD, "//")
+    axis.set_yticks(range(len(layers)), [_short(layer.name or "(root)") for layer in layers], parse_math=False)
+    axis.invert_yaxis()
+    axis.set_xlabel("milliseconds of its own in a pass: median, line between the quartiles")
+    axis.grid(axis="x", color="0.9")
+    axis.set_axisbelow(True)
+    axis.legend(frameon=False)
+    return from_figure(figure, _in_words(layers), title, rows, when_seen=True)
+
+
+def _bars(axis: Any, times: Sequence[Timed | None], offset: float, label: str, color: str, hatch: str) -> None:
+    shown = [(place + offset, time) for place, time in enumerate(times) if time is not None]
+    at = [place for place, _ in shown]
+    means = [1e3 * time.median for _, time in shown]
+    axis.barh(at, means, height=0.36, label=label, color=color, hatch=hatch, edgecolor="white")
+    low, high = ([1e3 * time.quartiles[end] for _, time in shown] for end in (0, 1))
+    axis.hlines(at, low, high, color="black", linewidth=1)
+
+
+def _in_words(layers: Sequence[Drawn]) -> str:
+    parts = []
+    for layer in layers[:3]:
+        text = f"{layer.name or '(root)'} {1e3 * layer.forward_self.median:.3g} ms forward"
+        if layer.backward_self is not None:
+            text += f" and {1e3 * layer.backward_self.median:.3g} ms backward"
+        parts.append(text)
+    return f"Bars of the time of its own of {len(layers)} layers, the slowest on top: {'; '.join(parts)}."
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONG else f"{name[: _LONG // 3]}…{name[-2 * _LONG // 3 :]}"

@@ -1,0 +1,343 @@
+"""Run a model several times, with hooks and without, and return what each layer costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookscope.layers import Modules, fused_around, refuse_unhookable
+from hookscope.layers.modules import kind_of
+from hookscope.profiles.result import LayerProfile, Profile, Time
+from hookscope.profiles.spans import Span, Spans
+from hookscope.structures import map_tensors, tensors_in
+from hookscope.unchanged import model_unchanged, same_random_numbers
+
+__all__ = ["profile"]
+
+
+def profile(
+    model: nn.Module,
+    *inputs: Any,
+    backward: bool = True,
+    loss: Callable[[Any], Tensor] | None = None,
+    repeats: int = 10,
+    warmup: int = 2,
+    **kwargs: Any,
+) -> Profile:
+    """Measure what each layer of a model costs on the CPU: time, FLOPs and memory, forward and backward.
+
+    Every layer that is called gets a row, containers, too, with a total and a part of its own (`self`). Times are
+    medians with quartiles over `repeats` passes, after `warmup` passes that do not count; a pass without hooks runs
+    before each, so that what the hooks add is measured, and said. It is most where there are many small layers, and
+    lies in the `self` of the layers around. FLOPs are those of `torch.utils.flop_counter`, which counts
+    multiplications and additions of matrix products, convolutions and attention, and nothing else.
+
+    Backward is timed node by node, and a node counts for the layer in whose forward the operation was, in-place
+    operations, too; what the engine does between nodes counts for none. Recomputation by `torch.utils.checkpoint` is
+    time of backward.
+
+    The model runs as it is, in `train()` or `eval()`, on copies of the inputs. Afterwards buffers, training flags,
+    `.grad` and random numbers are what they were, and no hook is left. What a pass keeps elsewhere, such as a cache
+    that is given, it keeps. Two more passes count FLOPs and memory.
+
+    Not seen: fused paths of `nn.TransformerEncoderLayer`, which hooks switch off (a note says so, the time without
+    hooks has them); what is inside a TorchScript module, which counts as one with the layer around; a layer of which
+    `.forward()` is called, which counts as part of the one that calls it. A compiled model is refused: it has no
+    layers any more when it runs.
+
+    Args:
+        model: any module on the CPU.
+        *inputs: what it is called with.
+        backward: run backward, too, where the output requires grad.
+        loss: makes a scalar of the output; by default the sum of all floating tensors in it that require grad.
+        repeats: passes that are measured, at least 1.
+        warmup: passes before them.
+        **kwargs: keyword arguments that it is called with.
+
+    Returns:
+        A `Profile`: a mapping from layer names to `LayerProfile`, which shows itself as bars and a table.
+
+    Raises:
+        TypeError: `model` is not a module, or an option is of the wrong type; and what the model raises.
+        ValueError: a number is too small; `model` is compiled or not on the CPU; `loss` does not return a scalar that
+            requires grad; a parameter has a hook that runs after its gradient has come, and may change it.
+        RuntimeError: layers run in several threads.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8))
+        >>> costs = profile(net, torch.ones(16, 64), repeats=3)
+        >>> costs[""].flops == 2 * 16 * (64 * 32 + 32 * 8), costs["0"].flops, costs["0"].backward_flops
+        (True, 65536, 65536)
+        >>> costs["2"].outputs, costs["0"].parameters
+        (512, 8320)
+        >>> costs[""].forward.median >= costs["0"].forward.median > 0
+        True
+
+    """
+    modules = Modules(model)
+    hooked = [module for module in modules.names if not isinstance(module, torch.jit.ScriptModule)]
+    refuse_unhookable(modules, set(hooked), "profile")
+    _check(model, (inputs, kwargs), backward, loss, repeats, warmup)
+    job = _Job(model, hooked, inputs, kwargs, backward and torch.is_grad_enabled(), loss)
+    fused = dict.fromkeys(f.name for f in fused_around(modules, hooked).values() if f.would_run())
+    job.notes += [
+        f"hooks switch off the fused path of layer {name!r}, not so in the times without hooks" for name in fused
+    ]
+    if len(hooked) < len(modules.names):
+        job.notes.append("modules of TorchScript count as part of the layer around them")
+    with model_unchanged(model), same_random_numbers(model, inputs, kwargs), _gradients_put_back(model):
+        for _ in range(warmup):
+            job.plain()
+        pairs = [(job.plain(), job.timed()) for _ in range(repeats)]
+        counted, flops = job.counted()
+        saved = job.saved()
+    return _result(modules, job, pairs, counted, flops, saved)
+
+
+def _check(model: nn.Module, given: Any, backward: object, loss: object, repeats: object, warmup: object) -> None:
+    if not isinstance(backward, bool):
+        raise TypeError(f"backward={backward!r}: give True or False")
+    if loss is not None and not callable(loss):
+        raise TypeError(f"loss={loss!r}: give a function of the output that returns a scalar")
+    for name, number, least in (("repeats", repeats, 1), ("warmup", warmup, 0)):
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise TypeError(f"{name}={number!r}: give a whole number of passes")
+        if number < least:
+            raise ValueError(f"{name}={number}: give a number of passes from {least}")
+    for what, tensors in (("the model", [*model.parameters(), *model.buffers()]), ("an input", tensors_in(given))):
+        for tensor in tensors:
+            if tensor.device.type != "cpu":
+                raise ValueError(
+                    f"{what} is on {tensor.device}; a GPU works on while Python goes on, so hooks cannot time it: "
+                    "profile a copy on the CPU, or use torch.profiler"
+                )
+    for name, parameter in model.named_parameters():
+        if backward and getattr(parameter, "_post_accumulate_grad_hooks", None):
+            raise ValueError(
+                f"parameter {name!r} has a hook that runs after its gradient has come, and may change it, as an "
+                "optimizer's step does; remove it, or write backward=False"
+            )
+
+
+@contextmanager
+def _gradients_put_back(model: nn.Module) -> Iterator[None]:
+    before = [(parameter, parameter.grad) for parameter in model.parameters()]
+    try:
+        yield
+    finally:
+        for parameter, grad in before:
+            parameter.grad = grad
+
+
+class _Job:
+    """The passes of one profile.
+
+    Attributes:
+        notes: what there is to say about them.
+
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        hooked: list[nn.Module],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        backward: bool,
+        loss: Callable[[Any], Tensor] | None,
+    ) -> None:
+        self.model, self._hooked, self._given = model, hooked, (args, kwargs)
+        self.backward, self._loss = backward, loss
+        self.notes: list[str] = []
+
+    def _inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        for parameter in self.model.parameters():
+            parameter.grad = None
+        args, kwargs = map_tensors(lambda t: t.detach().clone().requires_grad_(t.requires_grad), self._given)
+        return args, kwargs
+
+    def _scalar(self, output: Any) -> Tensor | None:
+        """Return where backward begins; None where it cannot."""
+        if not self.backward:
+            return None
+        if self._loss is not None:
+            scalar = self._loss(output)
+            if not (isinstance(scalar, Tensor) and scalar.numel() == 1 and scalar.requires_grad):
+                raise ValueError(f"loss returned {scalar!r:.80}, which is no scalar tensor that requires grad")
+            return scalar
+        sums = [t.sum() for t in tensors_in(output) if t.requires_grad]
+        if not sums:
+            self.backward = False
+            self.notes.append("no backward: the output does not require grad")
+            return None
+        return torch.stack([part.real.double() if part.is_complex() else part.double() for part in sums]).sum()
+
+    def plain(self) -> tuple[float, float]:
+        """Time a pass without hooks."""
+        args, kwargs = self._inputs()
+        start = time.perf_counter_ns()
+        output = self.model(*args, **kwargs)
+        forward = time.perf_counter_ns() - start
+        if (scalar := self._scalar(output)) is None:
+            return forward / 1e9, 0.0
+        start = time.perf_counter_ns()
+        scalar.backward()  # type: ignore[no-untyped-call]
+        return forward / 1e9, (time.perf_counter_ns() - start) / 1e9
+
+    def timed(self) -> tuple[float, float, Spans]:
+        """Time a pass with hooks."""
+        args, kwargs = self._inputs()
+        spans = Spans(self._hooked, time.perf_counter_ns)
+        with spans.forward():
+            start = time.perf_counter_ns()
+            output = self.model(*args, **kwargs)
+            forward = time.perf_counter_ns() - start
+        if (scalar := self._scalar(output)) is None:
+            return forward / 1e9, 0.0, spans
+        with spans.backward(scalar):
+            start = time.perf_counter_ns()
+            scalar.backward()  # type: ignore[no-untyped-call]
+            backward = time.perf_counter_ns() - start
+        return forward / 1e9, backward / 1e9, spans
+
+    def counted(self) -> tuple[Spans, bool]:
+        """Count FLOPs and bytes in a pass; whether torch could count FLOPs."""
+        from torch.utils.flop_counter import FlopCounterMode
+
+        counter = FlopCounterMode(display=False)
+        try:
+            return self._counted(counter.get_total_flops, counter), True
+        except Exception as error:  # a mode sees every operation, and some do not bear it
+            self.notes.append(f"FLOPs not counted: torch.utils.flop_counter raised {type(error).__name__}")
+            return self._counted(lambda: 0, None), False
+
+    def _counted(self, read: Callable[[], int], mode: Any) -> Spans:
+        args, kwargs = self._inputs()
+        spans = Spans(self._hooked, read, look=True)
+        with ExitStack() as stack:
+            if mode is not None:
+                stack.enter_context(mode)
+            with spans.forward():
+                output = self.model(*args, **kwargs)
+            if (scalar := self._scalar(output)) is not None:
+                with spans.backward(scalar):
+                    scalar.backward()  # type: ignore[no-untyped-call]
+        return spans
+
+    def saved(self) -> dict[nn.Module, int] | None:
+        """Count the bytes that autograd saves, for the layers that save them; None if torch does not let us."""
+        if not self.backward:
+            return None
+        args, kwargs = self._inputs()
+        known = {
+            id(s): s
+            for s in map(_memory, (*self.model.parameters(), *self.model.buffers(), *tensors_in((args, kwargs))))
+        }
+        held = {_key(storage): storage for storage in known.values()}
+        spans, found = Spans(self._hooked, lambda: 0), dict.fromkeys(self._hooked, 0)
+
+        def pack(tensor: Tensor) -> Tensor:
+            memory = _memory(tensor)
+            if _key(memory) not in held:
+                held[_key(memory)] = memory  # held, so that no other gets its place
+                for module in {span.module for span in _around(spans.running)}:
+                    found[module] += memory.nbytes() if isinstance(memory, torch.UntypedStorage) else tensor.nbytes
+            return tensor.detach()  # not itself: an output that its own node holds would never be freed
+
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), spans.forward():
+                self.model(*args, **kwargs)
+        except RuntimeError as error:  # torch.func has no such hooks
+            self.notes.append(f"memory saved for backward not counted ({type(error).__name__})")
+            return None
+        return found
+
+
+def _around(span: Span | None) -> Iterator[Span]:
+    return iter(()) if span is None else span.inside()
+
+
+def _memory(tensor: Tensor) -> Any:
+    try:
+        return tensor.untyped_storage()
+    except (RuntimeError, NotImplementedError):  # sparse
+        return tensor
+
+
+def _key(memory: Any) -> int:
+    return int(memory._cdata) if isinstance(memory, torch.UntypedStorage) else id(memory)
+
+
+class _Sums:
+    """What the calls of each layer add up to in one pass: totals, and parts of their own."""
+
+    def __init__(self, spans: Spans) -> None:
+        self.forward: dict[nn.Module, int] = {}
+        self.forward_self: dict[nn.Module, int] = {}
+        self.backward: dict[nn.Module, int] = {}
+        self.backward_self: dict[nn.Module, int] = {}
+        self.gradients: dict[nn.Module, int] = {}
+        for span in spans.calls:
+            around = list(span.inside())[1:]
+            if span.module not in {outer.module for outer in around}:  # inside itself it has been counted
+                _add(self.forward, span.module, span.forward)
+            _add(self.forward_self, span.module, span.forward)
+            if span.parent is not None:
+                _add(self.forward_self, span.parent.module, -span.forward)
+            _add(self.backward_self, span.module, span.backward)
+            for module in {each.module for each in span.inside()}:
+                _add(self.backward, module, span.backward)
+                _add(self.gradients, module, span.gradients)
+
+
+def _add(into: dict[nn.Module, int], module: nn.Module, number: int) -> None:
+    into[module] = into.get(module, 0) + number
+
+
+def _result(
+    modules: Modules,
+    job: _Job,
+    pairs: list[tuple[tuple[float, float], tuple[float, float, Spans]]],
+    counted: Spans,
+    could_count: bool,
+    saved: dict[nn.Module, int] | None,
+) -> Profile:
+    sums, counts = [_Sums(timed[2]) for _, timed in pairs], _Sums(counted)
+
+    def seconds(what: str, module: nn.Module) -> Time:
+        return Time(tuple(getattr(each, what).get(module, 0) / 1e9 for each in sums))
+
+    layers: dict[str, LayerProfile] = {}
+    for module in dict.fromkeys(span.module for span in counted.calls):
+        calls = [span for span in counted.calls if span.module is module]
+        back, number = job.backward, modules.names[module]
+        layers[number] = LayerProfile(
+            name=number,
+            type=kind_of(module),
+            calls=len(calls),
+            forward=seconds("forward", module),
+            forward_self=seconds("forward_self", module),
+            backward=seconds("backward", module) if back else None,
+            backward_self=seconds("backward_self", module) if back else None,
+            flops=counts.forward[module] if could_count else None,
+            flops_self=counts.forward_self[module] if could_count else None,
+            backward_flops=counts.backward[module] if back and could_count else None,
+            backward_flops_self=counts.backward_self[module] if back and could_count else None,
+            parameters=sum(tensor.nbytes for tensor in {*module.parameters(), *module.buffers()}),
+            outputs=sum(tensor.nbytes for span in calls for tensor in tensors_in(span.outputs)),
+            saved=None if saved is None else saved[module],
+            gradients=counts.gradients[module] if back else None,
+        )
+    times: dict[str, Time | None] = {
+        "forward": Time(tuple(timed[0] for _, timed in pairs)),
+        "plain forward": Time(tuple(plain[0] for plain, _ in pairs)),
+        "backward": Time(tuple(timed[1] for _, timed in pairs)) if job.backward else None,
+        "plain backward": Time(tuple(plain[1] for plain, _ in pairs)) if job.backward else None,
+        "outside": Time(tuple(timed[2].outside.backward / 1e9 for _, timed in pairs)) if job.backward else None,
+    }
+    return Profile(type(modules.model).__name__, layers, times, tuple(dict.fromkeys(job.notes)))

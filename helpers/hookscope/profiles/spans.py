@@ -1,0 +1,191 @@
+"""Read a clock, or a counter, before and after every call of a layer and every node of backward in one pass."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookscope.layers import take_off
+
+__all__ = ["Span", "Spans", "nodes_of"]
+
+_sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
+
+
+class Span:
+    """One call of a layer.
+
+    Attributes:
+        module: the layer.
+        parent: the call around it, if any.
+        forward: what the reading grew by, forward.
+        backward: what it grew by in the nodes that this call itself made, not those of calls in it.
+        gradients: bytes of the gradients that these nodes made.
+
+    """
+
+    __slots__ = ("backward", "forward", "gradients", "module", "outputs", "parent", "start")
+
+    def __init__(self, module: nn.Module, parent: Span | None) -> None:
+        self.module, self.parent = module, parent
+        self.forward = self.backward = self.gradients = self.start = 0
+        self.outputs: Any = None
+
+    def inside(self) -> Iterator[Span]:
+        """Yield this call and those around it."""
+        span: Span | None = self
+        while span is not None:
+            yield span
+            span = span.parent
+
+
+class Spans:
+    """The calls of one pass.
+
+    Attributes:
+        calls: those that returned, in the order in which they began.
+        outside: what backward nodes that no layer made took.
+
+    """
+
+    def __init__(self, modules: Iterable[nn.Module], read: Callable[[], int], *, look: bool = False) -> None:
+        """Prepare a pass.
+
+        Args:
+            modules: the layers.
+            read: returns the reading, which grows.
+            look: keep outputs until the pass is over, and count bytes of gradients; this costs time.
+
+        """
+        self._modules, self._read, self._look = list(modules), read, look
+        self.calls: list[Span] = []
+        self.outside = Span(nn.Identity(), None)
+        self._running: list[Span] = []
+        # From each number on, the nodes that are made belong to the call beside it.
+        self._numbers: list[int] = []
+        self._owners: list[Span | None] = []
+        self._thread = threading.get_ident()
+        self._handles: list[Any] = []
+
+    @property
+    def running(self) -> Span | None:
+        """The innermost call that has not returned."""
+        return self._running[-1] if self._running else None
+
+    @contextmanager
+    def forward(self) -> Iterator[None]:
+        """Hook the layers while the block runs."""
+        try:
+            for module in self._modules:
+                module.register_forward_pre_hook(self._before)
+                # Always: a layer that has raised, which the model caught, has ended, too.
+                module.register_forward_hook(self._after, prepend=True, always_call=True)
+            yield
+        finally:
+            self._take_off()
+
+    @contextmanager
+    def backward(self, root: Tensor) -> Iterator[None]:
+        """Hook the nodes behind a tensor while the block runs.
+
+        What layers are called again meanwhile, as `torch.utils.checkpoint` does, counts for the node that asks for it.
+        """
+        try:
+            for node, owner in self._owned(root):
+                self._hook(node, self.outside if owner is None else owner)
+            yield
+        finally:
+            self._take_off()
+
+    def _take_off(self) -> None:
+        for module in self._modules:
+            take_off(self, module)
+        while self._handles:
+            self._handles[-1].remove()
+            self._handles.pop()
+
+    def _before(self, module: nn.Module, args: Any) -> None:
+        if threading.get_ident() != self._thread:
+            raise RuntimeError(
+                "the model runs layers in several threads, whose times cannot be told apart; profile what one runs, "
+                "such as the .module of an nn.DataParallel"
+            )
+        span = Span(module, self.running)
+        self.calls.append(span)
+        self._running.append(span)
+        self._numbers.append(_sequence_number())
+        self._owners.append(span)
+        span.start = self._read()
+
+    def _after(self, module: nn.Module, args: Any, output: Any) -> None:
+        now = self._read()
+        place = next((i for i in reversed(range(len(self._running))) if self._running[i].module is module), None)
+        if place is None:
+            return
+        span = self._running[place]
+        span.forward = now - span.start
+        if self._look:
+            span.outputs = output
+        del self._running[place:]  # with what an exception that the model caught has left there
+        self._numbers.append(_sequence_number())
+        self._owners.append(self.running)
+
+    def _owned(self, root: Tensor) -> Iterator[tuple[Any, Span | None]]:
+        """Yield the nodes behind a tensor, each with the call that made it."""
+        for node, user in nodes_of(root):
+            # What writes into `.grad` has no number of its own: it goes with the node that uses the parameter.
+            number = (user if type(node).__name__ == "AccumulateGrad" and user is not None else node)._sequence_nr()
+            place = bisect_right(self._numbers, number) - 1
+            yield node, self._owners[place] if place >= 0 else None
+
+    def _hook(self, node: Any, owner: Span) -> None:
+        read, start = self._read, 0
+
+        def before(grads: Any) -> None:
+            nonlocal start
+            start = read()
+
+        def after(made: Any, given: Any) -> None:
+            owner.backward += read() - start
+            if self._look:
+                owner.gradients += _new_bytes(made, given)
+
+        self._handles.append(node.register_prehook(before))
+        self._handles.append(node.register_hook(after))
+
+
+def nodes_of(root: Tensor) -> Iterator[tuple[Any, Any]]:
+    """Yield the autograd nodes behind a tensor, each once, with a node that uses it; None for the first."""
+    waiting: list[tuple[Any, Any]] = [(root.grad_fn, None)] if root.grad_fn is not None else []
+    seen = {root.grad_fn}
+    while waiting:
+        node, user = waiting.pop()
+        yield node, user
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append((following, node))
+
+
+def _new_bytes(made: Iterable[Any], given: Iterable[Any]) -> int:
+    """Count the bytes of what is in memory that was not given."""
+    known = {_place(tensor) for tensor in given if isinstance(tensor, Tensor)}
+    total = 0
+    for tensor in made:
+        if isinstance(tensor, Tensor) and (place := _place(tensor)) not in known:
+            known.add(place)
+            total += tensor.nbytes
+    return total
+
+
+def _place(tensor: Tensor) -> int:
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (RuntimeError, NotImplementedError):  # sparse
+        return id(tensor)
