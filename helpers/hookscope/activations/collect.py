@@ -192,7 +192,7 @@ class _Collecting:
             if shape != like or tensor.dtype is not place.dtype:
                 at = self._done + sum(number for number, *_ in self._waiting)
                 raise RuntimeError(
-                    f"{name!r} is {shape}, {tensor.dtype}, from sample {at:,} on, and was {like}, {place.dtype}, before "
+                    f"{name!r} is {shape}, {tensor.dtype}, from sample {at:,} on, and {like}, {place.dtype}, before "
                     "it: all samples need one shape, so pad sequences to one length"
                 )
         # In one step: an interrupt leaves a whole batch, or none of it.

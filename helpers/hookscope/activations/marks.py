@@ -39,7 +39,9 @@ def mark_of_model(model: nn.Module) -> str:
     # Whatever a class of somebody's own prints may have an address in it, which is another in each process.
     said = re.sub(r"0x[0-9a-fA-F]+", "", f"{type(model).__module__}.{type(model).__qualname__} {model!r}")
     config = getattr(model, "config", None)
-    if hasattr(config, "to_json_string"):  # of transformers, whose activations and scales it does not always print
+    if config is not None and hasattr(
+        config, "to_json_string"
+    ):  # of transformers, whose activations and scales it does not always print
         said += str(config.to_json_string())
     return _mark([*model.named_parameters(), *model.named_buffers()], said)
 
@@ -53,5 +55,5 @@ def _mark(tensors: Iterable[tuple[str, Tensor]], said: str = "") -> str:
                 tensor = tensor.dequantize()
             dense = tensor.detach().to_dense() if tensor.layout is not torch.strided else tensor.detach()
             dense = dense.resolve_conj().resolve_neg().contiguous().cpu().reshape(-1)
-            found.update(dense.view(torch.uint8).numpy() if dense.numel() else b"")
+            found.update(memoryview(dense.view(torch.uint8).numpy()))
     return found.hexdigest()
