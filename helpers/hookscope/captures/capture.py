@@ -14,10 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.captures.blame import notes_on
-from hookscope.captures.call import Call, Layer, NotCapturedError, Wanted, why_uncalled
+from hookscope.captures.call import Call, NotCapturedError, Wanted, why_uncalled
 from hookscope.captures.forecast import forecast
-from hookscope.captures.form import Form, Stats, stats_of
+from hookscope.captures.form import Stats
 from hookscope.captures.hooks import Hooks
+from hookscope.captures.layer import Layer
+from hookscope.captures.options import form_of
 from hookscope.captures.pool import Pool
 from hookscope.captures.writes import expected
 from hookscope.layers import LayerNotFoundError, Modules, Which, fused_around, pick, refuse_unhookable
@@ -104,30 +106,8 @@ def capture(
     modules = Modules(model)
     layers = {module: name for name, module in pick(modules, *which).items()}
     refuse_unhookable(modules, layers, "capture")
-    if keep not in ("tensors", "copies", "stats"):
-        raise ValueError(f"keep={keep!r}: give 'tensors', 'copies' or 'stats'")
-    # Here, not in the middle of a pass, where torch would say it in its own words.
-    if not isinstance(sample, int | slice | None) or isinstance(sample, bool):
-        raise TypeError(f"sample={sample!r}: give the number of a sample, as sample=0, or a slice")
-    if not isinstance(dtype, torch.dtype | None):
-        raise TypeError(f"dtype={dtype!r}: give a torch.dtype, as dtype=torch.float16")
-    if not isinstance(max_bytes, int | float | None):
-        raise TypeError(f"max_bytes={max_bytes!r}: give a number of bytes, as max_bytes=1_000_000")
-    if isinstance(sample, int):
-        if sample < 0:
-            raise ValueError(f"sample={sample}: count samples from 0")
-        sample = slice(sample, sample + 1)
-    form = Form(sample, dtype, _device(device), at_once=keep == "copies")
-    if keep == "stats" and form != Form():
-        raise ValueError("keep='stats' keeps no tensors: leave out sample, dtype and device")
-    return Capture(modules, layers, Wanted(gradients, inputs, stats_of if keep == "stats" else form, max_bytes))
-
-
-def _device(device: torch.device | str | None) -> torch.device | None:
-    try:
-        return None if device is None else torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise TypeError(f"device={device!r}: give a torch.device or its name, as device='cpu'") from error
+    form = form_of(keep, sample, dtype, device, max_bytes)
+    return Capture(modules, layers, Wanted(gradients, inputs, form, max_bytes))
 
 
 class Capture(Mapping[str, Layer]):
