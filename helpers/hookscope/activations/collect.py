@@ -18,10 +18,11 @@ from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, Wei
 
 from hookscope.activations.marks import mark_of_batch, mark_of_model
 from hookscope.activations.samples import Place, Run, called_with, count, outputs, places
-from hookscope.activations.shards import Shard, shards_in, write_shard, write_whole
+from hookscope.activations.shards import Shard, shards_in, write_shard
 from hookscope.activations.stored import ABOUT, Activations
 from hookscope.captures import Capture, capture
 from hookscope.captures.forecast import in_bytes
+from hookscope.captures.saving import write_whole
 from hookscope.extras import needed_by
 from hookscope.layers import Which, find_layers
 from hookscope.structures import map_tensors

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,9 +12,10 @@ from typing import Any
 from torch import Tensor
 
 from hookscope.activations.marks import mark_of_tensor
+from hookscope.captures.saving import write_whole
 from hookscope.extras import needed_by
 
-__all__ = ["DamagedError", "Shard", "read_shard", "shards_in", "write_shard", "write_whole"]
+__all__ = ["DamagedError", "Shard", "read_shard", "shards_in", "write_shard"]
 
 
 class DamagedError(RuntimeError):
@@ -68,27 +67,6 @@ def write_shard(shard: Shard, tensors: Mapping[str, Tensor]) -> int:
     data = save(dict(tensors), {"hookscope": text, "sha256": hashlib.sha256(text.encode()).hexdigest()})
     write_whole(shard.path, data)
     return len(data)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file under another name first, so that under its own it is whole whenever somebody looks."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise
-    with suppress(OSError, AttributeError):  # Windows opens no folders
-        opened = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
 
 
 def read_shard(path: Path) -> Shard:

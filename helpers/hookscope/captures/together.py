@@ -36,8 +36,8 @@ def joined(name: str, calls: Sequence[Call], dim: int, part: int | str | None) -
         if call.decoding not in ("", *_ONE_AFTER_THE_OTHER):
             raise NotCapturedError(
                 f"the calls of {name!r} were made by generate() in {call.decoding.strip('_')}, where rows change "
-                "places or tokens are taken back between the passes, so the outputs are no sequences; write num_beams=1, or "
-                "run the model once on what was generated"
+                "places or tokens are taken back between the passes, so outputs are no sequence; write num_beams=1, "
+                "or run the model once on what was generated"
             )
     passes = [call.run for call in calls]
     if len(set(passes)) < len(passes):

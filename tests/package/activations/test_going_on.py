@@ -158,7 +158,7 @@ def test_killed_in_the_middle_of_writing(when, number, tmp_path, monkeypatch):
         if at:
             real = getattr(*at)
             monkeypatch.setattr(*at, lambda *args: real(*die(*args)))
-        loader = map(lambda x: die(x)[0], X.split(2)) if when == "data" else X.split(2)
+        loader = (die(x)[0] for x in X.split(2)) if when == "data" else X.split(2)
         collect(net, loader, "0", to=tmp_path, shard_bytes=40)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
