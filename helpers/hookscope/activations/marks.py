@@ -55,5 +55,5 @@ def _mark(tensors: Iterable[tuple[str, Tensor]], said: str = "") -> str:
                 tensor = tensor.dequantize()
             dense = tensor.detach().to_dense() if tensor.layout is not torch.strided else tensor.detach()
             dense = dense.resolve_conj().resolve_neg().contiguous().cpu().reshape(-1)
-            found.update(memoryview(dense.view(torch.uint8).numpy()))
+            found.update(dense.view(torch.uint8).numpy().data)
     return found.hexdigest()

@@ -15,7 +15,7 @@ from hookscope.activations.marks import mark_of_tensor
 from hookscope.activations.shards import DamagedError, Shard, read_shard, shards_in
 from hookscope.captures.forecast import in_bytes
 from hookscope.extras import needed_by
-from hookscope.pictures import Table
+from hookscope.pictures import Table, Tabled
 
 __all__ = ["ABOUT", "Activations", "Column", "DamagedError"]
 
@@ -23,7 +23,7 @@ ABOUT = "collected.json"
 _OPEN = 64  # files at once; systems allow a few hundred
 
 
-class Activations(Dataset[dict[str, Tensor]]):
+class Activations(Tabled, Dataset[dict[str, Tensor]]):
     """What `collect` wrote into a folder: a `torch.utils.data.Dataset`, and a mapping from names to columns.
 
     Nothing is read before it is asked for, and then from a memory map: a sample costs its own bytes. It pickles as its

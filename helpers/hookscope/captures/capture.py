@@ -25,7 +25,7 @@ from hookscope.captures.pool import Pool
 from hookscope.captures.saving import load, save
 from hookscope.captures.writes import expected
 from hookscope.layers import LayerNotFoundError, Modules, Which, fused_around, pick, refuse_unhookable
-from hookscope.pictures import Table
+from hookscope.pictures import Table, Tabled
 
 __all__ = ["Call", "Capture", "Layer", "NotCapturedError", "Stats", "capture"]
 
@@ -112,7 +112,7 @@ def capture(
     return Capture(modules, layers, Wanted(gradients, inputs, form, max_bytes))
 
 
-class Capture(Mapping[str, Layer]):
+class Capture(Tabled, Mapping[str, Layer]):
     """What `capture` returns: a context manager, and a mapping from layer names to what was kept.
 
     Iterating gives the layers that were called, in the order of their first calls. A layer that was called several

@@ -32,7 +32,12 @@ class Fields(dict[str, Any]):
         self._kind = kind
 
     def __getitem__(self, key: Any) -> Any:
-        return list(self.values())[key] if isinstance(key, int) and key not in self else super().__getitem__(key)
+        try:
+            return super().__getitem__(key)
+        except KeyError:
+            if isinstance(key, int):
+                return list(self.values())[key]
+            raise
 
     def __getattr__(self, name: str) -> Any:
         if name in self:
@@ -169,7 +174,8 @@ class Reading:
         """Return the value."""
         if not isinstance(node, dict):
             return node
-        kind, of = node["is"], node.get("of")
+        kind: str = node["is"]
+        of: Any = node.get("of")
         if kind in _SEQUENCES:
             items = [self.of(item) for item in of]
             return deque(items, node["most"]) if kind == "deque" else _SEQUENCES[kind](items)
@@ -213,10 +219,13 @@ class Reading:
         return PackedSequence._make([self.of(item) for item in of])
 
     def _return_type(self, node: Any, of: Any) -> Any:
-        return getattr(torch.return_types, node["kind"])([self.of(item) for item in of])
+        made = getattr(torch.return_types, node["kind"], None)
+        if not (isinstance(made, type) and issubclass(made, tuple)):
+            raise ValueError(f"torch has no return type {node['kind']!r}")
+        return made([self.of(item) for item in of])
 
     def _named(self, node: Any, of: Any) -> Any:
-        return namedtuple(node["kind"], node["fields"])(*[self.of(item) for item in of])  # type: ignore[misc]
+        return namedtuple(node["kind"], node["fields"])(*[self.of(item) for item in of])
 
     def _mapping(self, node: Any, of: Any) -> Any:
         items = {self.of(key): self.of(item) for key, item in of}

@@ -121,6 +121,7 @@ def test_half_the_bytes(tmp_path):
     assert torch.equal(stored["0"][:], by_hand(small(), X.split(4)).half())
 
 
+@pytest.mark.slow
 def test_a_model_of_transformers(tmp_path):
     from transformers import GPT2Config, GPT2Model
 

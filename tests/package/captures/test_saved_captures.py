@@ -45,8 +45,8 @@ def test_it_shows_the_same(options, tmp_path):
     for call, before in zip(read.calls, seen.calls, strict=True):
         assert repr(call) == repr(before)
         assert (call.label, call.by, call.run, call.decoding) == (before.label, before.by, before.run, before.decoding)
-        whats = ("stats", "grad_stats", "args", "kwargs") if "keep" in options else ("output", "grad", "args", "kwargs")
-        for what in whats if options.get("keep") == "stats" else ("output", "grad", "args", "kwargs"):
+        kept = ("stats", "grad_stats") if call.stats_only else ("output", "grad")
+        for what in (*kept, "args", "kwargs"):
             same(getattr(call, what), getattr(before, what))
     for name in ("unused", "nothing"):
         with pytest.raises((NotCapturedError, LookupError)) as one:
