@@ -104,7 +104,11 @@ def places(model: nn.Module, seen: Capture, run: Run, batch: Any) -> dict[str, P
     with model_unchanged(model), same_random_numbers(model, batch):
         for number in (2, 3):
             with seen:
-                run(model, _only(batch, number))
+                try:
+                    run(model, _only(batch, number))
+                except Exception as error:
+                    error.add_note(f"hookscope: on {number} samples, to find along which axis outputs have them")
+                    raise
             some.append({name: (tuple(each.shape), each.dtype) for name, each in outputs(seen).items()})
     two, three = some
     if two.keys() != three.keys():

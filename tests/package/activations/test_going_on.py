@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from hookscope import Activations, collect
+from hookscope import Activations, census, collect
 from hookscope.activations.marks import mark_of_batch
 from tests.package.activations.test_what_is_collected import X, by_hand, small
 from tests.shared import ROOT
@@ -31,6 +31,7 @@ def stopped(net, folder, after: int, error: BaseException):
 
     with pytest.raises(type(error)):
         collect(net, batches(), "0", to=folder, shard_bytes=40)
+    assert len(census(net)) == 0
 
 
 @pytest.mark.parametrize("after", [1, 3, 5])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 
 import pytest
 import torch
@@ -145,6 +146,7 @@ def test_a_model_of_transformers(tmp_path):
         (lambda: nn.Sequential(Gram()).eval(), X.split(4), "several axes"),
         (lambda: nn.Sequential(Mean()).eval(), X.split(4), "no axis of samples"),
         (small, ["text"], "yields a str"),
+        (lambda: nn.Sequential(nn.Unflatten(0, (2, 2))).eval(), X.split(4), "hookscope: on 2 samples"),
         (lambda: nn.Sequential(nn.Identity()).eval(), [X[:4], X[4:, :3]], "pad sequences to one length"),
     ],
 )
@@ -173,6 +175,24 @@ def test_options_are_checked_when_given(tmp_path):
         Activations(tmp_path / "b")
     with pytest.raises(LookupError, match="no layer '3'"):
         collect(small(), X.split(4), "3", to=tmp_path)
+
+
+def test_progress_says_samples_rate_and_bytes(tmp_path, capsys):
+    def slowly():
+        for x in X.split(4):
+            time.sleep(0.6)
+            yield x
+
+    collect(small(), slowly(), "0", to=tmp_path / "a", progress=False)
+    assert capsys.readouterr().err == ""
+    loader = list(X.split(4))
+    net = small()
+    net.register_forward_pre_hook(lambda *_: time.sleep(0.4))
+    collect(net, loader, "0", to=tmp_path / "b")
+    said = capsys.readouterr().err
+    assert "11.0/11.0" in said
+    assert "132 bytes of 132 bytes" in said
+    assert "bytes/s" in said
 
 
 def test_what_was_changed_on_disk_is_noticed(tmp_path):
