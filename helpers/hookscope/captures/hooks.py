@@ -244,11 +244,12 @@ def _decoding() -> str:
     """Name the function of transformers' generate() that is running, or ""."""
     if (generation := sys.modules.get("transformers.generation.utils")) is None:
         return ""
-    frame = sys._getframe(2)
-    while frame := frame.f_back:  # type: ignore[assignment]
+    frame, file = sys._getframe(2).f_back, generation.__file__
+    while frame is not None:
         code = frame.f_code
-        if code.co_name.endswith(_DECODING) and code.co_filename == generation.__file__:
+        if code.co_filename == file and code.co_name.endswith(_DECODING):
             return code.co_name
+        frame = frame.f_back
     return ""
 
 
