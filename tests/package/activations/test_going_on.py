@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import random
 import signal
@@ -142,7 +143,7 @@ class a_file:  # noqa: N801
         self.path.unlink()
 
 
-@pytest.mark.parametrize("when", ["data", "fsync", "replace"])
+@pytest.mark.parametrize("when", ["data", "half", "fsync", "replace"])
 @pytest.mark.parametrize("number", [1, 2, 4])
 def test_killed_in_the_middle_of_writing(when, number, tmp_path, monkeypatch):
     net = small()
@@ -155,6 +156,15 @@ def test_killed_in_the_middle_of_writing(when, number, tmp_path, monkeypatch):
                 os.kill(os.getpid(), signal.SIGKILL)
             return args
 
+        class Half(io.FileIO):
+            def write(self, data):
+                if left[0] == 1:
+                    super().write(data[: len(data) // 2])
+                die()
+                return super().write(data)
+
+        if when == "half":
+            monkeypatch.setattr(Path, "open", Half)
         at = {"fsync": (os, "fsync"), "replace": (Path, "replace")}.get(when)
         if at:
             real = getattr(*at)
