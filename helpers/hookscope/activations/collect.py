@@ -102,7 +102,7 @@ def collect(
     for name, value in (("shard_bytes", shard_bytes), ("max_bytes", max_bytes)):
         if not isinstance(value, int | None) or isinstance(value, bool) or (value is None and name == "shard_bytes"):
             raise TypeError(f"{name}={value!r}: give a number of bytes, as {name}=1_000_000")
-    # What is kept until it is written must not be memory that the next batch is computed in.
+    # Copied at once: copy-on-write does not see what a NumPy array of an output is used for later.
     seen = capture(model, *layers, dtype=dtype, device="cpu", keep="copies")
     if training := [name for name, module in model.named_modules() if module.training]:
         which = "the model" if "" in training else f"layer {training[0]!r}"
@@ -181,7 +181,7 @@ class _Collecting:
         return map_tensors(lambda tensor: tensor.to(self._device), batch)
 
     def _take(self, batch: Any, samples: int, mark: str) -> None:
-        with self._seen.like() as seen:  # not the same again, which would use the memory of what waits
+        with self._seen.like() as seen:  # not the same again, which would use its memory again
             self._run(self._model, self._moved(batch))
         found = outputs(seen)
         if found.keys() != self._places.keys():

@@ -148,30 +148,32 @@ class a_file:  # noqa: N801
 def test_killed_in_the_middle_of_writing(when, number, tmp_path, monkeypatch):
     net = small()
     if (child := os.fork()) == 0:
-        left = [number]
+        try:
+            left = [number]
 
-        def die(*args):
-            left[0] -= 1
-            if not left[0]:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return args
+            def die(*args):
+                left[0] -= 1
+                if not left[0]:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return args
 
-        class Half(io.FileIO):
-            def write(self, data):
-                if left[0] == 1:
-                    super().write(data[: len(data) // 2])
-                die()
-                return super().write(data)
+            class Half(io.FileIO):
+                def write(self, data):
+                    if left[0] == 1:
+                        super().write(data[: len(data) // 2])
+                    die()
+                    return super().write(data)
 
-        if when == "half":
-            monkeypatch.setattr(Path, "open", Half)
-        at = {"fsync": (os, "fsync"), "replace": (Path, "replace")}.get(when)
-        if at:
-            real = getattr(*at)
-            monkeypatch.setattr(*at, lambda *args: real(*die(*args)))
-        loader = (die(x)[0] for x in X.split(2)) if when == "data" else X.split(2)
-        collect(net, loader, "0", to=tmp_path, shard_bytes=40)
-        os._exit(0)
+            if when == "half":
+                monkeypatch.setattr(Path, "open", lambda path, mode: Half(path, mode))
+            at = {"fsync": (os, "fsync"), "replace": (Path, "replace")}.get(when)
+            if at:
+                real = getattr(*at)
+                monkeypatch.setattr(*at, lambda *args: real(*die(*args)))
+            loader = (die(x)[0] for x in X.split(2)) if when == "data" else X.split(2)
+            collect(net, loader, "0", to=tmp_path, shard_bytes=40)
+        finally:
+            os._exit(0)  # never on in the tests
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     stored = collect(net, X.split(2), "0", to=tmp_path, shard_bytes=40)
     stored.check()

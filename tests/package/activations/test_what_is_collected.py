@@ -62,6 +62,22 @@ def test_every_kind_of_loader(loader, tmp_path):
     assert len(census(net)) == 0
 
 
+def test_what_is_written_to_past_torch_is_as_it_was(tmp_path):
+    class Array(nn.Module):
+        def forward(self, x):
+            y = x * 2
+            self.array = y.numpy()
+            return y
+
+    class Spoil(nn.Module):
+        def forward(self, x):
+            net[0].array[:] = 0
+            return x
+
+    net = nn.Sequential(Array(), Spoil()).eval()
+    assert torch.equal(collect(net, X.split(4), "0", to=tmp_path)["0"][:], X * 2)
+
+
 def test_a_data_set_of_samples_that_workers_can_read(tmp_path):
     net = small()
     collect(net, X.split(2), "0", "2", to=tmp_path, shard_bytes=50)

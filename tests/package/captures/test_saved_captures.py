@@ -56,6 +56,13 @@ def test_it_shows_the_same(options, tmp_path):
         assert str(one.value) == str(other.value)
 
 
+def test_notes_are_kept(tmp_path):
+    with pytest.warns(UserWarning, match="picks nothing"), capture(net := nn.ReLU(), sample=7) as seen:
+        net(torch.ones(2, 1))
+    assert again(seen, tmp_path).notes == seen.notes
+    assert len(seen.notes) == 1
+
+
 def same(one, other):
     assert type(one) is type(other) or type(one).__name__ == type(other).__name__
     if isinstance(one, torch.Tensor):
