@@ -135,7 +135,7 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
             first, number = stop, number + 1
         if not parts:
             like = self.about["tensors"][name]
-            return torch.empty((0, *like["shape"]), dtype=getattr(torch, like["dtype"]))
+            return torch.empty((0, *like["shape"]), dtype=getattr(torch, like["dtype"]), device="cpu")
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _file(self, number: int) -> Any:
