@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import correct, other, picker, speed
+from benchmarks import changing, correct, edits, other, picker, speed
 from tests.shared.awkward import PEERS as MODELS_OF_PEERS
 from tests.shared.lab import CHROMIUM
 from tools.blocks import put, table
@@ -123,7 +123,61 @@ def others(rounds: int) -> str:
     return table(rows)
 
 
-PARTS: dict[str, Callable[[int], str]] = {"correct": lambda rounds: verdicts(), "other": others, "speed": speeds}
+def _editing(rounds: int) -> str:
+    from torchvision.models import resnet18
+
+    torch.manual_seed(0)
+    pictures, words = torch.randn(8, 3, 224, 224), torch.randint(0, 1000, (8, changing.TOKENS))
+    nets = {
+        "resnet18": (resnet18().eval(), pictures, ["layer1.0.conv1", "layer3.1.conv2"]),
+        "GPT-2, 128 wide": (changing.gpt2(128), words, ["transformer.h.2", "transformer.h.3.mlp"]),
+    }
+    return "; ".join(
+        f"{name}, batch {batch}: {changing.editing(net, inputs[:batch], layers, rounds):.2f} ×"
+        for name, (net, inputs, layers) in nets.items()
+        for batch in (1, 8)
+    )
+
+
+def _sweeping(rounds: int) -> str:
+    found = {width: changing.sweeping(width, min(rounds, 5)) for width in (128, 768)}
+    return "; ".join(
+        f"{width} wide: {ratio:.2f} × of {seconds:.1f} s, {apart:.0e} of the scale apart"
+        for width, (seconds, ratio, apart) in found.items()
+    )
+
+
+def _attending(rounds: int) -> str:
+    sizes = {"768 wide, 12 layers, 128 tokens": (768, 12, 12, 128), "128 wide, 6 layers, 64 tokens": (128, 4, 6, 64)}
+    return "; ".join(f"{name}: {changing.attending(*size, rounds):.2f} ×" for name, size in sizes.items())
+
+
+CHANGES: dict[str, Callable[[int], str]] = {
+    "`edit` of two layers in a new block, against plain hooks that are registered and removed": _editing,
+    "`sweep` of a GPT-2, 18 layers × 12 positions, against the plain loop of hooks": _sweeping,
+    "`attention` of a GPT-2, against the pass alone": _attending,
+}
+"""What changes a model or looks into its attention, and what measures each; processor time, one thread."""
+
+
+def changes(rounds: int) -> str:
+    """Judge every editor on every awkward edit, and measure what changes cost."""
+    judged = table(edits.table())
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        rows: list[dict[str, object]] = [{"what": what, "measured": run(rounds)} for what, run in CHANGES.items()]
+    finally:
+        torch.set_num_threads(threads)
+    return f"{judged}\n\n{table(rows)}"
+
+
+PARTS: dict[str, Callable[[int], str]] = {
+    "correct": lambda rounds: verdicts(),
+    "changes": changes,
+    "other": others,
+    "speed": speeds,
+}
 """The parts of the page that are made, and what makes each."""
 
 

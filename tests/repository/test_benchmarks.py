@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from benchmarks import __main__ as command
-from benchmarks import correct, other, speed
+from benchmarks import changing, correct, edits, other, speed
 from benchmarks.tools import TOOLS
 from tools.blocks import block
 
@@ -63,6 +63,36 @@ def test_the_table_of_verdicts_is_what_the_command_makes() -> None:
     ((heads, rows),) = tables("correct")
     assert heads == ["tool", "right", "WRONG", "partial", "fails", "not right on"]
     assert rows == [label for label in TOOLS if label not in correct.SKIPPED]
+
+
+def test_the_tables_of_what_changes_a_model_are_what_the_command_makes() -> None:
+    (heads, rows), costs = tables("changes")
+    assert heads[:2] == ["tool", "right, or refused"]
+    assert rows == list(edits.EDITORS)
+    assert costs == (["what", "measured"], list(command.CHANGES))
+
+
+@pytest.mark.parametrize(
+    ("tool", "case", "expected"),
+    [
+        ("plain hooks", "a channel", "right"),
+        ("plain hooks", "a layer that is never called", "not applied"),
+        ("plain hooks", "Identity beside a skip", "wrong"),
+        ("baukit's way", "a gradient", "cannot"),
+        ("**hookscope**", "Identity beside a skip", "right"),
+        ("**hookscope**", "a layer that is never called", "refused"),
+    ],
+)
+def test_editors_are_judged(tool: str, case: str, expected: str) -> None:
+    assert edits.verdict(edits.EDITORS[tool], edits.CASES[case])[0] == expected
+
+
+def test_what_changes_cost_is_a_number_and_both_do_the_same() -> None:
+    assert changing.editing(nn.Sequential(nn.Linear(4, 4)), torch.ones(1, 4), ["0"], 1) > 0
+    seconds, ratio, apart = changing.sweeping(8, 1)
+    assert min(seconds, ratio) > 0
+    assert apart < 1e-5
+    assert changing.attending(8, 2, 1, 4, 1) > 0
 
 
 def test_the_tables_of_time_and_memory_are_what_the_command_makes() -> None:

@@ -98,7 +98,7 @@ def draw_all(title: str, maps: Sequence[Drawn], sample: int, most: int) -> Pictu
         raise IndexError(f"no sample {sample}: there are {max(len(each.weights) for each in maps)}, counted from 0")
     heads = max(min(each.weights.shape[1], most) for each in shown)
     step = _TILE + 2
-    canvas = torch.full((len(shown) * step - 2, heads * step - 2), -1.0)
+    canvas = torch.full((len(shown) * step - 2, heads * step - 2), -1.0, device="cpu")
     for row, each in enumerate(shown):
         weights = _numbers(each.weights[sample, :most])
         small = _fitted(weights.nan_to_num(0.0))
@@ -140,7 +140,7 @@ def _fitted(weights: Tensor) -> Tensor:
     """Bring maps to the size of a small one: each weight repeated, or of several the greatest."""
     for axis in (1, 2):
         if (size := weights.shape[axis]) < _TILE:
-            weights = weights.index_select(axis, torch.arange(_TILE) * size // _TILE)
+            weights = weights.index_select(axis, torch.arange(_TILE, device=weights.device) * size // _TILE)
     return torch.nn.functional.adaptive_max_pool2d(weights[None], _TILE)[0]
 
 

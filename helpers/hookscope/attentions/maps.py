@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -74,7 +75,7 @@ class AttentionMap:
         found = []
         for sample, blind in zip(self.weights, self.blind, strict=True):
             wide = sample.float().clamp_min(0)
-            bits = torch.special.entr(wide).sum(-1).masked_fill(blind, 0) / torch.log(torch.tensor(2.0))
+            bits = torch.special.entr(wide).sum(-1).masked_fill(blind, 0) / math.log(2)
             found.append(bits.sum(-1) / (~blind).sum(-1))
         return torch.stack(found)
 
@@ -266,17 +267,18 @@ class AttentionMaps(Tabled, Mapping[str, AttentionMap]):
             raise ValueError(f"{self.title}: 0 maps, so there is nothing to draw; {'; '.join(self.notes)}")
         return draw_all(self.title, list(self._maps.values()), sample, _SHOWN)
 
-    def _table(self) -> Table:
+    def table(self) -> Table:
+        """Return the rows with their caption."""
         batches = {len(each.weights) for each in self._maps.values()}
         batch = f", {batches.pop()} in the batch" if len(batches) == 1 else ""
         count = len(self)
         return Table(self.rows, f"{self.title}: {count} attention map{'' if count == 1 else 's'}{batch}")
 
     def __repr__(self) -> str:
-        return "\n".join([repr(self._table()), *(f"note: {note}" for note in self.notes)])
+        return "\n".join([repr(self.table()), *(f"note: {note}" for note in self.notes)])
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        return _shown(self, self.notes, self._table().to_html())
+        return _shown(self, self.notes, self.table().to_html())
 
 
 def checked_tokens(tokens: object) -> tuple[str, ...]:

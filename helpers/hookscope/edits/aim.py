@@ -84,12 +84,37 @@ class Aim:
     def cut(self, tensor: Tensor) -> Tensor:
         """Return the values that are meant: the tensor itself, a view of it, or a copy."""
         for step in self.steps:
+            if not tensor.is_cpu:
+                _must_fit(step, tensor.shape)
             tensor = tensor[step]
         return tensor
 
     def put(self, tensor: Tensor, new: Tensor) -> Tensor:
         """Return a copy of the tensor with other values where they are meant."""
         return _put(tensor, self.steps, new)
+
+
+def _must_fit(step: Any, shape: torch.Size) -> None:
+    """Refuse numbers in a list that are out of bounds, as torch does on the CPU: a GPU ends the whole process."""
+    items = step if isinstance(step, tuple) else (step,)
+    axis = 0
+    for place, item in enumerate(items):
+        if item is Ellipsis:
+            axis = len(shape) - sum(map(_axes, items[place + 1 :]))
+            continue
+        if isinstance(item, (list, Tensor)) and axis < len(shape):
+            numbers = torch.as_tensor(item, device="cpu")
+            if numbers.dtype not in _MASKS and not bool(((-shape[axis] <= numbers) & (numbers < shape[axis])).all()):
+                raise IndexError(f"index out of bounds for dimension {axis} with size {shape[axis]}")
+        axis += _axes(item)
+
+
+def _axes(item: Any) -> int:
+    """How many axes of a tensor an item of an index is for."""
+    return item.dim() if isinstance(item, Tensor) and item.dtype in _MASKS else 1
+
+
+_MASKS = (torch.bool, torch.uint8)
 
 
 def _put(tensor: Tensor, steps: tuple[Any, ...], new: Tensor) -> Tensor:

@@ -146,7 +146,7 @@ def sweep(
             for row, place in enumerate(places)
             for column, number in enumerate(columns.numbers)
         ]
-        values = torch.full((len(places), len(columns.numbers)), float("nan"), dtype=torch.float64)
+        values = torch.full((len(places), len(columns.numbers)), float("nan"), dtype=torch.float64, device="cpu")
         scale = max(abs(number) for number in (baseline, sourced or 0.0) if number == number or not number)
         with _progress(len(cells), progress) as advance:
             runs = Runs(study, columns, new, metric, scale, values, advance)
