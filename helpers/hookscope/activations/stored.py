@@ -131,7 +131,8 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
         while first < last:
             start, shard = self._starts[number], self.shards[number]
             stop = min(last, start + shard.samples)
-            parts.append(self._file(number).get_slice(name)[first - start : stop - start])
+            with torch.device("cpu"):  # safetensors puts slices on torch's default device
+                parts.append(self._file(number).get_slice(name)[first - start : stop - start])
             first, number = stop, number + 1
         if not parts:
             like = self.about["tensors"][name]

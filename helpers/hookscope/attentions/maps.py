@@ -267,6 +267,9 @@ class AttentionMaps(Tabled, Mapping[str, AttentionMap]):
             raise ValueError(f"{self.title}: 0 maps, so there is nothing to draw; {'; '.join(self.notes)}")
         return draw_all(self.title, list(self._maps.values()), sample, _SHOWN)
 
+    def _table(self) -> Table:
+        return self.table()
+
     def table(self) -> Table:
         """Return the rows with their caption."""
         batches = {len(each.weights) for each in self._maps.values()}
