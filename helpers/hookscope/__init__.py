@@ -13,6 +13,7 @@
     hookscope.profile(model, x)                   # time, FLOPs and memory of each layer, forward and backward
     with hookscope.record(model) as recording:    # every hook point, in the order it fires
         model(x).sum().backward()
+    hookscope.collect(model, loader, to="folder") # what layers return for a whole data set, on disk
     hookscope.feature_grid(activation)            # feature maps as one picture with its numbers
     hookscope.image_grid(photo, over=maps)        # pictures, grey or in colour, and maps laid over them
     hookscope.explain(seen)                       # the plain torch lines that do the same
@@ -25,6 +26,7 @@ imported by the functions that need them.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from hookscope.activations import Activations, collect
 from hookscope.attentions import attention
 from hookscope.captures import capture, gradient_flow
 from hookscope.censuses import census
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Activations",
     "LayerNotFoundError",
     "NotEditedError",
     "Picture",
@@ -52,6 +55,7 @@ __all__ = [
     "attention",
     "capture",
     "census",
+    "collect",
     "compare_backward_hooks",
     "edit",
     "explain",

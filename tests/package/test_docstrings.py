@@ -7,6 +7,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -47,7 +48,8 @@ def test_every_room_says_what_it_is_for() -> None:
         assert first[0].endswith("."), f"{name}: the first line of the docstring is one sentence"
 
 
-def test_the_code_in_the_readme_runs() -> None:
+def test_the_code_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # it writes files
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     names: dict[str, object] = {}

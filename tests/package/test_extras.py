@@ -12,7 +12,9 @@ import hookscope
 from hookscope.extras import needed_by
 from tests.shared import ROOT
 
-EXTRAS = ("anywidget", "ipywidgets", "traitlets", "IPython", "matplotlib", "safetensors", "sklearn", "torchvision")
+EXTRAS = (
+    "anywidget", "ipywidgets", "traitlets", "IPython", "matplotlib", "pandas", "safetensors", "sklearn", "torchvision",
+)  # fmt: skip
 REFUSE = f"""
 import sys
 
@@ -55,6 +57,10 @@ MISSING = {
     "hookscope.gradient_flow(seen)": "matplotlib",
     "recording.timeline()": "matplotlib",
     "hookscope.graph(torch.ones(1, requires_grad=True)).picture()": "matplotlib",
+    "seen.to_pandas()": "pandas",
+    "seen.save('seen.safetensors')": "safetensors",
+    "hookscope.captures.Capture.load('seen.safetensors')": "safetensors",
+    "hookscope.collect(torch.nn.ReLU().eval(), [torch.ones(2, 1)], to='nowhere')": "safetensors",
     "hookscope.samples.digits()": "scikit-learn",
     "hookscope.samples.digit_cnn()": "safetensors",
     "hookscope.samples.mnist(download=True)": "torchvision",

@@ -17,7 +17,7 @@ from hookscope.attentions.drawing import draw_all, draw_heads
 from hookscope.attentions.watch import Found
 from hookscope.layers import LayerNotFoundError, Modules
 from hookscope.layers.suggestions import no_name
-from hookscope.pictures import Picture, Table
+from hookscope.pictures import Picture, Table, Tabled
 
 __all__ = ["AttentionMap", "AttentionMaps", "checked_tokens"]
 
@@ -167,7 +167,7 @@ class AttentionMap:
         return _shown(self, self.remarks(), Table([self.row()]).to_html())
 
 
-class AttentionMaps(Mapping[str, AttentionMap]):
+class AttentionMaps(Tabled, Mapping[str, AttentionMap]):
     """What `attention` returns: a mapping from layers to maps, in the order of the calls.
 
     ``maps["h.3.attn"]`` is the map of a layer, ``maps["decoder#2"]`` that of its second attention call, and ``maps[0]``
@@ -266,6 +266,9 @@ class AttentionMaps(Mapping[str, AttentionMap]):
         if not self._maps:
             raise ValueError(f"{self.title}: 0 maps, so there is nothing to draw; {'; '.join(self.notes)}")
         return draw_all(self.title, list(self._maps.values()), sample, _SHOWN)
+
+    def _table(self) -> Table:
+        return self.table()
 
     def table(self) -> Table:
         """Return the rows with their caption."""

@@ -1,4 +1,4 @@
-"""What a capture keeps of one call of a layer, and of all calls of it."""
+"""What a capture keeps of one call of a layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hookscope.captures.form import Form, Stats, kept_otherwise
 from hookscope.captures.keep import readable
 from hookscope.structures import map_tensors
 
-__all__ = ["Call", "Layer", "NotCapturedError", "Slot", "Wanted", "why_uncalled"]
+__all__ = ["Call", "Missing", "NotCapturedError", "Slot", "Wanted", "why_uncalled"]
 
 
 class NotCapturedError(RuntimeError):
@@ -46,15 +46,18 @@ class Call:
         number: which call of this layer it is within the capture, from 1.
         type: class name of the module.
         by: name of the thread, or of the task of asyncio, that made it.
+        run: which pass of the model within the capture it belongs to, from 1.
+        decoding: the function of transformers' `generate()` that made the pass, such as `"_sample"`; else `""`.
 
     """
 
-    __slots__ = ("_args", "_output", "_returned", "_wanted", "by", "layer", "number", "type")
+    __slots__ = ("_args", "_output", "_returned", "_wanted", "by", "decoding", "layer", "number", "run", "type")
 
     def __init__(self, layer: str, number: int, type_name: str, wanted: Wanted) -> None:
         self.layer, self.number, self.type = layer, number, type_name
         self._wanted = wanted
-        self.by = ""
+        self.by = self.decoding = ""
+        self.run = 0
         self._returned = False
         # In these, every tensor of the output and of args and kwargs is replaced by a Slot.
         self._output: Any = None
@@ -80,7 +83,7 @@ class Call:
 
         """
         self._refuse(stats=False)
-        return map_tensors(lambda slot: readable(slot.value), self._results(), Slot)
+        return map_tensors(lambda slot: _read(slot.value), self._results(), Slot)
 
     @property
     def grad(self) -> Any:
@@ -94,7 +97,7 @@ class Call:
 
         """
         self._refuse(stats=False)
-        return map_tensors(lambda slot: slot.grads[0] if slot.grads else None, self._with_grads(), Slot)
+        return map_tensors(lambda slot: _read(slot.grads[0]) if slot.grads else None, self._with_grads(), Slot)
 
     @property
     def stats(self) -> Any:
@@ -152,7 +155,7 @@ class Call:
         if not self._wanted.inputs:
             raise NotCapturedError("inputs were not kept; write capture(model, ..., inputs=True)")
         return map_tensors(
-            lambda slot: slot.value if isinstance(slot.value, Stats) else readable(slot.value), self._args, Slot
+            lambda slot: slot.value if isinstance(slot.value, Stats) else _read(slot.value), self._args, Slot
         )
 
     def _results(self) -> Any:
@@ -195,12 +198,28 @@ class Call:
         return f"Call {self.label} ({self.type}): {what}"
 
 
+class Missing:
+    """What stands where a value was that could not be saved; asking for such a tensor says so."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return f"<{self.text}>"
+
+
+def _read(value: Any) -> Any:
+    if isinstance(value, Missing):
+        raise NotCapturedError(value.text)
+    return readable(value)
+
+
 class Slot:
     """The place of one tensor in a call's output or inputs: what was kept of it, and of its gradients."""
 
     __slots__ = ("_shape", "grads", "needs_grad", "value")
 
-    def __init__(self, value: Tensor | Stats, needs_grad: bool, shape: tuple[Any, ...] | None = None) -> None:
+    def __init__(self, value: Tensor | Stats | Missing, needs_grad: bool, shape: tuple[Any, ...] | None = None) -> None:
         self.value = value
         self.needs_grad = needs_grad
         self._shape = shape  # None: that of the value
@@ -209,7 +228,7 @@ class Slot:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the tensor, which is more than the value's if a sample is kept."""
-        return self.value.shape if self._shape is None else self._shape
+        return self.value.shape if self._shape is None else self._shape  # type: ignore[union-attr]
 
     def add(self, grad: Tensor, form: Form | Callable[[Tensor], Stats], say: Callable[[str], None]) -> None:
         """Take what a tensor hook got: add it up as `Tensor.grad` does, or keep the statistics of each pass."""
@@ -229,61 +248,6 @@ def _slots(value: Any) -> list[Slot]:
     found: list[Slot] = []
     map_tensors(lambda slot: found.append(slot) or slot, value, Slot)  # type: ignore[func-returns-value]
     return found
-
-
-class Layer:
-    """All calls of one layer; for a layer that was called once, also that call's `output`, `grad`, `args`, `kwargs`.
-
-    Attributes:
-        name: the layer's dotted name, `""` for the root.
-        calls: the calls in the order in which they began.
-
-    """
-
-    def __init__(self, name: str, calls: tuple[Call, ...]) -> None:
-        self.name = name
-        self.calls = calls
-
-    def _only(self, what: str) -> Call:
-        if len(self.calls) != 1:
-            raise NotCapturedError(
-                f"layer {self.name!r} was called {len(self.calls)} times; say which call you mean: "
-                f"seen[{self.name!r}].calls[0].{what}"
-            )
-        return self.calls[0]
-
-    @property
-    def output(self) -> Any:
-        """What the layer returned, see `Call.output`; an error if it was called more than once."""
-        return self._only("output").output
-
-    @property
-    def grad(self) -> Any:
-        """The gradient with respect to the output, see `Call.grad`; an error if it was called more than once."""
-        return self._only("grad").grad
-
-    @property
-    def stats(self) -> Any:
-        """The statistics of the output, see `Call.stats`; an error if it was called more than once."""
-        return self._only("stats").stats
-
-    @property
-    def grad_stats(self) -> Any:
-        """The statistics of the gradient, see `Call.grad_stats`; an error if it was called more than once."""
-        return self._only("grad_stats").grad_stats
-
-    @property
-    def args(self) -> tuple[Any, ...]:
-        """The positional arguments, see `Call.args`; an error if the layer was called more than once."""
-        return self._only("args").args
-
-    @property
-    def kwargs(self) -> dict[str, Any]:
-        """The keyword arguments, see `Call.kwargs`; an error if the layer was called more than once."""
-        return self._only("kwargs").kwargs
-
-    def __repr__(self) -> str:
-        return "\n".join(map(repr, self.calls))
 
 
 def why_uncalled(module: nn.Module, still_there: bool = True) -> str:

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -14,17 +15,19 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.captures.blame import notes_on
-from hookscope.captures.call import Call, Layer, NotCapturedError, Wanted, why_uncalled
+from hookscope.captures.call import Call, NotCapturedError, Wanted, why_uncalled
 from hookscope.captures.forecast import forecast
 from hookscope.captures.form import Stats
 from hookscope.captures.hooks import Hooks
+from hookscope.captures.layer import Layer
 from hookscope.captures.options import checked
 from hookscope.captures.pool import Pool
 from hookscope.captures.reuse import give, pool_of
+from hookscope.captures.saving import load, save
 from hookscope.captures.stopping import PassEnded
 from hookscope.captures.writes import expected
 from hookscope.layers import LayerNotFoundError, Modules, Which, fused_around, pick, refuse_unhookable
-from hookscope.pictures import Table
+from hookscope.pictures import Table, Tabled
 
 __all__ = ["Call", "Capture", "Layer", "NotCapturedError", "Stats", "capture"]
 
@@ -130,7 +133,7 @@ def capture(
     return Capture(modules, layers, wanted)
 
 
-class Capture(Mapping[str, Layer]):
+class Capture(Tabled, Mapping[str, Layer]):
     """What `capture` returns: a context manager, and a mapping from layer names to what was kept.
 
     Iterating gives the layers that were called, in the order of their first calls. A layer that was called several
@@ -371,9 +374,52 @@ class Capture(Mapping[str, Layer]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _pool=Pool(), _gone=None)
 
+    def save(self, path: str | Path) -> None:
+        """Write what was kept into a file, `name.safetensors`, to be read by `Capture.load` without the model.
+
+        The format is a JSON head and the bytes of the tensors: no pickle, so that reading it runs no code. Tensors are
+        written dense and contiguous, with their bits; what a tensor of another kind was, and what objects that are no
+        tensors cannot be rebuilt without their class, is in the `notes` of the loaded capture, and said when asked for.
+        The file is there whole, or not at all.
+
+        Raises:
+            RuntimeError: the capture is open.
+            ValueError: the name does not end in ``.safetensors``.
+            ModuleNotFoundError: safetensors is not installed.
+
+        Example:
+            >>> import tempfile
+            >>> with capture(nn.Linear(2, 1)) as seen:
+            ...     _ = seen._model(torch.ones(1, 2))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     seen.save(f"{folder}/seen.safetensors")
+            ...     again = Capture.load(f"{folder}/seen.safetensors")
+            ...     torch.equal(again[""].output, seen[""].output)
+            True
+
+        """
+        save(self.__getstate__(), path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote: the same calls, tensors, notes and reasons. It can be read, and not entered.
+
+        Tensors are memory-mapped: their bytes are read when they are used.
+
+        Raises:
+            ValueError: the file is no saved capture, or is not whole.
+
+        """
+        seen = cls.__new__(cls)
+        seen.__setstate__(load(path))
+        return seen
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(_NO_MODEL if name in _OF_THE_MODEL else f"a Capture has no attribute {name!r}")
+
     def _need_model(self) -> None:
         if not hasattr(self, "_model"):
-            raise RuntimeError("this capture is a copy without its model, to be read; make another with capture(...)")
+            raise RuntimeError(_NO_MODEL)
 
     def _names(self) -> dict[Any, str]:
         return dict(enumerate(self._layers.values()))
@@ -383,6 +429,7 @@ class Capture(Mapping[str, Layer]):
         return Capture(self.modules, self._layers, replace(self._wanted, **changed))
 
 
+_NO_MODEL = "this capture is a copy without its model, to be read; make another with capture(...)"
 _OF_THE_MODEL = ("modules", "_model", "_layers", "_fused", "_pool", "_gone", "_hooks")
 # The one capture of each model that `Capture.start` has started.
 _started: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Capture]] = weakref.WeakKeyDictionary()

@@ -13,7 +13,24 @@ from hookscope.captures.call import Wanted
 from hookscope.captures.form import Form, Stats
 from hookscope.captures.keep import is_wrapped, unwrapped
 
-__all__ = ["forecast", "standing_in"]
+__all__ = ["forecast", "in_bytes", "standing_in"]
+
+
+def in_bytes(number: float) -> str:
+    """Write a number of bytes for people.
+
+    Example:
+        >>> in_bytes(6400), in_bytes(3 << 30)
+        ('6.2 KiB', '3.0 GiB')
+
+    """
+    unit = 0
+    while number >= 1024 and unit < len(_UNITS) - 1:
+        number, unit = number / 1024, unit + 1
+    return f"{number:.1f} {_UNITS[unit]}" if unit else f"{number:,.0f} bytes"
+
+
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 def forecast(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from itertools import count
 from typing import Any
 
 from torch import Tensor, nn
@@ -29,6 +31,7 @@ class _Strand:
         self.running: list[tuple[nn.Module, Call | None]] = []  # calls that have not returned, innermost last
         self.last: Call | None = None
         self.foreign: Foreign | None = None
+        self.run, self.decoding = 0, ""
         self.name = strand_name()
 
 
@@ -96,6 +99,7 @@ class Hooks(Kept):
         self._owner: object = None
         self._numbers: dict[str, int] = {}  # calls of each layer so far
         self._strands = Strands(_Strand)
+        self._runs = count(1)
         self._lock = threading.Lock()  # several threads may run the model
         self._bytes = 0
         self.ending = Ending(layers.values(), wanted.stop) if wanted.stop else None
@@ -142,11 +146,12 @@ class Hooks(Kept):
         here = self._strands.here()
         if not here.running or module is self._model:  # an exception may have left calls there
             here.foreign = Foreign(self._model, tensors_in((args, kwargs)))
+            here.run, here.decoding = next(self._runs), _decoding()
         if (name := self._layers.get(module)) is None:
             here.running.append((module, None))
             return
         call = Call(name, self._numbers.get(name, 0) + 1, type(module).__name__, self._wanted)
-        call.by = here.name
+        call.by, call.run, call.decoding = here.name, here.run, here.decoding
         self.writes.look(call, here.last, inside=False)
         if self._wanted.inputs:
             take = partial(self._slot, call=call)
@@ -246,6 +251,22 @@ class Hooks(Kept):
                 f"this capture would keep more than max_bytes={limit:,}; reached at call {call.label}. "
                 "Choose fewer layers, or sample=0, dtype=torch.float16, keep='stats'"
             )
+
+
+def _decoding() -> str:
+    """Name the function of transformers' generate() that is running, or ""."""
+    if (generation := sys.modules.get("transformers.generation.utils")) is None:
+        return ""
+    frame, file = sys._getframe(2).f_back, generation.__file__
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename == file and code.co_name.endswith(_DECODING):
+            return code.co_name
+        frame = frame.f_back
+    return ""
+
+
+_DECODING = ("_sample", "_search", "_decoding")
 
 
 def _add_note(notes: dict[str, None], call: Call, text: str) -> None:

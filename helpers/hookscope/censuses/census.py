@@ -28,12 +28,12 @@ from torch.utils.hooks import RemovableHandle
 
 from hookscope.censuses.entry import KINDS, HookEntry, hooks_of, identify, weakly
 from hookscope.layers import LayerNotFoundError, Modules
-from hookscope.pictures import Table
+from hookscope.pictures import Table, Tabled
 
 __all__ = ["KINDS", "Census", "HookEntry", "census", "removing_new_hooks"]
 
 
-class Census(Sequence[HookEntry]):
+class Census(Tabled, Sequence[HookEntry]):
     """The hooks found by `census`, in the order of the layers; it does not change when the model does."""
 
     def __init__(

@@ -28,7 +28,7 @@ from hookscope.edits.reasons import NotEditedError, refuse_parallel
 from hookscope.edits.target import Rule, Target
 from hookscope.edits.tokens import Owner, owner_of, positions_of
 from hookscope.layers import FusedLayer, Modules, Which, fused_around, pick, refuse_unhookable, take_off
-from hookscope.pictures import Table
+from hookscope.pictures import Table, Tabled
 
 __all__ = ["Edit", "edit"]
 
@@ -97,7 +97,7 @@ def edit(model: nn.Module) -> Edit:
     return Edit(model)
 
 
-class Edit:
+class Edit(Tabled):
     """What `edit` returns: a context manager whose methods say what to change; see there for what they all take."""
 
     def __init__(self, model: nn.Module) -> None:

@@ -13,7 +13,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hookscope.pictures.frames import frame_of
+
 if TYPE_CHECKING:
+    import pandas
     from matplotlib.figure import Figure
 
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -65,8 +68,32 @@ class Table:
         """
         return _html(self.caption, self.rows)
 
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return all rows as a pandas DataFrame, values as they are, the caption in its `attrs`.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed.
+
+        Example:
+            >>> Table([{"layer": "conv1", "calls": 1}, {"layer": "relu", "calls": 3}]).to_pandas()["calls"].sum()
+            np.int64(4)
+
+        """
+        return frame_of(self.rows, self.caption)
+
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         return {"text/plain": repr(self), "text/html": self.to_html()}
+
+
+class Tabled:
+    """What shows itself as a table, and can be had as a pandas DataFrame."""
+
+    def _table(self) -> Table:
+        raise NotImplementedError
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the table that is shown as a pandas DataFrame, see `Table.to_pandas`."""
+        return self._table().to_pandas()
 
 
 class Picture:
@@ -149,6 +176,10 @@ class Picture:
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         # Viewers that show HTML take that; LaTeX, PDF by LaTeX, and consoles take the image, which IPython encodes.
         return {"text/plain": repr(self), "image/png": self.png, "text/html": self.to_html()}
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the numbers on the picture as a pandas DataFrame, see `Table.to_pandas`."""
+        return frame_of(self.rows, self.caption or self.alt)
 
     def save(self, path: str | Path) -> None:
         """Write the PNG to ``path``, whose name must end in ``.png``.

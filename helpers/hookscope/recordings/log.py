@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hookscope.pictures.picture import Picture, Table
+from hookscope.pictures.picture import Picture, Table, Tabled
 from hookscope.recordings.call_tree import CallTree
 from hookscope.recordings.event import GIVEN, PHASES, Event, in_words
 from hookscope.recordings.timeline import draw
 
+if TYPE_CHECKING:
+    import pandas
+
 _SHOWN = 200  # events in a table; `EventLog.events` has all of them
 
 
-class EventLog:
+class EventLog(Tabled):
     """Events in the order in which they happened, and the ways to show them.
 
     Args:
@@ -119,6 +122,10 @@ class EventLog:
         Tuples in `shapes` become lists, tensors in `values` lists of numbers, summaries dicts.
         """
         return [event.to_dict() for event in self._events]
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return all events as a pandas DataFrame, see `Table.to_pandas`; also those that the table leaves out."""
+        return Table(_rows(self._events), self._caption()).to_pandas()
 
     def timeline(self) -> Picture:
         """Draw the events from left to right, one line per layer or tensor. Needs matplotlib.

@@ -1,0 +1,356 @@
+"""Run a model over a whole data set, and stream what chosen layers return to disk."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+
+from hookscope.activations.marks import mark_of_batch, mark_of_model
+from hookscope.activations.samples import Place, Run, called_with, count, outputs, places
+from hookscope.activations.shards import Shard, shards_in, write_shard
+from hookscope.activations.stored import ABOUT, Activations
+from hookscope.captures import Capture, capture
+from hookscope.captures.forecast import in_bytes
+from hookscope.captures.saving import write_whole
+from hookscope.extras import needed_by
+from hookscope.layers import Which, find_layers
+from hookscope.structures import map_tensors
+
+__all__ = ["collect"]
+
+_SHARD = 64 << 20
+_BATCHES = 4096  # at most in a shard, whose head names each
+
+
+def collect(
+    model: nn.Module,
+    loader: Iterable[Any],
+    *layers: Which,
+    to: str | Path,
+    dtype: torch.dtype | None = None,
+    run: Run = called_with,
+    shard_bytes: int = _SHARD,
+    max_bytes: int | None = None,
+    progress: bool = True,
+) -> Activations:
+    """Stream what chosen layers return, for a whole data set, to disk; go on where an earlier call was stopped.
+
+    The folder gets shards, `00000.safetensors` and so on, of some batches each. **Why safetensors**: the file is a JSON
+    head with names, dtypes and shapes, and then the bytes of the tensors, so it is read through a memory map, on any
+    machine, and reading it runs no code, as a pickle would. Each head also has the numbers of its samples, a SHA-256 of
+    each tensor, and one of the data of each batch. A shard is written beside its name and then renamed: it is whole or
+    not there. Memory holds one shard and one batch, however many samples there are.
+
+    **Stopped and started again.** The same call goes on after the last shard, also after a `kill -9` or a power cut,
+    with no sample lost and none twice. It reads the data that is done again, without running the model, and compares
+    it: where the model's class, modules, parameters or buffers, the layers, options, batches or data are not the same,
+    it refuses and says which. The code of `forward` and of `run` is not compared. An exception or interrupt first
+    writes what is there.
+
+    Hooks look as those of `capture` do and come off in any case. The model runs without gradients and in `eval()`,
+    since dropout and batch norm in `train()` would give other values each time. Along which axis an output has the
+    samples is found by running two samples and three, model and random numbers put back. On disk samples come first.
+    Sequences of several lengths do not fit into one tensor: pad all to one length.
+
+    Args:
+        model: the model. Batches are moved to the device of its first parameter.
+        loader: yields tensors, tuples whose first item is the input, or dicts of keyword arguments, in the same order
+            every time, samples along axis 0. Only inputs go into the model; labels in the same order fit the sample
+            numbers.
+        *layers: as `find_layers` takes them. Without any, all leaves.
+        to: the folder, which is made.
+        dtype: convert floating tensors, for example to `torch.float16` for half the bytes.
+        run: runs the model on a batch of another kind: `run=lambda model, batch: model(batch.x)`.
+        shard_bytes: write a shard when so many bytes are there; each holds one batch at least.
+        max_bytes: refuse to begin if the forecast for all samples, by `len(loader.sampler)`, is more than this.
+        progress: show samples, rate and bytes if tqdm is installed and it takes more than a second.
+
+    Returns:
+        The `Activations`, which `hookscope.Activations(to)` opens again.
+
+    Raises:
+        ValueError: the model is in `train()`, the loader shuffles, an output has no axis of samples, or the folder has
+            been collected from something else; says what is not the same.
+        LayerNotFoundError: no such layer; names the nearest.
+        MemoryError: the forecast is more than `max_bytes`.
+        OSError: the disk has less room than the forecast says, or is full; says which samples are there to be read.
+        DamagedError: what is in the folder is not what was written.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU()).eval()
+        >>> batches = torch.arange(10.0).reshape(5, 2).split(2)
+        >>> with TemporaryDirectory() as folder:
+        ...     stored = collect(net, batches, "1", to=folder)
+        ...     len(stored), stored["1"].shape, torch.equal(stored["1"][:], net(torch.cat(batches)))
+        (5, (5, 3), True)
+
+    """
+    with needed_by("collect"):
+        import safetensors.torch  # noqa: F401 (now, not after the first shard has been computed)
+    for name, value in (("shard_bytes", shard_bytes), ("max_bytes", max_bytes)):
+        if not isinstance(value, int | None) or isinstance(value, bool) or (value is None and name == "shard_bytes"):
+            raise TypeError(f"{name}={value!r}: give a number of bytes, as {name}=1_000_000")
+    # Copied at once: copy-on-write does not see what a NumPy array of an output is used for later.
+    seen = capture(model, *layers, dtype=dtype, device="cpu", keep="copies")
+    if training := [name for name, module in model.named_modules() if module.training]:
+        which = "the model" if "" in training else f"layer {training[0]!r}"
+        raise ValueError(f"{which} is in train(), where values may be other ones each time; call model.eval() first")
+    samplers = [getattr(loader, "sampler", None), getattr(getattr(loader, "batch_sampler", None), "sampler", None)]
+    if any(isinstance(each, RandomSampler | SubsetRandomSampler | WeightedRandomSampler) for each in samplers):
+        raise ValueError("the loader shuffles, so samples would have other numbers each time; give shuffle=False")
+    folder = Path(to)
+    with _alone(folder), torch.no_grad():
+        one = _Collecting(model, seen, list(find_layers(model, *layers)), run, folder, shard_bytes)
+        return one.all(loader, _length(loader), max_bytes, progress)
+
+
+def _length(loader: Any) -> int | None:
+    """Return how many samples a loader has, if it says so."""
+    try:
+        if isinstance(loader, DataLoader) and loader.batch_size is not None:
+            return len(loader) * loader.batch_size if loader.drop_last else len(loader.sampler)  # type: ignore[arg-type]
+        if isinstance(loader, tuple | list):
+            return sum(map(count, loader))
+    except TypeError:
+        pass
+    return None
+
+
+class _Collecting:
+    """One call of `collect`."""
+
+    def __init__(
+        self, model: nn.Module, seen: Capture, layers: list[str], run: Run, folder: Path, shard_bytes: int
+    ) -> None:
+        self._model, self._seen, self._layers, self._run = model, seen, layers, run
+        self._folder, self._shard_bytes = folder, shard_bytes
+        first = next((*model.parameters(), *model.buffers()).__iter__(), None)
+        self._device = first.device if first is not None else torch.device("cpu")
+        self._places: dict[str, Place] = {}
+        self._waiting: list[tuple[int, str, dict[str, Tensor]]] = []  # batches, as Shard has them, and their outputs
+        self._held = 0  # bytes of them
+        self._about: dict[str, Any] = {}
+        self._shards = self._bytes = self._done = 0  # of what is on disk
+
+    def all(self, loader: Iterable[Any], length: int | None, max_bytes: int | None, progress: bool) -> Activations:
+        batches = iter(loader)
+        first = next(batches, None)
+        if first is None:
+            raise ValueError("the loader yields nothing")
+        self._places = places(self._model, self._seen, self._run, self._moved(first))
+        self._about = self._asked_for()
+        old = self._resumed()
+        each = sum(place.bytes for place in self._places.values())
+        self._forecast(each, length, max_bytes)
+        with _bar(length, each, progress) as advance:
+            try:
+                known = [batch for shard in old.shards for batch in shard.batches] if old else []
+                for number, batch in enumerate(_chain(first, batches)):
+                    mark, samples = mark_of_batch(batch), count(batch)
+                    if number < len(known):
+                        self._compare(samples, mark, *known[number])
+                        self._done += samples
+                    elif old is not None and old.complete:
+                        raise self._not_the_same(f"the loader has more than the {len(old):,} samples of then")
+                    else:
+                        self._take(batch, samples, mark)
+                    advance(samples)
+                if self._done < (len(old) if old else 0):
+                    raise self._not_the_same(f"the loader has {self._done:,} samples, and {len(old or ()):,} are there")
+            except BaseException as error:
+                if not (isinstance(error, OSError) and error.errno == errno.ENOSPC):
+                    self._write()  # what there is
+                raise
+            self._write()
+        self._describe(self._about | {"samples": self._done})
+        return Activations(self._folder)
+
+    def _moved(self, batch: Any) -> Any:
+        return map_tensors(lambda tensor: tensor.to(self._device), batch)
+
+    def _take(self, batch: Any, samples: int, mark: str) -> None:
+        with self._seen.like() as seen:  # not the same again, which would use its memory again
+            self._run(self._model, self._moved(batch))
+        found = outputs(seen)
+        if found.keys() != self._places.keys():
+            name = min(found.keys() ^ self._places.keys())
+            raise RuntimeError(f"{name!r} is not there for every batch; leave the layer out")
+        for name, tensor in found.items():
+            place, shape = self._places[name], tuple(tensor.shape)
+            like = (*place.shape[: place.axis], samples, *place.shape[place.axis :])
+            if shape != like or tensor.dtype is not place.dtype:
+                at = self._done + sum(number for number, *_ in self._waiting)
+                raise RuntimeError(
+                    f"{name!r} is {shape}, {tensor.dtype}, from sample {at:,} on, and {like}, {place.dtype}, before "
+                    "it: all samples need one shape, so pad sequences to one length"
+                )
+        # In one step: an interrupt leaves a whole batch, or none of it.
+        self._waiting.append((samples, mark, {n: t.movedim(self._places[n].axis, 0) for n, t in found.items()}))
+        self._held += sum(tensor.nbytes for tensor in found.values())
+        if self._held >= self._shard_bytes or len(self._waiting) >= _BATCHES:
+            self._write()
+
+    def _write(self) -> None:
+        if not self._waiting:
+            return
+        whole = {name: torch.cat([found[name] for *_, found in self._waiting]) for name in sorted(self._places)}
+        batches = [(samples, mark) for samples, mark, _ in self._waiting]
+        shard = Shard(self._folder / f"{self._shards:05}.safetensors", self._done, batches)
+        shard.made = f"torch {torch.__version__} on {self._device.type}"
+        try:
+            self._bytes += write_shard(shard, whole)
+        except OSError as error:
+            raise self._full(error, sum(tensor.nbytes for tensor in whole.values())) from error
+        self._shards += 1
+        self._done += shard.samples
+        self._waiting, self._held = [], 0
+
+    def _full(self, error: OSError, wanted: int) -> OSError:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            return error
+        there = f"the {self._done:,} samples before are whole, in {in_bytes(self._bytes)}"
+        rest = (
+            f"{there}: read them by hookscope.Activations({str(self._folder)!r})" if self._done else "nothing is there"
+        )
+        way = f"make room for {in_bytes(wanted)} or more, and call collect(...) again to go on"
+        return OSError(errno.ENOSPC, f"the disk is full at sample {self._done:,}; {rest}; {way}", str(self._folder))
+
+    # -- what was asked for, now and then -----------------------------------------------------------------------
+
+    def _asked_for(self) -> dict[str, Any]:
+        like = {
+            name: {"shape": list(place.shape), "dtype": str(place.dtype).removeprefix("torch."), "axis": place.axis}
+            for name, place in sorted(self._places.items())
+        }
+        about = {"model": self._seen.title, "mark": mark_of_model(self._model), "layers": self._layers}
+        return about | {"tensors": like, "samples": None}
+
+    def _resumed(self) -> Activations | None:
+        """Return what is in the folder, if it is of the same model and layers; begin it if there is nothing."""
+        if not (self._folder / ABOUT).is_file():
+            if shards_in(self._folder):
+                raise ValueError(f"{self._folder} has shards, but no {ABOUT}; take another folder")
+            self._describe(self._about)
+            return None
+        old = Activations(self._folder)
+        for what, word in _WORDS.items():
+            then, now = old.about[what], self._about[what]
+            if then != now:
+                told = f"another {word}" if what == "mark" else f"{word} {_listed(then)}, and now it is {_listed(now)}"
+                raise self._not_the_same(f"it was collected with {told}")
+        self._shards, self._bytes = len(old.shards), sum(shard.path.stat().st_size for shard in old.shards)
+        return old
+
+    def _compare(self, samples: int, mark: str, samples_then: int, mark_then: str) -> None:
+        if samples != samples_then:
+            raise self._not_the_same(f"batches had {samples_then} samples there, and have {samples} now")
+        if mark != mark_then:
+            raise self._not_the_same("the data of the batch is not that of then: is it shuffled, or made at random?")
+
+    def _not_the_same(self, why: str) -> ValueError:
+        way = "take another folder, or delete this one"
+        return ValueError(f"{self._folder} cannot be gone on with, at sample {self._done:,}: {why}; {way}")
+
+    def _describe(self, about: dict[str, Any]) -> None:
+        data = json.dumps(about, indent=1).encode()
+        try:
+            write_whole(self._folder / ABOUT, data)
+        except OSError as error:
+            raise self._full(error, len(data)) from error
+
+    def _forecast(self, each: int, length: int | None, max_bytes: int | None) -> None:
+        if length is None:
+            return
+        total = each * length
+        if max_bytes is not None and total > max_bytes:
+            raise MemoryError(
+                f"{length:,} samples would take {in_bytes(total)}, more than max_bytes={max_bytes:,}: choose fewer "
+                "layers, or dtype=torch.float16"
+            )
+        free = shutil.disk_usage(self._folder).free
+        if total - self._bytes > free:
+            raise OSError(
+                errno.ENOSPC,
+                f"{length:,} samples take {in_bytes(total)}, {in_bytes(self._bytes)} of it are there, and "
+                f"{in_bytes(free)} are free; choose fewer layers, or dtype=torch.float16, or another disk",
+                str(self._folder),
+            )
+
+
+_WORDS = {
+    "model": "the model", "mark": "model: not the same modules, options, parameters or buffers",
+    "layers": "the layers", "tensors": "outputs",
+}  # fmt: skip
+
+
+def _listed(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def _chain(first: Any, others: Iterator[Any]) -> Iterator[Any]:
+    yield first
+    del first  # a batch can be large
+    yield from others
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Refuse a second writer of one folder; a lock of the system's goes with its process, however that ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    with (folder / ".lock").open("wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):  # a file system without locks
+                yield
+                return
+            raise RuntimeError(
+                f"another collect(...) is writing to {folder}; wait for it, or take another folder"
+            ) from error
+        yield
+
+
+@contextmanager
+def _bar(length: int | None, each: int, wanted: bool) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar with samples, rate and bytes, if there is tqdm."""
+    try:
+        if not wanted:
+            raise ModuleNotFoundError
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from tqdm import tqdm
+    except ModuleNotFoundError:
+        yield lambda samples: None
+        return
+    total = f" of {in_bytes(each * length)}" if length is not None else ""
+    began = perf_counter()
+    with tqdm(total=length, unit=" samples", unit_scale=True, desc="collect", delay=1.0, leave=False) as bar:
+
+        def advance(samples: int) -> None:
+            done = (bar.n + samples) * each
+            bar.set_postfix_str(
+                f"{in_bytes(done)}{total}, {in_bytes(done / (perf_counter() - began))}/s", refresh=False
+            )
+            bar.update(samples)
+
+        yield advance

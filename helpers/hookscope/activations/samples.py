@@ -1,0 +1,139 @@
+"""Know the samples of a batch, and along which axis each output of a model has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookscope.captures import Capture
+from hookscope.edits.parts import tensors
+from hookscope.structures import map_tensors, tensors_in
+from hookscope.unchanged import model_unchanged, same_random_numbers
+
+__all__ = ["Place", "Run", "called_with", "count", "outputs", "places"]
+
+Run = Callable[[nn.Module, Any], Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What one tensor among the outputs is like, whatever the batch.
+
+    Attributes:
+        axis: along which the samples are.
+        shape: of one sample, without that axis.
+        dtype: its dtype.
+
+    """
+
+    axis: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes one sample takes."""
+        return torch.Size(self.shape).numel() * self.dtype.itemsize
+
+
+def called_with(model: nn.Module, batch: Any) -> Any:
+    """Run a model as a loader's batch asks for: a tensor, a tuple that begins with the inputs, keyword arguments."""
+    if isinstance(batch, tuple | list) and batch and isinstance(batch[0], Tensor | Mapping):
+        batch = batch[0]
+    if isinstance(batch, Tensor):
+        return model(batch)
+    if isinstance(batch, Mapping):
+        return model(**batch)
+    raise TypeError(
+        f"the loader yields a {type(batch).__name__}; collect takes a tensor, a tuple (inputs, ...) or a dict of "
+        "keyword arguments: say what to do with others, as run=lambda model, batch: model(batch.x)"
+    )
+
+
+def count(batch: Any) -> int:
+    """Count the samples of a batch: the first axis of its first tensor that has axes."""
+    for tensor in tensors_in(batch):
+        if tensor.dim():
+            return len(tensor)
+    raise TypeError(f"the loader yields a {type(batch).__name__} without a tensor that has axes: no samples to count")
+
+
+def outputs(seen: Capture) -> dict[str, Tensor]:
+    """Name each tensor that chosen layers returned: the layer, `#2` for its second call, `/` and its part.
+
+    Raises:
+        RuntimeError: a layer was not called, or returned nothing that can be stored.
+
+    """
+    for name, why in seen.uncalled.items():
+        raise RuntimeError(f"layer {name or '(root)'!r} {why}")
+    found: dict[str, Tensor] = {}
+    for call in seen.calls:
+        there = False
+        for path, tensor in tensors(call.output):
+            there = True
+            name = "/".join([call.label, *map(str, path)])
+            if name in found:
+                raise RuntimeError(f"two outputs of layer {call.layer!r} are called {name!r}")
+            if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or tensor.is_meta:
+                raise TypeError(f"{name!r} is no dense tensor ({tensor.layout}), and only such are collected")
+            found[name] = tensor
+        if not there:
+            raise TypeError(f"layer {call.layer!r} returns no tensor that can be collected; leave it out")
+    return found
+
+
+def places(model: nn.Module, seen: Capture, run: Run, batch: Any) -> dict[str, Place]:
+    """Find out along which axis each output has the samples: by running two samples, and three.
+
+    Args:
+        model: the model, which is left as it was.
+        seen: a capture of the chosen layers, closed.
+        run: runs the model on a batch.
+        batch: samples to take two and three of.
+
+    Raises:
+        ValueError: an output has no such axis, or several, or mixes samples with something else along it.
+
+    """
+    some = []
+    with model_unchanged(model), same_random_numbers(model, batch):
+        for number in (2, 3):
+            with seen:
+                try:
+                    run(model, _only(batch, number))
+                except Exception as error:
+                    error.add_note(f"hookscope: on {number} samples, to find along which axis outputs have them")
+                    raise
+            some.append({name: (tuple(each.shape), each.dtype) for name, each in outputs(seen).items()})
+    two, three = some
+    if two.keys() != three.keys():
+        name = min(two.keys() ^ three.keys())
+        raise ValueError(f"{name!r} is there for some numbers of samples only; leave the layer out")
+    return {name: _place(name, *two[name], three[name][0]) for name in two}
+
+
+def _place(name: str, two: tuple[int, ...], dtype: torch.dtype, three: tuple[int, ...]) -> Place:
+    shapes = f"two samples give {two}, three give {three}"
+    if len(two) != len(three):
+        raise ValueError(f"{name!r} has another number of axes for another number of samples: {shapes}")
+    axes = [axis for axis, sides in enumerate(zip(two, three, strict=True)) if sides[0] != sides[1]]
+    if not axes:
+        raise ValueError(f"{name!r} has no axis of samples: {shapes}; leave the layer out")
+    if len(axes) > 1:
+        raise ValueError(f"{name!r} has several axes that grow with the samples: {shapes}; leave the layer out")
+    if (two[axes[0]], three[axes[0]]) != (2, 3):
+        raise ValueError(f"axis {axes[0]} of {name!r} holds more than samples: {shapes}; choose a layer around it")
+    return Place(axes[0], two[: axes[0]] + two[axes[0] + 1 :], dtype)
+
+
+def _only(batch: Any, number: int) -> Any:
+    there = count(batch)
+    if not there:
+        raise ValueError("the loader's first batch has no samples")
+    which = [index % there for index in range(number)]
+    return map_tensors(lambda each: each[which] if each.dim() and len(each) == there else each, batch)

@@ -1,0 +1,96 @@
+"""Write some samples of every output into one file that is whole or not there, and read the head of such a file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from hookscope.activations.marks import mark_of_tensor
+from hookscope.captures.saving import write_whole
+from hookscope.extras import needed_by
+
+__all__ = ["DamagedError", "Shard", "read_shard", "shards_in", "write_shard"]
+
+
+class DamagedError(RuntimeError):
+    """What is on disk is not what was written: cut off, changed, or a part of it is missing."""
+
+
+@dataclass
+class Shard:
+    """What one file has.
+
+    Attributes:
+        path: the file.
+        first: number of its first sample.
+        batches: of each batch in it how many samples it has, and the mark of the data that went into the model.
+        marks: SHA-256 of each tensor.
+        made: by which torch, on which device.
+
+    """
+
+    path: Path
+    first: int
+    batches: list[tuple[int, str]]
+    marks: dict[str, str] = field(default_factory=dict)
+    made: str = ""
+
+    @property
+    def samples(self) -> int:
+        """How many samples it has."""
+        return sum(number for number, _ in self.batches)
+
+
+def shards_in(folder: Path) -> list[Path]:
+    """List the files of a folder in their order; those being written have another ending."""
+    return sorted(folder.glob("[0-9]*.safetensors"))
+
+
+def write_shard(shard: Shard, tensors: Mapping[str, Tensor]) -> int:
+    """Write a shard, and return its bytes.
+
+    Raises:
+        OSError: the disk is full, for example; then nothing of this shard is there.
+
+    """
+    with needed_by("collect"):
+        from safetensors.torch import save
+    shard.marks = {name: mark_of_tensor(tensor) for name, tensor in tensors.items()}
+    about = {"first": shard.first, "batches": shard.batches, "marks": shard.marks, "made": shard.made}
+    text = json.dumps(about)
+    data = save(dict(tensors), {"hookscope": text, "sha256": hashlib.sha256(text.encode()).hexdigest()})
+    write_whole(shard.path, data)
+    return len(data)
+
+
+def read_shard(path: Path) -> Shard:
+    """Read the head of a shard, and make sure that the file is whole.
+
+    Raises:
+        DamagedError: it is not.
+
+    """
+    with needed_by("reading activations"):
+        from safetensors import SafetensorError, safe_open
+    try:
+        with safe_open(path, framework="pt") as file:
+            told, names = dict(file.metadata() or {}), set(file.keys())
+    except (SafetensorError, OSError) as error:
+        raise DamagedError(f"{path} is not whole ({error}); {_WAY_OUT}") from error
+    text = told.get("hookscope", "")
+    if told.get("sha256") != hashlib.sha256(text.encode()).hexdigest():
+        raise DamagedError(f"the head of {path} is not what was written; {_WAY_OUT}")
+    about: dict[str, Any] = json.loads(text)
+    batches = [(int(number), str(mark)) for number, mark in about["batches"]]
+    if names != set(about["marks"]):
+        raise DamagedError(f"{path} has other tensors than it says; {_WAY_OUT}")
+    return Shard(path, about["first"], batches, about["marks"], about["made"])
+
+
+_WAY_OUT = "delete it and all shards after it, and collect(...) makes them again"

@@ -1,0 +1,218 @@
+"""Read what was collected: memory-mapped, sample by sample, or as one tensor of all samples."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from hookscope.activations.marks import mark_of_tensor
+from hookscope.activations.shards import DamagedError, Shard, read_shard, shards_in
+from hookscope.captures.forecast import in_bytes
+from hookscope.extras import needed_by
+from hookscope.pictures import Table, Tabled
+
+__all__ = ["ABOUT", "Activations", "Column", "DamagedError"]
+
+ABOUT = "collected.json"
+_OPEN = 64  # files at once; systems allow a few hundred
+
+
+class Activations(Tabled, Dataset[dict[str, Tensor]]):
+    """What `collect` wrote into a folder: a `torch.utils.data.Dataset`, and a mapping from names to columns.
+
+    Nothing is read before it is asked for, and then from a memory map: a sample costs its own bytes. It pickles as its
+    folder, so that the workers of a DataLoader read for themselves.
+
+    - ``stored[5]`` is sample 5: a dict from names to tensors, without the axis of samples.
+    - ``stored["conv"]`` is a `Column`: ``stored["conv"][10:20]`` are ten samples, ``stored["conv"][:]`` all.
+    - Names are those of the layers; with `#2` for the second call of a layer in each pass, and with `/` and the part
+      for outputs of several tensors: `"rnn/0"`, `"rnn/1/0"`.
+
+    Sample numbers count from 0 in the order of the loader, so that labels kept elsewhere in that order fit.
+
+    Args:
+        folder: the folder.
+
+    Attributes:
+        folder: the folder.
+        names: of the tensors.
+        complete: whether the loader had come to its end; else this is the beginning.
+        about: what `collect` was asked for.
+        shards: what each file has.
+
+    Raises:
+        FileNotFoundError: nothing was collected there.
+        DamagedError: a file is cut off, changed or missing.
+
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        about = self.folder / ABOUT
+        if not about.is_file():
+            raise FileNotFoundError(f"nothing was collected in {self.folder}: it has no {ABOUT}")
+        try:
+            self.about: dict[str, Any] = json.loads(about.read_text("utf-8"))
+        except ValueError as error:
+            raise DamagedError(f"{about} is not what was written ({error})") from error
+        self.complete = self.about["samples"] is not None
+        self.names: list[str] = list(self.about["tensors"])
+        self.shards: list[Shard] = []
+        self._starts: list[int] = []
+        self._files: dict[int, Any] = {}
+        samples = 0
+        for path in shards_in(self.folder):
+            shard = read_shard(path)
+            if shard.marks.keys() != set(self.names):
+                raise DamagedError(f"{path} has other tensors than {ABOUT} says: it was put here from elsewhere")
+            if shard.first != samples:
+                raise DamagedError(f"{path} does not go on at sample {samples:,}: a shard before it is missing")
+            self.shards.append(shard)
+            self._starts.append(samples)
+            samples += shard.samples
+        self._samples = samples
+        if self.complete and samples != self.about["samples"]:
+            raise DamagedError(
+                f"{self.folder} has {samples:,} samples of {self.about['samples']:,}: shards are missing at the end"
+            )
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def __getitem__(self, which: int | str) -> Any:
+        """Return a sample by its number, or a `Column` by its name."""
+        if isinstance(which, str):
+            if which not in self.names:
+                raise KeyError(f"no {which!r} in {self.folder}; there are {', '.join(map(repr, self.names[:20]))}")
+            return Column(self, which)
+        return {name: self.column(name)[which] for name in self.names}
+
+    def column(self, name: str) -> Column:
+        """Return the column of that name."""
+        column: Column = self[name]
+        return column
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes all samples take."""
+        return sum(column.nbytes for column in map(self.column, self.names))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else there is to know."""
+        notes = [] if self.complete else ["not complete: the same collect(...) goes on where it stopped"]
+        made = dict.fromkeys(shard.made for shard in self.shards)
+        if len(made) > 1:
+            notes.append(f"made in several ways, which may round differently: {'; '.join(made)}")
+        return tuple(notes)
+
+    def check(self) -> None:
+        """Read every byte, and hold it against the checksums.
+
+        Raises:
+            DamagedError: names the file and the tensor that is not what was written.
+
+        """
+        for number, shard in enumerate(self.shards):
+            for name, mark in shard.marks.items():
+                if mark_of_tensor(self._file(number).get_tensor(name)) != mark:
+                    raise DamagedError(f"{name!r} in {shard.path} is not what was written")
+
+    def read(self, name: str, first: int, last: int) -> Tensor:
+        """Return samples of one tensor, `first` to before `last`; for the inside of this package."""
+        parts = []
+        number = max(0, bisect_right(self._starts, first) - 1)
+        while first < last:
+            start, shard = self._starts[number], self.shards[number]
+            stop = min(last, start + shard.samples)
+            with torch.device("cpu"):  # safetensors puts slices on torch's default device
+                parts.append(self._file(number).get_slice(name)[first - start : stop - start])
+            first, number = stop, number + 1
+        if not parts:
+            like = self.about["tensors"][name]
+            return torch.empty((0, *like["shape"]), dtype=getattr(torch, like["dtype"]), device="cpu")
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _file(self, number: int) -> Any:
+        if number not in self._files:
+            with needed_by("reading activations"):
+                from safetensors import safe_open
+            if len(self._files) >= _OPEN:
+                self._files.pop(next(iter(self._files)))
+            self._files[number] = safe_open(self.shards[number].path, framework="pt")
+        return self._files[number]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_files": {}}
+
+    def __repr__(self) -> str:
+        return "\n".join([repr(self._table()), *(f"note: {note}" for note in self.notes)])
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        from html import escape
+
+        notes = "".join(f"\n<p>note: {escape(note)}</p>" for note in self.notes)
+        return {"text/plain": repr(self), "text/html": self._table().to_html() + notes}
+
+    def _table(self) -> Table:
+        rows = [
+            {"name": name, "shape": column.shape, "dtype": str(column.dtype).removeprefix("torch."),
+             "samples were axis": self.about["tensors"][name]["axis"], "bytes": in_bytes(column.nbytes)}
+            for name, column in ((name, self.column(name)) for name in self.names)
+        ]  # fmt: skip
+        caption = f"{self.about['model']}: {len(self):,} samples in {len(self.shards)} shards, {in_bytes(self.nbytes)}"
+        return Table(rows, caption)
+
+
+class Column:
+    """One tensor of all samples, along axis 0, on disk: an index or a slice reads what it asks for.
+
+    Attributes:
+        stored: what it is of.
+        name: its name.
+
+    """
+
+    def __init__(self, stored: Activations, name: str) -> None:
+        self.stored, self.name = stored, name
+        self._like = stored.about["tensors"][name]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the tensor, samples first."""
+        return (len(self.stored), *self._like["shape"])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Its dtype."""
+        dtype: torch.dtype = getattr(torch, self._like["dtype"])
+        return dtype
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it takes."""
+        return torch.Size(self.shape).numel() * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def __getitem__(self, which: int | slice) -> Tensor:
+        """Read a sample, or several; what lies in one shard is memory-mapped, and is not copied."""
+        if isinstance(which, slice):
+            first, last, step = which.indices(len(self))
+            if step != 1:
+                raise ValueError(f"step {step}: take {self.name!r} by [first:last], and the step of what it gives")
+            return self.stored.read(self.name, first, max(first, last))
+        index = which + len(self) if which < 0 else which
+        if not 0 <= index < len(self):
+            raise IndexError(f"no sample {which}: {self.stored.folder} has {len(self):,}")
+        return self.stored.read(self.name, index, index + 1)[0]
+
+    def __repr__(self) -> str:
+        return f"Column {self.name!r}: {self.shape}, {self.dtype}"

@@ -1,0 +1,116 @@
+"""Save what a capture kept, in a file that needs neither the model nor a pickle, and load it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from hookscope.captures.call import Call, Wanted
+from hookscope.captures.form import Form, stats_of
+from hookscope.captures.hooks import Kept
+from hookscope.captures.written import Reading, Writing
+from hookscope.extras import needed_by
+
+__all__ = ["load", "save", "write_whole"]
+
+_VERSION = 1
+_OF_A_CALL = ("layer", "number", "type", "by", "run", "decoding", "_returned")
+
+
+def save(state: Mapping[str, Any], path: str | Path) -> None:
+    """Write the state of a capture; see `Capture.save`."""
+    path = Path(path)
+    if path.suffix != ".safetensors":
+        raise ValueError(f"a capture is saved as safetensors: name the file {path.stem + '.safetensors'!r}")
+    with needed_by("Capture.save"):
+        from safetensors.torch import save as to_bytes
+    writing, kept, wanted = Writing(), state["_hooks"], state["_wanted"]
+    calls = []
+    for call in kept.order:
+        about = {name.lstrip("_"): getattr(call, name) for name in _OF_A_CALL}
+        about["output"] = writing.named(f"{call.label}/output", call._output)
+        about["args"] = writing.named(f"{call.label}/args", call._args)
+        calls.append(about)
+    places = {id(call): number for number, call in enumerate(kept.order)}
+    form = wanted.form
+    whole = {field.name: getattr(form, field.name) for field in fields(form)} if isinstance(form, Form) else None
+    if whole is not None and form.sample is not None:
+        whole["sample"] = [form.sample.start, form.sample.stop, form.sample.step]
+    about = {
+        "version": _VERSION,
+        "title": state["title"],
+        "layers": list(state["_layers"].values()),
+        "uncalled": state["_uncalled"],
+        "wanted": writing.of([wanted.gradients, wanted.inputs, wanted.max_bytes, whole]),
+        "calls": calls,
+        "found": [[places[id(call)], by] for call, by in kept.found.items()],
+        "notes": [*kept.notes, *writing.losses],
+    }
+    write_whole(path, to_bytes(writing.tensors, {"hookscope capture": json.dumps(about)}))
+
+
+def load(path: str | Path) -> dict[str, Any]:
+    """Read the state of a capture; see `Capture.load`."""
+    with needed_by("Capture.load"):
+        from safetensors import SafetensorError, safe_open
+    try:
+        with safe_open(path, framework="pt") as file:
+            told = dict(file.metadata() or {})
+            if "hookscope capture" not in told:
+                raise ValueError(f"{path} is no capture that was saved by hookscope")
+            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not whole, or no safetensors file ({error})") from error
+    about = json.loads(told["hookscope capture"])
+    if about["version"] != _VERSION:
+        raise ValueError(f"{path} is of another version of hookscope, {about['version']}; this one reads {_VERSION}")
+    reading = Reading(tensors.__getitem__)
+    gradients, inputs, max_bytes, whole = reading.of(about["wanted"])
+    if whole is not None and whole["sample"] is not None:
+        whole["sample"] = slice(*whole["sample"])
+    wanted = Wanted(gradients, inputs, stats_of if whole is None else Form(**whole), max_bytes)
+    calls = []
+    for each in about["calls"]:
+        call = Call(each["layer"], each["number"], each["type"], wanted)
+        for name in _OF_A_CALL:
+            setattr(call, name, each[name.lstrip("_")])
+        call._output, call._args = reading.of(each["output"]), reading.of(each["args"])
+        calls.append(call)
+    found = {calls[number]: by for number, by in about["found"]}
+    return {
+        "title": about["title"],
+        "_layers": dict(enumerate(about["layers"])),
+        "_uncalled": about["uncalled"],
+        "_wanted": wanted,
+        "_stats_only": wanted.stats_only,
+        "_open": False,
+        "_hooks": Kept(calls, dict.fromkeys(about["notes"]), found),
+    }
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file under another name first, so that under its own it is whole whenever somebody looks."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+    with suppress(OSError, AttributeError):  # Windows opens no folders
+        opened = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)

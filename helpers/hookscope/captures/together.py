@@ -1,0 +1,92 @@
+"""Put the calls of one layer together: stacked, or joined along the sequence that generate() makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hookscope.captures.call import Call, NotCapturedError
+from hookscope.structures import map_tensors, tensors_in
+
+__all__ = ["joined", "stacked"]
+
+
+def stacked(name: str, calls: Sequence[Call], part: int | str | None) -> Any:
+    """Stack the outputs of calls along a new first axis; see `Layer.stack`."""
+    values = [_part(call, part) for call in calls]
+    tensors = [tensors_in(value) for value in values]
+    _same(name, calls, "structure", [repr(map_tensors(lambda _: ..., value)) for value in values], "give part=...")
+    _same(name, calls, "number of tensors", [len(each) for each in tensors], "give part=...")
+    for each in zip(*tensors, strict=True):
+        _same(name, calls, "shape", [tuple(tensor.shape) for tensor in each], "they do not stack; see .calls")
+        _same(name, calls, "dtype", [tensor.dtype for tensor in each], "they do not stack; see .calls")
+    if not tensors[0]:
+        raise NotCapturedError(f"layer {name!r} returned no tensor to stack")
+    whole = map(torch.stack, zip(*tensors, strict=True))
+    return map_tensors(lambda tensor: next(whole), values[0])
+
+
+def joined(name: str, calls: Sequence[Call], dim: int, part: int | str | None) -> Tensor:
+    """Join the outputs of calls, one for each pass, along an axis; see `Layer.join`."""
+    for call in calls:
+        if call.decoding not in ("", *_ONE_AFTER_THE_OTHER):
+            raise NotCapturedError(
+                f"the calls of {name!r} were made by generate() in {call.decoding.strip('_')}, where rows change "
+                "places or tokens are taken back between the passes, so outputs are no sequence; write num_beams=1, "
+                "or run the model once on what was generated"
+            )
+    passes = [call.run for call in calls]
+    if len(set(passes)) < len(passes):
+        raise NotCapturedError(
+            f"layer {name!r} was called several times in one pass, and which of these go together is not known; put "
+            "those of .calls together that do, with torch.cat"
+        )
+    values = [_part(call, part) for call in calls]
+    for value in values:
+        if not isinstance(value, Tensor):
+            way = f"say which, as part={_parts(value)}" if part is None else "choose another part"
+            raise NotCapturedError(f"layer {name!r} returned a {type(value).__name__}, not one tensor: {way}")
+    tensors: list[Tensor] = values
+    least = min(tensor.dim() for tensor in tensors)
+    if not -least <= dim < least:
+        raise NotCapturedError(f"dim={dim}: the outputs of {name!r} have {least} axes")
+    lengths = [tensor.shape[dim] for tensor in tensors]
+    if len(lengths) > 1 and all(one < other for one, other in pairwise(lengths)):
+        raise NotCapturedError(
+            f"the outputs of {name!r} grow along dim={dim}, {lengths[0]}, {lengths[1]} ... {lengths[-1]}: each has the "
+            "whole sequence again, as in generate() without a KV cache; .calls[-1].output has it all"
+        )
+    rest = [(*tensor.shape[: dim % tensor.dim()], *tensor.shape[dim % tensor.dim() + 1 :]) for tensor in tensors]
+    _same(name, calls, f"shape beside dim={dim}", rest, "join along another dim")
+    _same(name, calls, "dtype", [tensor.dtype for tensor in tensors], "convert those of .calls")
+    return torch.cat(tensors, dim)
+
+
+def _part(call: Call, part: int | str | None) -> Any:
+    value = call.output
+    if part is None:
+        return value
+    try:
+        return getattr(value, part) if isinstance(part, str) and not isinstance(value, Mapping) else value[part]
+    except (LookupError, AttributeError, TypeError):
+        raise NotCapturedError(f"no part={part!r} in what {call.label} returned; there are {_parts(value)}") from None
+
+
+def _parts(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(map(repr, value)) or "none"
+    return ", ".join(map(str, range(len(value)))) if isinstance(value, tuple | list) and value else "none"
+
+
+def _same(name: str, calls: Sequence[Call], what: str, values: Sequence[Any], way_out: str) -> None:
+    for call, value in zip(calls, values, strict=True):
+        if value != values[0]:
+            they = f"{calls[0].label} has {str(values[0])[:80]}, {call.label} has {str(value)[:80]}"
+            raise NotCapturedError(f"the calls of {name!r} differ in {what}: {they}; {way_out}")
+
+
+_ONE_AFTER_THE_OTHER = ("_sample",)  # of the ways of generate() in transformers: each pass goes on where the last ended

@@ -1,0 +1,247 @@
+"""Write values of any structure as JSON and named tensors, and read them: no code is in it, and none runs."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque, namedtuple
+from collections.abc import Callable, Mapping
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from hookscope.captures.call import Missing, Slot
+from hookscope.captures.form import Stats
+from hookscope.captures.keep import readable
+
+__all__ = ["Fields", "Reading", "Writing"]
+
+_DEEP = 20  # levels of structure that are written, as map_tensors follows
+_SEQUENCES: dict[str, Callable[[Any], Any]] = {
+    "tuple": tuple, "list": list, "set": set, "frozenset": frozenset, "deque": deque, "Size": torch.Size,
+}  # fmt: skip
+
+
+class Fields(dict[str, Any]):
+    """A mapping of somebody's class, such as a ModelOutput, without the class: by key, by attribute and by number."""
+
+    def __init__(self, kind: str, items: Mapping[str, Any]) -> None:
+        super().__init__(items)
+        self._kind = kind
+
+    def __getitem__(self, key: Any) -> Any:
+        try:
+            return super().__getitem__(key)
+        except KeyError:
+            if isinstance(key, int):
+                return list(self.values())[key]
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        if name.startswith("_"):  # asked while it is being copied
+            raise AttributeError(name)
+        raise AttributeError(f"the {self._kind} has no {name!r}; there are {', '.join(map(repr, self))}")
+
+    def __repr__(self) -> str:
+        return f"{self._kind}({', '.join(f'{key}={value!r}' for key, value in self.items())})"
+
+
+class Writing:
+    """One file's worth of values.
+
+    Attributes:
+        tensors: by the names that stand for them in what `of` returns; dense, of bytes that are theirs alone.
+        losses: what could not be written as it was, as keys.
+
+    """
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self.losses: dict[str, None] = {}
+        self._name = ""
+        self._inside: list[int] = []  # ids of what is being written, outermost first
+
+    def named(self, name: str, value: Any) -> Any:
+        """Write a value whose tensors are called `name`, and `name/1` and so on."""
+        self._name = name
+        return self.of(value)
+
+    def of(self, value: Any) -> Any:
+        """Return what JSON can hold."""
+        if value is None or type(value) in (bool, int, float, str):
+            return value
+        if id(value) in self._inside or len(self._inside) > 4 * _DEEP:
+            return self._gone(value, "is part of itself")
+        self._inside.append(id(value))
+        try:
+            return self._of(value)
+        finally:
+            self._inside.pop()
+
+    def _of(self, value: Any) -> Any:
+        kind = type(value).__name__
+        if isinstance(value, Slot):
+            grads = [self.of(grad) for grad in value.grads]
+            return {"is": "slot", "value": self.of(value.value), "needs_grad": value.needs_grad, "grads": grads,
+                    "shape": list(value.shape)}  # fmt: skip
+        if isinstance(value, Stats):
+            return {"is": "stats", "of": [list(value.shape), _word(value.dtype), *value[2:]]}
+        if isinstance(value, Missing):
+            return {"is": "missing", "text": value.text}
+        if isinstance(value, Tensor):
+            return self._tensor(value)
+        if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+            return {"is": "array", "of": self._tensor(torch.from_numpy(value.astype(value.dtype.newbyteorder("="))))}
+        if isinstance(value, np.generic):
+            return self.of(value.item())
+        if isinstance(value, torch.dtype | torch.device):
+            return {"is": type(value).__name__, "of": _word(value)}
+        if isinstance(value, complex):
+            return {"is": "complex", "of": [value.real, value.imag]}
+        if isinstance(value, bytes):
+            return {"is": "bytes", "of": value.hex()}
+        if isinstance(value, tuple | list | set | frozenset | deque):
+            return self._sequence(value, kind)
+        if isinstance(value, Mapping):
+            return self._mapping(value, kind)
+        if callable(value) or isinstance(value, nn.Module | type):
+            return self._gone(value, "is code")
+        return self._object(value, kind)
+
+    def _tensor(self, tensor: Tensor) -> Any:
+        plain = tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested or tensor.is_meta)
+        if not plain or type(tensor) not in (Tensor, nn.Parameter):
+            what = "quantized" if tensor.is_quantized else "nested" if tensor.is_nested else _word(tensor.layout)
+            return self._gone(tensor, f"is {what}, on {tensor.device}, and safetensors hold dense tensors")
+        name, number = self._name, 1
+        while name in self.tensors:
+            name, number = f"{self._name}/{number}", number + 1
+        own = readable(tensor).detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format).cpu()
+        # As bytes: any dtype, also those that the format has no word for.
+        self.tensors[name] = own.reshape(-1).view(torch.uint8) if own.dtype not in _PLAIN else own
+        return {"is": "tensor", "name": name, "dtype": _word(own.dtype), "shape": list(own.shape)}
+
+    def _sequence(self, value: Any, kind: str) -> Any:
+        items = [self.of(item) for item in value]
+        if isinstance(value, PackedSequence):
+            return {"is": "PackedSequence", "of": items}
+        if getattr(torch.return_types, kind, None) is type(value):
+            return {"is": "return_type", "kind": kind, "of": items}
+        if hasattr(value, "_fields"):
+            return {"is": "named", "kind": kind, "fields": list(value._fields), "of": items}
+        if kind not in _SEQUENCES:
+            self._lose(f"a {kind} is read as the plain sequence that it is")
+            kind = next(name for name, plain in _SEQUENCES.items() if isinstance(value, plain))  # type: ignore[arg-type]
+        return {"is": kind, "of": items} | ({"most": value.maxlen} if kind == "deque" else {})
+
+    def _mapping(self, value: Mapping[Any, Any], kind: str) -> Any:
+        if type(value) not in (dict, OrderedDict, MappingProxyType, Fields):
+            self._lose(f"a {kind} is read as its fields, without its class")
+        kind = value._kind if isinstance(value, Fields) else kind
+        return {"is": "mapping", "kind": kind, "of": [[self.of(key), self.of(item)] for key, item in value.items()]}
+
+    def _object(self, value: Any, kind: str) -> Any:
+        slots = (getattr(each, "__slots__", ()) for each in type(value).__mro__)
+        names = [*getattr(value, "__dict__", {})]
+        names += [name for group in slots for name in ([group] if isinstance(group, str) else group)]
+        found = {name: getattr(value, name) for name in names if hasattr(value, name) and not name.startswith("__")}
+        if not found:
+            return self._gone(value, "has nothing that could be written")
+        if type(value) is not SimpleNamespace:
+            self._lose(f"a {kind} is read as its attributes, without its class")
+        return {"is": "object", "of": {name: self.of(item) for name, item in found.items()}}
+
+    def _gone(self, value: Any, why: str) -> Any:
+        text = f"a {type(value).__name__} was not saved: it {why}"
+        self._lose(text)
+        return {"is": "missing", "text": text}
+
+    def _lose(self, text: str) -> None:
+        self.losses[text] = None
+
+
+class Reading:
+    """Reads what `Writing` wrote; `tensor` returns the tensor of a name."""
+
+    def __init__(self, tensor: Callable[[str], Tensor]) -> None:
+        self._stored = tensor
+
+    def of(self, node: Any) -> Any:
+        """Return the value."""
+        if not isinstance(node, dict):
+            return node
+        kind: str = node["is"]
+        of: Any = node.get("of")
+        if kind in _SEQUENCES:
+            items = [self.of(item) for item in of]
+            return deque(items, node["most"]) if kind == "deque" else _SEQUENCES[kind](items)
+        return getattr(self, f"_{kind}")(node, of)
+
+    def _slot(self, node: Any, of: Any) -> Slot:
+        slot = Slot(self.of(node["value"]), node["needs_grad"], torch.Size(node["shape"]) if "?" not in node["shape"]
+                    else tuple(node["shape"]))  # fmt: skip
+        slot.grads = tuple(self.of(grad) for grad in node["grads"])
+        return slot
+
+    def _stats(self, node: Any, of: Any) -> Stats:
+        return Stats(tuple(of[0]), getattr(torch, of[1]), *of[2:])
+
+    def _missing(self, node: Any, of: Any) -> Missing:
+        return Missing(node["text"])
+
+    def _tensor(self, node: Any, of: Any) -> Tensor:
+        dtype: torch.dtype = getattr(torch, node["dtype"])
+        stored = self._stored(node["name"])
+        # A copy, since bytes may begin anywhere.
+        return stored if stored.dtype is dtype else stored.clone().view(dtype).reshape(node["shape"])
+
+    def _array(self, node: Any, of: Any) -> Any:
+        return self._tensor(of, None).numpy().copy()
+
+    def _dtype(self, node: Any, of: Any) -> torch.dtype:
+        dtype: torch.dtype = getattr(torch, of)
+        return dtype
+
+    def _device(self, node: Any, of: Any) -> torch.device:
+        return torch.device(of)
+
+    def _complex(self, node: Any, of: Any) -> complex:
+        return complex(*of)
+
+    def _bytes(self, node: Any, of: Any) -> bytes:
+        return bytes.fromhex(of)
+
+    def _PackedSequence(self, node: Any, of: Any) -> PackedSequence:  # noqa: N802
+        return PackedSequence._make([self.of(item) for item in of])
+
+    def _return_type(self, node: Any, of: Any) -> Any:
+        made = getattr(torch.return_types, node["kind"], None)
+        if not (isinstance(made, type) and issubclass(made, tuple)):
+            raise ValueError(f"torch has no return type {node['kind']!r}")
+        return made([self.of(item) for item in of])
+
+    def _named(self, node: Any, of: Any) -> Any:
+        return namedtuple(node["kind"], node["fields"])(*[self.of(item) for item in of])
+
+    def _mapping(self, node: Any, of: Any) -> Any:
+        items = {self.of(key): self.of(item) for key, item in of}
+        plain: dict[str, Callable[[Any], Any]] = {"dict": dict, "OrderedDict": OrderedDict}
+        plain["mappingproxy"] = MappingProxyType
+        return plain[node["kind"]](items) if node["kind"] in plain else Fields(node["kind"], items)
+
+    def _object(self, node: Any, of: Any) -> SimpleNamespace:
+        return SimpleNamespace(**{name: self.of(item) for name, item in of.items()})
+
+
+def _word(value: object) -> str:
+    return str(value).removeprefix("torch.")
+
+
+_PLAIN = (
+    torch.float64, torch.float32, torch.float16, torch.bfloat16,
+    torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
+)  # fmt: skip
