@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import hookscope
-from hookscope.captures.capture import Capture
+from hookscope.captures.result import Capture
 from hookscope.structures import map_tensors, tensors_in
 
 Kept = Mapping[str, Any]

@@ -14,7 +14,9 @@ import torch
 from torch import nn
 
 from hookscope import census
-from hookscope.captures.capture import Capture, NotCapturedError, capture
+from hookscope.captures.call import NotCapturedError
+from hookscope.captures.capture import capture
+from hookscope.captures.result import Capture
 from tests.shared import awkward
 from tests.shared.awkward import RAISED, Case, cloning, deep_clone, difference, loss_of, tensors_in
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import census
-from hookscope.captures.capture import Capture, NotCapturedError
+from hookscope.captures.call import NotCapturedError
+from hookscope.captures.result import Capture
 from hookscope.explanations.explain import explain
 from tests.shared.awkward import Case, difference, tensors_in
 

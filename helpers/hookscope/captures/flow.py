@@ -14,7 +14,7 @@ from hookscope.pictures.picture import Picture, from_figure
 from hookscope.structures import map_tensors
 
 if TYPE_CHECKING:
-    from hookscope.captures.capture import Capture
+    from hookscope.captures.result import Capture
 
 __all__ = ["gradient_flow"]
 

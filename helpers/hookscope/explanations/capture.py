@@ -28,7 +28,7 @@ from hookscope.layers.modules import Modules, children_of, within
 from hookscope.structures import map_tensors
 
 if TYPE_CHECKING:
-    from hookscope.captures.capture import Capture
+    from hookscope.captures.result import Capture
 
 _KEEP_GRAD = """\
 def keep_grad(into, place):

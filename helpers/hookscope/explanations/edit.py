@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hookscope.captures.capture import Capture
+from hookscope.captures.result import Capture
 from hookscope.explanations.code import REMOVE, listing, returns_tensor, run, script, tensors_in
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from hookscope.captures.capture import Capture
+from hookscope.captures.result import Capture
 from hookscope.censuses.census import Census
 from hookscope.comparisons.compare import BackwardComparison
 from hookscope.edits.edit import Edit

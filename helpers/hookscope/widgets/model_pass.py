@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope.captures.capture import Capture, capture
+from hookscope.captures.capture import capture
 from hookscope.captures.form import Stats
+from hookscope.captures.result import Capture
 from hookscope.structures import map_tensors
 from hookscope.unchanged import model_unchanged, same_random_numbers
 from hookscope.widgets.goal import Goal, goal_of, parts_of

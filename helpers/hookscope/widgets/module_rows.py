@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from hookscope.captures.capture import Capture
+from hookscope.captures.result import Capture
 from hookscope.widgets.goal import parts_of
 
 __all__ = ["module_rows", "notices_of"]

@@ -11,7 +11,7 @@ from typing import Any
 import traitlets
 from torch import Tensor, nn
 
-from hookscope.captures.capture import Call, NotCapturedError
+from hookscope.captures.call import Call, NotCapturedError
 from hookscope.layers import LayerNotFoundError
 from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets, shows_errors

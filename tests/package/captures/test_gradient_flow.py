@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hookscope import capture, gradient_flow
-from hookscope.captures.capture import NotCapturedError
+from hookscope.captures.call import NotCapturedError
 
 
 def doubling() -> nn.Sequential:

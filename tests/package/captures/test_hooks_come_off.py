@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from hookscope import capture, census
-from hookscope.captures.capture import NotCapturedError
+from hookscope.captures.call import NotCapturedError
 from tests.shared import awkward
 from tests.shared.awkward import RAISED, Case, Do, Net, cloning
 from tests.shared.captured import X, assert_same_calls, check, small

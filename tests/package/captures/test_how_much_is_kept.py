@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from hookscope import capture, census
-from hookscope.captures.capture import NotCapturedError
+from hookscope.captures.call import NotCapturedError
 from tests.shared.awkward import Do
 from tests.shared.captured import X, small
 

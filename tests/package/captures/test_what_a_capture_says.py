@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from hookscope import capture, gradient_flow
-from hookscope.captures.capture import NotCapturedError
+from hookscope.captures.call import NotCapturedError
 from hookscope.layers import LayerNotFoundError
 from tests.shared.captured import X, small
 

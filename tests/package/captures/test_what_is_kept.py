@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hookscope import capture
-from hookscope.captures.capture import NotCapturedError
+from hookscope.captures.call import NotCapturedError
 from tests.shared.awkward import Do
 from tests.shared.captured import X, small
 

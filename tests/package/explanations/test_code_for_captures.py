@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from hookscope import capture, explain
-from hookscope.captures.capture import Capture
 from hookscope.captures.form import Stats
+from hookscope.captures.result import Capture
 from tests.shared.awkward import MODELS, RESIZES, Do, tensors_in
 from tests.shared.explained import assert_same, checked, of_call, run, watched
 

@@ -1,0 +1,332 @@
+"""What a capture has kept, by layer and call, and how it is entered, ended, saved and read again."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from torch import Tensor, nn
+
+from hookscope.captures.blame import notes_on
+from hookscope.captures.call import Call, NotCapturedError, Wanted, why_uncalled
+from hookscope.captures.forecast import forecast
+from hookscope.captures.form import Stats
+from hookscope.captures.hooks import Hooks
+from hookscope.captures.layer import Layer
+from hookscope.captures.pool import Pool
+from hookscope.captures.reuse import give, pool_of
+from hookscope.captures.saving import load, save
+from hookscope.captures.stopping import PassEnded
+from hookscope.captures.writes import expected
+from hookscope.layers import LayerNotFoundError, Modules, fused_around
+from hookscope.pictures import Table, Tabled
+
+__all__ = ["Capture"]
+
+
+class Capture(Tabled, Mapping[str, Layer]):
+    """What `capture` returns: a context manager, and a mapping from layer names to what was kept.
+
+    Iterating gives the layers that were called, in the order of their first calls. A layer that was called several
+    times can be asked for by call, too: ``seen["relu#2"]``.
+
+    Copied or pickled, it goes without its model: it can be read then, and not entered. A capture keeps its model alive.
+
+    Attributes:
+        title: class name of the model.
+        stopped: label of the call after which `stop=True` ended the pass; "" if it went on to its end.
+        modules: the modules of the model when this was made; for the inside of this package.
+
+    """
+
+    def __init__(self, modules: Modules, layers: dict[nn.Module, str], wanted: Wanted) -> None:
+        self.modules, self._model = modules, modules.model
+        self.title = type(modules.model).__name__
+        self.stopped = ""
+        self._layers = layers
+        self._wanted = wanted
+        self._stats_only = wanted.stats_only
+        self._open = False
+        self._uncalled: dict[str, str] = {}  # of a copy, which has no model
+        self._fused = fused_around(modules, layers)
+        self._gone: weakref.finalize[Any, Any] | None = None
+        self._pool = pool_of(self._model)
+        self._hooks = Hooks(modules.model, layers, wanted, self._fused)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> Layer:
+        by_layer = self._hooks.by_layer()
+        if name in by_layer:
+            return Layer(name, tuple(by_layer[name]))
+        layer, mark, number = str(name).rpartition("#")
+        if mark and layer in by_layer and number.isdecimal():
+            calls = by_layer[layer]
+            if not 1 <= int(number) <= len(calls):
+                raise NotCapturedError(f"layer {layer!r} has no call {number}: it was called {len(calls)} times")
+            return Layer(name, (calls[int(number) - 1],))
+        if name in self._layers.values():
+            raise NotCapturedError(f"layer {name!r} {self.uncalled.get(name, 'was not called')}")
+        near = get_close_matches(str(name), self._layers.values())
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise LayerNotFoundError(f"no layer {name!r} in this capture{hint}", str(name), near)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._hooks.by_layer())
+
+    def __len__(self) -> int:
+        return len(self._hooks.by_layer())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._hooks.by_layer()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the layer of that name, or `default` if it was not called."""
+        return self[name] if name in self else default  # noqa: SIM401 (self[name] is an error with a reason)
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """Every call of every chosen layer, in the order in which they began."""
+        return tuple(self._hooks.order)
+
+    @property
+    def order(self) -> list[str]:
+        """The names of the layers in the order in which they were called, one per call."""
+        return [call.layer for call in self._hooks.order]
+
+    @property
+    def uncalled(self) -> dict[str, str]:
+        """The chosen layers that were not called, each with why that may be."""
+        if not hasattr(self, "_model"):
+            return dict(self._uncalled)
+        called = self._hooks.by_layer()
+        there = Modules(self._model).names  # those of now
+        return {
+            name: why_uncalled(module, still_there=module in there)
+            for module, name in self._layers.items()
+            if name not in called
+        }
+
+    @property
+    def overwritten(self) -> dict[str, str]:
+        """The outputs that were written to after their layer had returned them, each with by what.
+
+        Keys are labels of calls. The outputs in this capture are as they were before. Writes that torch does not count,
+        through `.data` or a NumPy array, do not reach these outputs either, but are not listed.
+        """
+        return {call.label: by for call, by in self._hooks.found.items()}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else there is to know about this capture."""
+        return tuple(self._hooks.notes)
+
+    def __repr__(self) -> str:
+        return "\n".join([repr(self._table()), *(f"note: {note}" for note in self.notes)])
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        from html import escape
+
+        notes = "".join(f"\n<p>note: {escape(note)}</p>" for note in self.notes)
+        return {"text/plain": repr(self), "text/html": self._table().to_html() + notes}
+
+    def _table(self) -> Table:
+        several = len({call.by for call in self._hooks.order}) > 1
+        rows = [
+            {
+                "call": call.label,
+                "type": call.type,
+                **({"thread or task": call.by} if several else {}),
+                "output": call._shapes(),
+                "overwritten later by": self._hooks.found.get(call, ""),
+            }
+            for call in self._hooks.order
+        ]
+        uncalled = len(self.uncalled)
+        missing = f"; {uncalled} of the chosen layers not called, see .uncalled" if uncalled else ""
+        stopped = f"; the pass was ended after {self.stopped}" if self.stopped else ""
+        return Table(rows, f"{self.title}: {len(rows)} calls of {len(self)} layers{stopped}{missing}")
+
+    # -- capturing ----------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        if self._open:
+            raise RuntimeError("this capture is already open; make another one with capture(...)")
+        self._need_model()
+        self.stopped = ""
+        # Learn from the last pass whose memory can be used again, and what will be overwritten. A copy into memory that
+        # is there already costs less than making the model write to new memory, which is what sharing its outputs
+        # leads to.
+        model = weakref.ref(self._model)
+        give(self._hooks.order, model)
+        if self._gone is not None:
+            self._gone.detach()
+        at_once = expected(self._model)
+        self._hooks = Hooks(self._model, self._layers, self._wanted, self._fused, self._pool, at_once)
+        self._gone = weakref.finalize(self, give, self._hooks.order, model)
+        self._gone.atexit = False
+        self._open = True
+        try:
+            self._hooks.put_on(self)
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:  # not bool, for which type checkers take every block to swallow
+        self._close()
+        ending = self._hooks.ending
+        self.stopped = ending.stopped if ending is not None else ""
+        ended = isinstance(error, PassEnded)
+        if isinstance(error, PassEnded) and error.ending is not ending:
+            return None  # that of a block around this one
+        if error is not None and not ended:
+            for note in notes_on(error, self._model, self._hooks.order, self._hooks.last):
+                error.add_note(note)
+            error.capture = self  # type: ignore[attr-defined]
+        elif self.notes:
+            warnings.warn("hookscope: " + "; ".join(self.notes), stacklevel=2)
+        return ended
+
+    def start(self) -> Self:
+        """Start capturing without a with-block, until `stop()`; for notebooks, where a pass may have its own cell.
+
+        A model has one started capture at most: starting another stops the first. So a cell that is run twice
+        replaces its capture, and hooks do not pile up.
+
+        Example:
+            >>> net = nn.Sequential(nn.Linear(2, 1), nn.ReLU())
+            >>> seen = capture(net).start()
+            >>> seen = capture(net).start()
+            >>> _ = net(torch.ones(1, 2))
+            >>> seen.stop().order
+            ['0', '1']
+
+        """
+        if self._wanted.stop:
+            raise ValueError("stop=True ends a with-block, and start() has none: write `with capture(...) as seen:`")
+        other = _started.get(self._model, lambda: None)()
+        if other is not None and other is not self:
+            other.stop()
+        self.__enter__()
+        _started[self._model] = weakref.ref(self)
+        return self
+
+    def stop(self) -> Self:
+        """Take the hooks of a started capture off; nothing happens if it was stopped before."""
+        if self._open:
+            self.__exit__(None, None, None)
+        return self
+
+    def _close(self) -> None:
+        self._open = False
+        self._hooks.take_off()
+        self._pool.clear()
+
+    def estimate(self, *args: Any, **kwargs: Any) -> int:
+        """Forecast how many bytes one pass will keep at most, without computing anything.
+
+        The model runs on fake tensors, which have shapes and no values: parameters, buffers, random numbers and the
+        inputs stay as they are. What copy-on-write saves is not known before and is counted in. The first forecast of a
+        process takes some seconds, in which torch loads what it needs for them; later ones take milliseconds.
+
+        Args:
+            *args: the inputs of the pass, as the model is called with.
+            **kwargs: likewise.
+
+        Returns:
+            Bytes for outputs, for inputs if they are kept, and for gradients if they are kept and the output
+            requires grad; 0 with `keep="stats"`.
+
+        Raises:
+            RuntimeError: the model's path depends on values, so that it cannot run without them.
+
+        Example:
+            >>> net = nn.Sequential(nn.Linear(4, 100), nn.ReLU())
+            >>> capture(net).estimate(torch.ones(8, 4))
+            6400
+
+        """
+        self._need_model()
+        return forecast(self._model, self._wanted, args, kwargs, self._counting)
+
+    def _counting(self, count: Callable[[Tensor], Stats]) -> Capture:
+        return self.like(form=count, gradients=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What was kept, to be read elsewhere, without the model.
+        if self._open:
+            raise RuntimeError("this capture is open; copy or pickle it after the with-block")
+        state = {name: value for name, value in vars(self).items() if name not in _OF_THE_MODEL}
+        return state | {"_layers": self._names(), "_uncalled": self.uncalled, "_hooks": self._hooks}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _pool=Pool(), _gone=None)
+
+    def save(self, path: str | Path) -> None:
+        """Write what was kept into a file, `name.safetensors`, to be read by `Capture.load` without the model.
+
+        The format is a JSON head and the bytes of the tensors: no pickle, so that reading it runs no code. Tensors are
+        written dense and contiguous, with their bits; what a tensor of another kind was, and what objects that are no
+        tensors cannot be rebuilt without their class, is in the `notes` of the loaded capture, and said when asked for.
+        The file is there whole, or not at all.
+
+        Raises:
+            RuntimeError: the capture is open.
+            ValueError: the name does not end in ``.safetensors``.
+            ModuleNotFoundError: safetensors is not installed.
+
+        Example:
+            >>> import tempfile
+            >>> with capture(nn.Linear(2, 1)) as seen:
+            ...     _ = seen._model(torch.ones(1, 2))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     seen.save(f"{folder}/seen.safetensors")
+            ...     again = Capture.load(f"{folder}/seen.safetensors")
+            ...     torch.equal(again[""].output, seen[""].output)
+            True
+
+        """
+        save(self.__getstate__(), path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what `save` wrote: the same calls, tensors, notes and reasons. It can be read, and not entered.
+
+        Tensors are memory-mapped: their bytes are read when they are used.
+
+        Raises:
+            ValueError: the file is no saved capture, or is not whole.
+
+        """
+        seen = cls.__new__(cls)
+        seen.__setstate__(load(path))
+        return seen
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(_NO_MODEL if name in _OF_THE_MODEL else f"a Capture has no attribute {name!r}")
+
+    def _need_model(self) -> None:
+        if not hasattr(self, "_model"):
+            raise RuntimeError(_NO_MODEL)
+
+    def _names(self) -> dict[Any, str]:
+        return dict(enumerate(self._layers.values()))
+
+    def like(self, **changed: Any) -> Capture:
+        """Make another capture of the same layers, which wants something else; for the inside of this package."""
+        return Capture(self.modules, self._layers, replace(self._wanted, **changed))
+
+
+_NO_MODEL = "this capture is a copy without its model, to be read; make another with capture(...)"
+_OF_THE_MODEL = ("modules", "_model", "_layers", "_fused", "_pool", "_gone", "_hooks")
+# The one capture of each model that `Capture.start` has started.
+_started: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Capture]] = weakref.WeakKeyDictionary()
