@@ -203,9 +203,10 @@ class Capture(Tabled, Mapping[str, Layer]):
         replaces its capture, and hooks do not pile up.
 
         Example:
+            >>> import torch, hookscope
             >>> net = nn.Sequential(nn.Linear(2, 1), nn.ReLU())
-            >>> seen = capture(net).start()
-            >>> seen = capture(net).start()
+            >>> seen = hookscope.capture(net).start()
+            >>> seen = hookscope.capture(net).start()
             >>> _ = net(torch.ones(1, 2))
             >>> seen.stop().order
             ['0', '1']
@@ -250,8 +251,9 @@ class Capture(Tabled, Mapping[str, Layer]):
             RuntimeError: the model's path depends on values, so that it cannot run without them.
 
         Example:
+            >>> import torch, hookscope
             >>> net = nn.Sequential(nn.Linear(4, 100), nn.ReLU())
-            >>> capture(net).estimate(torch.ones(8, 4))
+            >>> hookscope.capture(net).estimate(torch.ones(8, 4))
             6400
 
         """
@@ -285,8 +287,8 @@ class Capture(Tabled, Mapping[str, Layer]):
             ModuleNotFoundError: safetensors is not installed.
 
         Example:
-            >>> import tempfile
-            >>> with capture(nn.Linear(2, 1)) as seen:
+            >>> import tempfile, torch, hookscope
+            >>> with hookscope.capture(nn.Linear(2, 1)) as seen:
             ...     _ = seen._model(torch.ones(1, 2))
             >>> with tempfile.TemporaryDirectory() as folder:
             ...     seen.save(f"{folder}/seen.safetensors")

@@ -165,7 +165,12 @@ def test_killed_in_the_middle_of_writing(when, number, tmp_path, monkeypatch):
                     return super().write(data)
 
             if when == "half":
-                monkeypatch.setattr(Path, "open", lambda path, mode: Half(path, mode))
+                opened = Path.open
+                monkeypatch.setattr(
+                    Path,
+                    "open",
+                    lambda path, mode="r", **more: Half(path, mode) if mode == "wb" else opened(path, **more),
+                )
             at = {"fsync": (os, "fsync"), "replace": (Path, "replace")}.get(when)
             if at:
                 real = getattr(*at)
