@@ -46,9 +46,10 @@ def save(state: Mapping[str, Any], path: str | Path) -> None:
     about = {
         "version": _VERSION,
         "title": state["title"],
+        "stopped": state["stopped"],
         "layers": list(state["_layers"].values()),
         "uncalled": state["_uncalled"],
-        "wanted": writing.of([wanted.gradients, wanted.inputs, wanted.max_bytes, whole]),
+        "wanted": writing.of([wanted.gradients, wanted.inputs, wanted.max_bytes, wanted.stop, whole]),
         "calls": calls,
         "found": [[places[id(call)], by] for call, by in kept.found.items()],
         "notes": [*kept.notes, *writing.losses],
@@ -72,10 +73,10 @@ def load(path: str | Path) -> dict[str, Any]:
     if about["version"] != _VERSION:
         raise ValueError(f"{path} is of another version of hookscope, {about['version']}; this one reads {_VERSION}")
     reading = Reading(tensors.__getitem__)
-    gradients, inputs, max_bytes, whole = reading.of(about["wanted"])
+    gradients, inputs, max_bytes, stop, whole = reading.of(about["wanted"])
     if whole is not None and whole["sample"] is not None:
         whole["sample"] = slice(*whole["sample"])
-    wanted = Wanted(gradients, inputs, stats_of if whole is None else Form(**whole), max_bytes)
+    wanted = Wanted(gradients, inputs, stats_of if whole is None else Form(**whole), max_bytes, stop)
     calls = []
     for each in about["calls"]:
         call = Call(each["layer"], each["number"], each["type"], wanted)
@@ -86,6 +87,7 @@ def load(path: str | Path) -> dict[str, Any]:
     found = {calls[number]: by for number, by in about["found"]}
     return {
         "title": about["title"],
+        "stopped": about["stopped"],
         "_layers": dict(enumerate(about["layers"])),
         "_uncalled": about["uncalled"],
         "_wanted": wanted,

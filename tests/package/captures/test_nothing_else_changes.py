@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from hookscope import capture
+from hookscope.captures import release_memory
 from tests.shared import awkward
 from tests.shared.awkward import Do, Net, cloning, deep_clone, difference, loss_of, tensors_in
 from tests.shared.captured import X, assert_same_calls, small
@@ -124,6 +125,8 @@ def test_memory_is_flat_over_many_passes():
     net = small()
     seen = capture(net, gradients=True, inputs=True)
     tensors = []
+    gc.collect()
+    release_memory()  # of other tests: it may go at any moment
     tracemalloc.start()
     for turn in range(200):
         with seen:

@@ -24,6 +24,14 @@ def again(seen: Capture, folder) -> Capture:
     return Capture.load(folder / "seen.safetensors")
 
 
+def test_where_the_pass_was_ended_is_kept(tmp_path):
+    net = nn.Sequential(nn.Identity(), nn.ReLU())
+    with capture(net, "0", stop=True) as seen:
+        net(torch.ones(1))
+    read = again(seen, tmp_path)
+    assert (read.stopped, repr(read)) == ("0", repr(seen))
+
+
 @pytest.mark.parametrize(
     "options", [{}, {"keep": "copies"}, {"sample": 0, "dtype": torch.float16}, {"keep": "stats"}, {"device": "cpu"}]
 )
