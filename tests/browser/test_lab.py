@@ -53,6 +53,7 @@ def test_no_jupytext_and_no_news_in_the_learners_lab(lab: Lab) -> None:
     assert lab.page.locator(".jp-Dialog").count() == 0
 
 
+@pytest.mark.slow
 def test_a_clone_that_nobody_trusts_yet_shows_every_saved_picture(lab: Lab) -> None:
     """JupyterLab sanitises its HTML and shows no widget. Every figure of the course must show all the same."""
     cells = [cell for name in NOTEBOOKS for cell in cells_of(reading.NOTEBOOKS / name) if figures(cell)]

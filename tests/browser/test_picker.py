@@ -220,6 +220,7 @@ def test_before_anything_is_run_the_picture_shows(lab: Lab) -> None:
     lab.screenshot("picker-untrusted")
 
 
+@pytest.mark.slow
 def test_many_modules_open_fast_enough_to_be_used(lab: Lab) -> None:
     lab.scratch(
         "picker_large",

@@ -209,7 +209,7 @@ def test_an_error_in_an_answer_shows_the_learners_line_and_none_of_the_check():
                 "rank 0 did not return; its process was ended\n  in raises",
             ],
         ),
-        (leaves, 120, ["ranks 0 and 1 raised: SystemExit: 3"]),
+        pytest.param(leaves, 120, ["ranks 0 and 1 raised: SystemExit: 3"], marks=pytest.mark.slow),
         (dies, 120, ["rank 1 died: exit code 3", "rank 0 "]),
         (is_killed, 120, ["rank 0 died: killed by signal SIGKILL"]),
         (
@@ -218,7 +218,12 @@ def test_an_error_in_an_answer_shows_the_learners_line_and_none_of_the_check():
             ["rank 0 did not return within 1 s; its process was ended\n  in hangs", ": `distributed.barrier()`"],
         ),
         (hangs, 120, ["rank 0 waited 6 s for a rank that did not come", "\n  in hangs", "rank 1 had returned by then"]),
-        (both_receive, 120, ["ranks 0 and 1 waited 6 s for a rank that did not come", "\n  in both_receive, line"]),
+        pytest.param(
+            both_receive,
+            120,
+            ["ranks 0 and 1 waited 6 s for a rank that did not come", "\n  in both_receive, line"],
+            marks=pytest.mark.slow,
+        ),
         (
             gathers_unequal,
             120,
@@ -228,7 +233,7 @@ def test_an_error_in_an_answer_shows_the_learners_line_and_none_of_the_check():
             ],
         ),
         (crashes, 120, ["died: killed by signal SIGSEGV\n  in crashes, line"]),
-        (unsendable, 120, ["ranks 0 and 1 raised: TypeError: cannot pickle"]),
+        pytest.param(unsendable, 120, ["ranks 0 and 1 raised: TypeError: cannot pickle"], marks=pytest.mark.slow),
     ],
 )
 def test_a_bad_end_names_rank_and_place_and_the_next_run_works(group, worker, timeout, told, monkeypatch):
@@ -244,7 +249,7 @@ def test_a_bad_end_names_rank_and_place_and_the_next_run_works(group, worker, ti
     assert group.run(distributed.get_rank) == [0, 1]
 
 
-@pytest.mark.parametrize("work", [True, False], ids=["works", "sleeps"])
+@pytest.mark.parametrize("work", [pytest.param(True, marks=pytest.mark.slow), False], ids=["works", "sleeps"])
 def test_a_rank_that_is_only_late_is_waited_for(group, work, monkeypatch):
     monkeypatch.setattr("hookscope_course.ranks.group.STUCK", 2.0)
     assert group.run(comes_late, work) == [0, 1]
