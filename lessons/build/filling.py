@@ -223,11 +223,24 @@ def glossary(_: str) -> str:
             row.get("korean", ""),
             row.get("chinese", ""),
             row["meaning"],
-            link(row["chapter"], row["section"]) if "chapter" in row else "",
+            link(row["chapter"], row["section"]) if "chapter" in row else link_to_want(row["want"]),
         )
         for row in rows
     ]
     return table(("English", "Korean", "Chinese", "What it means", "Taught in"), lines)
+
+
+def link_to_want(want: str) -> str:
+    """A link to a row of the chooser.
+
+    Raises:
+        LookupError: the chooser has no such row.
+
+    """
+    if want not in {row["want"] for row in reading.rows_of("chooser.toml", "want")}:
+        raise LookupError(f"chooser.toml has no want '{want}'")
+    (page,) = [name_of(path) for path in reading.reference_files() if name_of(path).endswith("_chooser")]
+    return f"[chooser]({page}.ipynb#{place_of(want)})"
 
 
 PLACEHOLDERS: dict[str, Callable[[str], str]] = {
