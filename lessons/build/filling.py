@@ -86,7 +86,8 @@ def breakable(cell: str) -> str:
     """Let a long name in a table's cell go on in the next line, after "_" or ".": the table fits a narrow page."""
 
     def as_html(code: re.Match[str]) -> str:
-        return f"<code>{re.sub(r'(?<=[_.])(?=[^_.])', '<wbr>', html.escape(code[1], quote=False))}</code>"
+        parts = re.sub(r"(?<=[_.])(?=[^_.])", "<wbr>", html.escape(code[1], quote=False))
+        return f"<code>{parts.replace('_', '&#95;')}</code>"  # between two tags, Markdown reads _a_ as emphasis
 
     return re.sub(rf"`([^\W\d][\w.]{{{LONG},}})`", as_html, cell)
 
@@ -182,8 +183,8 @@ def wants(_: str) -> str:
     lines = [
         (
             f"[{row['want']}](#{anchor(row['want'])})",
-            ", ".join(f"`{short(hook)}`" for hook in row["hooks"]) + option(row),
-            row["since"],
+            breakable(", ".join(f"`{short(hook)}`" for hook in row["hooks"]) + option(row)),
+            breakable(row["since"]),
         )
         for row in rows
     ]
@@ -223,7 +224,10 @@ def glossary(_: str) -> str:
             row.get("korean", ""),
             row.get("chinese", ""),
             row["meaning"],
-            link(row["chapter"], row["section"]) if "chapter" in row else link_to_want(row["want"]),
+            # Short, as the column is the narrowest.
+            link(row["chapter"], row["section"]).replace(", section ", "\u00a0§\u00a0")
+            if "chapter" in row
+            else link_to_want(row["want"]),
         )
         for row in rows
     ]
