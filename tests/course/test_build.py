@@ -257,7 +257,7 @@ def test_a_reference_page_is_no_chapter(course: Path) -> None:
     _, head, table, text, code, last = ("".join(cell["source"]) for cell in saved(course, "91_chooser.ipynb")["cells"])
     ways = "Reference · [A small chapter](00_small.ipynb) · [Words](92_glossary.ipynb)"
     assert head == f"# Wants\n\nYou find it.\n\n{ways}"
-    assert "| [See it](#See-it) | `register_hook` | 1.0 |" in table
+    assert "| [See it](#See-it) | <code>register&#95;<wbr>hook</code> | 1.0 |" in table
     section = next(cell for cell in saved(course)["cells"] if "".join(cell["source"]).startswith("## 1 · Where"))
     where = f"00_small.ipynb#cell-id={section['id']}"
     assert (
