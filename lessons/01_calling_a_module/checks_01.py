@@ -114,6 +114,11 @@ def _wrong_place(make_hook: Callable[[list[str]], Any], x: torch.Tensor) -> Wron
         as_pre_hook = double(x)
     if log != ["before"]:
         return Wrong(f'as a pre-hook it should write "before" once; the log is {log}')
+    # Twice in the same place: a hook that takes turns has not looked at how it was called.
+    with double.register_forward_pre_hook(hook):
+        double(x)
+    if log != ["before", "before"]:
+        return Wrong(f'as a pre-hook it should write "before" each time; after two calls the log is {log}')
     log.clear()
     with double.register_forward_hook(hook):
         as_hook = double(x)

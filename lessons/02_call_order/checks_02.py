@@ -61,7 +61,10 @@ def _wrong_line(
     log: list[str] = []
 
     def named(name: str) -> Callable[..., None]:
-        return lambda module, args, output: log.append(name)
+        def note(module: nn.Module, args: object, output: object = None) -> None:
+            log.append(name if output is not None else f"{name}, as a pre-hook")
+
+        return note
 
     layer.register_forward_hook(named("theirs"))
     handle = first(layer, named("yours"))
@@ -69,6 +72,8 @@ def _wrong_line(
         return Wrong("your function called the hook itself; register it, and let torch call it")
     layer.register_forward_hook(named("later"))
     layer(x)
+    if "yours, as a pre-hook" in log:
+        return Wrong("`hook` is called as a pre-hook; a forward hook is asked for")
     if "yours" not in log:
         return Wrong("your hook never fired; make it a forward hook of `layer`, and leave it on when you return")
     if log.index("yours") != 0:
