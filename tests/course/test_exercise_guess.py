@@ -38,7 +38,11 @@ SAID = [
     ((0.8, "0.4"), [0.8, 0.4], "As you guessed: 0.8, 0.4"),
     (torch.tensor([1.0, 2.0]), [1, 2], "As you guessed: 1, 2"),
     (5, [5], "As you guessed: 5"),
-    ("none", [1, 2], "Not understood: here a guess is a list, and in it a guess is a number"),
+    (
+        "none",
+        [1, 2],
+        "Not understood: here a guess is a list with a number at each place, as in Guess(3, 4), and you wrote 'none'",
+    ),
     ([], [], "As you guessed: "),
 ]
 
@@ -50,7 +54,7 @@ def test_what_is_meant_is_compared(guess, actual, said):
 
 def test_several_values_are_a_list_and_none_is_a_blank():
     assert Guess(0.8, 0.4).guess == [0.8, 0.4]
-    assert repr(Guess(0.8, 0.4)) == "Your guess: 0.8, 0.4. Now run the next cell."
+    assert repr(Guess(0.8, 0.4)) == "Your guess: 0.8, 0.4. Now run the cells below."
     assert repr(Guess()) == repr(Guess(____)) == "No guess yet: replace ____ and run this cell again."
     assert repr(Guess(1, ____).compare([1, 2])) == "No guess this time. It is 1, 2."
 
@@ -86,5 +90,5 @@ def test_where_numbers_and_words_stand_both_are_guesses(guess: list[object], wor
 
 
 def test_an_empty_list_is_a_guess() -> None:
-    assert repr(Guess([])) == "Your guess: an empty list. Now run the next cell."
+    assert repr(Guess([])) == "Your guess: an empty list. Now run the cells below."
     assert repr(Guess([]).compare([])) == "As you guessed: an empty list."

@@ -217,7 +217,7 @@ def test_nothing_is_told_before_a_yes_nor_after_a_no(cells: Cells) -> None:
         assert came[1][1]["guess"] == "C, B"
         assert "not counted from now on" in cells.run("Guess.share(False)", "own")[0]
         said, _ = cells.run("guess = Guess('D')\nguess")
-        assert said == "Your guess: D. Now run the next cell."
+        assert said == "Your guess: D. Now run the cells below."
         until_there_are(came, 2)
 
 
@@ -242,7 +242,7 @@ def test_without_a_hub_that_counts_nothing_is_asked_and_nothing_told(cells: Cell
     with listening() as (address, came):
         begin_afresh(cells, address)
         cells.run("Guess.share(); del os.environ['HOOKSCOPE_GUESSES']", "own")
-        assert cells.run("guess = Guess(3)\nguess")[0] == "Your guess: 3. Now run the next cell."
+        assert cells.run("guess = Guess(3)\nguess")[0] == "Your guess: 3. Now run the cells below."
         assert "nobody counts guesses here" in cells.run("Guess.share()", "own")[0]
         until_there_are(came, 0)
 
@@ -324,7 +324,7 @@ def test_a_learner_sees_no_counts_and_the_token_of_kernels_opens_nothing_else(hu
     visitor.open()
     with visitor.connected(visitor.kernel(f"{CHAPTER}.ipynb")) as cells:
         cells.run("from hookscope_course import Guess, ____; Guess.share()", "own")
-        assert cells.run("guess = Guess('E, D')\nguess", CELL) == "Your guess: E, D. Now run the next cell."
+        assert cells.run("guess = Guess('E, D')\nguess", CELL) == "Your guess: E, D. Now run the cells below."
         token = cells.run("import os; print(os.environ['HOOKSCOPE_GUESSES_TOKEN'])")
         theirs = {"Authorization": f"token {token}"}
         files = requests.get(f"{hub.url}/user/{visitor.name}/api/contents", headers=theirs, timeout=60)

@@ -83,7 +83,7 @@ class HookEntry:
             around what a `functools.partial` calls.
         location: file and line where the function is defined. Relative to the current directory, to
             site-packages or to another directory of `sys.path`, else the file name alone;
-            `notebook cell:LINE` in a notebook, `builtin` for what is not written in Python.
+            `notebook cell, line N` in a notebook, `builtin` for what is not written in Python.
         options: which of `with_kwargs` and `always_call` it was registered with. (`prepend` leaves no trace.)
         by_torch: True for a hook that torch registered itself, to prune or to initialise a lazy module, say.
         owner: class name of the model, optimizer or tensor it is on, `""` for a global hook.
@@ -201,7 +201,7 @@ def identify(hook: Any) -> tuple[str, str, bool]:
 
 def _location(file: str, line: int) -> str:
     if _NOTEBOOK.search(file):
-        return f"notebook cell:{line}"
+        return f"notebook cell, line {line}"
     parts = Path(file).parts
     for packages in ("site-packages", "dist-packages"):
         if packages in parts:

@@ -82,7 +82,7 @@ class Guess:
         if holds_blank(self.guess):
             return Card("No guess yet:", "replace ____ and run this cell again.", "not attempted")
         asks = share.asks()
-        return Card("Your guess:", f"{_say(self.guess)}. Now run the next cell." + (f"\n\n{asks}." if asks else ""))
+        return Card("Your guess:", f"{_say(self.guess)}. Now run the cells below." + (f"\n\n{asks}." if asks else ""))
 
     def __repr__(self) -> str:
         return repr(self._card())
@@ -95,7 +95,20 @@ class Guess:
 
 
 class _Unclear(Exception):  # noqa: N818  # not an error: a sentence about the guess
-    """Says of which type a guess has to be."""
+    """Says of which type a guess has to be.
+
+    Args:
+        kind: in words.
+        example: what is written between the parentheses then.
+
+    """
+
+    def __init__(self, kind: str, example: str) -> None:
+        super().__init__(f"a guess is {kind}, as in Guess({example})")
+        self.kind = kind
+
+
+_PAIRS = {"True or False": "True, False", "a number": "3, 4", "text": '"red", "blue"'}
 
 
 def _meant(guess: Any, actual: object) -> Any:
@@ -116,18 +129,18 @@ def _meant(guess: Any, actual: object) -> Any:
             if not isinstance(guess, bool):
                 guess = {"true": True, "false": False}.get(str(guess).strip().lower())
             if guess is None:
-                raise _Unclear("a guess is True or False, as in Guess(True)")
+                raise _Unclear("True or False", "True")
         case int() | float():
             if isinstance(guess, str) and re.fullmatch(r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\s*", guess, re.I):
                 guess = float(guess)
             if isinstance(guess, bool) or not isinstance(guess, int | float):
-                raise _Unclear("a guess is a number, as in Guess(3)")
+                raise _Unclear("a number", "3")
             guess = int(guess) if math.isfinite(guess) and guess == int(guess) else guess
         case str():
             if isinstance(guess, type):
                 guess = guess.__name__
             if not isinstance(guess, str):
-                raise _Unclear('a guess is text, as in Guess("red")')
+                raise _Unclear("text", '"red"')
     return guess
 
 
@@ -147,7 +160,7 @@ def _meant_as_list(guess: Any, actual: Sequence[object]) -> list[Any]:
             meant.append(_meant(ours, theirs))
         except _Unclear as unclear:
             if not mixed:
-                raise _Unclear(f"a guess is a list, and in it {unclear}") from None
+                raise _Unclear(f"a list with {unclear.kind} at each place", _PAIRS[unclear.kind]) from None
             meant.append(ours)  # where a number or a word may stand, the other one is a guess as well
     return meant
 

@@ -120,7 +120,7 @@ IPYKERNEL = "ipykernel"  # apart from the rest of the path, so that no search fo
 )
 def test_a_notebook_cell_has_no_file(net, file):
     net.register_forward_hook(written_in(file))
-    assert census(net)[0].location == "notebook cell:3"
+    assert census(net)[0].location == "notebook cell, line 3"
 
 
 def test_locations_are_relative_and_never_tell_where_home_is(net, tmp_path, monkeypatch):
