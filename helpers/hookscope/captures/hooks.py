@@ -17,7 +17,7 @@ from hookscope.captures.keep import Foreign, is_ordinary, lazy_clone_works, shar
 from hookscope.captures.pool import Pool
 from hookscope.captures.stopping import Ending
 from hookscope.captures.writes import Overwrites
-from hookscope.layers import FusedLayer
+from hookscope.layers import FusedLayer, take_off
 from hookscope.strands import Strands, strand_name
 from hookscope.structures import map_tensors, tensors_in
 
@@ -95,7 +95,7 @@ class Hooks(Kept):
         self._pool = pool
         self._at_once = at_once
         self._whole = wanted.form == Form() and wanted.max_bytes is None and lazy_clone_works()
-        self._handles: list[Any] = []
+        self._handles: list[Any] = []  # of hooks on tensors
         self._owner: object = None
         self._numbers: dict[str, int] = {}  # calls of each layer so far
         self._strands = Strands(_Strand)
@@ -116,11 +116,13 @@ class Hooks(Kept):
             self.ending.owner = self._strands.here()
         before, after = self._before, self._after  # one of each for all
         for module in dict.fromkeys([self._model, *self._layers]):
-            self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-            self._handles.append(module.register_forward_hook(after))
+            module.register_forward_pre_hook(before, with_kwargs=True)
+            module.register_forward_hook(after)
 
     def take_off(self) -> None:
-        """Remove all hooks, also those on tensors, and look for writes for the last time."""
+        """Remove all hooks, also those on tensors, and look for writes for the last time; as often as you like."""
+        for module in [self._model, *self._layers]:
+            take_off(self, module)
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -135,7 +137,7 @@ class Hooks(Kept):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # Reached by copy.deepcopy(model) and torch.save(model), since the model's hooks are bound to this object.
-        if self._handles:
+        if self._owner is not None:
             raise RuntimeError(
                 f"{type(self._model).__name__} is being captured, and a copy would keep the hooks; copy or save it "
                 "outside the with-block, or save its state_dict()"

@@ -174,15 +174,19 @@ class Capture(Tabled, Mapping[str, Layer]):
         self._open = True
         try:
             self._hooks.put_on(self)
+            return self
         except BaseException:
             self._close()
             raise
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:  # not bool, for which type checkers take every block to swallow
-        self._close()
+        try:
+            self._close()
+        except BaseException:  # an interrupt may have stopped it anywhere
+            self._close()
+            raise
         ending = self._hooks.ending
         self.stopped = ending.stopped if ending is not None else ""
         ended = isinstance(error, PassEnded)
@@ -217,8 +221,8 @@ class Capture(Tabled, Mapping[str, Layer]):
         other = _started.get(self._model, lambda: None)()
         if other is not None and other is not self:
             other.stop()
+        _started[self._model] = weakref.ref(self)  # before it has hooks, so that starting another takes them off
         self.__enter__()
-        _started[self._model] = weakref.ref(self)
         return self
 
     def stop(self) -> Self:
