@@ -59,7 +59,7 @@ def interrupted(run: Run, when: int, files: tuple[str, ...]) -> str:
 
 def places(
     make: Callable[[], tuple[nn.Module, Run]],
-    stays: Callable[[nn.Module], bool],
+    look: Callable[[nn.Module], object],
     step: int,
     *rooms: str,
 ) -> tuple[int, list[str]]:
@@ -67,7 +67,7 @@ def places(
 
     Args:
         make: makes a model, and what is to be interrupted.
-        stays: whether something is left on the model.
+        look: what could stay on the model; it is compared with what it was before.
         step: 1 for each line.
         *rooms: rooms of hookscope whose lines count; without any, those of all, and of what they call to hook.
 
@@ -75,10 +75,12 @@ def places(
     files = tuple(f"{_HERE}/{room}" for room in rooms) or (_HERE, *_CALLED)
     found, stayed = 0, []
     net, run = make()
+    before = look(net)
     run()
     while place := interrupted(run, found * step, files):
         found += 1
-        if stays(net):
+        if look(net) != before:
             stayed.append(place)
             net, run = make()
+            before = look(net)
     return found, stayed

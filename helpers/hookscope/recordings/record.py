@@ -273,15 +273,19 @@ class Recording(EventLog):
         modules, tensors, parameters, optimizers = self._to_start.pop()
         try:
             self._recorder.start(modules.model, tensors, parameters, optimizers)
+            return self
         except BaseException:
             self._recorder.stop()
             raise
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._recorder.stop()
+        try:
+            self._recorder.stop()
+        except BaseException:  # an interrupt may have stopped it anywhere
+            self._recorder.stop()
+            raise
         if not isinstance(error, FullBackwardHookError) and (text := self._recorder.explain(error)):
             raise FullBackwardHookError(text) from error
 

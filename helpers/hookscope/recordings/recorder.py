@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from hookscope.layers import Modules
 from hookscope.recordings.journal import Journal
-from hookscope.recordings.tap import Hook, Hooks, Point, Tap, name_of, untap
+from hookscope.recordings.tap import Hook, Hooks, Point, Tap, name_of, take_off, untap
 from hookscope.recordings.watcher import PARAMETER_KINDS, Watcher
 
 # torch's hook dictionaries by kind: the module's own, and the one common to all modules.
@@ -94,25 +94,29 @@ class Recorder:
             self.watcher.add_parameters(self._layers, self._kinds)
         self.watcher.add_optimizers(optimizers)
         for module in self._layers:
-            before, after = Point(self._before), Point(self._after)
-            self._journal.cleanup.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
-            self._journal.cleanup.enter_context(module.register_forward_hook(after, always_call=True))
+            before, after = Point(self._journal, self._before), Point(self._journal, self._after)
+            for kind in ("forward_pre", "forward"):
+                self._journal.cleanup.add(take_off, self._journal, partial(_itself, module), _DICTS[kind][0])
+            module.register_forward_pre_hook(before, with_kwargs=True)
+            module.register_forward_hook(after, always_call=True)
             if not legacy:
                 self._add_backward(module)
 
     def stop(self) -> None:
-        """Take everything off, and put every hook that was there back in its place."""
-        self.watcher.settle()
-        self._journal.running = False
+        """Take everything off, and put every hook that was there back in its place; again, after an interrupt."""
         try:
-            self._journal.cleanup.close()
+            self.watcher.settle()
         finally:
-            self.watcher.forget()
-            self._unmute()
-            # A graph built inside keeps the recorder alive, which must not keep the model alive.
-            self._layers, self._slots, self._global_calls = {}, {}, {}
-            self._calls.clear()
-            self._here.open.clear()
+            self._journal.running = False
+            try:
+                self._journal.cleanup.close()
+            finally:
+                self.watcher.forget()
+                self._unmute()
+                # A graph built inside keeps the recorder alive, which must not keep the model alive.
+                self._layers, self._slots, self._global_calls = {}, {}, {}
+                self._calls.clear()
+                self._here.open.clear()
 
     def explain(self, error: BaseException | None) -> str:
         """Say how hookscope's own full backward hooks led to `error`; "" if they did not."""
@@ -129,13 +133,13 @@ class Recorder:
             once = f"{_begun(self._titled(module))} once had a legacy backward hook"
             self._journal.note(f"{once}. torch refuses full ones on it since, so none are logged there.")
             kinds = ["full_backward_pre"]
-        self._journal.cleanup.callback(_restore_latch, module, latch)  # runs after the hooks are off
+        self._journal.cleanup.add(_restore_latch, module, latch)  # runs after the hooks are off
         # full_backward needs the pre-hook too: torch warns right after it.
         for kind in dict.fromkeys(["full_backward_pre", *kinds]) if kinds else ():
             self._own_backward = True
-            renew = functools.partial(self._point, kind, self._layers[module])
+            renew = partial(self._point, kind, self._layers[module])
+            self._journal.cleanup.add(take_off, self._journal, partial(_itself, module), _DICTS[kind][0])
             handle = getattr(module, f"register_{kind}_hook")(renew(None, {module: 1}))
-            self._journal.cleanup.enter_context(handle)
             slot = (getattr(module, _DICTS[kind][0]), handle.id, renew)
             self._slots.setdefault(module, []).append(slot)
 
@@ -147,13 +151,13 @@ class Recorder:
         for key, hook in list(hooks.items()):
             if isinstance(hook, Point):  # of a recording around this one
                 continue
-            log = functools.partial(self._log_module, shown, name_of(hook))
-            self._journal.cleanup.callback(untap, hooks, key)
-            hooks[key] = Tap(self._journal, hook, functools.partial(log, calls))
+            log = partial(self._log_module, shown, name_of(hook))
+            self._journal.cleanup.add(untap, hooks, key)
+            hooks[key] = Tap(self._journal, hook, partial(log, calls))
             if kind.startswith("full_backward"):
-                self._slots.setdefault(module, []).append((hooks, key, functools.partial(self._retap, log)))
+                self._slots.setdefault(module, []).append((hooks, key, partial(self._retap, log)))
         where = "globally" if module is None else f"on {self._titled(module)}"
-        self._journal.cleanup.callback(self._journal.note_new, hooks, set(hooks), where)
+        self._journal.cleanup.add(self._journal.note_new, hooks, set(hooks), where)
 
     # hookscope's own hooks.
 
@@ -221,14 +225,14 @@ class Recorder:
             elif "full_backward" in self._kinds or self._journal.running:
                 self._mute(module)
 
-        return Point(point)
+        return Point(self._journal, point)
 
     def _retap(self, log: Hook, hook: Hook, calls: Calls) -> Hook:
         """Copy the taps on a hook, this recording's with another log; see _renew."""
         if not isinstance(hook, Tap):
             return hook
         below = self._retap(log, hook.below, calls)
-        return Tap(hook.owner, below, functools.partial(log, calls) if hook.owner is self._journal else hook.log)
+        return Tap(hook.owner, below, partial(log, calls) if hook.owner is self._journal else hook.log)
 
     def _renew(self, module: nn.Module) -> None:
         # A call takes its backward hooks up when it starts, before any pre-hook. Once the dictionaries hold
@@ -299,6 +303,10 @@ class _Here(threading.local):
         self.open: list[tuple[nn.Module, int, BaseException | None]] = []
         self.last = ""  # the layer that returned last
         self.at: nn.Module | None = None  # the layer that torch may warn about
+
+
+def _itself(value: object) -> object:
+    return value
 
 
 def _restore_latch(module: nn.Module, latch: bool | None) -> None:

@@ -16,7 +16,7 @@ X = torch.ones(2, 4)
 
 
 def made() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 2))
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True))
 
 
 def everything() -> tuple[nn.Module, Run]:
@@ -41,10 +41,6 @@ def entered_again_and_stopped() -> tuple[nn.Module, Run]:
     return net, run
 
 
-def left_behind(net: nn.Module) -> bool:
-    return hooks_on(net) != hooks_on(made())
-
-
 def assert_only_the_first_line(found: int, stayed: list[str], least: int) -> None:
     print(f"{found} places, and {len(stayed)} where something stays: {stayed}")
     assert found > least
@@ -55,13 +51,13 @@ def assert_only_the_first_line(found: int, stayed: list[str], least: int) -> Non
 
 @pytest.mark.parametrize("make", [everything, entered_again_and_stopped])
 def test_an_interrupt_at_any_line_leaves_no_hook(make: Any) -> None:
-    assert_only_the_first_line(*places(make, left_behind, 7), 60)
+    assert_only_the_first_line(*places(make, hooks_on, 29), 40)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [everything, entered_again_and_stopped])
 def test_an_interrupt_at_each_line_leaves_no_hook(make: Any) -> None:
-    assert_only_the_first_line(*places(make, left_behind, 1), 500)
+    assert_only_the_first_line(*places(make, hooks_on, 1), 500)
 
 
 def test_a_capture_that_ends_inside_a_recording_that_began_in_it_leaves_no_hook() -> None:
@@ -72,5 +68,5 @@ def test_a_capture_that_ends_inside_a_recording_that_began_in_it_leaves_no_hook(
     seen.__exit__(None, None, None)
     net(X)
     recording.__exit__(None, None, None)
-    assert not left_behind(net)
+    assert hooks_on(net) == hooks_on(made())
     assert seen.order == []
