@@ -57,7 +57,7 @@ class Capture(Tabled, Mapping[str, Layer]):
         self._fused = fused_around(modules, layers)
         self._gone: weakref.finalize[Any, Any] | None = None
         self._pool = pool_of(self._model)
-        self._hooks = Hooks(modules.model, layers, wanted, self._fused)
+        self._hooks = Hooks(modules, layers, wanted, self._fused)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class Capture(Tabled, Mapping[str, Layer]):
         if self._gone is not None:
             self._gone.detach()
         at_once = expected(self._model)
-        self._hooks = Hooks(self._model, self._layers, self._wanted, self._fused, self._pool, at_once)
+        self._hooks = Hooks(self.modules, self._layers, self._wanted, self._fused, self._pool, at_once)
         self._gone = weakref.finalize(self, give, self._hooks.order, model)
         self._gone.atexit = False
         self._open = True

@@ -75,6 +75,11 @@ class Journal:
         event = Event(index, kind, name, of, call, phase_of(kind), shapes_of(value), hook, depth, values)
         self.events.append(event)
 
+    @property
+    def full(self) -> bool:
+        """Whether no more events are logged."""
+        return len(self.events) >= self._max_events
+
     def note(self, text: str) -> None:
         """Say what else there is to know, once."""
         self.notes[text] = None
