@@ -51,6 +51,9 @@ def capture(
       `hookscope.captures.release_memory()` gives it back.
     - Inside the block the model cannot be deep-copied or saved whole: the copy would keep the hooks, as that of
       `copy.copy` does.
+    - A leaf that comes into the model inside the block, as `self.fc = nn.Linear(...)` in a `forward`, is captured where
+      all leaves are, or one of its name was chosen, and a note says so. What is called there without being in the
+      model, such as `nn.ReLU()(x)` or the layers in a plain list, is not seen; `record` shows it.
     - Under the transforms of `torch.func`, such as `vmap`, the tensors kept are those of all samples at once.
 
     Args:

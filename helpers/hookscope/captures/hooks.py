@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from itertools import count
@@ -17,7 +18,7 @@ from hookscope.captures.keep import Foreign, is_ordinary, lazy_clone_works, shar
 from hookscope.captures.pool import Pool
 from hookscope.captures.stopping import Ending
 from hookscope.captures.writes import Overwrites
-from hookscope.layers import FusedLayer
+from hookscope.layers import Arrivals, FusedLayer, Modules, take_off
 from hookscope.strands import Strands, strand_name
 from hookscope.structures import map_tensors, tensors_in
 
@@ -70,7 +71,7 @@ class Hooks(Kept):
 
     def __init__(
         self,
-        model: nn.Module,
+        modules: Modules,
         layers: Mapping[nn.Module, str],
         wanted: Wanted,
         fused: Mapping[nn.Module, FusedLayer],
@@ -80,7 +81,7 @@ class Hooks(Kept):
         """Make hooks that are not on yet.
 
         Args:
-            model: the model.
+            modules: those of the model.
             layers: the chosen layers, with their names.
             wanted: what is to be kept.
             fused: the fused layers around them.
@@ -91,11 +92,14 @@ class Hooks(Kept):
         self.writes = Overwrites()
         super().__init__([], {}, self.writes.found)
         self.last: Call | None = None
-        self._model, self._layers, self._wanted, self._fused = model, layers, wanted, fused
+        self._model, self._layers, self._wanted, self._fused = modules.model, layers, wanted, fused
+        self._modules = modules
+        self._arrivals: Arrivals | None = None
+        self._also: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()  # chosen, of those
         self._pool = pool
         self._at_once = at_once
         self._whole = wanted.form == Form() and wanted.max_bytes is None and lazy_clone_works()
-        self._handles: list[Any] = []
+        self._handles: list[Any] = []  # of hooks on tensors
         self._owner: object = None
         self._numbers: dict[str, int] = {}  # calls of each layer so far
         self._strands = Strands(_Strand)
@@ -116,11 +120,27 @@ class Hooks(Kept):
             self.ending.owner = self._strands.here()
         before, after = self._before, self._after  # one of each for all
         for module in dict.fromkeys([self._model, *self._layers]):
-            self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-            self._handles.append(module.register_forward_hook(after))
+            module.register_forward_pre_hook(before, with_kwargs=True)
+            module.register_forward_hook(after)
+        self._arrivals = Arrivals(self._modules.names, self._arrived)
+        self._arrivals.watch()
+
+    def _arrived(self, module: nn.Module, name: str, leaf: bool) -> None:
+        # Chosen is what takes the place of a chosen layer, and each leaf where all are.
+        names = self._layers.values()
+        if name in names or (leaf and self.ending is None and self._modules.leaves.keys() <= set(names)):
+            self._also[module] = name
+            module.register_forward_pre_hook(self._before, with_kwargs=True)
+            module.register_forward_hook(self._after)
+            self.notes[f"layer {name}: a {type(module).__name__} came into the model inside the block"] = None
 
     def take_off(self) -> None:
-        """Remove all hooks, also those on tensors, and look for writes for the last time."""
+        """Remove all hooks, also those on tensors, and look for writes for the last time; as often as you like."""
+        if self._arrivals is not None:
+            self._arrivals.forget()
+        self._arrivals = None  # it knows this object, which is to go as soon as nobody needs it
+        for module in [self._model, *self._layers, *self._also]:
+            take_off(self, module)
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -135,7 +155,7 @@ class Hooks(Kept):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # Reached by copy.deepcopy(model) and torch.save(model), since the model's hooks are bound to this object.
-        if self._handles:
+        if self._owner is not None:
             raise RuntimeError(
                 f"{type(self._model).__name__} is being captured, and a copy would keep the hooks; copy or save it "
                 "outside the with-block, or save its state_dict()"
@@ -147,7 +167,8 @@ class Hooks(Kept):
         if not here.running or module is self._model:  # an exception may have left calls there
             here.foreign = Foreign(self._model, tensors_in((args, kwargs)))
             here.run, here.decoding = next(self._runs), _decoding()
-        if (name := self._layers.get(module)) is None:
+        name = self._layers.get(module)
+        if name is None and (name := self._also.get(module)) is None:
             here.running.append((module, None))
             return
         call = Call(name, self._numbers.get(name, 0) + 1, type(module).__name__, self._wanted)

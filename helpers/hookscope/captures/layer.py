@@ -118,4 +118,9 @@ class Layer:
         return joined(self.name, self.calls, dim, part)
 
     def __repr__(self) -> str:
-        return "\n".join(map(repr, self.calls))
+        more = len(self.calls) - _SHOWN
+        shown = [*map(repr, self.calls[:_SHOWN]), *([f"… and {more:,} more calls, see .calls"] if more > 0 else [])]
+        return "\n".join(shown)
+
+
+_SHOWN = 200  # calls

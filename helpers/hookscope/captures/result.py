@@ -57,7 +57,7 @@ class Capture(Tabled, Mapping[str, Layer]):
         self._fused = fused_around(modules, layers)
         self._gone: weakref.finalize[Any, Any] | None = None
         self._pool = pool_of(self._model)
-        self._hooks = Hooks(modules.model, layers, wanted, self._fused)
+        self._hooks = Hooks(modules, layers, wanted, self._fused)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -168,21 +168,25 @@ class Capture(Tabled, Mapping[str, Layer]):
         if self._gone is not None:
             self._gone.detach()
         at_once = expected(self._model)
-        self._hooks = Hooks(self._model, self._layers, self._wanted, self._fused, self._pool, at_once)
+        self._hooks = Hooks(self.modules, self._layers, self._wanted, self._fused, self._pool, at_once)
         self._gone = weakref.finalize(self, give, self._hooks.order, model)
         self._gone.atexit = False
         self._open = True
         try:
             self._hooks.put_on(self)
+            return self
         except BaseException:
             self._close()
             raise
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:  # not bool, for which type checkers take every block to swallow
-        self._close()
+        try:
+            self._close()
+        except BaseException:  # an interrupt may have stopped it anywhere
+            self._close()
+            raise
         ending = self._hooks.ending
         self.stopped = ending.stopped if ending is not None else ""
         ended = isinstance(error, PassEnded)
@@ -217,8 +221,8 @@ class Capture(Tabled, Mapping[str, Layer]):
         other = _started.get(self._model, lambda: None)()
         if other is not None and other is not self:
             other.stop()
+        _started[self._model] = weakref.ref(self)  # before it has hooks, so that starting another takes them off
         self.__enter__()
-        _started[self._model] = weakref.ref(self)
         return self
 
     def stop(self) -> Self:

@@ -1,5 +1,6 @@
 """Say which modules a model has and what they are called, and pick some by name, glob, type or predicate."""
 
+from hookscope.layers.arrivals import Arrivals
 from hookscope.layers.find import Which, find_layers, layer_names, leaves, pick
 from hookscope.layers.fused import FusedLayer, fused_around
 from hookscope.layers.hookable import refuse_unhookable, take_off
@@ -8,6 +9,7 @@ from hookscope.layers.outline import tree
 from hookscope.layers.suggestions import LayerNotFoundError
 
 __all__ = [
+    "Arrivals",
     "FusedLayer",
     "LayerNotFoundError",
     "Modules",

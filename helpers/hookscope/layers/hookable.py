@@ -50,6 +50,8 @@ def take_off(owner: object, module: nn.Module) -> None:
         (module._forward_hooks, (module._forward_hooks_with_kwargs, module._forward_hooks_always_called)),
     ):
         for key, hook in list(hooks.items()):
+            for _ in range(100):  # a recording wraps the hooks that it finds; an end even to circles
+                hook = getattr(hook, "__wrapped__", hook)
             if getattr(hook, "__self__", None) is owner:
                 for options in more:
                     options.pop(key, None)

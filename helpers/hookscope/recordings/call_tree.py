@@ -11,6 +11,8 @@ from typing import Any
 
 from hookscope.recordings.event import Event
 
+_SHOWN = 1000  # lines
+
 
 @dataclass
 class Branch:
@@ -47,6 +49,8 @@ class CallTree:
             else:
                 grow_backward(top, list(group))
             lines += [top.text, *top.lines()]
+        if (more := len(lines) - _SHOWN) > 0:
+            lines[_SHOWN:] = [f"… and {more:,} more lines; the events are in .events, record fewer layers or calls"]
         self._text = "\n".join(lines) or "(no events)"
 
     def __repr__(self) -> str:

@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from hookscope.recordings.event import Event, phase_of, shapes_of, values_of
 from hookscope.recordings.tap import Hooks, Point, name_of
 
-__all__ = ["Journal"]
+__all__ = ["Journal", "Undoing"]
+
+
+class Undoing:
+    """What there is to undo, noted before it is done: an interrupt may come in between, and lose a handle."""
+
+    def __init__(self) -> None:
+        self._steps: list[Callable[[], None]] = []
+
+    def add(self, step: Callable[..., None], *given: Any) -> None:
+        """Note a step; it may run more than once, and where there is nothing to undo."""
+        self._steps.append(partial(step, *given))
+
+    def close(self) -> None:
+        """Undo, last first; after an interrupt, call it again. What goes wrong is raised at the end."""
+        errors = []
+        while self._steps:
+            try:
+                self._steps[-1]()
+            except Exception as error:
+                errors.append(error)
+            self._steps.pop()
+        if errors:
+            raise errors[0]
 
 
 class Journal:
@@ -32,7 +55,7 @@ class Journal:
         self.events: list[Event] = []
         self.notes: dict[str, None] = {}  # an ordered set
         self.running = False
-        self.cleanup = ExitStack()
+        self.cleanup = Undoing()
         self.settle: Callable[[], None] = lambda: None
         self._max_events = max_events
         self._values = values
@@ -51,6 +74,11 @@ class Journal:
         index = len(self.events) + 1
         event = Event(index, kind, name, of, call, phase_of(kind), shapes_of(value), hook, depth, values)
         self.events.append(event)
+
+    @property
+    def full(self) -> bool:
+        """Whether no more events are logged."""
+        return len(self.events) >= self._max_events
 
     def note(self, text: str) -> None:
         """Say what else there is to know, once."""

@@ -16,7 +16,7 @@ from hookscope.layers import Modules, Which, pick, refuse_unhookable
 from hookscope.recordings.event import GIVEN, Event
 from hookscope.recordings.journal import Journal
 from hookscope.recordings.log import EventLog
-from hookscope.recordings.recorder import KINDS, Recorder
+from hookscope.recordings.recorder import KINDS, Recorder, has_forward
 from hookscope.recordings.watcher import PARAMETER_KINDS
 
 __all__ = ["KINDS", "Event", "FullBackwardHookError", "Recording", "record"]
@@ -55,6 +55,10 @@ def record(
       layer logs again if the second pass runs through its output.
     - `torch.autograd.grad` logs what it fires: never `post_accumulate_grad`, and `full_backward` only of
       layers the gradient of whose input is computed.
+    - A module that comes into the model inside the block is logged from then on, as `self.fc = nn.Linear(...)` in a
+      `forward`. What is called there without being in the model, `nn.ReLU()(x)` or the layers in a plain list, is
+      logged as `ReLU (in forward of block)` where all layers are recorded, its full backward hooks from the second
+      call on. hookscope finds it by a global hook.
     - The step hooks of an optimizer fire around `step`: after `step_pre`, a closure may run the model. An error in
       `step` leaves its `step_post` out. Global step hooks come first before a step, and last after it.
     - A layer whose input does not require grad fires `full_backward` early, before anything inside it, with
@@ -126,7 +130,7 @@ def record(
     if which:
         layers = {module: name for name, module in pick(modules, *which).items()}
     else:  # what has no forward, such as nn.ModuleList, is never called
-        layers = {module: name for module, name in modules.names.items() if _has_forward(module)}
+        layers = {module: name for module, name in modules.names.items() if has_forward(module)}
     refuse_unhookable(modules, layers, "record")
     for name, tensor in (tensors or {}).items():
         _check_tensor(tensor, name)
@@ -273,21 +277,21 @@ class Recording(EventLog):
         modules, tensors, parameters, optimizers = self._to_start.pop()
         try:
             self._recorder.start(modules.model, tensors, parameters, optimizers)
+            return self
         except BaseException:
             self._recorder.stop()
             raise
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._recorder.stop()
+        try:
+            self._recorder.stop()
+        except BaseException:  # an interrupt may have stopped it anywhere
+            self._recorder.stop()
+            raise
         if not isinstance(error, FullBackwardHookError) and (text := self._recorder.explain(error)):
             raise FullBackwardHookError(text) from error
-
-
-def _has_forward(module: nn.Module) -> bool:
-    return getattr(module.forward, "__func__", None) is not nn.Module.forward
 
 
 def _check_tensor(tensor: object, name: str) -> None:

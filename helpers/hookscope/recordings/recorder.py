@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,9 +16,9 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.optim import Optimizer
 
-from hookscope.layers import Modules
+from hookscope.layers import Arrivals, Modules
 from hookscope.recordings.journal import Journal
-from hookscope.recordings.tap import Hook, Hooks, Point, Tap, name_of, untap
+from hookscope.recordings.tap import Hook, Hooks, Point, Tap, name_of, take_off, untap
 from hookscope.recordings.watcher import PARAMETER_KINDS, Watcher
 
 # torch's hook dictionaries by kind: the module's own, and the one common to all modules.
@@ -60,6 +60,7 @@ class Recorder:
         self.ran: set[str] = set()
         self._journal = journal
         self._layers = dict(layers)
+        self._all = False  # whether layers that come into the model are logged, too
         self._kinds = kinds
         self.watcher = Watcher(journal)
         self._calls: Counter[nn.Module] = Counter()
@@ -80,7 +81,9 @@ class Recorder:
     ) -> None:
         """Register everything. If that fails half-way, `stop` takes off what is on."""
         self._journal.running = True
-        legacy = _legacy_hook(model)
+        names = Modules(model).names
+        self._all = len(self._layers) == sum(map(has_forward, names))
+        self._legacy = legacy = _legacy_hook(model)
         if legacy and self._kinds & {"full_backward_pre", "full_backward"}:
             self._journal.note(f"{legacy}. Full backward hooks would change what it receives, so none are recorded.")
         for kind, (own, common) in _DICTS.items():
@@ -94,25 +97,29 @@ class Recorder:
             self.watcher.add_parameters(self._layers, self._kinds)
         self.watcher.add_optimizers(optimizers)
         for module in self._layers:
-            before, after = Point(self._before), Point(self._after)
-            self._journal.cleanup.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
-            self._journal.cleanup.enter_context(module.register_forward_hook(after, always_call=True))
-            if not legacy:
-                self._add_backward(module)
+            self._add(module)
+        arrivals = Arrivals(names, self._arrived)
+        self._journal.cleanup.add(arrivals.forget)
+        arrivals.watch()
+        if self._all:
+            self._journal.cleanup.add(take_off, self._journal, lambda: torch_module, "_global_forward_pre_hooks")
+            torch_module.register_module_forward_pre_hook(Point(self._journal, self._met))
 
     def stop(self) -> None:
-        """Take everything off, and put every hook that was there back in its place."""
-        self.watcher.settle()
-        self._journal.running = False
+        """Take everything off, and put every hook that was there back in its place; again, after an interrupt."""
         try:
-            self._journal.cleanup.close()
+            self.watcher.settle()
         finally:
-            self.watcher.forget()
-            self._unmute()
-            # A graph built inside keeps the recorder alive, which must not keep the model alive.
-            self._layers, self._slots, self._global_calls = {}, {}, {}
-            self._calls.clear()
-            self._here.open.clear()
+            self._journal.running = False
+            try:
+                self._journal.cleanup.close()
+            finally:
+                self.watcher.forget()
+                self._unmute()
+                # A graph built inside keeps the recorder alive, which must not keep the model alive.
+                self._layers, self._slots, self._global_calls = {}, {}, {}
+                self._calls.clear()
+                self._here.open.clear()
 
     def explain(self, error: BaseException | None) -> str:
         """Say how hookscope's own full backward hooks led to `error`; "" if they did not."""
@@ -122,6 +129,41 @@ class Recorder:
         place = f"inside {inside}" + (f", after {after} returned" if after else "")
         return f'full backward hooks stopped the model {place}: {why} with kinds=("forward_pre", "forward")'
 
+    def _add(self, module: nn.Module) -> None:
+        for kind in ("forward_pre", "forward"):
+            self._journal.cleanup.add(take_off, self._journal, partial(_itself, module), _DICTS[kind][0])
+        module.register_forward_pre_hook(Point(self._journal, self._before), with_kwargs=True)
+        module.register_forward_hook(Point(self._journal, self._after), always_call=True)
+        if not self._legacy:
+            self._add_backward(module)
+
+    def _arrived(self, module: nn.Module, name: str, leaf: bool = False) -> None:
+        """Log a module that has come into the model, and, where all are logged or it was chosen, hook it."""
+        if (self._all or name in self._layers.values()) and self._takes_up(module, name):
+            self._journal.note(f"{_begun(self._titled(module))} came into the model inside the block")
+
+    def _takes_up(self, module: nn.Module, name: str) -> bool:
+        if self._journal.full or not has_forward(module):
+            return False
+        # Calls are counted on where another module had the name.
+        self._calls[module] = max((self._calls[other] for other, of in self._layers.items() if of == name), default=0)
+        self._layers[module] = name
+        self._add(module)
+        return True
+
+    def _met(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """Log what is called inside the model and is not in it: made in forward, or kept in a list, say."""
+        if module in self._layers or not (around := self._here.open) or isinstance(module, torch.jit.ScriptModule):
+            return
+        name = f"{type(module).__name__} (in forward of {self._layers[around[-1][0]] or 'the root'})"
+        if not self._takes_up(module, name):
+            return
+        self._before(module, args, {})  # torch has taken up the pre-hooks of this call already
+        self._journal.note(
+            f"{name} is not in the model: it was made in forward, or is kept in a list. Of its first call only "
+            "forward_pre, without keyword arguments, and forward are logged."
+        )
+
     def _add_backward(self, module: nn.Module) -> None:
         kinds = [kind for kind in ("full_backward_pre", "full_backward") if kind in self._kinds]
         latch = module._is_full_backward_hook
@@ -129,13 +171,13 @@ class Recorder:
             once = f"{_begun(self._titled(module))} once had a legacy backward hook"
             self._journal.note(f"{once}. torch refuses full ones on it since, so none are logged there.")
             kinds = ["full_backward_pre"]
-        self._journal.cleanup.callback(_restore_latch, module, latch)  # runs after the hooks are off
+        self._journal.cleanup.add(_restore_latch, module, latch)  # runs after the hooks are off
         # full_backward needs the pre-hook too: torch warns right after it.
         for kind in dict.fromkeys(["full_backward_pre", *kinds]) if kinds else ():
             self._own_backward = True
-            renew = functools.partial(self._point, kind, self._layers[module])
-            handle = getattr(module, f"register_{kind}_hook")(renew(None, {module: 1}))
-            self._journal.cleanup.enter_context(handle)
+            renew = partial(self._point, kind, self._layers[module])
+            self._journal.cleanup.add(take_off, self._journal, partial(_itself, module), _DICTS[kind][0])
+            handle = getattr(module, f"register_{kind}_hook")(renew(None, {module: self._calls[module] + 1}))
             slot = (getattr(module, _DICTS[kind][0]), handle.id, renew)
             self._slots.setdefault(module, []).append(slot)
 
@@ -147,13 +189,13 @@ class Recorder:
         for key, hook in list(hooks.items()):
             if isinstance(hook, Point):  # of a recording around this one
                 continue
-            log = functools.partial(self._log_module, shown, name_of(hook))
-            self._journal.cleanup.callback(untap, hooks, key)
-            hooks[key] = Tap(self._journal, hook, functools.partial(log, calls))
+            log = partial(self._log_module, shown, name_of(hook))
+            self._journal.cleanup.add(untap, hooks, key)
+            hooks[key] = Tap(self._journal, hook, partial(log, calls))
             if kind.startswith("full_backward"):
-                self._slots.setdefault(module, []).append((hooks, key, functools.partial(self._retap, log)))
+                self._slots.setdefault(module, []).append((hooks, key, partial(self._retap, log)))
         where = "globally" if module is None else f"on {self._titled(module)}"
-        self._journal.cleanup.callback(self._journal.note_new, hooks, set(hooks), where)
+        self._journal.cleanup.add(self._journal.note_new, hooks, set(hooks), where)
 
     # hookscope's own hooks.
 
@@ -221,14 +263,14 @@ class Recorder:
             elif "full_backward" in self._kinds or self._journal.running:
                 self._mute(module)
 
-        return Point(point)
+        return Point(self._journal, point)
 
     def _retap(self, log: Hook, hook: Hook, calls: Calls) -> Hook:
         """Copy the taps on a hook, this recording's with another log; see _renew."""
         if not isinstance(hook, Tap):
             return hook
         below = self._retap(log, hook.below, calls)
-        return Tap(hook.owner, below, functools.partial(log, calls) if hook.owner is self._journal else hook.log)
+        return Tap(hook.owner, below, partial(log, calls) if hook.owner is self._journal else hook.log)
 
     def _renew(self, module: nn.Module) -> None:
         # A call takes its backward hooks up when it starts, before any pre-hook. Once the dictionaries hold
@@ -299,6 +341,15 @@ class _Here(threading.local):
         self.open: list[tuple[nn.Module, int, BaseException | None]] = []
         self.last = ""  # the layer that returned last
         self.at: nn.Module | None = None  # the layer that torch may warn about
+
+
+def has_forward(module: nn.Module) -> bool:
+    """Whether a module can be called; a ModuleList cannot."""
+    return getattr(module.forward, "__func__", None) is not nn.Module.forward
+
+
+def _itself(value: object) -> object:
+    return value
 
 
 def _restore_latch(module: nn.Module, latch: bool | None) -> None:

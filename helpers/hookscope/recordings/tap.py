@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import suppress
 from typing import Any, NoReturn, Protocol
 
 from hookscope.censuses.entry import identify
@@ -20,12 +21,12 @@ class Owner(Protocol):
 
 
 class Point:
-    """A hook of hookscope's own."""
+    """A hook of hookscope's own; of whose recording it is says the owner."""
 
-    __slots__ = ("run",)
+    __slots__ = ("owner", "run")
 
-    def __init__(self, run: Hook) -> None:
-        self.run = run
+    def __init__(self, owner: Owner, run: Hook) -> None:
+        self.owner, self.run = owner, run
 
     def __call__(self, *given: Any) -> None:
         """Log."""
@@ -56,6 +57,24 @@ def untap(hooks: Hooks, key: int) -> None:
     hook = hooks.get(key)
     while isinstance(hook, Tap) and hook.owner.running is False:
         hooks[key] = hook = hook.below
+
+
+def take_off(owner: Owner, holder: Callable[[], object], attribute: str) -> None:
+    """Take an owner's points off a module, tensor or optimizer; without handles, which an interrupt may have lost."""
+    at = holder()
+    hooks: Hooks = getattr(at, attribute, None) or {}
+    for key, hook in list(hooks.items()):
+        if any(isinstance(each, Point) and each.owner is owner for each in (hook, *_held(hook))):
+            for option in ("_with_kwargs", "_always_called"):
+                getattr(at, attribute + option, {}).pop(key, None)
+            hooks.pop(key, None)
+
+
+def _held(hook: Hook) -> Iterator[object]:
+    """Yield what torch's function for several tensors, which is not a point yet, holds."""
+    for cell in getattr(hook, "__closure__", None) or ():
+        with suppress(ValueError):  # it is empty
+            yield cell.cell_contents
 
 
 def name_of(hook: Hook) -> str:

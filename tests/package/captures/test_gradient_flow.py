@@ -95,3 +95,13 @@ def test_thousands_of_calls_are_shortened_with_a_word_and_quick():
     for text in (shown["text/html"].partition("</figure>")[2], shown["text/plain"], shown["of the capture"]):
         assert len(text) < 200_000
         assert "and 2,600 more rows, shortened here" in text
+
+
+def test_a_layer_that_was_called_thousands_of_times_shows_some_calls_and_says_so():
+    relu = nn.ReLU()
+    with capture(relu) as seen:
+        for _ in range(300):
+            relu(torch.ones(1))
+    shown = repr(seen[""]).splitlines()
+    assert len(shown) == 201
+    assert shown[-1] == "… and 100 more calls, see .calls"

@@ -1,8 +1,11 @@
 """A census lists every kind of hook there is, in the order of the layers, each once."""
 
 import copy
+import functools
 import sys
+import types
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -277,3 +280,18 @@ def test_a_forward_that_somebody_replaced_is_said_and_is_no_hook():
     for text in found._repr_mimebundle_().values():
         assert "note: forward of layer 0 (Linear) is replaced" in text
     found.assert_none()
+
+
+@pytest.mark.parametrize("how", ["as accelerate does", "as a method"])
+def test_a_replaced_forward_is_named_by_the_function_that_took_its_place(how):
+    net = nn.Sequential(nn.Linear(2, 2))
+
+    def new_forward(module, *args):
+        return module._old_forward(*args)
+
+    net[0]._old_forward = net[0].forward
+    partial = functools.update_wrapper(functools.partial(new_forward, net[0]), net[0].forward)
+    net[0].forward = partial if "accelerate" in how else types.MethodType(new_forward, net[0])
+    (text,) = census(net).replaced
+    assert "new_forward" in text
+    assert f"{Path(__file__).name}:{new_forward.__code__.co_firstlineno}" in text

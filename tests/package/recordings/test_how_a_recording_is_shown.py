@@ -242,3 +242,14 @@ def test_thousands_of_layers_are_drawn_within_seconds_and_shortened():
     assert time.process_time() - start < 8  # it was 15 seconds
     assert "4002 events" in picture.caption
     assert len(recording._repr_mimebundle_()["text/html"]) < 100_000
+
+
+def test_a_long_call_tree_is_shortened_and_says_so():
+    tanh = nn.Tanh()
+    with record(tanh, kinds=("forward_pre", "forward")) as recording:
+        for _ in range(400):
+            tanh(ones(1))
+    text = repr(recording.call_tree())
+    # A line for the phase, and four for each call.
+    assert text.count("\n") == 1000
+    assert text.endswith("… and 601 more lines; the events are in .events, record fewer layers or calls")

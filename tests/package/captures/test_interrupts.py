@@ -1,0 +1,72 @@
+"""An interrupt at any line that entering, a pass, backward and leaving execute leaves no hook on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from hookscope import capture, record
+from tests.shared.interrupts import Run, places
+from tests.shared.recorded import hooks_on
+
+X = torch.ones(2, 4)
+
+
+def made() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True))
+
+
+def everything() -> tuple[nn.Module, Run]:
+    net = made()
+
+    def run() -> None:
+        with capture(net, "*", gradients=True, inputs=True):
+            net(X).sum().backward()
+
+    return net, run
+
+
+def entered_again_and_stopped() -> tuple[nn.Module, Run]:
+    net = made()
+    seen = capture(net, "0", stop=True)
+
+    def run() -> None:
+        for _ in range(2):
+            with seen:
+                net(X)
+
+    return net, run
+
+
+def assert_only_the_first_line(found: int, stayed: list[str], least: int) -> None:
+    print(f"{found} places, and {len(stayed)} where something stays: {stayed}")
+    assert found > least
+    # Before the first line of __exit__ has run, nothing in Python can take them off.
+    assert len(set(stayed)) <= 1, stayed
+    assert all(place.startswith("result.py: __exit__, ") for place in stayed), stayed
+
+
+@pytest.mark.parametrize("make", [everything, entered_again_and_stopped])
+def test_an_interrupt_at_any_line_leaves_no_hook(make: Any) -> None:
+    assert_only_the_first_line(*places(make, hooks_on, 29), 40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [everything, entered_again_and_stopped])
+def test_an_interrupt_at_each_line_leaves_no_hook(make: Any) -> None:
+    assert_only_the_first_line(*places(make, hooks_on, 1), 500)
+
+
+def test_a_capture_that_ends_inside_a_recording_that_began_in_it_leaves_no_hook() -> None:
+    net = made()
+    seen, recording = capture(net), record(net, kinds="forward")
+    seen.__enter__()
+    recording.__enter__()
+    seen.__exit__(None, None, None)
+    net(X)
+    recording.__exit__(None, None, None)
+    assert hooks_on(net) == hooks_on(made())
+    assert seen.order == []
