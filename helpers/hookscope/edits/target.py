@@ -21,7 +21,7 @@ __all__ = ["Rule", "Target", "largest"]
 Path = tuple[int | str, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Rule:
     """One edit, as it was written.
 
