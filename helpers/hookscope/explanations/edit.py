@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from hookscope.edits.edit import Edit
     from hookscope.edits.target import Rule, Target
 
-_REPLACED = """\
+__all__ = ["REPLACED", "back", "of_edit"]
+
+REPLACED = """\
 def replaced(value, path, new):
     if not path:
         return new
@@ -78,7 +80,7 @@ def of_edit(edit: Edit) -> tuple[str, dict[str, Any]]:
         "\n".join(
             [*names.said, "handles = []", "calls = {}  # hook and layer -> how often the layer was called", _HELD]
         ),
-        _REPLACED if any("replaced(" in text for text in functions) else "",
+        REPLACED if any("replaced(" in text for text in functions) else "",
         tensors_in(False) if grads and not plain else "",
         *functions,
         "\n".join(["try:", *registered, run(plain, grads), REMOVE]),
@@ -129,14 +131,14 @@ def _hook(hook: str, target: Target, names: _Names) -> str:
             "    return new",
         ]
         body += ["", "if tensor.requires_grad:", "    handles.append(tensor.register_hook(hook))"]
-        body += [f"return {_back(holder, keys, 'tensor', False)}"] if target.passed_on else []
+        body += [f"return {back(holder, keys, 'tensor', False)}"] if target.passed_on else []
     else:
         body += [f"tensor = {tensor}", *_new(rule, hook, target, names)]
-        body += [f"return {_back(holder, keys, 'new', to_input)}"]
+        body += [f"return {back(holder, keys, 'new', to_input)}"]
     return "\n".join([f"def {hook}(module, {given}):", indent("\n".join(body), "    ")])
 
 
-def _back(holder: str, keys: tuple[tuple[str, Any], ...], new: str, to_input: bool) -> str:
+def back(holder: str, keys: tuple[tuple[str, Any], ...], new: str, to_input: bool) -> str:
     """Write what a hook returns: a tensor, or the structure that it came from, built again."""
     if not keys:
         return new

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -16,6 +17,7 @@ from hookscope.pictures import Picture, Table
 from hookscope.pictures.palette import COOLWARM
 from hookscope.pictures.picture import as_text, from_figure
 from hookscope.pictures.tokens import shortened
+from hookscope.sweeps.passes import Inputs
 
 __all__ = ["Sweep"]
 
@@ -24,6 +26,54 @@ _TICKS = 48  # labels on an axis that can be read
 _LONG = 32  # letters of a label
 _LETTERS = 12  # of a token
 _BLACK = "#000000"
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """Where the cells of one row are.
+
+    Attributes:
+        label: the row's name.
+        layer: name of the layer that has the tensor.
+        to: "output" or "input" of it.
+        call: which call of it, from 1; None for the only one.
+        way: the way from there to the tensor, see `hookscope.edits.parts.keys`.
+        width: how many values a head has; 0 without heads.
+
+    """
+
+    label: str
+    layer: str
+    to: str
+    call: int | None
+    way: tuple[tuple[str, Any], ...]
+    width: int
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """What a sweep was made of; `explain` writes it as a plain loop.
+
+    Attributes:
+        rows: where its rows are.
+        axis: along which axis positions or channels count.
+        source: "run", "zero" or "mean".
+        inputs: what the run was on that patches come from; None for that of the sweep itself.
+        by_keyword: whether the model is called with keyword arguments.
+        metric: the metric.
+        random: whether a pass draws random numbers.
+        writes: whether a pass changes a buffer.
+
+    """
+
+    rows: tuple[Row, ...]
+    axis: int
+    source: str
+    inputs: Inputs | None
+    by_keyword: bool
+    metric: Callable[[Any], Any]
+    random: bool
+    writes: bool
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,6 +95,7 @@ class Sweep:
         largest_difference: the largest difference found in that, as a share of the scale of the values.
         notes: what else there is to know.
         tokens: a label for each column; empty if there are none.
+        made: what it was made of; None after it was pickled, since metrics seldom can be.
 
     """
 
@@ -62,6 +113,10 @@ class Sweep:
     largest_difference: float
     notes: tuple[str, ...]
     tokens: tuple[str, ...] = ()
+    made: Made | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "made": None}
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from hookscope.pictures.tokens import checked_tokens
 from hookscope.sweeps.outputs import number_of
 from hookscope.sweeps.passes import Inputs
 from hookscope.sweeps.places import Columns, Place, columns_from, places_from
-from hookscope.sweeps.result import Sweep
+from hookscope.sweeps.result import Made, Row, Sweep
 from hookscope.sweeps.runs import Runs, Variant
 from hookscope.sweeps.study import Study, tensors_at
 from hookscope.unchanged import model_unchanged, same_random_numbers
@@ -167,6 +167,12 @@ def sweep(
         values, baseline, sourced, tuple(place.label for place in places), columns.numbers, columns.kind, said,
         type(model).__name__, tuple(runs.batches), runs.skipped, runs.checked, runs.largest, tuple(runs.notes),
         tuple(named[number] for number in columns.numbers) if named else (),
+        Made(
+            tuple(
+                Row(place.label, place.name, place.to, place.call, study.ways[place], place.width) for place in places
+            ),
+            columns.axis or 1, patching[0], patching[1], bool(run.kwargs), metric, study.random, study.writes,
+        ),
     )  # fmt: skip
 
 
@@ -211,7 +217,7 @@ def _new(
     other, output = study.tensors, study.output
     if inputs is not None:
         with same_random_numbers(model, inputs.args, inputs.kwargs), model_unchanged(model):
-            other, output = tensors_at(study.modules, inputs, places, "in the run on source")
+            other, _, output = tensors_at(study.modules, inputs, places, "in the run on source")
     if kind == "run":
         for place, tensor in study.tensors.items():
             if other[place].shape != tensor.shape:
