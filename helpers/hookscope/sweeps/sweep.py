@@ -153,14 +153,17 @@ def sweep(
             for row, place in enumerate(places)
             for column, number in enumerate(columns.numbers)
         ]
-        values = torch.full((len(places), len(columns.numbers)), float("nan"), dtype=torch.float64, device="cpu")
         scale = max(abs(number) for number in (baseline, sourced or 0.0) if number == number or not number)
         with _progress(len(cells), progress) as advance:
-            runs = Runs(study, columns, new, metric, scale, values, advance)
+            runs = Runs(study, columns, new, metric, scale, advance)
             try:
                 runs.all(cells, check, room)
             except KeyboardInterrupt:
-                runs.notes.append(f"interrupted: {runs.undone} of {len(cells)} cells were not run, and are NaN")
+                undone = len(cells) - len(runs.numbers)
+                runs.notes.append(f"interrupted: {undone} of {len(cells)} cells were not run, and are NaN")
+    values = torch.full((len(places), len(columns.numbers)), float("nan"), dtype=torch.float64, device="cpu")
+    for cell, number in runs.numbers.items():
+        values[cell] = number
     if bool((values == baseline).all()):
         runs.notes.append("no change made any difference to the metric: does it depend on these layers?")
     return Sweep(
