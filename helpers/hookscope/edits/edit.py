@@ -221,9 +221,8 @@ class Edit(Tabled):
         if to not in ("output", "input", "grad"):
             raise ValueError(f"to={to!r}: give 'output', 'input' or 'grad'")
         positions = positions_of(where.get("positions"))
-        module = self.modules.called(layer) if isinstance(layer, str) else None
-        if module in self.modules.names:
-            chosen = {module: layer}
+        if isinstance(layer, str) and (named := self.modules.called(layer)) in self.modules.names:
+            chosen = {named: layer}
         else:
             chosen = {module: name for name, module in pick(self.modules, layer).items()}
         if not isinstance(layer, (str, nn.Module)) or len(chosen) > 1:

@@ -260,7 +260,7 @@ class Sweep:
         if self.kind == "layer":
             axes.set_xticks([])
         else:
-            turned = {"rotation": 90} if self.tokens else {}
+            turned: dict[str, Any] = {"rotation": 90} if self.tokens else {}
             axes.set_xticks(below, [self.names[column] for column in below], fontsize=8, parse_math=False, **turned)
             axes.set_xlabel(self.kind)
         axes.set_ylabel("layer")

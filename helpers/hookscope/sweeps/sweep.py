@@ -162,8 +162,8 @@ def sweep(
                 undone = len(cells) - len(runs.numbers)
                 runs.notes.append(f"interrupted: {undone} of {len(cells)} cells were not run, and are NaN")
     values = torch.full((len(places), len(columns.numbers)), float("nan"), dtype=torch.float64, device="cpu")
-    for cell, number in runs.numbers.items():
-        values[cell] = number
+    for cell, value in runs.numbers.items():
+        values[cell] = value
     if bool((values == baseline).all()):
         runs.notes.append("no change made any difference to the metric: does it depend on these layers?")
     return Sweep(
