@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookscope.attentions.maps import AttentionMaps, checked_tokens
+from hookscope.attentions.maps import AttentionMaps
 from hookscope.attentions.watch import HeavyError, Watch, mib
 from hookscope.captures.forecast import standing_in
 from hookscope.layers import Modules
+from hookscope.pictures.tokens import checked_tokens
 from hookscope.unchanged import model_unchanged, same_random_numbers
 
 __all__ = ["attention"]

@@ -13,6 +13,7 @@ from torch import Tensor
 from hookscope.extras import needed_by
 from hookscope.pictures import Picture
 from hookscope.pictures.picture import as_text, from_figure
+from hookscope.pictures.tokens import shortened
 
 __all__ = ["draw_all", "draw_head", "draw_heads"]
 
@@ -109,7 +110,7 @@ def draw_all(title: str, maps: Sequence[Drawn], sample: int, most: int) -> Pictu
     axis = figure.subplots()
     axis.imshow(canvas.numpy(), vmin=0, vmax=1, cmap=_colours(), interpolation="nearest")
     axis.set_xticks([_TILE / 2 + step * head for head in range(heads)], [str(head) for head in range(heads)])
-    labels = [_short(each.label or "(root)", 28) for each in shown]
+    labels = [shortened(each.label or "(root)", 28) for each in shown]
     axis.set_yticks([_TILE / 2 + step * row for row in range(len(shown))], labels, parse_math=False)
     axis.set_xlabel("head")
     axis.tick_params(length=0)
@@ -183,14 +184,9 @@ def _label(axis: Any, shown: Drawn, first: bool) -> None:
     for size, of, set_ticks in ((keys, "keys", axis.set_xticks), (queries, "queries", axis.set_yticks)):
         places = list(range(0, size, math.ceil(size / _TICKS)))
         tokens = getattr(shown, of)
-        texts = [_short(tokens[place], _LETTERS) if tokens else str(place) for place in places]
+        texts = [shortened(tokens[place], _LETTERS) if tokens else str(place) for place in places]
         turned = {"rotation": 90} if of == "keys" and tokens else {}
         set_ticks(places, texts if first or of == "keys" else [""] * len(texts), fontsize=7, parse_math=False, **turned)
-
-
-def _short(text: str, most: int) -> str:
-    text = text if text.isprintable() and text.strip() else repr(text)[1:-1]
-    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _done(figure: Any, alt: str, caption: str, facts: Sequence[dict[str, Any]]) -> Picture:

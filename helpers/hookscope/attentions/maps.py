@@ -18,8 +18,9 @@ from hookscope.attentions.watch import Found
 from hookscope.layers import LayerNotFoundError, Modules
 from hookscope.layers.suggestions import no_name
 from hookscope.pictures import Picture, Table, Tabled
+from hookscope.pictures.tokens import checked_tokens
 
-__all__ = ["AttentionMap", "AttentionMaps", "checked_tokens"]
+__all__ = ["AttentionMap", "AttentionMaps"]
 
 _SHOWN = 16  # heads, or calls, in one picture
 
@@ -282,24 +283,6 @@ class AttentionMaps(Tabled, Mapping[str, AttentionMap]):
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         return _shown(self, self.notes, self.table().to_html())
-
-
-def checked_tokens(tokens: object) -> tuple[str, ...]:
-    """Return tokens as a tuple of strings.
-
-    Raises:
-        TypeError: they are none.
-
-    """
-    if isinstance(tokens, str) or not isinstance(tokens, Iterable):
-        raise TypeError(f"tokens={tokens!r}: give a list of strings, one for each token")
-    listed = tuple(tokens)
-    if wrong := [each for each in listed if not isinstance(each, str)]:
-        raise TypeError(
-            f"tokens holds {wrong[0]!r}, not only strings: give those of one sample, for example "
-            "tokenizer.convert_ids_to_tokens(ids[0])"
-        )
-    return listed
 
 
 def _shown(maps: AttentionMap | AttentionMaps, notes: Sequence[str], table: str) -> dict[str, Any]:

@@ -53,14 +53,22 @@ class Aim:
     by_row: bool = False
 
     @classmethod
-    def of(cls, index: Any, rows: Any, columns: list[int] | None = None) -> Aim:
+    def of(cls, index: Any, rows: Any, columns: list[int] | None = None, said: str = "") -> Aim:
         """Check what was given, and make an aim of it.
+
+        Args:
+            index: into the tensor; an ellipsis for all of it.
+            rows: which samples; None for all.
+            columns: places on the last axis, those of some heads; None for all.
+            said: how these were written.
 
         Raises:
             TypeError: it is no index.
             ValueError: it picks nothing, whatever the tensor.
 
         """
+        if index is Ellipsis and rows is None and columns is None:
+            return _ALL
         steps = [] if rows is None else [rows_of(rows)]
         text = "" if rows is None else f" rows={rows!r}"
         if index is not Ellipsis:
@@ -72,7 +80,7 @@ class Aim:
             first, last = columns[0], columns[-1]
             beside = columns == list(range(first, last + 1))
             steps.append((..., slice(first, last + 1) if beside else columns))
-        return cls(tuple(steps), text, rows is not None)
+        return cls(tuple(steps), text + said, rows is not None)
 
     def at_places(self, places: list[int]) -> Aim:
         """Mean only these places on axis 1, which then is as long as they are many."""
@@ -92,6 +100,9 @@ class Aim:
     def put(self, tensor: Tensor, new: Tensor) -> Tensor:
         """Return a copy of the tensor with other values where they are meant."""
         return _put(tensor, self.steps, new)
+
+
+_ALL = Aim((), "")
 
 
 def _must_fit(step: Any, shape: torch.Size) -> None:

@@ -48,7 +48,7 @@ class Moment:
         return self.name(self.number)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Change:
     """What an edit makes of the values it is aimed at.
 
@@ -95,7 +95,8 @@ def checked(value: Any, verb: str) -> Any:
 def fitting(value: Any, region: Tensor, moment: Moment) -> Any:
     """Return a value in the dtype of the values that it is to meet; raise if it would change their shape or kind."""
     if not isinstance(value, Tensor):
-        if torch.result_type(region, value) is not region.dtype:
+        same_kind = type(value) is float and region.is_floating_point()
+        if not same_kind and torch.result_type(region, value) is not region.dtype:
             raise TypeError(f"{moment.label}: {value!r} does not fit the dtype {region.dtype}")
         return value
     if value.device != region.device and value.dim():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import cached_property
 from html import escape
 from types import TracebackType
@@ -113,7 +112,7 @@ class Edit(Tabled):
         self.targets: list[Target] = []
         self._handles: list[Any] = []
         self._notes: dict[str, None] = {}
-        self._open = False
+        self._open = self._hooked = False
         self._born = 0
 
     # -- what to change -----------------------------------------------------------------------------------------
@@ -211,38 +210,38 @@ class Edit(Tabled):
 
     @property
     def _number(self) -> int:
-        return 1 + max((rule.number for rule, _, _ in self._rules), default=0)
+        return 1 + (self._rules[-1][0].number if self._rules else 0)
 
     def _add(self, layer: Which, at: Any, where: Where, make: Callable[..., Change], source: Any = None) -> None:
         """Check all that was given, and take the edit."""
-        if unknown := set(where) - set(Where.__annotations__):
-            raise TypeError(f"no option {unknown.pop()!r}; there are {', '.join(Where.__annotations__)}")
+        for option in where:
+            if option not in Where.__annotations__:
+                raise TypeError(f"no option {option!r}; there are {', '.join(Where.__annotations__)}")
         to, path, calls = where.get("to", "output"), path_of(where.get("part")), calls_of(where.get("calls"))
         if to not in ("output", "input", "grad"):
             raise ValueError(f"to={to!r}: give 'output', 'input' or 'grad'")
         positions = positions_of(where.get("positions"))
-        if isinstance(layer, str) and layer in self._by_name:
-            chosen = {self._by_name[layer]: layer}
+        if isinstance(layer, str) and (named := self.modules.called(layer)) in self.modules.names:
+            chosen = {named: layer}
         else:
             chosen = {module: name for name, module in pick(self.modules, layer).items()}
         if not isinstance(layer, (str, nn.Module)) or len(chosen) > 1:
             # A glob or a type takes what is called; a list of modules never is.
             lists = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
             chosen = {module: name for module, name in chosen.items() if not isinstance(module, lists)} or chosen
-        columns: dict[nn.Module, list[int] | None] = dict.fromkeys(chosen)
-        ends: dict[nn.Module, str] = dict.fromkeys(chosen, to)
+        aims = dict.fromkeys(chosen, (Aim.of(at, where.get("rows")), to))
         if (heads := where.get("heads")) is not None:
             found = [heads_around(self.modules, name, module, to) for module, name in chosen.items()]
             chosen = {each.module: each.name for each in found}
-            columns = {each.module: columns_of(each, heads) for each in found}
-            ends = {each.module: each.to for each in found}
+            aims = {
+                each.module: (Aim.of(at, where.get("rows"), columns_of(each, heads), f" heads={heads!r}"), each.to)
+                for each in found
+            }
         number, added = self._number, []
         for module, name in chosen.items():
-            aim = Aim.of(at, where.get("rows"), columns[module])
-            if heads is not None:
-                aim = replace(aim, text=f"{aim.text} heads={heads!r}")
-            kept = kept_of(source, name, ends[module], path, number) if isinstance(source, Capture) else None
-            added.append((Rule(number, make(kept), aim, ends[module], path, calls, positions), module, name))
+            aim, end = aims[module]
+            kept = kept_of(source, name, end, path, number) if isinstance(source, Capture) else None
+            added.append((Rule(number, make(kept), aim, end, path, calls, positions), module, name))
         self._take(added)
 
     def _take(self, added: list[tuple[Rule, nn.Module, str]]) -> None:
@@ -260,10 +259,8 @@ class Edit(Tabled):
             target.owner = self._owner(name)
         layer = self._by_target[target] = self._layer(module, name)
         self.targets.append(target)
-        if rule.to in ("heads", "edges"):
-            layer.open()
-        layer.targets[rule.to].append(target)
-        if others := [other for other in self.modules.all_names[module] if other != name]:
+        layer.take(target, self._born)
+        if others := [other for other in self.modules.names_of(module) if other != name]:
             self._notes[f"layer {name!r} is also {', '.join(map(repr, others))}: calls under each name count"] = None
 
     def _owner(self, name: str) -> Owner:
@@ -272,10 +269,6 @@ class Edit(Tabled):
             owner = self._owners[module] = Owner(outer, module, self._notes, sure)
             owner.put_on()
         return self._owners[module]
-
-    @cached_property
-    def _by_name(self) -> dict[str, nn.Module]:
-        return {name: module for module, name in self.modules.names.items()}
 
     @cached_property
     def _fused(self) -> dict[nn.Module, FusedLayer]:
@@ -296,7 +289,7 @@ class Edit(Tabled):
         self._owners, self._by_target = {}, {}
         self._born = RemovableHandle.next_id
         try:
-            self._open = True
+            self._open = self._hooked = True
             self._layer(self.modules.model, "")  # how often the model runs says why an edit does not
             for one in self._rules:
                 self._aim(*one)
@@ -311,7 +304,8 @@ class Edit(Tabled):
         try:
             self._take_off()
         finally:
-            self._take_off()  # an interrupt may have stopped the first time anywhere
+            if self._hooked:  # an interrupt has stopped that somewhere
+                self._take_off()
         if error is not None:
             return
         runs = self._layers[self.modules.model].seen
@@ -338,6 +332,7 @@ class Edit(Tabled):
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._hooked = False
 
     # -- reading ------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -21,14 +21,6 @@ __all__ = ["Layer"]
 def in_backward() -> bool:
     """Whether a backward pass is running, and this is called from inside of it."""
     return bool(torch._C._current_graph_task_id() >= 0)
-
-
-class _Running(threading.local):
-    """The calls that have not returned, of each thread by itself: their numbers, and whether they run again."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[int, bool]] = []
-        self.inside: tuple[int, bool, bool] | None = None  # of the call that is about to run its forward
 
 
 class Layer:
@@ -50,23 +42,37 @@ class Layer:
         self, name: str, module: nn.Module, fused: FusedLayer | None, notes: dict[str, None], handles: list[Any]
     ) -> None:
         self.name, self.module = name, module
-        self.targets: dict[str, list[Target]] = {"input": [], "output": [], "grad": [], "heads": [], "edges": []}
+        self.targets: dict[str, list[Target]] = {}
         self.seen = self.again = 0
         self.checkpointed = False
         self.notes, self.handles = notes, handles
         self._fused = fused
-        self._running = _Running()
+        # By thread: the calls that have not returned, with their numbers and whether they run again; and the call that
+        # is about to run its forward.
+        self._running: dict[int, list[tuple[int, bool]]] = {}
+        self._starting: dict[int, tuple[int, bool, bool]] = {}
         self._replaced: Replaced | None = None
-        self._off = False
+        self._waits = self._off = False
 
-    def open(self) -> None:
+    def take(self, target: Target, born: int) -> None:
+        """Make one more edit from now on; captures that began later than `born` go on seeing what was edited."""
+        kind = target.rule.to
+        if kind in ("heads", "edges"):
+            self._open()
+        elif kind != "input" and not self._waits:
+            self._waits = True
+            self.module.register_forward_hook(self.after, with_kwargs=True)
+            _captures_last(self.module._forward_hooks, born)
+        self.targets.setdefault(kind, []).append(target)
+
+    def _open(self) -> None:
         """Replace the layer's `forward`, to reach into it."""
         if self._replaced is None:
             self._replaced = Replaced(self.module, self._inside)
             self._replaced.put_on()
 
     def take_off(self) -> None:
-        """Take off whatever `put_on` and `open` have put on; as often as you like."""
+        """Take off whatever `put_on` and `take` have put on; as often as you like."""
         self._off = True
         take_off(self, self.module)
         if self._replaced is not None:
@@ -74,19 +80,15 @@ class Layer:
             forget(self)
 
     def _inside(self) -> Inside | None:
-        started, self._running.inside = self._running.inside, None
+        started = self._starting.pop(get_ident(), None)
         if started is None:
             return None  # `forward` was called directly: no hook ran
-        return Inside(self, self.module, self.targets["heads"], self.targets["edges"], *started)
+        return Inside(self, self.module, self.targets.get("heads", ()), self.targets.get("edges", ()), *started)
 
     def put_on(self, born: int) -> None:
-        """Hook the layer; captures that began inside the block, later than `born`, go on seeing what was edited."""
+        """Count the layer's calls; captures that began later than `born` go on seeing what was edited."""
         self.module.register_forward_pre_hook(self.before, with_kwargs=True)
-        self.module.register_forward_hook(self.after, with_kwargs=True)
-        for hooks in (self.module._forward_pre_hooks, self.module._forward_hooks):
-            for key, hook in list(hooks.items()):
-                if key >= born and isinstance(getattr(hook, "__self__", None), CaptureHooks):
-                    hooks.move_to_end(key)  # type: ignore[attr-defined]
+        _captures_last(self.module._forward_pre_hooks, born)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # Reached by copy.deepcopy(model) and torch.save(model), since the model's hooks are bound to this object.
@@ -102,7 +104,8 @@ class Layer:
             number = 1 if self.seen == 1 else 0
         else:
             self.seen = number = self.seen + 1
-        self._running.calls.append((number, again))
+        if self._waits:
+            self._running.setdefault(get_ident(), []).append((number, again))
         if self._fused is not None and self._fused.would_run():
             self.notes[f"hooks switch off the fused path of layer {self._fused.name!r}"] = None
         if again and not self.seen:
@@ -110,8 +113,8 @@ class Layer:
         if not again and not self.checkpointed and _under_checkpoint():
             self.checkpointed = True
         if self._replaced is not None:
-            self._running.inside = (number, again, crossing(args, kwargs, module))
-        if not (edits := self.targets["input"]):
+            self._starting[get_ident()] = (number, again, crossing(args, kwargs, module))
+        if (edits := self.targets.get("input")) is None:
             return None
         given: Any = {**dict(enumerate(args)), **kwargs}
         for target in edits:
@@ -120,16 +123,16 @@ class Layer:
 
     def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """Edit what the call returned, and wait for the gradient of it."""
-        calls = self._running.calls
+        calls = self._running.get(get_ident())
         if not calls:
             return None  # the call began before the block
         number, again = calls.pop()
         if again and not self.seen:
             return None
         value = output
-        for target in self.targets["output"]:
+        for target in self.targets.get("output", ()):
             value = target.on(value, number, again)
-        if waiting := self.targets["grad"]:
+        if waiting := self.targets.get("grad"):
             given = {id(tensor) for _, tensor in tensors((args, kwargs))}
             paths: dict[int, tuple[Tensor, list[Target]]] = {}
 
@@ -162,8 +165,19 @@ class Layer:
     before.__qualname__ = after.__qualname__ = "hookscope.edit"  # what a census shows
 
 
+def _captures_last(hooks: dict[int, Any], born: int) -> None:
+    """Let captures that began inside the block, later than `born`, come after the hook that was put on last."""
+    if next(reversed(hooks)) == next(iter(hooks)):
+        return
+    for key, hook in list(hooks.items()):
+        if key >= born and isinstance(getattr(hook, "__self__", None), CaptureHooks):
+            hooks.move_to_end(key)  # type: ignore[attr-defined]
+
+
+_saving_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+
+
 def _under_checkpoint() -> bool:
     """Whether a checkpoint is keeping this, as far as torch lets us know."""
-    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
-    hooks = top(False) if top is not None and torch.is_grad_enabled() else None
+    hooks = _saving_hooks(False) if _saving_hooks is not None and torch.is_grad_enabled() else None
     return hooks is not None and "checkpoint" in getattr(hooks[0], "__qualname__", "")

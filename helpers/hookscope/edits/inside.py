@@ -80,6 +80,7 @@ class Inside(TorchFunctionMode):
             flip = batch_first and shaped.dim() == 3
             edited = shaped.transpose(0, 1) if flip else shaped
             for target in self._heads:
+                target.held["flipped"] = flip  # for who writes this in plain torch
                 edited = target.on(edited, self._number, self._again)
             edited = edited.transpose(0, 1) if flip else edited
             return F.linear(edited.reshape(merged.shape), weight, bias)

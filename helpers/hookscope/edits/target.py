@@ -21,7 +21,7 @@ __all__ = ["Rule", "Target", "largest"]
 Path = tuple[int | str, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Rule:
     """One edit, as it was written.
 
@@ -102,8 +102,10 @@ class Target:
         if not self.means(number, again):
             return value
         path = rule.path
+        if path is None and then is None and isinstance(value, Tensor):
+            return self.edited(value, number, again)
         if path is None:
-            path = () if isinstance(value, Tensor) else self._only(value, number)
+            path = self._only(value, number)
         try:
             tensor = get(value, path) if path is not None else None
         except LookupError:
@@ -131,7 +133,7 @@ class Target:
         return rule.calls is None or number in rule.calls
 
     def _only(self, value: Any, number: int) -> Path | None:
-        found = list(tensors(value))
+        found = list(tensors(value))  # of a tensor it is the tensor itself
         if len(found) > 1:
             what = "was given" if self.rule.to == "input" else "returned"
             raise ValueError(f"{self.label(number)}: it {what} several tensors; say which: {listed(value)}")
@@ -150,7 +152,7 @@ class Target:
             places = [tokens.start + place for place in places]
         moment = Moment(self.label, number, tensor, aim, self.held)
         try:
-            region = aim.cut(tensor)
+            region = aim.cut(tensor) if aim.steps else tensor
         except IndexError as error:
             raise IndexError(
                 f"{moment.label}:{aim.text} does not fit shape {tuple(tensor.shape)}: {error}; if only some calls are "
@@ -171,7 +173,7 @@ class Target:
             new = new.clone()  # somebody else holds it, and an in-place operation may come next
         if not again:
             self.made(region, new, number, places)
-        return aim.put(tensor, new)
+        return aim.put(tensor, new) if aim.steps else new
 
     def made(self, old: Tensor, new: Tensor, number: int, places: list[int]) -> None:
         """Note what was edited in a call."""
@@ -227,16 +229,18 @@ def _check(new: Any, region: Tensor, moment: Moment) -> None:
 
 def largest(old: Tensor, new: Tensor) -> tuple[Tensor, ...] | None:
     """Measure the largest change of a value, without waiting for it: the largest and the smallest differences."""
-    if is_wrapped(old) or is_wrapped(new) or old.is_nested or not old.numel() or old.layout is not torch.strided:
+    if is_wrapped(old) or is_wrapped(new) or old.is_nested or old.layout is not torch.strided or not old.numel():
         return None
-    if old.requires_grad or new.requires_grad:
+    if new.requires_grad or old.requires_grad:
         old, new = old.detach(), new.detach()
+    if old.is_floating_point():
+        # Not torch.dist, nor a norm: for infinity they take ten times as long.
+        return torch.aminmax(new - old)
     if old.dtype is torch.bool:
         return ((old != new).any(),)
     if old.is_complex():
         return ((new - old).abs().max(),)
-    # Not torch.dist, nor a norm: for infinity they take ten times as long.
-    return torch.aminmax(new - old)
+    return torch.aminmax(new.long() - old.long())  # not as uint8, in which 3 - 5 is 254
 
 
 _use_count: Callable[[int], float] = getattr(torch._C, "_storage_Use_Count", lambda cdata: float("inf"))

@@ -10,13 +10,16 @@ import torch
 from torch import Tensor
 
 from hookscope.captures.result import Capture
+from hookscope.explanations import inside
 from hookscope.explanations.code import REMOVE, listing, returns_tensor, run, script, tensors_in
 
 if TYPE_CHECKING:
     from hookscope.edits.edit import Edit
     from hookscope.edits.target import Rule, Target
 
-_REPLACED = """\
+__all__ = ["REPLACED", "back", "of_edit"]
+
+REPLACED = """\
 def replaced(value, path, new):
     if not path:
         return new
@@ -32,6 +35,12 @@ def replaced(value, path, new):
         object.__setattr__(again, key, replaced(getattr(value, key), rest, new))
     return again"""
 
+# A fused path would call none of the functions that are edited.
+_SLOW = (
+    "fast = torch.backends.mha.get_fastpath_enabled()",
+    "    torch.backends.mha.set_fastpath_enabled(False)  # it calls no such functions",
+    "    torch.backends.mha.set_fastpath_enabled(fast)",
+)
 _HELD = "held = {}  # hook -> what was there in the first call"
 _SHARED = "  # a copy: others may hold the tensor itself"
 
@@ -56,16 +65,16 @@ def of_edit(edit: Edit) -> tuple[str, dict[str, Any]]:
     names = _Names()
     functions: list[str] = []
     registered: list[str] = []
-    for target in edit.targets:
-        if target.rule.to in ("heads", "edges"):
-            raise ValueError(
-                f"{target.label(0)} reaches inside a call, between functions, where torch has no hook; leave it out to "
-                "explain the others"
-            )
     grads = any(target.rule.to == "grad" for target in edit.targets)
     # A gradient is that of what the layer returns after all other edits.
     for target in sorted(edit.targets, key=lambda target: target.rule.to == "grad"):
         hook = f"edit_{len(functions) + 1}"
+        if target.rule.to in ("heads", "edges"):
+            functions.append(_inside(hook, target, names))
+            lines = [f"    layer = model.get_submodule({target.layer!r})", *inside.registered(hook, target)]
+            # What stands for another function edits what that is given: the last one comes first.
+            registered = [*lines, *registered] if target.rule.to == "heads" else [*registered, *lines]
+            continue
         functions.append(_hook(hook, target, names))
         kind = "forward_pre_hook" if target.rule.to == "input" else "forward_hook"
         options = ", with_kwargs=True" if target.rule.to == "input" and _by_keyword(target) else ""
@@ -74,14 +83,23 @@ def of_edit(edit: Edit) -> tuple[str, dict[str, Any]]:
             f"    handles.append(layer.register_{kind}({hook}{options}))",
         ]
     plain = returns_tensor(edit.modules.model)
+    reaching = any(target.rule.to in ("heads", "edges") for target in edit.targets)
+    fast, slow, fast_again = _SLOW if reaching else ("", "", "")
     code = script(
         "\n".join(
-            [*names.said, "handles = []", "calls = {}  # hook and layer -> how often the layer was called", _HELD]
+            [
+                *names.said,
+                *filter(None, [fast]),
+                "handles = []",
+                "calls = {}  # hook and layer -> how often the layer was called",
+                _HELD,
+            ]
         ),
-        _REPLACED if any("replaced(" in text for text in functions) else "",
+        REPLACED if any("replaced(" in text for text in functions) else "",
         tensors_in(False) if grads and not plain else "",
+        inside.INSIDE if reaching else "",
         *functions,
-        "\n".join(["try:", *registered, run(plain, grads), REMOVE]),
+        "\n".join(["try:", *filter(None, [slow]), *registered, run(plain, grads), REMOVE, fast_again]),
     )
     if "held[" not in code:
         code = code.replace(f"{_HELD}\n", "")
@@ -95,6 +113,36 @@ def _by_keyword(target: Target) -> bool:
     return bool(target.keys) and isinstance(target.keys[0][1], str)
 
 
+def _inside(hook: str, target: Target, names: _Names) -> str:
+    """Write what stands for a function inside the call of a layer."""
+    if target.rule.to == "heads":
+        start = _start(hook, target, "return linear(merged, weight, bias)")
+        return inside.head_lines(hook, target, start, _new(target.rule, hook, target, names))
+    rows = target.rule.change.options["edges"].rows
+    return inside.cut_lines(
+        hook, target, _start(hook, target, "return out"), ":" if rows is None else _index(rows, hook, names)
+    )
+
+
+def _start(hook: str, target: Target, unchanged: str) -> list[str]:
+    """Write the lines that say which call this is, and leave those as they are that are not meant."""
+    rule, body = target.rule, []
+    if rule.calls is not None or rule.change.numbered or rule.positions is not None or rule.to == "edges":
+        key = f'"{hook}", module'
+        body += [f"calls[{key}] = number = calls.get(({key}), 0) + 1"]
+    if rule.calls is not None:
+        numbers = ", ".join(map(str, sorted(rule.calls)))
+        body += [f"if number not in {{{numbers}}}:", f"    {unchanged}  # this call stays as it is"]
+    if rule.positions is not None:
+        here = {
+            number: [place - target.tokens[number].start for place in places]
+            for number, places in sorted(target.places.items())
+        }
+        body += ["# call -> which of its tokens", f"places = {here!r}.get(number)"]
+        body += ["if places is None:", f"    {unchanged}"]
+    return body
+
+
 def _hook(hook: str, target: Target, names: _Names) -> str:
     rule, keys = target.rule, target.keys
     to_input = rule.to == "input"
@@ -103,20 +151,7 @@ def _hook(hook: str, target: Target, names: _Names) -> str:
         keys = (("tuple" if isinstance(first, int) else "dict", first), *keys[1:])
     given = "args, kwargs" if to_input and _by_keyword(target) else "args" if to_input else "args, output"
     holder = ("kwargs" if _by_keyword(target) else "args") if to_input else "output"
-    body = []
-    if rule.calls is not None or rule.change.numbered or rule.positions is not None:
-        key = f'"{hook}", module'
-        body += [f"calls[{key}] = number = calls.get(({key}), 0) + 1"]
-    if rule.calls is not None:
-        numbers = ", ".join(map(str, sorted(rule.calls)))
-        body += [f"if number not in {{{numbers}}}:", "    return None  # this call stays as it is"]
-    if rule.positions is not None:
-        inside = {
-            number: [place - target.tokens[number].start for place in places]
-            for number, places in sorted(target.places.items())
-        }
-        body += ["# call -> which of its tokens", f"places = {inside!r}.get(number)"]
-        body += ["if places is None:", "    return None"]
+    body = _start(hook, target, "return None")
     tensor = holder + "".join(f".{key}" if kind == "attribute" else f"[{key!r}]" for kind, key in keys)
     if rule.to == "grad":
         body += [f"tensor = {tensor}"]
@@ -129,14 +164,14 @@ def _hook(hook: str, target: Target, names: _Names) -> str:
             "    return new",
         ]
         body += ["", "if tensor.requires_grad:", "    handles.append(tensor.register_hook(hook))"]
-        body += [f"return {_back(holder, keys, 'tensor', False)}"] if target.passed_on else []
+        body += [f"return {back(holder, keys, 'tensor', False)}"] if target.passed_on else []
     else:
         body += [f"tensor = {tensor}", *_new(rule, hook, target, names)]
-        body += [f"return {_back(holder, keys, 'new', to_input)}"]
+        body += [f"return {back(holder, keys, 'new', to_input)}"]
     return "\n".join([f"def {hook}(module, {given}):", indent("\n".join(body), "    ")])
 
 
-def _back(holder: str, keys: tuple[tuple[str, Any], ...], new: str, to_input: bool) -> str:
+def back(holder: str, keys: tuple[tuple[str, Any], ...], new: str, to_input: bool) -> str:
     """Write what a hook returns: a tensor, or the structure that it came from, built again."""
     if not keys:
         return new

@@ -13,10 +13,12 @@ from hookscope.edits.edit import Edit
 from hookscope.explanations.capture import of_capture, of_flow
 from hookscope.explanations.edit import of_edit
 from hookscope.explanations.hooks import of_census, of_comparison, of_graph, of_recording
+from hookscope.explanations.sweep import of_sweep
 from hookscope.graphs.graph import Graph
 from hookscope.pictures.grid import FeatureGrid
 from hookscope.pictures.picture import Picture
 from hookscope.recordings.record import Recording
+from hookscope.sweeps.result import Sweep
 
 __all__ = ["Explanation", "explain"]
 
@@ -52,7 +54,7 @@ class Explanation:
         return {"text/plain": repr(self), "text/html": html}
 
 
-def explain(obj: Capture | Edit | Recording | Census | BackwardComparison | Graph | Picture) -> Explanation:
+def explain(obj: Capture | Edit | Recording | Sweep | Census | BackwardComparison | Graph | Picture) -> Explanation:
     """Write the plain torch lines that an object stands for, to be read, pasted and run.
 
     The lines need `model` and `inputs`, a tuple of positional arguments, and nothing of this package. They register
@@ -61,7 +63,8 @@ def explain(obj: Capture | Edit | Recording | Census | BackwardComparison | Grap
     are ready for tuples, lists and dicts.
 
     What they do not do is the rest: torch copies at once here, where `capture` copies only what is overwritten, and
-    nothing tells you which output that was. They run one pass, with the sum of what the model returns as the loss.
+    nothing tells you which output that was. They run one pass, with the sum of what the model returns as the loss; of a
+    sweep as many as it has cells.
 
     Args:
         obj: one of
@@ -70,6 +73,8 @@ def explain(obj: Capture | Edit | Recording | Census | BackwardComparison | Grap
               `received` and `order`. Where outputs hold several tensors, `grads` has a list for each call, with the
               gradient, or None, of each tensor;
             - an `Edit`: `result`. Tensors and functions that you gave it are in `Explanation.names`;
+            - a `Sweep`: `values` and `baseline`, by the plain loop, one pass for each cell; `inputs` is what the sweep
+              was given, a dict of keyword arguments, too. Metric and source are in `Explanation.names`;
             - what `gradient_flow` returns: `flow`;
             - a `Recording`: `events`;
             - a `Census`: `hooks`;
@@ -81,6 +86,7 @@ def explain(obj: Capture | Edit | Recording | Census | BackwardComparison | Grap
 
     Raises:
         TypeError: there is nothing to explain about `obj`; names what can be explained.
+        ValueError: the sweep was pickled, and its metric is gone.
 
     Example:
         >>> from torch import nn
@@ -114,6 +120,9 @@ def explain(obj: Capture | Edit | Recording | Census | BackwardComparison | Grap
     if isinstance(obj, Edit):
         code, names = of_edit(obj)
         return Explanation(code, f"{obj.title}: edited, with plain torch", names)
+    if isinstance(obj, Sweep):
+        code, names = of_sweep(obj)
+        return Explanation(code, f"{obj.title}: the sweep as a plain loop", names)
     if isinstance(obj, Recording):
         return Explanation(of_recording(obj), f"{obj._title}: in which order its hooks fire, with plain torch")
     if isinstance(obj, Census):
@@ -127,6 +136,6 @@ def explain(obj: Capture | Edit | Recording | Census | BackwardComparison | Grap
     if isinstance(obj, FeatureGrid):
         raise TypeError("a feature grid holds no hook: explain the capture that its activation came from")
     raise TypeError(
-        f"there is nothing to explain about {type(obj).__name__}: give what capture, edit, record, "
+        f"there is nothing to explain about {type(obj).__name__}: give what capture, edit, sweep, record, "
         "census, compare_backward_hooks, graph or gradient_flow returned"
     )

@@ -77,6 +77,10 @@ class Modules:
             names.setdefault(module, []).append(name)
         return names
 
+    def names_of(self, module: nn.Module) -> list[str]:
+        """List every dotted name of a module, the first one first."""
+        return self.all_names[module] if self._shared else [self.names[module]]
+
     def called(self, name: str) -> nn.Module | None:
         """Find the module of that name, also by a name that is not its first; None if there is none."""
         module: nn.Module | None = self.model

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from hookscope.edits import NotEditedError
+from hookscope.edits.parts import keys
 from hookscope.edits.reasons import why_not_called
 from hookscope.layers import Modules
 from hookscope.structures import map_tensors, tensors_in
@@ -171,12 +172,14 @@ class Patch:
     Attributes:
         calls: how often the layer was called.
         done: how often that was the call that is meant.
+        way: how one gets there from what the layer returned or was given, step by step.
 
     """
 
     def __init__(self, place: Place, change: Callable[[Tensor], Tensor | None]) -> None:
         self.place, self._change = place, change
         self.calls = self.done = 0
+        self.way: tuple[tuple[str, Any], ...] = ()
 
     def put_on(self, handles: list[Any]) -> None:
         """Put the hook on; what takes it off goes into a list."""
@@ -191,6 +194,7 @@ class Patch:
             return None
         self.done += 1
         new = self._change(self.place.tensor(value))
+        self.way = keys(value, self.place.found(value))
         return None if new is None else self.place.replaced(value, new)
 
     def before(self, module: nn.Module, args: Any, kwargs: Any) -> Any:

@@ -66,6 +66,12 @@ class Place:
     path: tuple[int | str, ...] | None
     heads: tuple[int, dict[int, slice]] | None
 
+    @property
+    def width(self) -> int:
+        """How many values a head has; 0 without heads."""
+        where = next(iter(self.heads[1].values())) if self.heads is not None else slice(0, 0)
+        return int(where.stop - where.start)
+
     def tensor(self, value: Any) -> Tensor:
         """Take the tensor that is meant out of what the layer returned or was given.
 

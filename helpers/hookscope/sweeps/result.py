@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -14,13 +16,64 @@ from hookscope.extras import needed_by
 from hookscope.pictures import Picture, Table
 from hookscope.pictures.palette import COOLWARM
 from hookscope.pictures.picture import as_text, from_figure
+from hookscope.pictures.tokens import shortened
+from hookscope.sweeps.passes import Inputs
 
 __all__ = ["Sweep"]
 
 _WIDE = 16  # columns of a table that fit a page
 _TICKS = 48  # labels on an axis that can be read
 _LONG = 32  # letters of a label
+_LETTERS = 12  # of a token
 _BLACK = "#000000"
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """Where the cells of one row are.
+
+    Attributes:
+        label: the row's name.
+        layer: name of the layer that has the tensor.
+        to: "output" or "input" of it.
+        call: which call of it, from 1; None for the only one.
+        way: the way from there to the tensor, see `hookscope.edits.parts.keys`.
+        width: how many values a head has; 0 without heads.
+
+    """
+
+    label: str
+    layer: str
+    to: str
+    call: int | None
+    way: tuple[tuple[str, Any], ...]
+    width: int
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """What a sweep was made of; `explain` writes it as a plain loop.
+
+    Attributes:
+        rows: where its rows are.
+        axis: along which axis positions or channels count.
+        source: "run", "zero" or "mean".
+        inputs: what the run was on that patches come from; None for that of the sweep itself.
+        by_keyword: whether the model is called with keyword arguments.
+        metric: the metric.
+        random: whether a pass draws random numbers.
+        writes: whether a pass changes a buffer.
+
+    """
+
+    rows: tuple[Row, ...]
+    axis: int
+    source: str
+    inputs: Inputs | None
+    by_keyword: bool
+    metric: Callable[[Any], Any]
+    random: bool
+    writes: bool
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,6 +94,8 @@ class Sweep:
         checked: how many cells of the batches were compared with plain hooks.
         largest_difference: the largest difference found in that, as a share of the scale of the values.
         notes: what else there is to know.
+        tokens: a label for each column; empty if there are none.
+        made: what it was made of; None after it was pickled, since metrics seldom can be.
 
     """
 
@@ -57,6 +112,19 @@ class Sweep:
     checked: int
     largest_difference: float
     notes: tuple[str, ...]
+    tokens: tuple[str, ...] = ()
+    made: Made | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "made": None}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the columns are called: their numbers, with tokens where there are any, as in "3 cat"."""
+        if not self.tokens:
+            return tuple(map(str, self.columns))
+        shown = (shortened(token, _LETTERS) for token in self.tokens)
+        return tuple(f"{number} {token}" for number, token in zip(self.columns, shown, strict=True))
 
     @property
     def changes(self) -> Tensor:
@@ -65,16 +133,17 @@ class Sweep:
 
     @property
     def rows(self) -> list[dict[str, object]]:
-        """One row for each cell: layer, position (or head, or channel), value, change."""
+        """One row for each cell: layer, position (or head, or channel), token if there are any, value, change."""
         return [
             {
                 "layer": layer,
                 **({} if self.kind == "layer" else {self.kind: column}),
+                **({"token": self.tokens[place]} if self.tokens else {}),
                 "value": value,
                 "change": value - self.baseline,
             }
             for layer, line in zip(self.layers, self.values.tolist(), strict=True)
-            for column, value in zip(self.columns, line, strict=True)
+            for place, (column, value) in enumerate(zip(self.columns, line, strict=True))
         ]
 
     @property
@@ -99,20 +168,23 @@ class Sweep:
             ModuleNotFoundError: matplotlib is not installed.
 
         """
-        return from_figure(self._draw(), self._in_words(), self._caption(), self._wide())
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from")  # a box is drawn; the table has the token
+            return from_figure(self._draw(), self._in_words(), self._caption(), self._wide())
 
     def _wide(self) -> list[dict[str, object]]:
         lines = zip(self.layers, self.values.tolist(), strict=True)
         if self.kind == "layer":
             return [{"layer": layer, "value": line[0], "change": line[0] - self.baseline} for layer, line in lines]
         if len(self.columns) <= _WIDE:
-            return [
-                {"layer": layer} | {str(c): v for c, v in zip(self.columns, line, strict=True)} for layer, line in lines
-            ]
+            return [{"layer": layer} | dict(zip(self.names, line, strict=True)) for layer, line in lines]
         rows: list[dict[str, object]] = []
+        at: tuple[object, ...] = self.names if self.tokens else self.columns
         for layer, line in lines:
-            known = [(value, column) for column, value in zip(self.columns, line, strict=True) if math.isfinite(value)]
-            (low, low_at), (high, high_at) = (min(known), max(known)) if known else ((None, None), (None, None))
+            known = [(value, place) for place, value in enumerate(line) if math.isfinite(value)]
+            (low, low_at), (high, high_at) = (
+                [(value, at[place]) for value, place in (min(known), max(known))] if known else [(None, None)] * 2
+            )
             row: dict[str, object] = {"layer": layer, "lowest": low, "lowest at": low_at}
             rows.append(row | {"highest": high, "highest at": high_at})
         return rows
@@ -130,7 +202,7 @@ class Sweep:
             return "no cell has a number"
         row, column = divmod(int(changes.argmax()), len(self.columns))
         value = float(self.values[row, column])
-        where = self.layers[row] + ("" if self.kind == "layer" else f", {self.kind} {self.columns[column]}")
+        where = self.layers[row] + ("" if self.kind == "layer" else f", {self.kind} {self.names[column]}")
         return f"largest change: {as_text(value - self.baseline)}, to {as_text(value)} ({where})"
 
     def _lines(self) -> list[str]:
@@ -156,9 +228,11 @@ class Sweep:
         )
         blank = self.values.numel() - len(shown)
         black = f"; {_count(blank, 'cell')} black, without a finite number" if blank else ""
+        more = f" and {len(self.names) - _WIDE} more" if len(self.names) > _WIDE else ""
+        named = f"; {self.kind}s: {', '.join(self.names[:_WIDE])}{more}" if self.tokens else ""
         return (
             f"Heat map of {_count(len(self.layers), 'layer')}{across}: {ends}, around {as_text(self.baseline)} with no "
-            f"change (grey); {self._largest()}{black}."
+            f"change (grey); {self._largest()}{black}{named}."
         )
 
     def _draw(self) -> Any:
@@ -186,7 +260,8 @@ class Sweep:
         if self.kind == "layer":
             axes.set_xticks([])
         else:
-            axes.set_xticks(below, [str(self.columns[column]) for column in below], fontsize=8)
+            turned: dict[str, Any] = {"rotation": 90} if self.tokens else {}
+            axes.set_xticks(below, [self.names[column] for column in below], fontsize=8, parse_math=False, **turned)
             axes.set_xlabel(self.kind)
         axes.set_ylabel("layer")
         bar = figure.colorbar(image, ax=axes)

@@ -49,7 +49,6 @@ class Runs:
         new: what takes the place of the tensor at each place.
         metric: makes a number of what the model returns.
         scale: what differences of that number are measured against, at least.
-        values: where the numbers go, by cell.
         advance: is told of every number of cells done.
 
     Attributes:
@@ -58,7 +57,7 @@ class Runs:
         largest: the largest difference found, as a share of the scale.
         batches: how many cells there were in each batch.
         skipped: whether layers before the change were left out.
-        undone: how many cells have not been computed.
+        numbers: those of the cells that have been computed, of a batch all at once.
 
     """
 
@@ -69,19 +68,17 @@ class Runs:
         new: dict[Place, Tensor],
         metric: Callable[[Any], Any],
         scale: float,
-        values: Tensor,
         advance: Callable[[int], None],
     ) -> None:
         self._study, self._columns, self._new, self._metric = study, columns, new, metric
-        self._scale, self._values, self._advance = scale, values, advance
+        self._scale, self._advance = scale, advance
         self.notes: list[str] = []
         self._start()
 
     def _start(self) -> None:
         self.checked, self.largest, self.skipped = 0, 0.0, False
         self.batches: list[int] = []
-        self._values.fill_(math.nan)
-        self.undone = self._values.numel()
+        self.numbers: dict[tuple[int, int], float] = {}
 
     def all(self, variants: Sequence[Variant], check: int, room: int) -> None:
         """Compute all cells.
@@ -110,8 +107,7 @@ class Runs:
                     self._advance(-1)
             self.notes.append("each cell was run alone, with plain hooks")
         for variant in variants:
-            self._values[variant.cell] = self.plain(variant)[0]
-            self.undone -= 1
+            self.numbers[variant.cell] = self.plain(variant)[0]
             self._advance(1)
         return None
 
@@ -155,9 +151,7 @@ class Runs:
             for number, variant in enumerate(batch):
                 if variant in chosen:
                     self._compare(variant, numbers[number], shares.of(number))
-            for variant, value in zip(batch, numbers, strict=True):
-                self._values[variant.cell] = value
-            self.undone -= len(batch)
+            self.numbers.update(zip((variant.cell for variant in batch), numbers, strict=True))
             self.batches.append(len(batch))
             self._advance(len(batch))
 

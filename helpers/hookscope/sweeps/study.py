@@ -33,6 +33,7 @@ class Study:
     Attributes:
         output: what the model returned.
         tensors: the tensor at each place.
+        ways: how one gets to it from what the layer returned or was given.
         times: when it was there.
         replays: the layers that need not run again, and what they returned.
         alone: why variants cannot share a batch; "" if nothing speaks against it.
@@ -54,7 +55,8 @@ class Study:
         watch = Watch(lambda module, output: [tensor.shape for tensor in tensors_in(output)])
         before = [(name, buffer.clone()) for name, buffer in model.named_buffers()]
         drawn = _random_state(model)
-        self.tensors, self.output = tensors_at(modules, inputs, places, "in the run on inputs", watch, self._watched)
+        found = tensors_at(modules, inputs, places, "in the run on inputs", watch, self._watched)
+        self.tensors, self.ways, self.output = found
         shapes = watch.kept
         self.random = _random_state(model) != drawn
         self.writes = bool(changed := _changed(model, before))
@@ -116,8 +118,8 @@ def tensors_at(
     runs: str,
     watch: Watch | None = None,
     watched: Sequence[nn.Module] = (),
-) -> tuple[dict[Place, Tensor], Any]:
-    """Run a model, and return a copy of what is at each place, and what the model returns.
+) -> tuple[dict[Place, Tensor], dict[Place, tuple[tuple[str, Any], ...]], Any]:
+    """Run a model, and return a copy of what is at each place, how one gets there, and what the model returns.
 
     Raises:
         NotEditedError: a layer was not called, or several times.
@@ -129,7 +131,7 @@ def tensors_at(
         output = inputs.run(modules.model)
     for patch in patches:
         patch.must_have_run(modules, runs)
-    return found, output
+    return found, {patch.place: patch.way for patch in patches}, output
 
 
 def _keep(found: dict[Place, Tensor], place: Place, tensor: Tensor) -> None:

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from hookscope.edits.parts import Part
 from hookscope.layers import Modules, Which, refuse_unhookable
+from hookscope.pictures.tokens import checked_tokens
 from hookscope.sweeps.outputs import number_of
 from hookscope.sweeps.passes import Inputs
-from hookscope.sweeps.places import Place, columns_from, places_from
-from hookscope.sweeps.result import Sweep
+from hookscope.sweeps.places import Columns, Place, columns_from, places_from
+from hookscope.sweeps.result import Made, Row, Sweep
 from hookscope.sweeps.runs import Runs, Variant
 from hookscope.sweeps.study import Study, tensors_at
 from hookscope.unchanged import model_unchanged, same_random_numbers
@@ -40,6 +41,7 @@ def sweep(
     channels: int | Iterable[int] | None = None,
     axis: int | None = None,
     part: Part | None = None,
+    tokens: Iterable[str] | None = None,
     check: int = 6,
     max_bytes: int | None = None,
     progress: bool = True,
@@ -77,6 +79,7 @@ def sweep(
             three, each layer is changed as a whole.
         axis: along which axis positions or channels count, where it is another one.
         part: which tensor, where a layer returns several: an index, key or attribute, or a path.
+        tokens: with `positions`, a string for each token of one sample; they label the columns.
         check: how many cells of the batches are compared with plain hooks. A sweep of no more cells is run so at all.
         max_bytes: how much memory the tensors of a batch may take; 1 GiB without it, and never less than one cell
             needs. It is forecast from what a pass was measured to take at its peak.
@@ -91,8 +94,8 @@ def sweep(
         NotEditedError: a layer was not called, or several times; says why, and names the calls.
         IndexError: a layer has no such position, head or channel; names the axis.
         TypeError: an option of the wrong type; or the metric returned no number.
-        ValueError: options contradict each other; the metric returned several numbers; the source has another shape; a
-            layer returned several tensors.
+        ValueError: options contradict each other; there are not as many tokens as positions; the metric returned
+            several numbers; the source has another shape; a layer returned several tensors.
         MemoryError: one run alone takes more than `max_bytes`.
 
     Example:
@@ -117,6 +120,7 @@ def sweep(
     modules = Modules(model)
     columns = columns_from(positions, heads, channels, axis)
     places = places_from(modules, layers, columns, part)
+    named = _named(tokens, columns)
     refuse_unhookable(modules, {place.module for place in places}, "sweep")
     run = Inputs.of(inputs, "inputs")
     patching = _source(source)
@@ -136,8 +140,11 @@ def sweep(
         with same_random_numbers(model, run.args, run.kwargs), model_unchanged(model):
             study = Study(modules, run, places)
         for place in places:
+            shape = study.tensors[place].shape
             for number in columns.numbers:
-                place.index(study.tensors[place].shape, columns, number)
+                place.index(shape, columns, number)
+            if named and len(named) != (size := shape[columns.axis or 1]):
+                raise ValueError(f"tokens has {len(named)} strings, but layer {place.label!r} has {size} positions")
         baseline = number_of(metric(study.output))
         new, sourced, said = _new(patching, study, places, metric)
         room = _room(study, new, max_bytes)
@@ -146,20 +153,44 @@ def sweep(
             for row, place in enumerate(places)
             for column, number in enumerate(columns.numbers)
         ]
-        values = torch.full((len(places), len(columns.numbers)), float("nan"), dtype=torch.float64, device="cpu")
         scale = max(abs(number) for number in (baseline, sourced or 0.0) if number == number or not number)
         with _progress(len(cells), progress) as advance:
-            runs = Runs(study, columns, new, metric, scale, values, advance)
+            runs = Runs(study, columns, new, metric, scale, advance)
             try:
                 runs.all(cells, check, room)
             except KeyboardInterrupt:
-                runs.notes.append(f"interrupted: {runs.undone} of {len(cells)} cells were not run, and are NaN")
+                undone = len(cells) - len(runs.numbers)
+                runs.notes.append(f"interrupted: {undone} of {len(cells)} cells were not run, and are NaN")
+    values = torch.full((len(places), len(columns.numbers)), float("nan"), dtype=torch.float64, device="cpu")
+    for cell, value in runs.numbers.items():
+        values[cell] = value
     if bool((values == baseline).all()):
         runs.notes.append("no change made any difference to the metric: does it depend on these layers?")
     return Sweep(
         values, baseline, sourced, tuple(place.label for place in places), columns.numbers, columns.kind, said,
         type(model).__name__, tuple(runs.batches), runs.skipped, runs.checked, runs.largest, tuple(runs.notes),
+        tuple(named[number] for number in columns.numbers) if named else (),
+        Made(
+            tuple(
+                Row(place.label, place.name, place.to, place.call, study.ways[place], place.width) for place in places
+            ),
+            columns.axis or 1, patching[0], patching[1], bool(run.kwargs), metric, study.random, study.writes,
+        ),
     )  # fmt: skip
+
+
+def _named(tokens: Any, columns: Columns) -> tuple[str, ...]:
+    """Check tokens; without any, there are none."""
+    if tokens is None:
+        return ()
+    if columns.kind != "position":
+        raise ValueError("tokens= goes with positions=, which it names")
+    named = checked_tokens(tokens)
+    if wrong := [number for number in columns.numbers if not -len(named) <= number < len(named)]:
+        raise ValueError(
+            f"tokens has {len(named)} strings, and none for position {wrong[0]}: give one for each token of a sample"
+        )
+    return named
 
 
 def _source(source: Any) -> tuple[str, Inputs | None]:
@@ -189,7 +220,7 @@ def _new(
     other, output = study.tensors, study.output
     if inputs is not None:
         with same_random_numbers(model, inputs.args, inputs.kwargs), model_unchanged(model):
-            other, output = tensors_at(study.modules, inputs, places, "in the run on source")
+            other, _, output = tensors_at(study.modules, inputs, places, "in the run on source")
     if kind == "run":
         for place, tensor in study.tensors.items():
             if other[place].shape != tensor.shape:

@@ -12,7 +12,7 @@ from hookscope import at, capture, census, edit, explain
 from tests.package.edits.test_what_an_edit_does import Attention, Held
 from tests.shared.awkward import Do, Net, Pair, tensors_in
 from tests.shared.explained import checked
-from tests.shared.language import IDS, gpt2
+from tests.shared.language import IDS, gpt2, llama
 
 X = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
 
@@ -159,12 +159,102 @@ def test_lines_for_positions_and_for_what_was_frozen() -> None:
     exec(compile(checked(e), "explained", "exec"), names)
     assert torch.equal(names["result"], y)
     assert torch.equal(y[:, 1], 2 * X[:, 1].tanh())
-    net = nn.MultiheadAttention(4, 2)
-    with edit(net) as e:
-        e.set("", 0, heads=1)
-        net(X, X, X)
-    with pytest.raises(ValueError, match="reaches inside a call, between functions, where torch has no hook"):
-        explain(e)
+
+
+def in_plain(e, net, *inputs):
+    """What the lines for an edit make of the same inputs."""
+    names = {**explain(e).names, "model": net, "inputs": inputs}
+    functions = nn.functional.linear, nn.functional.scaled_dot_product_attention
+    exec(compile(checked(e), "explained", "exec"), names)
+    assert (nn.functional.linear, nn.functional.scaled_dot_product_attention) == functions
+    assert torch.backends.mha.get_fastpath_enabled()
+    assert not len(census(net))
+    return names["result"]
+
+
+class Attending(nn.Module):
+    """Calls an `nn.MultiheadAttention`, twice or by keyword."""
+
+    def __init__(self, batch_first: bool = False, twice: bool = False, weights: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.attn, self.twice = nn.MultiheadAttention(4, 2, batch_first=batch_first), twice
+        self.weights = weights
+
+    def forward(self, x):
+        y = self.attn(x, x, x, need_weights=self.weights)[0]
+        return self.attn(query=y, key=y, value=y, need_weights=False)[0] if self.twice else y
+
+
+WORDS = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("evaluated", [True, False])
+@pytest.mark.parametrize("name", ["all", "some", "second", "frozen", "unbatched", "weights", "several"])
+def test_lines_for_heads_of_multihead_attention(name: str, batch_first: bool, evaluated: bool) -> None:
+    net = Attending(batch_first, name in ("second", "frozen"), name == "weights").train(not evaluated)
+    x = WORDS[0] if name == "unbatched" else WORDS
+    with torch.no_grad():
+        plain = net(x)
+        with edit(net) as e:
+            if name == "some":
+                e.scale("attn", 3.0, at[1, :, 0], heads=[1], rows=[2, 0])
+            elif name == "second":
+                e.map("attn", torch.tanh, heads=0, calls={2})
+            elif name == "frozen":
+                e.freeze("attn", heads=0)
+            elif name == "several":
+                e.set("attn", 0.5, heads=0)
+                e.add("attn", 1.0, heads=[0, 1])
+            else:
+                e.set("attn", 0, heads=1)
+            y = net(x)
+        assert torch.equal(in_plain(e, net, x), y)
+    assert not torch.equal(plain, y)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_lines_for_an_edge_of_multihead_attention(batch_first: bool) -> None:
+    net = Attending(batch_first, twice=True).eval()
+    with torch.no_grad():
+        with edit(net) as e:
+            e.cut("attn", 1, [2, 0], [1, 0], rows=[0, 2])
+            e.cut("attn", 0, 2, 1, calls={2})
+            y = net(WORDS)
+        torch.testing.assert_close(in_plain(e, net, WORDS), y, rtol=0, atol=1e-6)
+        assert (net(WORDS) - y).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(("make", "layer"), [(gpt2, "transformer.h.1.attn"), (llama, "model.layers.1.self_attn")])
+def test_lines_for_an_edge_of_a_language_model(make, layer: str) -> None:
+    net, mask = make(), torch.ones_like(IDS)
+    mask[1, :2] = 0
+    whole = Net(lambda self, ids: self.inner(ids, attention_mask=mask).logits, inner=net)
+    for masked in (False, True):
+        given = whole if masked else net
+        name = f"inner.{layer}" if masked else layer
+        with torch.no_grad():
+            with edit(given) as e:
+                e.cut(name, [0, 1], 3, [2, 1])
+                e.scale(name, 2.0, part=0)
+                y = given(IDS)
+            found = in_plain(e, given, IDS)
+            y, found, plain = (each if masked else each.logits for each in (y, found, given(IDS)))
+            torch.testing.assert_close(found, y, rtol=0, atol=1e-5)
+            assert (plain - y).abs().max() > 1e-4
+
+
+def test_functions_of_torch_come_back_after_an_exception_in_the_lines() -> None:
+    net = Attending()
+    with torch.no_grad(), edit(net) as e:
+        e.set("attn", 0, heads=1)
+        net(WORDS)
+    linear = nn.functional.linear
+    with pytest.raises(AssertionError, match="was expecting embedding dimension of 4"):
+        in_plain(e, net, WORDS[..., :3])
+    assert nn.functional.linear is linear
+    assert torch.equal(in_plain(e, net, WORDS), in_plain(e, net, WORDS))
 
 
 def test_lines_are_few() -> None:

@@ -305,3 +305,11 @@ def test_a_head_is_its_columns_before_the_output_projection() -> None:
     with pytest.raises(LookupError) as caught:
         edit(net).swap("attn", wrong, heads=1)
     assert "capture(model, 'attn.c_proj', inputs=True)" in caught.value.__notes__[0]
+
+
+def test_the_change_of_small_whole_numbers_is_measured_without_a_wrap() -> None:
+    net = nn.Sequential(nn.Identity())
+    with edit(net) as e:
+        e.set("0", 3)
+        net(torch.tensor([[5, 3]], dtype=torch.uint8))
+    assert e.rows[0]["largest change"] == 2

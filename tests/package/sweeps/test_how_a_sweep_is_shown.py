@@ -84,3 +84,57 @@ def test_without_matplotlib_the_table_is_shown(monkeypatch: pytest.MonkeyPatch) 
 def test_a_sweep_goes_through_pickle() -> None:
     found = swept()
     assert repr(pickle.loads(pickle.dumps(found))) == repr(found)
+
+
+WORDS = ["the", "cat", "$sat$", "on", "unbelievability", "\n", "猫", "mat"]
+
+
+def labelled(positions, tokens=WORDS, **options):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    x = torch.randn(2, len(WORDS), 4)
+    return sweep(net, x, ["0", "2"], "zero", positions=positions, metric=lambda y: y.sum(), tokens=tokens, **options)
+
+
+def test_tokens_label_the_columns_of_table_picture_and_alt_text() -> None:
+    found = labelled([6, 1, -1])
+    assert found.names == ("6 猫", "1 cat", "-1 mat")
+    assert [list(row) for row in found.table().rows] == [["layer", "6 猫", "1 cat", "-1 mat"]] * 2
+    assert [row["token"] for row in found.rows[:3]] == ["猫", "cat", "mat"]
+    picture = found.heat_map()
+    assert picture.alt.endswith("; positions: 6 猫, 1 cat, -1 mat.")
+    assert "<th" in picture.to_html()
+    assert "1 cat" in picture.to_html()
+    (largest,) = (line for line in repr(found).splitlines() if line.startswith("largest change"))
+    assert any(f", position {name})" in largest for name in found.names)
+    every = labelled(range(8))
+    assert every.names[4:6] == ("4 unbelievabi…", "5 \\n")
+    ticks = [text.get_text() for text in every._draw().axes[0].get_xticklabels()]
+    assert ticks == list(every.names)
+    assert repr(pickle.loads(pickle.dumps(every))) == repr(every)
+    assert list(labelled(range(8), None).names) == [str(number) for number in range(8)]
+
+
+def test_many_tokens_are_named_where_the_lowest_and_the_highest_are() -> None:
+    torch.manual_seed(0)
+    net, words = nn.Linear(4, 4), [f"w{number}" for number in range(20)]
+    x = torch.randn(1, 20, 4)
+    found = sweep(net, x, "", "zero", positions=range(20), metric=lambda y: y.sum(), tokens=words, progress=False)
+    (row,) = found.table().rows
+    place = int(found.values[0].argmin())
+    assert row["lowest at"] == f"{place} w{place}"
+    assert found.heat_map().alt.endswith("15 w15 and 4 more.")
+
+
+def test_tokens_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(TypeError, match="tokens='the cat': give a list of strings"):
+        labelled(range(2), "the cat")
+    with pytest.raises(TypeError, match="tokens holds 3, not only strings"):
+        labelled(range(2), [3, 4])
+    with pytest.raises(ValueError, match="tokens has 2 strings, and none for position 2"):
+        labelled(range(3), ["a", "b"])
+    with pytest.raises(ValueError, match="tokens has 5 strings, but layer '0' has 8 positions"):
+        labelled(range(3), WORDS[:5])
+    net = nn.Linear(4, 4)
+    with pytest.raises(ValueError, match=r"tokens= goes with positions=, which it names"):
+        sweep(net, torch.ones(1, 4), "", "zero", channels=[0], metric=lambda y: y.sum(), tokens=WORDS)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
+import hookscope.sweeps
 from hookscope import census, sweep
 from hookscope.sweeps.memory import PeakBytes
 
@@ -66,6 +73,69 @@ def test_an_interrupt_or_an_error_in_any_pass_leaves_nothing(when: int) -> None:
             assert error is RuntimeError or when > 2
             assert bool(found.values.isfinite().all()) == ("interrupted" not in " ".join(found.notes))
         assert untouched(model)
+
+
+SWEEPS = str(Path(hookscope.sweeps.__file__).parent)
+
+
+def interrupted(run: Callable[[], Any], when: int) -> tuple[Any, bool]:
+    """Run, and send the process a real Ctrl-C at one of the lines of the room; what came, and whether it was sent."""
+    count = 0
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal count
+        if not frame.f_code.co_filename.startswith(SWEEPS):
+            return None
+        if event == "line":
+            count += 1
+            if count == when:
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGINT)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        return run(), count >= when
+    except KeyboardInterrupt:
+        return None, True
+    finally:
+        sys.settrace(before)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("part", [pytest.param(part, marks=pytest.mark.slow if part else ()) for part in range(6)])
+def test_a_real_interrupt_at_any_line_keeps_what_is_there(alone: bool, part: int) -> None:
+    net = chain()
+
+    def run() -> Any:
+        options = {"positions": range(4), "metric": lambda y: y.sum(), "check": 12 if alone else 2, "progress": False}
+        return sweep(net, X, LAYERS, "zero", **options)
+
+    whole = run()
+    assert bool(whole.batches) != alone
+    kept, step, when, sent = 0, 53, 1 + part * 9, True
+    partly: set[int] = set()
+    while sent:
+        found, sent = interrupted(run, when)
+        when += step
+        assert untouched(net), when
+        if found is None:  # before the cells there is nothing to keep
+            continue
+        kept += 1
+        done = found.values.isfinite()
+        assert torch.equal(found.values[done], whole.values[done])
+        assert found.baseline == whole.baseline
+        missing = int((~done).sum())
+        partly.add(missing)
+        said = [note for note in found.notes if note.startswith("interrupted")]
+        assert said == ([f"interrupted: {missing} of 12 cells were not run, and are NaN"] if missing else said)
+        assert len(said) <= 1
+        if not sent:
+            assert not missing
+            assert not said
+    assert kept > 4
+    assert {0, 12} < partly  # at the begin, at the end, and between
 
 
 def test_batches_fit_into_max_bytes() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 from torch import nn
@@ -135,6 +137,32 @@ def test_a_vision_transformer() -> None:
     assert found.skipped
     assert found.notes == ()
     assert len(found.batches) < 9
+
+
+@pytest.mark.slow
+def test_a_vision_transformer_of_full_size() -> None:
+    from torchvision.models import vit_b_16
+
+    torch.manual_seed(0)
+    net = vit_b_16().eval()
+    nn.init.normal_(net.heads.head.weight)
+    x, other = torch.randn(2, 1, 3, 224, 224)
+    layers, positions = [f"encoder.layers.encoder_layer_{i}" for i in (3, 6, 9, 11)], [0, *range(7, 197, 27)]
+
+    def metric(output):
+        return output[0, 3]
+
+    begin = time.process_time()
+    tokens = ["class", *(f"patch {number}" for number in range(196))]
+    found = sweep(net, x, layers, other, positions=positions, metric=metric, tokens=tokens, progress=False)
+    ours = time.process_time() - begin
+    new = outputs_of(net, lambda: net(other), layers)
+    known = by_hand(net, lambda: net(x), layers, new, [(ALL, p) for p in positions], metric)
+    print(f"ratio to the plain loop: {ours / (time.process_time() - begin - ours):.2f}")
+    assert close(found.values, known)
+    assert found.skipped
+    assert found.notes == ()
+    assert found.names[:2] == ("0 class", "7 patch 6")
 
 
 def test_channels_of_resnet18() -> None:

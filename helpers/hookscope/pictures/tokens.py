@@ -1,0 +1,37 @@
+"""Check the tokens that label axes, and write them so that they fit there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["checked_tokens", "shortened"]
+
+
+def checked_tokens(tokens: object) -> tuple[str, ...]:
+    """Return tokens as a tuple of strings.
+
+    Raises:
+        TypeError: they are none.
+
+    """
+    if isinstance(tokens, str) or not isinstance(tokens, Iterable):
+        raise TypeError(f"tokens={tokens!r}: give a list of strings, one for each token")
+    listed = tuple(tokens)
+    if wrong := [each for each in listed if not isinstance(each, str)]:
+        raise TypeError(
+            f"tokens holds {wrong[0]!r}, not only strings: give those of one sample, for example "
+            "tokenizer.convert_ids_to_tokens(ids[0])"
+        )
+    return listed
+
+
+def shortened(text: str, most: int) -> str:
+    """Write a token in so many letters at most, and one that cannot be seen by its code.
+
+    Example:
+        >>> shortened("unbelievable", 8)
+        'unbelie…'
+
+    """
+    text = text if text.isprintable() and text.strip() else repr(text)[1:-1]
+    return text if len(text) <= most else f"{text[: most - 1]}…"
