@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from hookscope import Activations, census, collect
+from hookscope import Activations, LayerNotFoundError, census, collect
 from hookscope.activations import DamagedError
 
 X = torch.arange(44.0).reshape(11, 4) / 7
@@ -95,8 +95,8 @@ def test_a_data_set_of_samples_that_workers_can_read(tmp_path):
     assert torch.equal(pickle.loads(pickle.dumps(stored))[7]["0"], stored[7]["0"])
     with pytest.raises(IndexError, match="has 11"):
         stored[11]
-    with pytest.raises(KeyError, match="there are '0', '2'"):
-        stored["1"]
+    with pytest.raises(LayerNotFoundError, match=r"no '\[2\]' in .* which has '0', '2'; did you mean '2'\?"):
+        stored["[2]"]
     assert "11 samples" in repr(stored)
 
 
@@ -206,7 +206,7 @@ def test_progress_says_samples_rate_and_bytes(tmp_path, capsys):
     net.register_forward_pre_hook(lambda *_: time.sleep(0.4))
     collect(net, loader, "0", to=tmp_path / "b")
     said = capsys.readouterr().err
-    assert "11.0/11.0" in said
+    assert "11/11" in said
     assert "132 bytes of 132 bytes" in said
     assert "bytes/s" in said
 
