@@ -51,6 +51,7 @@ with hookscope.record(model) as recording:
     "player = OrderPlayer(recording)\nplayer",
     'quiz = OrderQuiz(recording, kinds="full_backward")\nquiz',
     """
+torch.manual_seed(0)
 two = nn.Sequential(*[nn.TransformerEncoderLayer(8, heads, 16, batch_first=True) for heads in (4, 2)]).eval()
 looks = AttentionPicker(hookscope.attention(two, torch.ones(1, 3, 8).cumsum(1), tokens=["the", "cat", "sat"]))
 looks

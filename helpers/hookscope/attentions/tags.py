@@ -51,12 +51,15 @@ class Tags:
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:
         self._held = list(parameters)  # or their ids might be used again
-        self._tags = {id(each): Tag(_plain(each), "parameter") for each in self._held}
+        self._parameters = set(map(id, self._held))
+        self._tags: dict[int, Tag] = {}
 
     def of(self, tensor: Any) -> Tag:
         """Return what is known of a tensor."""
         tag = self._tags.get(id(tensor))
-        return tag if tag is not None and len(tag.axes) == tensor.dim() else Tag(_plain(tensor))
+        if tag is not None and len(tag.axes) == tensor.dim():
+            return tag
+        return Tag(_plain(tensor), "parameter" if tag is None and id(tensor) in self._parameters else "")
 
     def put(self, tensor: Any, tag: Tag | None) -> None:
         """Say what is known of a tensor from now on."""
@@ -79,11 +82,11 @@ class Tags:
     def each(self, args: Sequence[Any], out: Any) -> None:
         """After an operation on each number: a score stays a score, a weight a weight."""
         known = [tag for arg in args if (tag := self._tags.get(id(arg))) is not None]
-        if not known:
+        if not known and not any(id(arg) in self._parameters for arg in args):
             self.put(out, None)
             return
-        first, plainly = known[0], not any(tag.kind or tag.lifted for tag in known)
-        if plainly and args[0].shape == out.shape and self._tags.get(id(args[0])) is first:
+        first = self._tags.get(id(args[0]))
+        if first and args[0].shape == out.shape and not any(tag.kind or tag.lifted for tag in known):
             self._tags[id(out)] = first  # as nearly always
             return
         tags = [self.of(arg) for arg in args if isinstance(arg, Tensor) and arg.dim()]

@@ -308,6 +308,7 @@ def _named(func: Any) -> str:
     return str(func.name()) if hasattr(func, "name") else str(func)
 
 
+@lru_cache(1024)
 def _is_composite(func: Any) -> bool:
     name, key = func.name(), torch._C.DispatchKey.CompositeImplicitAutograd
     # What is of Python only, as prim::device of fake tensors, the dispatcher does not know.
