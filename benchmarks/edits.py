@@ -119,6 +119,9 @@ class _Through(nn.Module):
     def __getitem__(self, index: int) -> Any:
         return self.__dict__["original"][index]
 
+    def parameters(self, recurse: bool = True) -> Any:
+        return self.__dict__["original"].parameters(recurse)
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.__dict__["ask"](self.__dict__["original"], args, kwargs)
 
@@ -187,6 +190,7 @@ def _features(case: EditCase) -> int:
 def pyvene(case: EditCase, model: nn.Module) -> Any:
     """A function as the `intervention` on `"layer.output"` or `"layer.input"` of an `IntervenableModel` of pyvene."""
     from pyvene import IntervenableModel
+    from transformers import PretrainedConfig
 
     if case.to == "grad" or case.part is not None or case.calls is not None:
         raise CannotError("it edits one tensor of outputs and inputs, in all calls")
@@ -196,18 +200,23 @@ def pyvene(case: EditCase, model: nn.Module) -> Any:
 
     def ask(called: Any, args: Any, kwargs: Any) -> Any:
         owner = called if isinstance(called, nn.Module) else called.__self__
+        if not hasattr(owner, "config"):  # it asks every model for one
+            owner.config = PretrainedConfig()
         wrapped = IntervenableModel({"component": f"{case.layer}.{case.to}", "intervention": edited}, model=owner)
+        owner.requires_grad_(True)  # which it has switched off
         if called is not owner:
             return wrapped.generate({"input_ids": args[0]}, intervene_on_prompt=True, **kwargs)[1]
         return wrapped({**_by_name(owner, args), **kwargs}, use_cache=None)[1]
 
-    # A copy, for it switches off `requires_grad` of all parameters by design.
+    # A copy, for it changes `requires_grad` of all parameters by design.
     return case.run(_Through(copy.deepcopy(model), ask, generates=True))
 
 
 def _by_name(model: nn.Module, args: Any) -> dict[str, Any]:
     """Name positional arguments, as pyvene takes only named ones."""
-    names = [each.name for each in signature(model.forward).parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
+    names = [
+        each.name for each in signature(model.forward).parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD
+    ]
     return dict(zip(names or ["x"], args, strict=False))
 
 

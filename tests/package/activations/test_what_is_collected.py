@@ -171,6 +171,38 @@ def test_what_cannot_be_collected_is_refused_with_a_reason(make, loader, said, t
         collect(make(), loader, to=tmp_path)
 
 
+def test_finding_the_axes_is_no_pass_of_the_model(tmp_path):
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("passes", torch.zeros(()))
+
+        def forward(self, x):
+            self.passes += 1
+            return x + torch.rand(())
+
+    net = Counts().eval()
+    torch.manual_seed(0)
+    stored = collect(net, X.split(4), to=tmp_path)
+    assert net.passes == 3
+    torch.manual_seed(0)
+    assert torch.equal(stored[""][:], torch.cat([x + torch.rand(()) for x in X.split(4)]))
+
+
+def test_a_dtype_that_changes_is_refused(tmp_path):
+    net = nn.Sequential(nn.Identity()).eval()
+    with pytest.raises(RuntimeError, match=r"'0' is \(4, 4\), torch.float64, from sample 4 on, and .*float32, before"):
+        collect(net, [X[:4], X[4:8].double()], to=tmp_path)
+
+
+def test_a_shard_names_so_many_batches_at_most(tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setattr(sys.modules["hookscope.activations.collect"], "_BATCHES", 2)
+    stored = collect(small(), X.split(2), "0", to=tmp_path)
+    assert [len(shard.batches) for shard in stored.shards] == [2, 2, 2]
+
+
 class Gram(nn.Module):
     def forward(self, x):
         return x @ x.T
