@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from hookscope import Activations, LayerNotFoundError, census, collect
 from hookscope.activations import DamagedError
+from hookscope.activations.marks import mark_of_model
 
 X = torch.arange(44.0).reshape(11, 4) / 7
 
@@ -186,7 +187,7 @@ def test_finding_the_axes_is_no_pass_of_the_model(tmp_path):
     stored = collect(net, X.split(4), to=tmp_path)
     assert net.passes == 3
     torch.manual_seed(0)
-    assert torch.equal(stored[""][:], torch.cat([x + torch.rand(()) for x in X.split(4)]))
+    assert torch.equal(stored["(root)"][:], torch.cat([x + torch.rand(()) for x in X.split(4)]))
 
 
 def test_a_dtype_that_changes_is_refused(tmp_path):
@@ -201,6 +202,36 @@ def test_a_shard_names_so_many_batches_at_most(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["hookscope.activations.collect"], "_BATCHES", 2)
     stored = collect(small(), X.split(2), "0", to=tmp_path)
     assert [len(shard.batches) for shard in stored.shards] == [2, 2, 2]
+
+
+def test_few_files_are_open_at_once(tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setattr(sys.modules["hookscope.activations.stored"], "_OPEN", 2)
+    stored = collect(small(), X.split(2), "0", to=tmp_path, shard_bytes=20)
+    assert torch.equal(stored["0"][:], by_hand(small(), X.split(2)))
+    assert len(stored.shards) == 6
+    assert len(stored._files) == 2
+
+
+def test_the_mark_of_a_model_is_of_what_it_says_and_not_of_where_it_lies():
+    class Says(nn.Module):
+        def __init__(self, said):
+            super().__init__()
+            self.said = said
+
+        def extra_repr(self):
+            return repr(self.said)
+
+    class Config:
+        def __init__(self, text):
+            self.to_json_string = lambda: text
+
+    assert mark_of_model(Says(object())) == mark_of_model(Says(object()))
+    assert mark_of_model(Says(1)) != mark_of_model(Says(2))
+    one, other = small(), small()
+    one.config, other.config = Config("relu"), Config("gelu")
+    assert mark_of_model(one) != mark_of_model(other)
 
 
 class Gram(nn.Module):
