@@ -45,7 +45,7 @@ def progress_bar(
 
         def advance(done: int) -> None:
             if beside is not None:
-                bar.set_postfix_str(beside(bar.n + done, perf_counter() - began), refresh=False)
+                bar.set_postfix_str(beside(int(bar.n) + done, perf_counter() - began), refresh=False)
             bar.update(done if done >= 0 else -bar.n)
 
         yield advance
