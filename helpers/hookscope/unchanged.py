@@ -66,7 +66,8 @@ def same_random_numbers(*used: object) -> Iterator[None]:
         *used: modules and inputs; where they are on a GPU, its generator is put back, too.
 
     """
-    devices = _gpus(used) if torch.cuda.is_initialized() else []  # else no tensor can be on one  # type: ignore[no-untyped-call]
+    gpus = torch.cuda.is_initialized()  # type: ignore[no-untyped-call] # else no tensor can be on one
+    devices = _gpus(used) if gpus else []
     numpy = sys.modules.get("numpy")
     pythons, numpys = random.getstate(), numpy.random.get_state() if numpy else None
     try:
