@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -31,8 +31,9 @@ def model_unchanged(model: nn.Module) -> Iterator[None]:
     """
     # What torch has scripted holds its buffers elsewhere, and makes a new tensor of each whenever it is asked.
     scripted = torch.jit.ScriptModule
-    training = [(module, module.training) for module in model.modules()]
-    before = [(m, dict(m._buffers)) for m in model.modules() if not isinstance(m, scripted)]
+    modules = list(model.modules())
+    training = [(module, module.training) for module in modules]
+    before = [(m, dict(m._buffers)) for m in modules if m._buffers and not isinstance(m, scripted)]
     values = [(buffer, buffer.clone()) for buffer in model.buffers() if not buffer.is_inference()]
     try:
         yield
@@ -51,6 +52,12 @@ def model_unchanged(model: nn.Module) -> Iterator[None]:
                     buffer.copy_(value)
 
 
+def _gpus(used: Iterable[object]) -> list[int]:
+    found = [tensor for each in used if isinstance(each, nn.Module) for tensor in (*each.parameters(), *each.buffers())]
+    found += tensors_in([each for each in used if not isinstance(each, nn.Module)])
+    return sorted({tensor.device.index or 0 for tensor in found if tensor.device.type == "cuda"})
+
+
 @contextmanager
 def same_random_numbers(*used: object) -> Iterator[None]:
     """Put back the state of the random number generators of torch, NumPy and Python.
@@ -59,9 +66,8 @@ def same_random_numbers(*used: object) -> Iterator[None]:
         *used: modules and inputs; where they are on a GPU, its generator is put back, too.
 
     """
-    found = [tensor for each in used if isinstance(each, nn.Module) for tensor in (*each.parameters(), *each.buffers())]
-    found += tensors_in([each for each in used if not isinstance(each, nn.Module)])
-    devices = sorted({tensor.device.index or 0 for tensor in found if tensor.device.type == "cuda"})
+    gpus = torch.cuda.is_initialized()  # type: ignore[no-untyped-call] # else no tensor can be on one
+    devices = _gpus(used) if gpus else []
     numpy = sys.modules.get("numpy")
     pythons, numpys = random.getstate(), numpy.random.get_state() if numpy else None
     try:

@@ -28,7 +28,7 @@ ROUNDS = 2
 @pytest.fixture(scope="module")
 def slow(lab: Lab) -> Iterator[Lab]:
     lab.scratch("quick", SLOW, *ALL_WIDGETS)
-    expect(lab.page.locator(".hookscope")).to_have_count(6)
+    expect(lab.page.locator(".hookscope")).to_have_count(7)
     yield lab
     lab.kernel("HookWidget.set_state = hear")
 
@@ -176,6 +176,22 @@ def test_order_quiz(slow: Lab) -> None:
         slow.settled(stage)
         expect(stage.locator(".oq-placed")).to_have_count(0, timeout=1)
         assert slow.kernel("print(quiz.answer, quiz.revealed)") == "[] False"
+
+
+def test_attention_picker(slow: Lab) -> None:
+    stage = slow.stage("Attention picker")
+    layer, head = (stage.get_by_label(name, exact=True) for name in ("Layer", "Head"))
+    for _ in range(ROUNDS):
+        layer.select_option("0")
+        press(slow, head, "Home ArrowDown ArrowDown ArrowDown ArrowUp")
+        layer.select_option("1")  # which has two heads
+        layer.select_option("0")
+        press(slow, head, "Home ArrowDown ArrowDown")
+        slow.settled(stage)
+        assert slow.kernel("print(looks.layer, looks.head, repr(looks.problem))") == "0 2 ''"
+        expect(stage.locator(".at-caption")).to_contain_text("head 2 of 4", timeout=1)
+        expect(head).to_have_value("2", timeout=1)
+        assert stage.locator("img").get_attribute("alt") == slow.kernel("print(looks.alt)")
 
 
 def test_a_cell_and_the_page_at_once(slow: Lab) -> None:

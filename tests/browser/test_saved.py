@@ -23,7 +23,7 @@ def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path
     page = lab.page
     lab.scratch("saved", *ALL_WIDGETS)
     widgets, notes = page.locator(".hookscope"), page.locator(".hs-saved:visible")
-    expect(widgets).to_have_count(6)
+    expect(widgets).to_have_count(7)
     expect(notes).to_have_count(0)
     before = lab.pixels(GRID)
     page.get_by_role("option", name="block2.conv, ").click()
@@ -39,7 +39,7 @@ def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path
     # The kernel lives: they go on.
     lab.open("saved.ipynb")
     lab.show_all()
-    expect(widgets).to_have_count(6)
+    expect(widgets).to_have_count(7)
     expect(notes).to_have_count(0)
     page.get_by_role("option", name="block3.conv, ").click()
     lab.told("print(picker.layer)", "block3.conv")
@@ -51,8 +51,8 @@ def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path
     page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.sessionContext.session")
     lab.open("saved.ipynb")
     lab.show_all()
-    expect(widgets).to_have_count(6)
-    expect(notes).to_have_count(6)
+    expect(widgets).to_have_count(7)
+    expect(notes).to_have_count(7)
     expect(page.get_by_text("model not found")).to_have_count(0)
     assert lab.pixels(GRID) == picked
     expect(notes.first).to_contain_text("choose Kernel → Restart Kernel and Run up to Selected Cell…")
@@ -65,6 +65,13 @@ def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path
     page.get_by_role("listbox", name="Layers").focus()
     page.keyboard.press("Home")
     expect(page.get_by_role("option", name="block2.conv, ")).to_have_attribute("aria-selected", "true")
+    looks = page.get_by_role("region", name="Attention picker")
+    head, caption = looks.get_by_label("Head", exact=True), looks.locator(".at-caption")
+    head.focus()
+    page.keyboard.press("ArrowDown")
+    expect(head).to_have_value("0")
+    expect(caption).to_contain_text("head 0 of 4")
+    expect(looks.locator(".at-numbers tbody tr")).to_have_count(3)
     quiz = page.get_by_role("region", name="Order quiz")
     quiz.get_by_role("button", name="Reveal").click()
     expect(quiz.locator(".oq-card").first).to_be_visible()
@@ -77,7 +84,7 @@ def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path
     # Run again, they are as ever.
     lab.run_all()
     lab.show_all()
-    expect(widgets).to_have_count(6)
+    expect(widgets).to_have_count(7)
     expect(notes).to_have_count(0)
     page.get_by_role("option", name="block3.conv, ").click()
     lab.told("print(picker.layer)", "block3.conv")
@@ -88,4 +95,4 @@ def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path
     assert "application/vnd.jupyter.widget-state+json" in json.loads(saved.read_text())["metadata"]["widgets"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "pyproject.toml", saved]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert "7 passed" in result.stdout, result.stdout[-3000:]
+    assert "8 passed" in result.stdout, result.stdout[-3000:]

@@ -43,7 +43,7 @@ def page(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
             pytest.fail("voila did not start")
         threading.Thread(target=server.stderr.read, daemon=True).start()  # or the pipe fills up
         page.goto(address)
-        expect(page.locator(".hookscope")).to_have_count(6, timeout=60_000)
+        expect(page.locator(".hookscope")).to_have_count(7, timeout=60_000)
         yield page
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=SCREENSHOTS / "voila.png", full_page=True)
@@ -129,3 +129,17 @@ def test_order_quiz(page: Page) -> None:
     quiz.get_by_role("button", name="Reveal").click()
     # The kernel knows the order; the page has asked it.
     expect(quiz.locator(".oq-verdict")).to_contain_text("you said full_backward 0, but torch fired full_backward 1.")
+
+
+def test_attention_picker(page: Page) -> None:
+    looks = widget(page, 6)
+    caption, image = looks.locator(".at-caption"), looks.locator("img")
+    expect(caption).to_contain_text("head 0 of 4")
+    before = image.get_attribute("src")
+    looks.get_by_label("Head", exact=True).focus()
+    page.keyboard.press("ArrowDown")
+    expect(caption).to_contain_text("head 1 of 4")
+    assert image.get_attribute("src") != before
+    looks.get_by_label("Layer", exact=True).select_option("1")
+    expect(caption).to_contain_text("head 1 of 2")
+    expect(looks.locator(".at-numbers tbody tr")).to_have_count(3)

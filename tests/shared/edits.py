@@ -408,7 +408,7 @@ def unused() -> nn.Module:
 _double = lambda t: t * 2  # noqa: E731
 _case("a layer that is never called", unused, on_x, "unused", _double, lambda e: e.scale("unused", 2.0), None)
 _case("a layer whose forward is called directly", unused, on_x, "direct", _double, lambda e: e.scale("direct", 2.0),
-      None)  # fmt: skip
+      lambda model: 2 * model.direct(model.used(X)).detach(), may_refuse=True)  # fmt: skip
 _case("out_proj of MultiheadAttention", lambda: nn.MultiheadAttention(4, 2), quiet(lambda model: model(X, X, X)[0]),
       "out_proj", _double, lambda e: e.scale("out_proj", 2.0), None)  # fmt: skip
 

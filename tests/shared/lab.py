@@ -50,8 +50,14 @@ with hookscope.record(model) as recording:
     "explorer = GradInputExplorer()\nexplorer",
     "player = OrderPlayer(recording)\nplayer",
     'quiz = OrderQuiz(recording, kinds="full_backward")\nquiz',
+    """
+torch.manual_seed(0)
+two = nn.Sequential(*[nn.TransformerEncoderLayer(8, heads, 16, batch_first=True) for heads in (4, 2)]).eval()
+looks = AttentionPicker(hookscope.attention(two, torch.ones(1, 3, 8).cumsum(1), tokens=["the", "cat", "sat"]))
+looks
+""".strip(),
 )
-"""The cells of a notebook with all six widgets."""
+"""The cells of a notebook with all seven widgets."""
 _SELF_OR_INSIDE = "descendant-or-self::*[@data-state]"
 # What JupyterLab itself says on the console: at every start, and when a kernel goes before it has answered what
 # JupyterLab asked it of its own accord (about itself, its debugger). Anything else is ours.

@@ -6,10 +6,9 @@ import errno
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ from hookscope.captures.forecast import in_bytes
 from hookscope.captures.saving import write_whole
 from hookscope.extras import needed_by
 from hookscope.layers import Which, find_layers
+from hookscope.progress import progress_bar
 from hookscope.structures import map_tensors
 
 __all__ = ["collect"]
@@ -154,7 +154,12 @@ class _Collecting:
         old = self._resumed()
         each = sum(place.bytes for place in self._places.values())
         self._forecast(each, length, max_bytes)
-        with _bar(length, each, progress) as advance:
+        total = f" of {in_bytes(each * length)}" if length is not None else ""
+
+        def written(samples: int, seconds: float) -> str:
+            return f"{in_bytes(samples * each)}{total}, {in_bytes(samples * each / max(seconds, 1e-9))}/s"
+
+        with progress_bar("collect", length, " samples", progress, written) as advance:
             try:
                 known = [batch for shard in old.shards for batch in shard.batches] if old else []
                 for number, batch in enumerate(_chain(first, batches)):
@@ -326,31 +331,3 @@ def _alone(folder: Path) -> Iterator[None]:
                 f"another collect(...) is writing to {folder}; wait for it, or take another folder"
             ) from error
         yield
-
-
-@contextmanager
-def _bar(length: int | None, each: int, wanted: bool) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar with samples, rate and bytes, if there is tqdm."""
-    try:
-        if not wanted:
-            raise ModuleNotFoundError
-        import warnings
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from tqdm import tqdm
-    except ModuleNotFoundError:
-        yield lambda samples: None
-        return
-    total = f" of {in_bytes(each * length)}" if length is not None else ""
-    began = perf_counter()
-    with tqdm(total=length, unit=" samples", unit_scale=True, desc="collect", delay=1.0, leave=False) as bar:
-
-        def advance(samples: int) -> None:
-            done = (bar.n + samples) * each
-            bar.set_postfix_str(
-                f"{in_bytes(done)}{total}, {in_bytes(done / (perf_counter() - began))}/s", refresh=False
-            )
-            bar.update(samples)
-
-        yield advance

@@ -15,6 +15,7 @@ from hookscope.activations.marks import mark_of_tensor
 from hookscope.activations.shards import DamagedError, Shard, read_shard, shards_in
 from hookscope.captures.forecast import in_bytes
 from hookscope.extras import needed_by
+from hookscope.layers.suggestions import not_among
 from hookscope.pictures import Table, Tabled
 
 __all__ = ["ABOUT", "Activations", "Column", "DamagedError"]
@@ -86,10 +87,16 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
         return self._samples
 
     def __getitem__(self, which: int | str) -> Any:
-        """Return a sample by its number, or a `Column` by its name."""
+        """Return a sample by its number, or a `Column` by its name.
+
+        Raises:
+            IndexError: there is no such sample.
+            LayerNotFoundError: there is no such column; names the nearest.
+
+        """
         if isinstance(which, str):
             if which not in self.names:
-                raise KeyError(f"no {which!r} in {self.folder}; there are {', '.join(map(repr, self.names[:20]))}")
+                raise not_among(self.names, which, f"no {which!r} in {self.folder}, which has {_listed(self.names)}")
             return Column(self, which)
         return {name: self.column(name)[which] for name in self.names}
 
@@ -168,6 +175,10 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
         ]  # fmt: skip
         caption = f"{self.about['model']}: {len(self):,} samples in {len(self.shards)} shards, {in_bytes(self.nbytes)}"
         return Table(rows, caption)
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
 class Column:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
-__all__ = ["FEATURES", "Axes", "cut", "is_all", "plain", "regroup", "through"]
+__all__ = ["FEATURES", "Axes", "cut", "followed", "is_all", "moves", "plain", "regroup"]
 
 # An axis is made of parts, outermost first: (what it is, how long). Axes of length 1 have none.
 Axes = tuple[tuple[tuple[str, int], ...], ...]
@@ -123,15 +124,20 @@ _THROUGH: dict[str, Callable[..., Axes]] = {
 }
 
 
-def through(name: str) -> Callable[..., Axes] | None:
-    """Find what an operation of torch's does to axes.
+def moves(name: str) -> bool:
+    """Whether an operation of that name in aten moves axes, and does no more."""
+    return name in _THROUGH
+
+
+@lru_cache(4096)  # the layers of a model are alike
+def followed(name: str, axes: Axes, shape: Sequence[int], *rest: Any) -> Axes:
+    """Say what the axes are after an operation that moves them.
 
     Args:
         name: its name in aten.
-
-    Returns:
-        A function of the axes before, the shape after, and what else the operation was called with; None if it is no
-        such operation.
+        axes: before it.
+        shape: after it.
+        *rest: what else it was called with; tuples, no lists.
 
     """
-    return _THROUGH.get(name)
+    return _THROUGH[name](axes, shape, *rest)

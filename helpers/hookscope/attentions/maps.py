@@ -16,7 +16,7 @@ from torch import Tensor
 from hookscope.attentions.drawing import draw_all, draw_heads
 from hookscope.attentions.watch import Found
 from hookscope.layers import LayerNotFoundError, Modules
-from hookscope.layers.suggestions import no_name
+from hookscope.layers.suggestions import hint, no_name
 from hookscope.pictures import Picture, Table, Tabled
 from hookscope.pictures.tokens import checked_tokens
 
@@ -221,8 +221,7 @@ class AttentionMaps(Tabled, Mapping[str, AttentionMap]):
         inside = [label for label in self._maps if not name or label.startswith(f"{name}.")]
         around = [label for label, each in self._maps.items() if not each.layer or name.startswith(f"{each.layer}.")]
         near = (inside or around)[:3]
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise LayerNotFoundError(f"no attention ran in layer {name!r} itself{hint}", str(name), near)
+        raise LayerNotFoundError(f"no attention ran in layer {name!r} itself{hint(near)}", str(name), near)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._maps)

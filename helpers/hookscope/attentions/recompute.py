@@ -75,8 +75,8 @@ class Recomputed:
         q, k = _wide(self.q), _wide(_grouped(self.k, self.q))
         scores = (q * (1 / math.sqrt(q.shape[-1]) if self.scale is None else self.scale)) @ k.mT
         if self.causal:
-            seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril_()
-            scores.masked_fill_(~seen, -torch.inf)
+            later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu_(1)
+            scores.masked_fill_(later, -torch.inf)
         if self.mask is not None:
             mask = self.mask
             scores = scores.masked_fill_(~mask, -torch.inf) if mask.dtype is torch.bool else scores.add_(mask)
@@ -95,29 +95,32 @@ def weigh(weights: Tensor, v: Tensor, returned: Tensor) -> Weighed:
     """
     v = v.to(weights.dtype)
     mine = weights @ v
-    blind = mine.isnan().any(-1)
-    if bool(blind.any()):
-        weights = weights.masked_fill((blind & ~returned.isnan().any(-1))[..., None], 0)
-        mine = weights @ v
-    return Weighed(weights, difference(mine, returned), bound(returned.dtype, v))
+    error = difference(mine, returned)
+    if math.isnan(error):
+        blind = mine.isnan().any(-1) & ~returned.isnan().any(-1)
+        weights = weights.masked_fill(blind[..., None], 0)
+        error = difference(weights @ v, returned)
+    return Weighed(weights, error, bound(returned.dtype, v))
 
 
 def difference(mine: Tensor, returned: Tensor) -> float:
     """Return the largest difference; two NaN count as equal."""
     if mine.numel() == 0:
         return 0.0
-    apart = (mine - returned).abs()
-    largest = float(apart.max())
+    apart = mine - returned
+    largest = float(torch.linalg.vector_norm(apart, math.inf))
     if math.isnan(largest):
         apart = apart.masked_fill((mine.isnan() & returned.isnan()) | (mine == returned), 0)
-        largest = float(apart.max())
+        largest = float(torch.linalg.vector_norm(apart, math.inf))
     return largest
 
 
 def bound(dtype: torch.dtype, v: Tensor) -> float:
     """Say how far two ways of computing a weighted mean of `v` may be apart by rounding."""
-    finite = v[v.isfinite()] if v.numel() and not bool(v.isfinite().all()) else v
-    largest = float(finite.abs().max()) if finite.numel() else 0.0
+    largest = float(torch.linalg.vector_norm(v, math.inf)) if v.numel() else 0.0
+    if not math.isfinite(largest):
+        finite = v[v.isfinite()]
+        largest = float(finite.abs().max()) if finite.numel() else 0.0
     kind = dtype if dtype.is_floating_point else torch.float32
     # A sum over thousands of keys, in another order: torch's own tests of these kernels allow about as much.
     return max(largest, 1e-6) * torch.finfo(kind).eps * (1000 if kind.itemsize > 2 else 8)

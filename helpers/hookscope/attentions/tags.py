@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from hookscope.attentions.axes import FEATURES, Axes, cut, is_all, plain
+from hookscope.attentions.axes import FEATURES, Axes, cut, followed, is_all, plain
 
 __all__ = [
     "FEATURES",
@@ -27,8 +28,7 @@ LEFT, RIGHT, QUERIES, KEYS = "left", "right", "queries", "keys"
 _KINDS = ("weights", "scores", "channels", "noise")  # of several, the first that there is goes on
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
+class Tag(NamedTuple):  # not a dataclass: many are made, and a frozen one takes three times as long
     """What is known of a tensor that is on its way.
 
     Attributes:
@@ -51,12 +51,15 @@ class Tags:
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:
         self._held = list(parameters)  # or their ids might be used again
-        self._tags = {id(each): Tag(_plain(each), "parameter") for each in self._held}
+        self._parameters = set(map(id, self._held))
+        self._tags: dict[int, Tag] = {}
 
     def of(self, tensor: Any) -> Tag:
         """Return what is known of a tensor."""
         tag = self._tags.get(id(tensor))
-        return tag if tag is not None and len(tag.axes) == tensor.dim() else Tag(_plain(tensor))
+        if tag is not None and len(tag.axes) == tensor.dim():
+            return tag
+        return Tag(_plain(tensor), "parameter" if tag is None and id(tensor) in self._parameters else "")
 
     def put(self, tensor: Any, tag: Tag | None) -> None:
         """Say what is known of a tensor from now on."""
@@ -78,6 +81,14 @@ class Tags:
 
     def each(self, args: Sequence[Any], out: Any) -> None:
         """After an operation on each number: a score stays a score, a weight a weight."""
+        known = [tag for arg in args if (tag := self._tags.get(id(arg))) is not None]
+        if not known and not any(id(arg) in self._parameters for arg in args):
+            self.put(out, None)
+            return
+        first = self._tags.get(id(args[0]))
+        if first and args[0].shape == out.shape and not any(tag.kind or tag.lifted for tag in known):
+            self._tags[id(out)] = first  # as nearly always
+            return
         tags = [self.of(arg) for arg in args if isinstance(arg, Tensor) and arg.dim()]
         kind = _first_kind(tags)
         if kind == "noise" and len(tags) > 1:
@@ -87,12 +98,11 @@ class Tags:
         if lead is None:
             self.put(out, None)
             return
-        pairs = zip(lead.axes, out.shape, strict=True)
-        axes = tuple([axis if length(axis) == size else cut(axis, size) for axis, size in pairs])
+        axes = _fitted(lead.axes, out.shape)
         dropped = max([tag.dropped for tag in tags if kind and tag.kind in (kind, "noise")], default=0.0)
         self.put(out, Tag(axes, kind, dropped))
 
-    def moved(self, follow: Callable[..., Axes], name: str, args: Sequence[Any], out: Any) -> None:
+    def moved(self, name: str, args: Sequence[Any], out: Any) -> None:
         """After a view or a reshape."""
         first, rest = args[0], args[1:]
         if name == "cat":
@@ -105,13 +115,12 @@ class Tags:
         for each in out if isinstance(out, tuple | list) else (out,):
             if not each.is_nested:
                 lifted = name == "unsqueeze" and rest[0] == 0 and each.dim() == 4
-                self.put(each, Tag(follow(tag.axes, each.shape, *rest), tag.kind, tag.dropped, lifted))
+                axes = followed(name, tag.axes, each.shape, *map(_hashable, rest))
+                self._tags[id(each)] = Tag(axes, tag.kind, tag.dropped, lifted)
 
     def features(self, out: Tensor, place: int) -> None:
         """After a linear layer or a convolution: one axis holds features."""
-        axes = list(plain(out.shape))
-        axes[place] = ((FEATURES, out.shape[place]),) if out.shape[place] != 1 else ()
-        self.put(out, Tag(tuple(axes)))
+        self.put(out, _of_features(out.shape, place))
 
     def product(self, left: Tensor, right: Tensor, out: Tensor, mixed: bool) -> None:
         """After a matrix product: with a parameter it makes features, of two activations scores, unless it `mixed`."""
@@ -141,6 +150,7 @@ class Tags:
         self.put(out, Tag(plain(out.shape), "noise", 1 - kept))
 
 
+@lru_cache(1024)
 def named_axes(axes: Axes) -> Axes:
     """Name the parts of leading axes, each by a name of its own: what follows may put them into another order."""
     return tuple(
@@ -196,29 +206,44 @@ def arranged(axes: Axes, weights: Tensor, custom: bool = False) -> tuple[Tensor,
         The weights, and what there is to say about it.
 
     """
-    parts = [(what, size) for axis in axes for what, size in axis]
-    keys = int(weights.shape[-1])
-    if length(parts) != weights.numel():  # not followed all the way
+    plan = _plan(axes, weights.shape, custom)
+    if plan is None:
         note = "heads and samples could not be told apart; all are in the batch"
-        return weights.reshape(-1, 1, int(weights.shape[-2]), keys), (note,)
+        return weights.reshape(-1, 1, *weights.shape[-2:]), (note,)
+    apart = weights.reshape(plan.sizes).permute(plan.order)
+    return apart.reshape(plan.shape), plan.notes
+
+
+class _Plan(NamedTuple):
+    sizes: tuple[int, ...]  # of the parts, in the order in which they are
+    order: tuple[int, ...]  # in which they are wanted
+    shape: tuple[int, ...]
+    notes: tuple[str, ...]
+
+
+@lru_cache(1024)
+def _plan(axes: Axes, shape: Sequence[int], custom: bool) -> _Plan | None:
+    """Say how weights of these axes get [batch, heads, queries, keys]; None if axes were not followed all the way."""
+    parts = [(what, size) for axis in axes for what, size in axis]
+    if length(parts) != math.prod(shape):
+        return None
     names = [what for what, _ in parts]
     order = {kind: [n for n, what in enumerate(names) if what.startswith(kind)] for kind in ("batch", "heads")}
     for places in order.values():
         places.sort(key=names.__getitem__)
     last = [n for kind in (QUERIES, KEYS) for n, what in enumerate(names) if what == kind]
-    heads = length(parts[n] for n in order["heads"])
     notes: tuple[str, ...] = ()
     if not order["heads"] and custom:
         at = max((int(names[n].split(" ")[1].partition(".")[0]) for n in order["batch"]), default=0)
         if at:
             order["heads"] = [n for n in order["batch"] if names[n].startswith(f"batch {at}.")]
             order["batch"] = [n for n in order["batch"] if n not in order["heads"]]
-            heads = length(parts[n] for n in order["heads"])
     elif not order["heads"] and order["batch"]:
         notes = ("no axis was cut out of features: read as one head",)
+    batch, heads = (length(parts[n] for n in order[kind]) for kind in ("batch", "heads"))
     queries = length(parts[n] for n in last if names[n] == QUERIES)
-    apart = weights.reshape([size for _, size in parts]).permute(*order["batch"], *order["heads"], *last)
-    return apart.reshape(-1, heads, queries, keys), notes
+    sizes = tuple(size for _, size in parts)
+    return _Plan(sizes, (*order["batch"], *order["heads"], *last), (batch, heads, queries, int(shape[-1])), notes)
 
 
 def length(axis: Iterable[tuple[str, int]]) -> int:
@@ -232,6 +257,22 @@ def length(axis: Iterable[tuple[str, int]]) -> int:
 def _first_kind(tags: Sequence[Tag]) -> str:
     kinds = {tag.kind for tag in tags}
     return next((kind for kind in _KINDS if kind in kinds), "parameter" if kinds == {"parameter"} else "")
+
+
+@lru_cache(1024)
+def _fitted(axes: Axes, shape: Sequence[int]) -> Axes:
+    return tuple([axis if length(axis) == size else cut(axis, size) for axis, size in zip(axes, shape, strict=True)])
+
+
+@lru_cache(1024)
+def _of_features(shape: Sequence[int], place: int) -> Tag:
+    axes = list(plain(shape))
+    axes[place] = ((FEATURES, shape[place]),) if shape[place] != 1 else ()
+    return Tag(tuple(axes))
+
+
+def _hashable(given: Any) -> Any:
+    return tuple(given) if isinstance(given, list) else given
 
 
 def _plain(tensor: Tensor) -> Axes:

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hookscope.attentions import recompute
-from hookscope.attentions.axes import is_all, through
+from hookscope.attentions.axes import is_all, moves
 from hookscope.attentions.recompute import Weighed
 from hookscope.attentions.tags import (
     FEATURES,
@@ -91,6 +92,11 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     supports_higher_order_operators = True  # flex attention is one, which would be an error else
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Let torch not import the compiler, and not ask it at every operation: nothing is compiled meanwhile."""
+        return False
+
     def __init__(
         self,
         names: Mapping[nn.Module, str],
@@ -111,9 +117,10 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func not in self._rules:
-            self._rules[func] = self._rule(func)
-        rule = self._rules[func]
+        try:
+            rule = self._rules[func]
+        except KeyError:
+            rule = self._rules[func] = self._rule(func)
         if rule is None:  # several operations: those are looked at. Inference mode does not take them apart.
             with self:
                 apart = func.decompose(*args, **kwargs)
@@ -148,8 +155,8 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return lambda func, args, kwargs, out: tags.noise(args, out)
         if name == "native_dropout":
             return lambda func, args, kwargs, out: tags.dropout(args, out)
-        if (follow := through(name)) is not None:
-            return lambda func, args, kwargs, out: tags.moved(follow, name, args, out)
+        if moves(name):
+            return lambda func, args, kwargs, out: tags.moved(name, args, out)
         if name in _EACH:
             return lambda func, args, kwargs, out: tags.each(args, out)
         if "attention" in name or "attn" in name:
@@ -293,6 +300,7 @@ def mib(size: int) -> str:
     return f"{size:,} bytes" + (f" ({size / 2**20:,.0f} MiB)" if size >= 2**20 else "")
 
 
+@lru_cache(1024)  # a schema is slow to read
 def _named(func: Any) -> str:
     """Name an operation without its overload, and without the mark of one in place."""
     if isinstance(func, torch._ops.OpOverload):
@@ -300,6 +308,7 @@ def _named(func: Any) -> str:
     return str(func.name()) if hasattr(func, "name") else str(func)
 
 
+@lru_cache(1024)
 def _is_composite(func: Any) -> bool:
     name, key = func.name(), torch._C.DispatchKey.CompositeImplicitAutograd
     # What is of Python only, as prim::device of fake tensors, the dispatcher does not know.
@@ -310,6 +319,10 @@ def _is_keys(axis: tuple[tuple[str, int], ...]) -> bool:
     return not axis or is_all(axis, KEYS)  # an axis of length 1 has no parts
 
 
+@lru_cache
+def _arguments(func: Any) -> tuple[str, ...]:
+    return tuple([argument.name for argument in func._schema.arguments])
+
+
 def _by_name(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    names = [argument.name for argument in func._schema.arguments]
-    return {**dict(zip(names, args, strict=False)), **kwargs}
+    return {**dict(zip(_arguments(func), args, strict=False)), **kwargs}

@@ -6,7 +6,6 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,7 +23,8 @@ from hookscope.captures.reuse import give, pool_of
 from hookscope.captures.saving import load, save
 from hookscope.captures.stopping import PassEnded
 from hookscope.captures.writes import expected
-from hookscope.layers import LayerNotFoundError, Modules, fused_around
+from hookscope.layers import Modules, fused_around
+from hookscope.layers.suggestions import not_among
 from hookscope.pictures import Table, Tabled
 
 __all__ = ["Capture"]
@@ -73,9 +73,7 @@ class Capture(Tabled, Mapping[str, Layer]):
             return Layer(name, (calls[int(number) - 1],))
         if name in self._layers.values():
             raise NotCapturedError(f"layer {name!r} {self.uncalled.get(name, 'was not called')}")
-        near = get_close_matches(str(name), self._layers.values())
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise LayerNotFoundError(f"no layer {name!r} in this capture{hint}", str(name), near)
+        raise not_among(self._layers.values(), name, f"no layer {name!r} in this capture")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._hooks.by_layer())

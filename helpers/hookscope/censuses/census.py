@@ -27,7 +27,8 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from hookscope.censuses.entry import KINDS, HookEntry, hooks_of, identify, weakly
-from hookscope.layers import LayerNotFoundError, Modules
+from hookscope.layers import Modules
+from hookscope.layers.suggestions import not_among
 from hookscope.pictures import Table, Tabled
 
 __all__ = ["KINDS", "Census", "HookEntry", "census", "removing_new_hooks"]
@@ -94,9 +95,7 @@ class Census(Tabled, Sequence[HookEntry]):
             near = get_close_matches(kind, KINDS) or KINDS
             raise ValueError(f"no kind of hook is called {kind!r}; did you mean one of {', '.join(near)}?")
         if layer is not None and layer not in self._layers:
-            near = get_close_matches(layer, self._layers)
-            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-            raise LayerNotFoundError(f"no layer {layer!r} in this census{hint}", layer, near)
+            raise not_among(self._layers, layer, f"no layer {layer!r} in this census")
         kept = [e for e in self if kind in (None, e.kind) and layer in (None, e.layer)]
         return Census(kept, self._owners, self._layers)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 import torch
@@ -12,7 +12,7 @@ import torch
 from hookscope.layers.globs import is_glob, matching
 from hookscope.layers.modules import Modules, kind_of
 
-__all__ = ["LayerNotFoundError", "no_name", "no_type"]
+__all__ = ["LayerNotFoundError", "hint", "no_name", "no_type", "not_among"]
 
 _WRAPPERS = {"self", "model", "module", "_orig_mod"}
 
@@ -44,8 +44,7 @@ def no_name(modules: Modules, asked: str) -> LayerNotFoundError:
     near = [asked.rpartition(".")[0]] if any(asked == name for name, _ in tensors) else []
     near = near or (_near_globs(modules, names, asked) if is_glob(asked) else [])
     if near := near or _near(names, asked):
-        choice = " or ".join(filter(None, [", ".join(map(repr, near[:-1])), repr(near[-1])]))
-        return LayerNotFoundError(f"no layer {asked!r}; did you mean {choice}?", asked, near)
+        return LayerNotFoundError(f"no layer {asked!r}{hint(near)}", asked, near)
     text = f"no layer {asked!r}, and none of the {len(names)} layers has a name like it"
     return LayerNotFoundError(f"{text}; print(hookscope.tree(model)) lists them", asked)
 
@@ -58,6 +57,31 @@ def no_type(modules: Modules, asked: type) -> LayerNotFoundError:
     scripted = any(issubclass(kind, torch.jit.ScriptModule) for kind in modules.kinds)
     text += " (TorchScript replaces the class: pick its modules by name)" if scripted else ""
     return LayerNotFoundError(text, asked.__name__, get_close_matches(asked.__name__, here))
+
+
+def not_among(names: Iterable[str], asked: object, said: str) -> LayerNotFoundError:
+    """Say that something is not among the names of a result, and which of them come near.
+
+    Args:
+        names: those that are there.
+        asked: what was asked for.
+        said: the message, to which a hint is added.
+
+    Example:
+        >>> raise not_among(["conv", "fc"], "Conv", "no layer 'Conv' in this capture")
+        Traceback (most recent call last):
+        hookscope.layers.LayerNotFoundError: no layer 'Conv' in this capture; did you mean 'conv'?
+
+    """
+    near = _near(list(names), str(asked))
+    return LayerNotFoundError(f"{said}{hint(near)}", str(asked), near)
+
+
+def hint(near: Sequence[str]) -> str:
+    """Ask whether one of these names was meant; nothing if there is none."""
+    if not near:
+        return ""
+    return f"; did you mean {' or '.join(filter(None, [', '.join(map(repr, near[:-1])), repr(near[-1])]))}?"
 
 
 def _near_globs(modules: Modules, names: list[str], asked: str) -> list[str]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from html import escape
 from statistics import median, quantiles
 from typing import Any
 
-from hookscope.layers import LayerNotFoundError
+from hookscope.layers.suggestions import not_among
 from hookscope.pictures import Picture, Table
 from hookscope.profiles.drawing import draw
 
@@ -147,9 +146,7 @@ class Profile(Mapping[str, LayerProfile]):
     def __getitem__(self, name: str) -> LayerProfile:
         if name in self._layers:
             return self._layers[name]
-        near = get_close_matches(str(name), self._layers)
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise LayerNotFoundError(f"no layer {name!r} was called in this profile{hint}", str(name), near)
+        raise not_among(self._layers, name, f"no layer {name!r} was called in this profile")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._layers)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -13,6 +11,7 @@ from torch import Tensor, nn
 from hookscope.edits.parts import Part
 from hookscope.layers import Modules, Which, refuse_unhookable
 from hookscope.pictures.tokens import checked_tokens
+from hookscope.progress import progress_bar
 from hookscope.sweeps.outputs import number_of
 from hookscope.sweeps.passes import Inputs
 from hookscope.sweeps.places import Columns, Place, columns_from, places_from
@@ -154,7 +153,7 @@ def sweep(
             for column, number in enumerate(columns.numbers)
         ]
         scale = max(abs(number) for number in (baseline, sourced or 0.0) if number == number or not number)
-        with _progress(len(cells), progress) as advance:
+        with progress_bar("sweep", len(cells), "cell", progress) as advance:
             runs = Runs(study, columns, new, metric, scale, advance)
             try:
                 runs.all(cells, check, room)
@@ -257,23 +256,3 @@ def _room(study: Study, new: dict[Place, Tensor], max_bytes: float | None) -> in
             "choose fewer layers or samples, or allow more"
         )
     return max(1, int(((max_bytes or _ROOM) - fixed) // each)) if study.bytes else 1
-
-
-@contextmanager
-def _progress(total: int, wanted: bool) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar if there is tqdm; gives what is to be told of cells done, or -1 of starting again."""
-    try:
-        if not wanted:
-            raise ModuleNotFoundError
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from tqdm import tqdm
-    except ModuleNotFoundError:
-        yield lambda done: None
-        return
-    with tqdm(total=total, unit="cell", desc="sweep", delay=1.0, leave=False) as bar:
-
-        def advance(done: int) -> None:
-            bar.update(done if done >= 0 else -bar.n)
-
-        yield advance

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Any
 
 import traitlets
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from hookscope.captures.call import Call, NotCapturedError
 from hookscope.layers import LayerNotFoundError
+from hookscope.layers.suggestions import not_among
 from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import HookWidget, assets, shows_errors
 from hookscope.widgets.goal import parts_of
@@ -236,9 +236,7 @@ class LayerPicker(HookWidget):
             return name
         if name in self._names:
             raise LayerNotFoundError(f"layer {name!r} {self._pass.seen.uncalled.get(name, 'cannot be hooked')}", name)
-        near = get_close_matches(name, self._names)
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise LayerNotFoundError(f"no layer {name!r}{hint}", name, near)
+        raise not_among(self._names, name, f"no layer {name!r}")
 
     @traitlets.validate("show", "order", "scale")
     def _one_of(self, proposal: Any) -> str:

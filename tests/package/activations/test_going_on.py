@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from hookscope import Activations, census, collect
+from hookscope.activations import DamagedError
 from hookscope.activations.marks import mark_of_batch
 from tests.package.activations.test_what_is_collected import X, by_hand, small
 from tests.shared import ROOT
@@ -253,3 +254,24 @@ print(peaks[1] - peaks[0], stored.nbytes)
     more, written = map(int, done.stdout.split())
     assert written == 100_000 * 1024
     assert more * 1024 < written / 10, f"{more} KiB more for ten times the samples"
+
+
+def test_room_is_asked_for_what_is_not_there_yet(tmp_path, monkeypatch):
+    import shutil
+    from types import SimpleNamespace
+
+    net = small()
+    stopped(net, tmp_path, 5, KeyboardInterrupt())
+    there = sum(path.stat().st_size for path in tmp_path.glob("*.safetensors"))
+    assert there > 132 - 20, "heads and samples: more than what all samples take"
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=20))
+    assert len(collect(net, X.split(2), "0", to=tmp_path, shard_bytes=40)) == 11
+    with pytest.raises(OSError, match="11 samples take 132 bytes, 0 bytes of it are there, and 20 bytes are free"):
+        collect(net, X.split(2), "0", to=tmp_path / "other")
+
+
+def test_a_shard_that_is_missing_in_the_middle_is_noticed(tmp_path):
+    stopped(small(), tmp_path, 5, KeyboardInterrupt())
+    Activations(tmp_path).shards[1].path.unlink()
+    with pytest.raises(DamagedError, match="does not go on at sample 4: a shard before it is missing"):
+        Activations(tmp_path)

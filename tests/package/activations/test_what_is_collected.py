@@ -11,8 +11,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from hookscope import Activations, census, collect
+from hookscope import Activations, LayerNotFoundError, census, collect
 from hookscope.activations import DamagedError
+from hookscope.activations.marks import mark_of_model
 
 X = torch.arange(44.0).reshape(11, 4) / 7
 
@@ -95,8 +96,8 @@ def test_a_data_set_of_samples_that_workers_can_read(tmp_path):
     assert torch.equal(pickle.loads(pickle.dumps(stored))[7]["0"], stored[7]["0"])
     with pytest.raises(IndexError, match="has 11"):
         stored[11]
-    with pytest.raises(KeyError, match="there are '0', '2'"):
-        stored["1"]
+    with pytest.raises(LayerNotFoundError, match=r"no '\[2\]' in .* which has '0', '2'; did you mean '2'\?"):
+        stored["[2]"]
     assert "11 samples" in repr(stored)
 
 
@@ -171,6 +172,68 @@ def test_what_cannot_be_collected_is_refused_with_a_reason(make, loader, said, t
         collect(make(), loader, to=tmp_path)
 
 
+def test_finding_the_axes_is_no_pass_of_the_model(tmp_path):
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("passes", torch.zeros(()))
+
+        def forward(self, x):
+            self.passes += 1
+            return x + torch.rand(())
+
+    net = Counts().eval()
+    torch.manual_seed(0)
+    stored = collect(net, X.split(4), to=tmp_path)
+    assert net.passes == 3
+    torch.manual_seed(0)
+    assert torch.equal(stored["(root)"][:], torch.cat([x + torch.rand(()) for x in X.split(4)]))
+
+
+def test_a_dtype_that_changes_is_refused(tmp_path):
+    net = nn.Sequential(nn.Identity()).eval()
+    with pytest.raises(RuntimeError, match=r"'0' is \(4, 4\), torch.float64, from sample 4 on, and .*float32, before"):
+        collect(net, [X[:4], X[4:8].double()], to=tmp_path)
+
+
+def test_a_shard_names_so_many_batches_at_most(tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setattr(sys.modules["hookscope.activations.collect"], "_BATCHES", 2)
+    stored = collect(small(), X.split(2), "0", to=tmp_path)
+    assert [len(shard.batches) for shard in stored.shards] == [2, 2, 2]
+
+
+def test_few_files_are_open_at_once(tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setattr(sys.modules["hookscope.activations.stored"], "_OPEN", 2)
+    stored = collect(small(), X.split(2), "0", to=tmp_path, shard_bytes=20)
+    assert torch.equal(stored["0"][:], by_hand(small(), X.split(2)))
+    assert len(stored.shards) == 6
+    assert len(stored._files) == 2
+
+
+def test_the_mark_of_a_model_is_of_what_it_says_and_not_of_where_it_lies():
+    class Says(nn.Module):
+        def __init__(self, said):
+            super().__init__()
+            self.said = said
+
+        def extra_repr(self):
+            return repr(self.said)
+
+    class Config:
+        def __init__(self, text):
+            self.to_json_string = lambda: text
+
+    assert mark_of_model(Says(object())) == mark_of_model(Says(object()))
+    assert mark_of_model(Says(1)) != mark_of_model(Says(2))
+    one, other = small(), small()
+    one.config, other.config = Config("relu"), Config("gelu")
+    assert mark_of_model(one) != mark_of_model(other)
+
+
 class Gram(nn.Module):
     def forward(self, x):
         return x @ x.T
@@ -206,7 +269,7 @@ def test_progress_says_samples_rate_and_bytes(tmp_path, capsys):
     net.register_forward_pre_hook(lambda *_: time.sleep(0.4))
     collect(net, loader, "0", to=tmp_path / "b")
     said = capsys.readouterr().err
-    assert "11.0/11.0" in said
+    assert "11/11" in said
     assert "132 bytes of 132 bytes" in said
     assert "bytes/s" in said
 

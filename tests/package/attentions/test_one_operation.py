@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -100,6 +102,21 @@ def test_dropout_is_said_and_the_weights_are_those_that_were_used():
     kept = found.weights != 0
     torch.testing.assert_close(found.weights[kept], whole[kept])
     assert 0.05 < 1 - kept.float().mean() < 0.5
+
+
+def test_a_value_without_bound_is_no_reason_to_doubt_the_map():
+    q, k, v = numbers(1, 2, 5, 8), numbers(1, 2, 7, 8), numbers(1, 2, 7, 8)
+    v[0, 0, 3, 0] = torch.inf
+    found = attention(Calls(), q, k, v)[0]
+    assert found.verified
+    assert 0 < found.output_error < 1e-5
+
+
+@pytest.mark.slow  # another process imports torch
+def test_the_compiler_is_not_asked_for_a_pass_that_has_none():
+    code = "import sys, torch, hookscope; hookscope.attention(torch.nn.Linear(2, 2), torch.ones(1, 2))"
+    code += "; print('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
 @pytest.mark.parametrize("length", [1, 2])

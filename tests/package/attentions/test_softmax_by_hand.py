@@ -193,6 +193,17 @@ class Classes(nn.Module):
         return self.score(x).softmax(-1) @ self.values
 
 
+class Prototypes(nn.Module):
+    """Tokens look at what was learned, which is scaled before: no tokens look at tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.keys = nn.Parameter(torch.randn(3, 16))
+
+    def forward(self, x):
+        return (x @ (self.keys * 0.5).mT).softmax(-1).mT @ x
+
+
 def product_by_hand(q, k, v):
     q, k, v = (each.transpose(1, 2) for each in (q, k, v))
     return ((q @ k.mT).softmax(-1)[..., None] * v[:, :, None]).sum(-2).transpose(1, 2)
@@ -210,6 +221,7 @@ def exponentials(q, k, v):
         (SqueezeExcitation(nn.Softmax(-1)), torch.randn(2, 3, 6, 6), "weighs classes, channels or gates"),
         (SqueezeExcitation(nn.Sigmoid()), torch.randn(2, 3, 6, 6), "no softmax and no attention call"),
         (Classes(), X, "the softmax there weighs classes"),
+        (Prototypes(), X, "the softmax there weighs classes"),
         (Attention(product_by_hand), X, "met no values in a way that could be followed"),
         (Attention(exponentials), X, "no softmax and no attention call"),
     ],
