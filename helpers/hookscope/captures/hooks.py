@@ -65,6 +65,7 @@ class Hooks(Kept):
     Attributes:
         last: the last call that has returned.
         writes: which outputs were written to later.
+        arrived: names of layers that came into the model inside the block.
         ending: when the pass is to end before its end.
 
     """
@@ -95,6 +96,7 @@ class Hooks(Kept):
         self._model, self._layers, self._wanted, self._fused = modules.model, layers, wanted, fused
         self._modules = modules
         self._arrivals: Arrivals | None = None
+        self.arrived: list[str] = []
         self._also: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()  # chosen, of those
         self._pool = pool
         self._at_once = at_once
@@ -130,6 +132,7 @@ class Hooks(Kept):
         names = self._layers.values()
         if name in names or (leaf and self.ending is None and self._modules.leaves.keys() <= set(names)):
             self._also[module] = name
+            self.arrived.append(name)
             module.register_forward_pre_hook(self._before, with_kwargs=True)
             module.register_forward_hook(self._after)
             self.notes[f"layer {name}: a {type(module).__name__} came into the model inside the block"] = None

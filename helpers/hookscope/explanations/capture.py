@@ -97,6 +97,7 @@ class Pass:
         plain_result: whether the model returns one tensor.
         stop: after how many calls of each layer the pass ends; 0 for not at all.
         tail: lines for the end; they may use `tensors_in`.
+        arrived: layers that came into the model while it was captured.
 
     """
 
@@ -117,6 +118,7 @@ class Pass:
     plain_result: bool = False
     stop: int = 0
     tail: str = ""
+    arrived: tuple[str, ...] = ()
 
 
 def of_capture(seen: Capture) -> str:
@@ -129,6 +131,7 @@ def of_capture(seen: Capture) -> str:
     about.nested = not within(child for layer in layers for _, child in children_of(layer)).isdisjoint(layers)
     about.backward = wanted.gradients
     about.stop = wanted.stop
+    about.arrived = tuple(dict.fromkeys(seen._hooks.arrived))
     plain: list[nn.Module] = []
     if calls:
         slots = [slot for call in calls for slot in call.slots()]
@@ -198,6 +201,8 @@ def write(about: Pass) -> str:
 
     what = "statistics of what it returned" if stats else "what it returned"
     start = [layers_line(about.names, about.modules), f"{outputs} = {{}}  # layer name -> {what}, one entry per call"]
+    if about.arrived:
+        start[:0] = [f"# Came into the model while it ran, and has no hook here: {name}" for name in about.arrived]
     if about.gradients and not about.backward:
         start[:0] = ["# No gradient has reached your layers, so no backward pass runs here."]
     if about.gradients:

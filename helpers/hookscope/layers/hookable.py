@@ -52,7 +52,9 @@ def take_off(owner: object, module: nn.Module) -> None:
     ):
         for key, hook in list(hooks.items()):
             for _ in range(100):  # a recording wraps the hooks that it finds; an end even to circles
-                hook = getattr(hook, "__wrapped__", hook)
+                if getattr(hook, "__self__", None) is owner or not hasattr(hook, "__wrapped__"):
+                    break
+                hook = hook.__wrapped__
             if getattr(hook, "__self__", None) is owner:
                 for options in more:
                     options.pop(key, None)

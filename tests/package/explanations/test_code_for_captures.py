@@ -42,7 +42,9 @@ def test_a_capture_that_has_run(name: str) -> None:
 
     seen = watched(build(), lambda model: capture(model, **options), backward=not quiet)
     model, args, _ = build()
-    assert_same(run(checked(seen), model, args), seen, gradients=not quiet, inputs=False)
+    code = checked(seen)
+    assert_same(run(code, model, args), seen, gradients=not quiet, inputs=False)
+    assert ("# Came into the model while it ran" in code) == bool(seen._hooks.arrived)
 
 
 @pytest.mark.parametrize("name", EACH[::2])
