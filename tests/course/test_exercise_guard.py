@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+import hookscope
 from hookscope_course import Wrong, ____
 from hookscope_course.practice import allows
 from hookscope_course.practice.guard import Guard, Guarded
@@ -76,6 +77,13 @@ def test_what_is_changed_is_refused_in_one_sentence(code):
     assert feedback.message.startswith(SPOILS[code])
     assert torch.equal(states[0], torch.get_rng_state())
     assert states[1:] == (np.random.get_state()[1].tolist(), random.getstate(), torch.get_default_dtype())
+
+
+@pytest.mark.parametrize("look", ["capture(model)", "record(model)", "edit(model)"])
+def test_an_answer_may_look_with_hookscope_whose_own_hooks_are_not_the_answer_s(look):
+    code = f"def f(model):\n    with hookscope.{look}:\n        model(torch.ones(1, 1))\nq9.check(f)"
+    feedback = ask(code, lambda f: f(nn.Sequential(nn.Linear(1, 1))), hookscope=hookscope, torch=torch)
+    assert feedback.outcome == "right", feedback.message
 
 
 def test_what_a_check_says_itself_comes_first_and_what_it_allows_passes():

@@ -1,6 +1,6 @@
 """Say which modules a model has and what they are called, and pick some by name, glob, type or predicate."""
 
-from hookscope.layers.arrivals import Arrivals
+from hookscope.layers.arrivals import Arrivals, put_on_all
 from hookscope.layers.find import Which, find_layers, layer_names, leaves, pick
 from hookscope.layers.fused import FusedLayer, fused_around
 from hookscope.layers.hookable import refuse_unhookable, take_off
@@ -19,6 +19,7 @@ __all__ = [
     "layer_names",
     "leaves",
     "pick",
+    "put_on_all",
     "refuse_unhookable",
     "take_off",
     "tree",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,7 +12,12 @@ from torch.nn.modules import module as torch_module
 
 from hookscope.layers.modules import Modules
 
-__all__ = ["Arrivals"]
+__all__ = ["Arrivals", "put_on_all"]
+
+
+def put_on_all(hooks: MutableMapping[int, Any], hook: Any) -> None:
+    """Put a hook of our own on all modules, where torch keeps such; without a handle, as those count as a user's."""
+    hooks[id(hook)] = hook  # handles count from 0, so nobody else has this key
 
 
 class Arrivals:
@@ -34,7 +40,7 @@ class Arrivals:
 
     def watch(self) -> None:
         """Put torch's hook on."""
-        torch_module.register_module_module_registration_hook(_Bell(self))
+        put_on_all(torch_module._global_module_registration_hooks, _Bell(self))
 
     def forget(self) -> None:
         """Take it off, as often as you like; without a handle, which an interrupt may have lost."""

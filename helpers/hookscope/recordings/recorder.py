@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.optim import Optimizer
 
-from hookscope.layers import Arrivals, Modules
+from hookscope.layers import Arrivals, Modules, put_on_all
 from hookscope.recordings.journal import Journal
 from hookscope.recordings.tap import Hook, Hooks, Point, Tap, name_of, take_off, untap
 from hookscope.recordings.watcher import PARAMETER_KINDS, Watcher
@@ -103,7 +103,7 @@ class Recorder:
         arrivals.watch()
         if self._all:
             self._journal.cleanup.add(take_off, self._journal, lambda: torch_module, "_global_forward_pre_hooks")
-            torch_module.register_module_forward_pre_hook(Point(self._journal, self._met))
+            put_on_all(torch_module._global_forward_pre_hooks, Point(self._journal, self._met))
 
     def stop(self) -> None:
         """Take everything off, and put every hook that was there back in its place; again, after an interrupt."""
