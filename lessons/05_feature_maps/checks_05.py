@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from operator import index
 
 import numpy as np
@@ -27,7 +28,7 @@ def _numbers(channels: object, call: str) -> list[int] | Wrong:
 
 @blind_to(swallows_errors=CALLS_NOTHING)
 def check_q1(draw: Callable[[torch.Tensor, int], object]) -> Wrong | None:
-    before = torch.get_rng_state()
+    state = torch.get_rng_state()
     choices = {}
     for seed in (1, 2, 3):
         many = _numbers(draw(torch.zeros(32, 2, 2), seed), f"draw(maps, {seed})")
@@ -42,16 +43,21 @@ def check_q1(draw: Callable[[torch.Tensor, int], object]) -> Wrong | None:
             return Wrong(f"of 32 maps you drew {len(many)}, not 16")
         if many == list(range(16)):
             return Wrong(f"with seed {seed} you drew channels 0 to 15 in their order, and chance had no part in it")
+        steps = {(after - before) % 32 for before, after in pairwise(many)}
+        if len(steps) == 1:
+            return Wrong(f"with seed {seed} you drew {many}: those are counted off, and chance had no part in it")
         choices[seed] = many
     if choices[1] == choices[2]:
         return Wrong("seed 1 and seed 2 give the same channels; use the seed that you are given")
+    if sorted(choices[1]) == sorted(choices[2]):
+        return Wrong(f"seed 1 and seed 2 draw the same channels, {sorted(choices[1])}, in another order only")
     again = _numbers(draw(torch.zeros(32, 2, 2), 1), "draw(maps, 1)")
     if isinstance(again, Wrong) or again != choices[1]:
         return Wrong("two calls with seed 1 give different channels; the seed must decide")
     few = _numbers(draw(torch.zeros(3, 5, 4, dtype=torch.float64), 1), "draw(maps, 1)")
     if isinstance(few, Wrong) or sorted(few) != [0, 1, 2]:
         return Wrong(f"of 3 maps you drew {few}; there are 0, 1 and 2")
-    if not torch.equal(before, torch.get_rng_state()):
+    if not torch.equal(state, torch.get_rng_state()):
         return Wrong(
             "the channels are right, but you set torch's own random state, on which somebody's training depends; "
             "take a `torch.Generator()`"
@@ -89,7 +95,13 @@ def _wrong_record(
     keep_outputs: Callable[[nn.Module, torch.Tensor], object], model: _AddsInPlace, x: torch.Tensor
 ) -> Wrong | None:
     results: list[torch.Tensor] = []
-    model.register_forward_hook(lambda module, args, output: results.append(output))
+    lost: list[bool] = []
+
+    def look(module: nn.Module, args: object, output: torch.Tensor) -> None:
+        results.append(output)
+        lost.append(torch.is_grad_enabled() and not output.requires_grad)
+
+    model.register_forward_hook(look)
     kept = keep_outputs(model, x)
     if not results:
         return Wrong("your function never called `model(x)`")
@@ -106,11 +118,14 @@ def _wrong_record(
         if not isinstance(tensor, torch.Tensor):
             return Wrong(f"under {name!r} you kept a {tensor.__class__.__name__}; keep a tensor")
         values = tensor.detach().flatten().tolist()
-        if tensor.shape != wanted.shape or values != expected:
+        if values == expected and tensor.shape != wanted.shape:
+            shapes = f"{tuple(wanted.shape)}, and what you kept has shape {tuple(tensor.shape)}"
+            return Wrong(f"the numbers are right, but what {name!r} returned has shape {shapes}; keep it as it is")
+        if values != expected:
             return Wrong(f"{name!r} returned {_whole(expected)}, but your record says {_whole(values)}")
     if not all(torch.equal(result, 10 * x.relu() + 1) for result in results):
         return Wrong("the record is right, but with your hooks on, the model returns other numbers")
-    if not results[-1].requires_grad:
+    if any(lost):
         return Wrong("the record is right, but the model's output has lost its gradient: a hook of yours returns")
     if any(tensor.requires_grad for tensor in kept.values()):
         return Wrong("the numbers are right, but what you kept still holds the graph; `detach()` lets go of it")
@@ -194,7 +209,8 @@ def _wrong_channels(silent_channels: Callable[[nn.Module, nn.Module, object], ob
     if not calls:
         return Wrong("your function never called `model(batch)`")
     if calls < len(batches):
-        return Wrong(f"you called the model with {calls} of {len(batches)} batches; go through all of them")
+        times = "once" if calls == 1 else f"{calls} times"
+        return Wrong(f"there are {len(batches)} batches, and you called the model {times}; call it with each of them")
     channels = _numbers(answer, "silent_channels(…)")
     if isinstance(channels, Wrong):
         return channels

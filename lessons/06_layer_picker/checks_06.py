@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,6 +23,8 @@ def check_q1(layer: object) -> Wrong | None:
         find_layers(net, layer)
     except LayerNotFoundError as error:
         return Wrong(str(error).replace("no layer", "there is no layer", 1))
+    if layer not in dict(net.named_modules()):
+        return Wrong(f"{layer!r} is a pattern, and several layers may fit one; give the name of one layer")
     with torch.no_grad(), capture(net, lambda name, module: True) as seen:
         net(five)
     output = seen[layer].output if layer in seen else torch.ones(1)
@@ -40,6 +43,8 @@ def check_q1(layer: object) -> Wrong | None:
 def check_q2(channel: object) -> Wrong | None:
     if isinstance(channel, Tensor) and channel.numel() == 1:
         channel = channel.item()
+    if isinstance(channel, np.integer):
+        channel = int(channel)
     if isinstance(channel, bool) or not isinstance(channel, int):
         return Wrong(f"the answer is the number of a channel, not a {channel.__class__.__name__}")
     net = samples.digit_cnn()
@@ -86,11 +91,46 @@ def _small(inplace: bool) -> nn.Sequential:
     return net.eval()
 
 
+_ADDED = {"widens": [2] * 8, "leaps": [0, 0, 0, 8], "swings": [3, -3]}
+"""Most by the sum; by the highest change, the squares and the mean with its sign; by the mean of the sizes."""
+
+
+class _Adds(nn.Module):
+    """Adds a number of its own to each number of its input."""
+
+    def __init__(self, numbers: list[int]) -> None:
+        super().__init__()
+        self.register_buffer("numbers", torch.tensor(numbers, dtype=torch.float32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.get_buffer("numbers")
+
+
+class _Front(nn.Module):
+    """Hands on the first numbers of its input."""
+
+    def __init__(self, many: int) -> None:
+        super().__init__()
+        self.many = many
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, : self.many]
+
+
+def _adding() -> nn.Sequential:
+    net = nn.Sequential()
+    for name, numbers in _ADDED.items():
+        net.add_module(f"front{len(numbers)}", _Front(len(numbers)))
+        net.add_module(name, _Adds(numbers))
+    return net.eval()
+
+
 def check_q3(most_changed: Callable[[nn.Module, Tensor], object]) -> Wrong | None:
     x = torch.tensor([[3.0, -4.0]])
     cases = [
         ("a small network of Linear layers and a ReLU", _small(inplace=False), x, "relu"),
         ("the same network with an in-place ReLU", _small(inplace=True), x, "relu"),
+        ("three layers that add numbers to their input", _adding(), torch.zeros(1, 8), "swings"),
         ("the digit CNN", samples.digit_cnn(), samples.digit(5), "block3.relu"),
     ]
     for number, (what, net, given, expected) in enumerate(cases):
@@ -106,7 +146,14 @@ def check_q3(most_changed: Callable[[nn.Module, Tensor], object]) -> Wrong | Non
                 f"for {what} you returned {answer!r}, not 'relu': when the forward hook runs, the in-place ReLU has "
                 "overwritten its input already, so nothing seems to change; take a copy before it runs"
             )
-        if isinstance(answer, str) and answer in dict(net.named_modules()) and net.get_submodule(answer)._modules:
+        if not isinstance(answer, str):
+            return Wrong(f"for {what} you returned {answer!r}; return the name of a layer alone, as {expected!r}")
+        if answer in _ADDED:
+            return Wrong(
+                f"for {what}, {', '.join(f'{name!r} {added}' for name, added in _ADDED.items())}, you returned "
+                f"{answer!r}. By `(output - before).abs().mean()` it is {expected!r}, which changes each by 3"
+            )
+        if answer in dict(net.named_modules()) and net.get_submodule(answer)._modules:
             return Wrong(f"for {what} you returned {answer!r}, which has other layers in it; ask the leaves only")
         return Wrong(f"for {what} you returned {answer!r}, but {expected!r} changes its input by more")
     breaking = nn.Sequential(Breaks())
@@ -125,7 +172,7 @@ def check_q4(gradients_of: Callable[[nn.Module, Tensor], object]) -> Wrong | Non
             return wrong
     if wrong := _after_the_relu(gradients_of):
         return wrong
-    breaking = nn.Sequential(nn.Conv2d(1, 1, 1), Breaks()).double()
+    breaking = nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU(), Breaks()).double()
     return Wrong(SWALLOWED) if swallows(lambda: gradients_of(breaking, x)) else None
 
 

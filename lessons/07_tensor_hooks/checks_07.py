@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
@@ -20,6 +21,8 @@ def _numbers(values: Any) -> str:
 
 def check_q1(result: object) -> Wrong | None:
     if isinstance(result, Tensor) and result.numel() == 1:
+        result = result.item()
+    if isinstance(result, np.number):
         result = result.item()
     if isinstance(result, bool) or not isinstance(result, int | float):
         return Wrong(f"the answer is a number, not a {result.__class__.__name__}")
@@ -67,6 +70,8 @@ def check_q2(stop_at_nan: Callable[[str, Tensor], Any]) -> Wrong | None:
     except ValueError as error:
         if not re.search(r"\bx\b", str(error)):
             return Wrong(f"your message, {str(error)!r}, does not say that it was `x`")
+        if re.search(r"\b(root|y)\b", str(error)):
+            return Wrong(f"your message, {str(error)!r}, names more than `x`, the tensor that the hook is on")
     except (RuntimeError, ArithmeticError, AssertionError) as error:
         return Wrong(
             f"your hook found the NaN, and what it raised is {type(error).__name__}: {error}. Raise a ValueError: that "
@@ -85,17 +90,25 @@ def _wrong_stop(stop_at_nan: Callable[[str, Tensor], Any]) -> Wrong | None:
         weight = torch.ones(3, 2, dtype=torch.float64, requires_grad=True)
         arrives = torch.zeros(3, 2, dtype=torch.float64)
         arrives[2, 1] = number
+        if not stops:
+            arrives[0, 0] = -number
         handle = stop_at_nan("weight", weight)
         try:
             torch.autograd.backward(weight, arrives)
         except ValueError as error:
             if not stops:
-                return Wrong(f"a gradient with {number} in it has no NaN, and your hook raised ValueError")
+                return Wrong(
+                    "a gradient with inf and -inf in it has no NaN (their sum is one), and your hook raised ValueError"
+                )
             if not re.search(r"\bweight\b", str(error)):
                 return Wrong(f"the tensor is called `weight`, and your message is {str(error)!r}")
         else:
             if stops:
                 return Wrong("one of six gradients of `weight` was NaN, and no ValueError came")
+            if weight.grad is None or not torch.equal(weight.grad, arrives):
+                return Wrong(
+                    "a gradient with inf and -inf in it has no NaN, and yet your hook changed it; leave it alone"
+                )
         handle.remove()
         torch.autograd.backward(weight, arrives * float("nan"))
         if weight._backward_hooks:
@@ -110,6 +123,19 @@ def check_q3(keep_totals: Callable[[Tensor], Any]) -> Wrong | None:
         if wrong := _wrong_totals(keep_totals, values.requires_grad_()):
             return wrong
     return None
+
+
+def _wrong_third(totals: list[Tensor], weight: Tensor, once: str) -> Wrong | None:
+    """Set the gradient to None, as an optimizer does, and go on with another pass."""
+    weight.grad = None
+    torch.autograd.backward((2 * weight).sum())
+    last = _numbers(totals[-1].flatten().tolist())
+    if len(totals) == 3 and last == once:
+        return None
+    return Wrong(
+        f"then somebody sets `weight.grad` to None, and a third pass makes {once} of it; your list ends with {last}. "
+        "Copy what is in `weight.grad`, and do not add up yourself"
+    )
 
 
 def _wrong_totals(keep_totals: Callable[[Tensor], Any], weight: Tensor) -> Wrong | None:
@@ -128,7 +154,7 @@ def _wrong_totals(keep_totals: Callable[[Tensor], Any], weight: Tensor) -> Wrong
         return Wrong(f"the list holds {totals!r}, not the two tensors")
     kept = " and ".join(_numbers(total.flatten().tolist()) for total in totals)
     if kept == f"{once} and {twice}" and all(total.shape == weight.shape for total in totals):
-        return None
+        return _wrong_third(totals, weight, once)
     reasons = {
         f"{twice} and {twice}": "the first entry was right after the first pass, and the second pass has changed it",
         f"{once} and {once}": "that is what arrived in each pass, not the total after it",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -36,6 +37,10 @@ def _ten_times(module: nn.Module, grad_output: Any) -> tuple[Tensor]:
 
 
 def check_q1(answer: object) -> Wrong | None:
+    if isinstance(answer, np.ndarray | Tensor):
+        answer = answer.flatten().tolist()
+    elif isinstance(answer, list | tuple):  # as [x1.grad, x2.grad, W.grad] has it
+        answer = [value.item() if isinstance(value, Tensor) and value.numel() == 1 else value for value in answer]
     numbers = isinstance(answer, Sequence) and all(isinstance(value, int | float) for value in answer)
     if not isinstance(answer, Sequence) or not numbers or len(answer) != 3:
         return Wrong(f"the answer is a list of three numbers, not {answer!r}")
@@ -64,15 +69,21 @@ class _Take(nn.Module):
 
 @blind_to(swallows_errors=CALLS_NOTHING)
 def check_q2(reverse: Callable[[float], Any]) -> Wrong | None:
-    for factor in (1.0, 0.5):
-        hook = reverse(factor)
+    factors = (1.0, 0.5, -2.0)
+    hooks = [reverse(factor) for factor in factors]  # all of them, before the first is used
+    for factor, hook in zip(factors, hooks, strict=True):
         if not callable(hook):
             return Wrong(f"`reverse({factor:g})` returned {hook!r}; it should return the hook")
         take = _Take()
         take.register_full_backward_hook(hook)
         one = _leaf(1.0, 1.0, 1.0)
-        y = take(one)
-        y.sum().backward()
+        try:
+            take(one).sum().backward()
+        except TypeError as error:
+            if "has no len()" in str(error):
+                what = str(error).split("'")[1]
+                return Wrong(f"your hook returned a {what}, and torch wants a tuple; write `tuple(…)` around it")
+            raise
         if _numbers(one.grad) != [-2 * factor] * 3:
             return Wrong(
                 f"with factor {factor:g}, the gradient 2 went on as {_one(one.grad)}; it should be {-2 * factor:g}"

@@ -55,6 +55,36 @@ def check_q1(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) -> W
     return Wrong(f"the output is 7 · 5 · 3 · (the block's input), so the gradient is 105. {_numbers(gradient)} {said}")
 
 
+class _Plus(nn.Module):
+    """Adds its input to what its layer makes of that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = _linear(3.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.layer(x) + x
+        return made
+
+
+class _Around(nn.Module):
+    """Doubles between two of its layers: the block's input is the output of no module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.block, self.head = _linear(2.0), _Plus(), _linear(7.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.block(2 * self.stem(x)))  # type: ignore[no-any-return]
+
+
+def _first_row(expected: Tensor, found: Tensor) -> str:
+    """Say in which row two gradients differ first, in numbers short enough to be read."""
+    row = int((~torch.isclose(expected, found)).any(dim=1).nonzero()[0])
+    wanted, got = ([round(value, 3) for value in rows[row].tolist()] for rows in (expected, found))
+    return f"row {row} of the gradient is {wanted}; yours is {got}"
+
+
 def _wrong_block(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) -> Wrong | None:
     """Try a model of other sizes, and one that raises."""
     stem, block, head = nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 4), nn.Tanh()), nn.Linear(4, 2)
@@ -62,10 +92,19 @@ def _wrong_block(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) 
     inside = stem(x).detach().requires_grad_()
     (expected,) = torch.autograd.grad(head(block(inside)).sum(), inside)
     gradient = input_gradient(model, block, x)
-    if not isinstance(gradient, Tensor) or gradient.shape != expected.shape or not torch.allclose(gradient, expected):
-        return Wrong(f"on a second model the gradient of the block's input is {expected}; you returned {gradient!r}")
+    if not isinstance(gradient, Tensor) or gradient.shape != expected.shape:
+        return Wrong(f"on a second model, with a batch, you returned {gradient!r}; its shape should be (5, 3)")
+    if not torch.allclose(gradient, expected):
+        return Wrong(f"on a second model, with a batch of 5, {_first_row(expected, gradient)}")
     if wrong := _left(model):
         return wrong
+    around = _Around()
+    gradient = input_gradient(around, around.block, torch.tensor([[1.0]]))
+    if not isinstance(gradient, Tensor) or gradient.flatten().tolist() != [28.0]:
+        return Wrong(
+            "in a third model the block returns 3 · (its input) + (its input), and the head makes 7 times that, so the "
+            f"gradient of its input is 28; you returned {_numbers(gradient)}"
+        )
     breaking = nn.Sequential(nn.Linear(2, 2), Breaks()).double()
     return Wrong(SWALLOWED) if swallows(lambda: input_gradient(breaking, breaking[1], x)) else None
 
@@ -82,12 +121,11 @@ def check_q2(log_weight: Callable[[nn.Linear, list[Any]], Any]) -> Wrong | None:
 def _log_of(log_weight: Callable[[nn.Linear, list[Any]], Any], layer: nn.Linear, x: Tensor) -> Wrong | None:
     """Look at the log after two passes, the first with all ones as gradient of the output, the second with twos."""
     case = f"a Linear layer {'with' if layer.bias is not None else 'without'} bias and input {tuple(x.shape)}"
+    (first,) = torch.autograd.grad(layer(x).sum(), layer.weight)
     log: list[Any] = []
     handle = log_weight(layer, log)
-    if not hasattr(handle, "remove"):
+    if not hasattr(handle, "remove") or isinstance(handle, list):
         return Wrong(f"your function returned {handle!r}; return the handle, so that the hook can come off again")
-    (first,) = torch.autograd.grad(layer(x).sum(), layer.weight)
-    log.clear()
     for factor in (1, 2):
         (factor * layer(x)).sum().backward()
     if len(log) != 2:
@@ -100,8 +138,14 @@ def _log_of(log_weight: Callable[[nn.Linear, list[Any]], Any], layer: nn.Linear,
         if entry.shape != first.shape:
             said = ", the shape of the gradient of the output" * (entry.shape == (*x.shape[:-1], 5))
             return Wrong(f"for {case} you logged a tensor {tuple(entry.shape)}{said}; the weight is (5, 2)")
-        if not torch.allclose(entry, (place + 1) * first, atol=1e-5):
+        if torch.allclose(entry, 3 * first, atol=1e-5):
             return Wrong("after two passes the log holds sums: `.grad` adds up; log the gradient of each pass alone")
+        if not torch.allclose(entry, (place + 1) * first, atol=1e-5):
+            return Wrong(f"for {case}, entry {place} of the log is not the gradient of that pass")
+    if layer.weight.grad is None or not torch.allclose(layer.weight.grad, 3 * first, atol=1e-5):
+        return Wrong(
+            "the log is right, but with your hook on, `weight.grad` is another one after two passes; only log it"
+        )
     handle.remove()
     layer(x).sum().backward()
     return Wrong("`remove()` on the handle you returned did not take your hook off") if len(log) > 2 else None
@@ -129,9 +173,33 @@ def _wrong_on_a_batch(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | Non
             value.register_hook(lambda grad: grad.clamp(min=0))
     (expected,) = torch.autograd.grad(value.sum(), copy)
     gradient = guided(model, x)
-    if not isinstance(gradient, Tensor) or gradient.shape != x.shape or not torch.allclose(gradient, expected):
-        return Wrong(f"on a batch of 6, through two ReLUs, the gradient is {expected}; you returned {gradient!r}")
-    return _left(model)
+    if not isinstance(gradient, Tensor) or gradient.shape != x.shape:
+        return Wrong(f"on a batch of 6, through two ReLUs, you returned {gradient!r}; its shape should be (6, 3)")
+    if not torch.allclose(gradient, expected):
+        return Wrong(f"on a batch of 6, through two ReLUs, {_first_row(expected, gradient)}")
+    if wrong := _left(model):
+        return wrong
+    beside = _Beside()
+    gradient = guided(beside, torch.tensor([[2.0]]))
+    if not isinstance(gradient, Tensor) or gradient.item() != -1:
+        return Wrong(
+            "with y = -(x + relu(x)), -1 arrives at both terms: the ReLU passes none of it back, and x keeps the other "
+            f"-1. Yours is {_numbers(gradient)}: a hook that writes into the gradient it is given, or that is on `x` "
+            "itself, reaches the other term as well"
+        )
+    return None
+
+
+class _Beside(nn.Module):
+    """Returns -(x + relu(x)): one and the same tensor reaches both terms as their gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.relu = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = -(self.relu(x) + x)
+        return made
 
 
 def _wrong_guided(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:

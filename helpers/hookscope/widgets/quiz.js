@@ -31,7 +31,9 @@ function draw(model, el) {
     set(answer, `${name} taken back. ${left(answer.length)}`);
   };
   const startOver = () => {
-    if (!model.get("revealed")) say("Started over.");
+    result.replaceChildren();  // at once: a kernel that is busy takes the order away later, and it is the answer
+    said.classList.remove("oq-verdict");
+    say("Started over.");
     put(model, { revealed: false, answer: [] });
   };
   const reveal = () => { if (!model.get("revealed")) put(model, { revealed: true }); };
