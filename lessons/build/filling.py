@@ -223,7 +223,7 @@ def glossary(_: str) -> str:
             f"**{row['english']}**",
             row.get("korean", ""),
             row.get("chinese", ""),
-            row["meaning"],
+            breakable(row["meaning"]),
             # Short, as the column is the narrowest.
             link(row["chapter"], row["section"]).replace(", section ", "\u00a0§\u00a0")
             if "chapter" in row

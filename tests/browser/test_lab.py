@@ -43,6 +43,20 @@ def test_make_lab_serves_the_copy_on_loopback_and_opens_its_first_page() -> None
     assert "token" not in said, "Jupyter's own token stays on"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [name for name in NOTEBOOKS if name.startswith("9")])
+def test_a_table_to_look_things_up_in_is_seen_whole_on_a_small_page(lab: Lab, page: str) -> None:
+    lab.open(page, again=True)
+    lab.page.set_viewport_size({"width": 1024, "height": 768})
+    expect(lab.page.locator(".jp-FileBrowser")).to_be_visible()
+    lab.show_all()
+    tables = lab.page.locator(".jp-RenderedMarkdown table")
+    assert tables.count()
+    right = "of => of.getBoundingClientRect().right"
+    over = f"tables => tables.map((of) => ({right})(of) - ({right})(of.closest('.jp-Cell')))"
+    assert max(tables.evaluate_all(over)) <= 0
+
+
 def test_no_jupytext_and_no_news_in_the_learners_lab(lab: Lab) -> None:
     lab.open(NOTEBOOKS[0], again=True)
     plugins = lab.page.evaluate("() => window.jupyterapp.listPlugins()")
