@@ -37,17 +37,14 @@ ALL_WIDGETS = (
 import torch
 from torch import nn
 import hookscope
-from hookscope import samples
-from hookscope.widgets import *
+from hookscope import samples; from hookscope.widgets import *
 net, five = samples.digit_cnn(), samples.digit(5)
 model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
 with hookscope.record(model) as recording:
     model(torch.ones(1, 4, requires_grad=True)).sum().backward()
 """.strip(),
-    "picker = LayerPicker(net, five)\npicker",
-    "playground = PreHookPlayground(net, five)\nplayground",
-    "playing = GradientPlayground()\nplaying",
-    "explorer = GradInputExplorer()\nexplorer",
+    *("picker = LayerPicker(net, five)\npicker", "playground = PreHookPlayground(net, five)\nplayground"),
+    *("playing = GradientPlayground()\nplaying", "explorer = GradInputExplorer()\nexplorer"),
     "player = OrderPlayer(recording)\nplayer",
     'quiz = OrderQuiz(recording, kinds="full_backward")\nquiz',
     """
