@@ -202,8 +202,16 @@ def figures(cell: NotebookNode) -> int:
 def cell_with(lab: Lab, notebook: str, source: str) -> Locator:
     """Scroll to the cell whose source starts with `source`."""
     (place,) = [place for place, cell in enumerate(cells_of(lab.folder / notebook)) if cell.source.startswith(source)]
-    lab.page.evaluate(  # on a busy machine it may not be drawn yet
-        "place => window.jupyterapp.shell.currentWidget.content.scrollToItem(place).catch(() => null)", place
+    lab.page.evaluate(  # until it is drawn: on a busy machine JupyterLab may still be on its way to another cell
+        """async (place) => {
+            const notebook = window.jupyterapp.shell.currentWidget.content;
+            for (let turn = 0; turn < 200 && !notebook.widgets[place].node.isConnected; turn++) {
+                notebook.activeCellIndex = place;  // where it goes if outputs above grow
+                await notebook.scrollToItem(place).catch(() => null);
+                await new Promise((go) => setTimeout(go, 100));
+            }
+        }""",
+        place,
     )
     # By its number: JupyterLab may have left out cells above it.
     cell = lab.page.locator(f'.jp-Notebook .jp-Cell[data-windowed-list-index="{place}"]')
