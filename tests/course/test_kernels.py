@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,19 +25,18 @@ from lessons.build.running import over_files
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 
 
-def open_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a folder that every user comes to."""
-    folder = tmp_path_factory.mktemp("k")
-    folder.chmod(0o777)
-    for above in list(folder.parents)[:3]:  # pytest's own, and that of its process
-        above.chmod(above.stat().st_mode | 0o011)
-    return folder
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """Make a folder that every user comes to; not among pytest's own, which the next pytest closes as it starts."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        folder.chmod(0o777)
+        yield folder
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = open_folder(tmp_path_factory)
-    with preloaded(folder):
+def place() -> Iterator[Path]:
+    with open_folder() as folder, preloaded(folder):
         yield folder
 
 
@@ -265,19 +265,19 @@ def test_a_container_gets_no_kernel_from_outside(place: Path, tmp_path: Path) ->
 
 
 @as_root
-def test_only_root_serves_others(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+def test_only_root_serves_others(tmp_path: Path) -> None:
     code = (
         "import os, sys; from hookscope_course.kernels import server; os.setresuid(65534, 65534, 65534); "
         "server.LOADED = (); server.KernelServer(sys.argv[1]).run()"
     )
-    folder = open_folder(tmp_path_factory)
-    words = [sys.executable, "-c", code, str(folder / "kernels.sock")]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as serving:
-        serving.stdout.readline()
-        with asked_by(folder, tmp_path / "x.json") as asked:
-            said = json.loads(asked.stdout.readline())["refused"]
-            asked.stdin.close()
-        serving.terminate()
+    with open_folder() as folder:
+        words = [sys.executable, "-c", code, str(folder / "kernels.sock")]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as serving:
+            serving.stdout.readline()
+            with asked_by(folder, tmp_path / "x.json") as asked:
+                said = json.loads(asked.stdout.readline())["refused"]
+                asked.stdin.close()
+            serving.terminate()
     assert f"only user {OTHER} gets kernels here" in said
 
 

@@ -7,6 +7,7 @@ import resource
 import secrets
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -87,15 +88,15 @@ def test_processes_are_found_by_their_user() -> None:
 
 
 @as_root
-def test_a_python_that_learners_cannot_reach_is_refused_with_the_folder(tmp_path: Path) -> None:
-    closed = tmp_path / "closed"
-    closed.mkdir(mode=0o700)
-    (closed / "python").symlink_to(sys.executable)
-    for above in list(tmp_path.parents)[:3]:  # pytest's own, and that of its process
-        above.chmod(above.stat().st_mode | 0o011)
-    with pytest.raises(HubError, match="Put this checkout into a folder that all can enter") as refused:
-        check_interpreter(str(closed / "python"))
-    assert f"others may not enter {tmp_path}" in str(refused.value)
+def test_a_python_that_learners_cannot_reach_is_refused_with_the_folder() -> None:
+    with tempfile.TemporaryDirectory() as made:  # not among pytest's own, which the next pytest closes as it starts
+        Path(made).chmod(0o755)
+        closed = Path(made, "closed")
+        closed.mkdir(mode=0o700)
+        (closed / "python").symlink_to(sys.executable)
+        with pytest.raises(HubError, match="Put this checkout into a folder that all can enter") as refused:
+            check_interpreter(str(closed / "python"))
+        assert f"others may not enter {closed}" in str(refused.value)
 
 
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
