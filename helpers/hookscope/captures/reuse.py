@@ -44,7 +44,6 @@ def release_memory() -> int:
 
     Example:
         >>> from hookscope import capture
-        >>> _ = release_memory()
         >>> net = nn.Linear(4, 1000)
         >>> with torch.no_grad(), capture(net) as seen:
         ...     _ = net(torch.ones(2, 4))
