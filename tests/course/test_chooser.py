@@ -88,7 +88,8 @@ def test_the_wants_are_all_different() -> None:
     "words",
     [
         "get embeddings", "freeze", "intermediate output", "attention map", "gradient is None", "retain_grad",
-        "per-sample gradients", "Grad-CAM ViT", "double backward", "torch.compile", "deepcopy", "steering", "LoRA", "nan",
+        "per-sample gradients", "Grad-CAM ViT", "double backward", "torch.compile", "deepcopy", "steering", "LoRA",
+        "nan",
     ],
 )  # fmt: skip
 def test_a_row_is_found_by_the_words_that_people_type(words: str) -> None:
