@@ -241,7 +241,7 @@ def torchlens(case: EditCase, model: nn.Module) -> Any:
         site = functools.reduce(operator.or_, map(tl.module, where))
         if case.part is not None:
             site &= tl.output_at(case.part)
-        whole = tl.options.CaptureOptions(capture_container_structure=True)
+        whole = tl.options.CaptureOptions(capture_container_structure=True, unwrap_when_done=True)
         with warnings.catch_warnings():
             warnings.filterwarnings("error", "Capture-time intervention selector")  # a warning is said, too
             log = tl.trace(called, list(args), kwargs, intervene=tl.when(site, edited), capture=whole)

@@ -173,10 +173,10 @@ CASES: dict[str, SweepCase] = {
         range(4),
     ),
     "a model of no known family": SweepCase(
-        lambda: Gated().eval(), *_pair(1, 5, 8), _BLOCKS, range(5), _scores, part=0
+        lambda: Gated().eval(), *_pair(1, 5, 8), _BLOCKS, range(3), _scores, part=0
     ),
     "the same, several samples": SweepCase(
-        lambda: Gated().eval(), *_pair(3, 5, 8), _BLOCKS, range(5), _scores, part=0
+        lambda: Gated().eval(), *_pair(3, 5, 8), _BLOCKS, range(3), _scores, part=0
     ),
     "dropout in eval() beside a skip": SweepCase(
         lambda: _dense(_Skipping, nn.Dropout(0.5)), *_pair(2, 4), ["0", "1"], _ALL

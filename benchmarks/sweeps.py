@@ -193,7 +193,7 @@ def _tuples(case: SweepCase, model: nn.Module) -> set[str]:
 
 
 def pyvene(case: SweepCase, model: nn.Module) -> Tensor:
-    """A function as the `intervention` on `"layer.output"`, which gets base and source at a place of axis 1."""
+    """A function as the `intervention` on `"layer.output"`, which gets what it returned and what it did in the source."""
     from pyvene import IntervenableModel
     from transformers import PretrainedConfig
 
@@ -201,15 +201,18 @@ def pyvene(case: SweepCase, model: nn.Module) -> Tensor:
         model.config, model.device = PretrainedConfig(), case.inputs.device
     base, source = by_name(model, (case.inputs,)), by_name(model, (case.others,))
 
-    def swapped(base: Tensor, source: Tensor) -> Tensor:
-        return source
-
     values = []
     with torch.no_grad():
         for layer, number in case.cells:
+
+            def swapped(base: Tensor, source: Tensor, index: Any = case.index(number)) -> Tensor:  # noqa: B008
+                base = base.clone()
+                base[index] = source[index]
+                return base
+
             config = {"component": f"{layer}.output", "intervention": swapped}
             wrapped = IntervenableModel(config, model=model)
-            output = wrapped(base, [source], {"sources->base": number}, use_cache=None)[1]
+            output = wrapped(base, [source], use_cache=None)[1]
             values.append(float(case.metric(output)))
     return case.table(values)
 
@@ -218,26 +221,34 @@ def torchlens(case: SweepCase, model: nn.Module) -> Tensor:
     """`tl.when(tl.module(layer), function)`, bound to the model, which records nothing; for a part, in a trace."""
     import torchlens as tl
 
-    kept = tl.trace(model, case.others).modules
-    whole = tl.options.CaptureOptions(capture_container_structure=True)
-    values = []
+    alone = tl.options.CaptureOptions(capture_container_structure=True, unwrap_when_done=True)
+    new: dict[str, Tensor] = {}
+
+    def ask(inputs: Tensor, layer: str, function: Callable[[Tensor], Tensor]) -> Any:
+        def hook(activation: Tensor, *, hook: Any) -> Tensor:
+            return function(activation.clone())
+
+        if case.part is None:
+            return tl.when(tl.module(layer), hook).bind(model)(inputs)
+        site = tl.module(layer) & tl.output_at(case.part)  # a binding takes no part
+        return tl.trace(model, inputs, intervene=tl.when(site, hook), capture=alone).reconstruct_output()
+
+    def patched(activation: Tensor, layer: str, number: int) -> Tensor:
+        activation[case.index(number)] = new[layer][case.index(number)]
+        return activation
+
+    def kept(activation: Tensor, layer: str) -> Tensor:
+        return new.setdefault(layer, activation)
+
     with torch.no_grad():
-        for layer, number in case.cells:
-            value = (kept[layer].out if case.part is None else kept[layer].outs[case.part]).detach()
-
-            def patched(activation: Tensor, *, hook: Any, value: Tensor = value, number: int = number) -> Tensor:
-                activation = activation.clone()
-                activation[case.index(number)] = value[case.index(number)]
-                return activation
-
-            if case.part is None:
-                output = tl.when(tl.module(layer), patched).bind(model)(case.inputs)
-            else:
-                site = tl.module(layer) & tl.output_at(case.part)
-                log = tl.trace(model, case.inputs, intervene=tl.when(site, patched), capture=whole)
-                output = log.reconstruct_output()
-            values.append(float(case.metric(output)))
-    return case.table(values)
+        for layer in case.layers:
+            ask(case.others, layer, partial(kept, layer=layer))
+        return case.table(
+            [
+                float(case.metric(ask(case.inputs, layer, partial(patched, layer=layer, number=number))))
+                for layer, number in case.cells
+            ]
+        )
 
 
 SWEEPERS: dict[str, Sweeper] = {
