@@ -47,9 +47,7 @@ def _one_thread(rounds: int) -> str:
 
 
 def _quick(rounds: int) -> str:
-    return (
-        f"{_threads(rounds)}; rounds: {rounds}, {speed.MORE * rounds} for passes of less than {1000 * speed.QUICK:.0f} ms"
-    )
+    return f"{_threads(rounds)}; rounds: {rounds}, {speed.MORE * rounds} for passes of less than {1000 * speed.QUICK:.0f} ms"
 
 
 MADE: dict[str, tuple[tuple[str, ...], Callable[[int], str]]] = {

@@ -108,9 +108,7 @@ def _by_hand() -> Iterator[list[Tensor]]:
         if is_causal:
             scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -math.inf)
         if attn_mask is not None:
-            scores = (
-                scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
-            )
+            scores = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
         weights = scores.softmax(-1).nan_to_num(0.0)  # torch: a query that sees no key gets zeros
         found.append(weights.detach())
         return weights @ value

@@ -101,20 +101,23 @@ def nnsight(case: AttentionCase, model: nn.Module) -> tuple[list[Tensor], str]:
     operations = []
     for name, module in _attentions(model).items():
         source = (envoy_of(traced, name) if name else traced).source
-        if isinstance(module, nn.MultiheadAttention):
-            source = source.F_multi_head_attention_forward_1.source
-        names = [each for each in source.names if "softmax" in each or each.startswith("attention_interface")]
-        if not names:
+        if isinstance(module, nn.MultiheadAttention):  # its softmax is in the function that it calls
+            operations.append((source.F_multi_head_attention_forward_1, True))
+        elif names := [each for each in source.names if "softmax" in each or each.startswith("attention_interface")]:
+            operations.append((getattr(source, names[-1]), False))
+        else:
             raise CannotError("no operation of the layer returns weights")
-        operations.append(getattr(source, names[-1]))
-    with torch.no_grad(), traced.trace(*case.args, **case.kwargs):
+    with traced.trace(*case.args, **case.kwargs):  # with gradients: without, torch takes a path that has no softmax
         found = package.save([])
-        for operation in operations:
-            found.append(operation.output)
+        for operation, inside in operations:
+            if inside:
+                found.append(operation.source.softmax_0.output)
+            else:
+                found.append(operation.output)
     maps = [each[1] if isinstance(each, tuple) else each for each in found]
     heads = [getattr(module, "num_heads", None) for module in _attentions(model).values()]
     return [
-        each.unflatten(0, (-1, count)) if each.dim() == 3 and count else each
+        each.detach().unflatten(0, (-1, count)) if each.dim() == 3 and count else each.detach()
         for each, count in zip(maps, heads, strict=True)
         if each is not None
     ], ""
@@ -127,9 +130,7 @@ def tdhook(case: AttentionCase, model: nn.Module) -> tuple[list[Tensor], str]:
 
     keys = tuple(range(next(each for each in (*case.args, *case.kwargs.values())).shape[1]))
     with torch.no_grad(), HookSession(model) as session:
-        kept = [
-            session.capture(Target(name, "activation", -1, keys, output_path=(1,))) for name in _attentions(model)
-        ]
+        kept = [session.capture(Target(name, "activation", -1, keys, output_path=(1,))) for name in _attentions(model)]
         model(*case.args, **case.kwargs)
     return [value for each in kept for value in each.values], ""
 
@@ -150,7 +151,8 @@ def torchlens(case: AttentionCase, model: nn.Module) -> tuple[list[Tensor], str]
     for name in _attentions(model):
         try:
             pattern = log.modules[name or "self"].facets["pattern"]
-            found.append(pattern if isinstance(pattern, Tensor) else pattern.value)
+            value = pattern if isinstance(pattern, Tensor) else pattern.value
+            found.append(value[:])  # which raises where there is only a stand-in
         except (KeyError, RuntimeError) as error:  # it says why
             said += f" {error}"
     return found, said
@@ -212,9 +214,7 @@ def times(size: str, eager: bool, rounds: int) -> dict[str, str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _, *ratios = in_turn(rounds, plain, *passes.values())
-    return dict.fromkeys(LOOKERS, "") | {
-        label: f"{ratio:.2f} ×" for label, ratio in zip(passes, ratios, strict=True)
-    }
+    return dict.fromkeys(LOOKERS, "") | {label: f"{ratio:.2f} ×" for label, ratio in zip(passes, ratios, strict=True)}
 
 
 def table(rounds: int) -> list[dict[str, object]]:
