@@ -43,17 +43,22 @@ def _threads(rounds: int) -> str:
 
 
 def _one_thread(rounds: int) -> str:
-    return f"; processor time, one thread, median of {rounds} rounds, of {min(rounds, SWEPT)} for a sweep"
+    return f"; processor time, one thread; rounds: {rounds}"
+
+
+def _sweeps_too(rounds: int) -> str:
+    return f"{_one_thread(rounds)}, {min(rounds, SWEPT)} for the sweeps"
 
 
 def _quick(rounds: int) -> str:
-    return f"{_threads(rounds)}; rounds: {rounds}, {speed.MORE * rounds} for passes of less than {1000 * speed.QUICK:.0f} ms"
+    more = f"{speed.MORE * rounds} for passes of less than {1000 * speed.QUICK:.0f} ms"
+    return f"{_threads(rounds)}; rounds: {rounds}, {more}"
 
 
 MADE: dict[str, tuple[tuple[str, ...], Callable[[int], str]]] = {
     "correct": ((*PEERS, "captum"), _threads),
-    "changes": (EDITING, _one_thread),
-    "sweeps": (EDITING, _one_thread),
+    "changes": (EDITING, _sweeps_too),
+    "sweeps": (EDITING, lambda rounds: _one_thread(min(rounds, SWEPT))),
     "attention": (EDITING, _one_thread),
     "other": (("matplotlib",), lambda rounds: f"{_threads(rounds)}; rounds: {rounds}, imports {min(rounds, 5)}"),
     "speed": ((*PEERS, "captum"), _quick),

@@ -193,7 +193,7 @@ def _tuples(case: SweepCase, model: nn.Module) -> set[str]:
 
 
 def pyvene(case: SweepCase, model: nn.Module) -> Tensor:
-    """A function as the `intervention` on `"layer.output"`, which gets what it returned and what it did in the source."""
+    """A function as the `intervention` on `"layer.output"`, which gets what it returned in both runs."""
     from pyvene import IntervenableModel
     from transformers import PretrainedConfig
 
@@ -304,7 +304,7 @@ def timed(width: int, layers: Sequence[str] = LAYERS) -> SweepCase:
 
 
 def times(case: SweepCase, rounds: int) -> dict[str, str]:
-    """Time every tool on the same sweep, in turns: seconds of the plain loop, ratios to it; "" where it is not right."""
+    """Time every tool on the same sweep, in turns: seconds of the plain loop, ratios to it; "" where not right."""
     model = case.made()
     known = plain_hooks(case, model)
     passes: dict[str, Callable[[], object]] = {}
