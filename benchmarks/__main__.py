@@ -4,34 +4,66 @@ from __future__ import annotations
 
 import argparse
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
-from benchmarks import changing, correct, edits, other, picker, speed
+from benchmarks import attentions, changing, correct, edits, other, picker, speed, sweeps
 from tests.shared.awkward import PEERS as MODELS_OF_PEERS
 from tests.shared.lab import CHROMIUM
 from tools.blocks import put, table
 
 README = Path(__file__).parent / "README.md"
-PEERS = ("torch", "torchvision", "torchlens", "nnsight", "captum", "matplotlib")
+PEERS = ("torchlens", "nnsight")
+EDITING = (*PEERS, "tdhook", "pyvene", "transformers")
+SWEPT = 5
+"""How often a sweep is timed at most."""
 
 KINDS = {"forward without gradients": False, "forward and backward": True}
 """The kinds of passes that are timed, and whether each goes backward."""
 Columns = dict[str, dict[str, object]]
 
 
-def made(rounds: int) -> str:
+def made(part: str, rounds: int) -> str:
     """Say when and with what a table was made; each says it, since each can be made alone."""
+    packages, timing = MADE[part]
+    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "torchvision", *packages))
     return (
-        f"Made on {datetime.now(UTC):%Y-%m-%d} with "
-        + ", ".join(f"{name} {version(name)}" for name in PEERS)
-        + f", Python {platform.python_version()}, {torch.get_num_threads()} threads, {platform.system()}; "
-        f"rounds: {rounds}, {speed.MORE * rounds} for passes of less than {1000 * speed.QUICK:.0f} ms."
+        f"Made on {datetime.now(UTC):%Y-%m-%d} with {versions}, Python {platform.python_version()}, "
+        f"{platform.system()}{timing(rounds)}."
     )
+
+
+def _threads(rounds: int) -> str:
+    return f"; {torch.get_num_threads()} threads"
+
+
+def _one_thread(rounds: int) -> str:
+    return f"; processor time, one thread; rounds: {rounds}"
+
+
+def _sweeps_too(rounds: int) -> str:
+    return f"{_one_thread(rounds)}, {min(rounds, SWEPT)} for the sweeps"
+
+
+def _quick(rounds: int) -> str:
+    more = f"{speed.MORE * rounds} for passes of less than {1000 * speed.QUICK:.0f} ms"
+    return f"{_threads(rounds)}; rounds: {rounds}, {more}"
+
+
+MADE: dict[str, tuple[tuple[str, ...], Callable[[int], str]]] = {
+    "correct": ((*PEERS, "captum"), _threads),
+    "changes": (EDITING, _sweeps_too),
+    "sweeps": (EDITING, lambda rounds: _one_thread(min(rounds, SWEPT))),
+    "attention": (EDITING, _one_thread),
+    "other": (("matplotlib",), lambda rounds: f"{_threads(rounds)}; rounds: {rounds}, imports {min(rounds, 5)}"),
+    "speed": ((*PEERS, "captum"), _quick),
+}
+"""Which packages each part of the page was made with, and how it was timed."""
 
 
 def verdicts() -> str:
@@ -140,7 +172,7 @@ def _editing(rounds: int) -> str:
 
 
 def _sweeping(rounds: int) -> str:
-    found = {width: changing.sweeping(width, min(rounds, 5)) for width in (128, 768)}
+    found = {width: changing.sweeping(width, min(rounds, SWEPT)) for width in (128, 768)}
     return "; ".join(
         f"{width} wide: {ratio:.2f} × of {seconds:.1f} s, {apart:.0e} of the scale apart"
         for width, (seconds, ratio, apart) in found.items()
@@ -160,21 +192,40 @@ CHANGES: dict[str, Callable[[int], str]] = {
 """What changes a model or looks into its attention, and what measures each; processor time, one thread."""
 
 
-def changes(rounds: int) -> str:
-    """Judge every editor on every awkward edit, and measure what changes cost."""
-    judged = table(edits.table())
+@contextmanager
+def _on_one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        rows: list[dict[str, object]] = [{"what": what, "measured": run(rounds)} for what, run in CHANGES.items()]
+        yield
     finally:
         torch.set_num_threads(threads)
-    return f"{judged}\n\n{table(rows)}"
+
+
+def changes(rounds: int) -> str:
+    """Measure what changes cost, and judge every editor on every awkward edit."""
+    with _on_one_thread():
+        rows: list[dict[str, object]] = [{"what": what, "measured": run(rounds)} for what, run in CHANGES.items()]
+    return f"{table(edits.table())}\n\n{table(rows)}"
+
+
+def swept(rounds: int) -> str:
+    """Judge every tool on every sweep, and time the same sweep with each."""
+    with _on_one_thread():
+        return table(sweeps.table(min(rounds, SWEPT)))
+
+
+def attended(rounds: int) -> str:
+    """Judge every tool on the attention maps of every model, and time them."""
+    with _on_one_thread():
+        return table(attentions.table(rounds))
 
 
 PARTS: dict[str, Callable[[int], str]] = {
     "correct": lambda rounds: verdicts(),
     "changes": changes,
+    "sweeps": swept,
+    "attention": attended,
     "other": others,
     "speed": speeds,
 }
@@ -193,7 +244,7 @@ def main() -> None:
     if "other" in wanted and CHROMIUM is None:
         parser.error("other needs a browser; on Debian: apt-get install chromium")
     for part in wanted:
-        put(README, part, f"{PARTS[part](options.rounds)}\n\n{made(options.rounds)}")
+        put(README, part, f"{PARTS[part](options.rounds)}\n\n{made(part, options.rounds)}")
 
 
 if __name__ == "__main__":

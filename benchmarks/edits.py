@@ -18,7 +18,7 @@ from torch import nn
 from hookscope.edits.parts import get, put
 from tests.shared.edits import CASES, EditCase
 
-__all__ = ["EDITORS", "table"]
+__all__ = ["EDITORS", "CannotError", "by_name", "count", "envoy_of", "table", "verdict"]
 
 Editor = Callable[[EditCase, nn.Module], Any]
 
@@ -134,9 +134,8 @@ def nnsight(case: EditCase, model: nn.Module) -> Any:
         raise CannotError("written here for outputs and first calls")
 
     def ask(called: nn.Module, args: Any, kwargs: Any) -> Any:
-        envoy = traced = NNsight(called)
-        for part in case.layer.split("."):
-            envoy = envoy[int(part)] if part.isdigit() else getattr(envoy, part)
+        traced = NNsight(called)
+        envoy = envoy_of(traced, case.layer)
         with traced.trace(*args, **kwargs):
             envoy.output = _new(case, envoy.output)
             output = traced.output.save()
@@ -144,6 +143,13 @@ def nnsight(case: EditCase, model: nn.Module) -> Any:
 
     # A copy, for its wrapper stays on the model by design, and that is no edit left behind.
     return case.run(_Through(copy.deepcopy(model), ask))
+
+
+def envoy_of(traced: Any, layer: str) -> Any:
+    """Return what stands for a layer in a model that nnsight has wrapped."""
+    for part in layer.split("."):
+        traced = traced[int(part)] if part.isdigit() else getattr(traced, part)
+    return traced
 
 
 def tdhook(case: EditCase, model: nn.Module) -> Any:
@@ -206,13 +212,13 @@ def pyvene(case: EditCase, model: nn.Module) -> Any:
         owner.requires_grad_(True)  # which it has switched off
         if called is not owner:
             return wrapped.generate({"input_ids": args[0]}, intervene_on_prompt=True, **kwargs)[1]
-        return wrapped({**_by_name(owner, args), **kwargs}, use_cache=None)[1]
+        return wrapped({**by_name(owner, args), **kwargs}, use_cache=None)[1]
 
     # A copy, for it changes `requires_grad` of all parameters by design.
     return case.run(_Through(copy.deepcopy(model), ask, generates=True))
 
 
-def _by_name(model: nn.Module, args: Any) -> dict[str, Any]:
+def by_name(model: nn.Module, args: Any) -> dict[str, Any]:
     """Name positional arguments, as pyvene takes only named ones."""
     names = [
         each.name for each in signature(model.forward).parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD
@@ -235,7 +241,7 @@ def torchlens(case: EditCase, model: nn.Module) -> Any:
         site = functools.reduce(operator.or_, map(tl.module, where))
         if case.part is not None:
             site &= tl.output_at(case.part)
-        whole = tl.options.CaptureOptions(capture_container_structure=True)
+        whole = tl.options.CaptureOptions(capture_container_structure=True, unwrap_when_done=True)
         with warnings.catch_warnings():
             warnings.filterwarnings("error", "Capture-time intervention selector")  # a warning is said, too
             log = tl.trace(called, list(args), kwargs, intervene=tl.when(site, edited), capture=whole)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from benchmarks import __main__ as command
-from benchmarks import changing, correct, edits, other, speed
+from benchmarks import attentions, changing, correct, edits, other, speed, sweeps
 from benchmarks.tools import TOOLS
 from tools.blocks import block
 
@@ -95,6 +95,88 @@ def test_what_changes_cost_is_a_number_and_both_do_the_same() -> None:
     assert changing.attending(8, 2, 1, 4, 1) > 0
 
 
+@pytest.mark.parametrize(
+    ("tool", "case", "expected"),
+    [
+        ("plain hooks in a loop", "a model of no known family", "right"),
+        ("plain hooks in a loop", "a buffer that each pass changes", "wrong"),
+        ("plain hooks in a loop", "a layer that is never called", "not applied"),
+        ("baukit's way, in a loop", "dropout in eval() beside a skip", "wrong"),
+        ("baukit's way, in a loop", "a layer that is never called", "refused"),
+        ("**hookscope**", "a branch that depends on the values", "right"),
+        ("**hookscope**", "a layer that is never called", "refused"),
+    ],
+)
+def test_sweeps_are_judged(tool: str, case: str, expected: str) -> None:
+    assert sweeps.verdict(sweeps.SWEEPERS[tool], sweeps.CASES[case])[0] == expected
+
+
+def test_a_sweep_that_patches_nothing_is_not_applied_and_one_beside_it_is_wrong() -> None:
+    case = sweeps.CASES["the mean over samples taken away"]
+
+    def untouched(case: sweeps.SweepCase, model: nn.Module) -> torch.Tensor:
+        return case.table([case.baseline() for _ in case.cells])
+
+    def shifted(case: sweeps.SweepCase, model: nn.Module) -> torch.Tensor:
+        return sweeps.plain_hooks(case, model) + 1e-3
+
+    assert sweeps.verdict(untouched, case)[0] == "not applied"
+    assert sweeps.verdict(shifted, case)[0] == "wrong"
+
+
+@pytest.mark.slow
+def test_tools_that_sweep_are_timed_where_they_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = {label: sweeps.SWEEPERS[label] for label in ("plain hooks in a loop", "**hookscope**")}
+    monkeypatch.setattr(sweeps, "SWEEPERS", ours | {"wrong": lambda case, model: torch.zeros(1, 12)})
+    took = sweeps.times(sweeps.timed(8, ["transformer.h.0"]), 1)
+    assert took["plain hooks in a loop"].endswith(" s")
+    assert float(took["**hookscope**"].removesuffix(" ×")) > 0
+    assert took["wrong"] == ""
+
+
+@pytest.mark.parametrize(
+    ("tool", "case", "expected"),
+    [
+        ("transformers' own", "GPT-2, sdpa", "right"),
+        ("transformers' own", "MultiheadAttention", "cannot"),
+        ("plain hooks", "GPT-2, sdpa", "not seen"),
+        ("plain hooks", "TransformerEncoderLayer, fused, with padding", "right"),
+        ("baukit's way", "MultiheadAttention", "wrong"),
+        ("**hookscope**", "Llama, grouped queries, padded on the left", "right"),
+        ("**hookscope**", "TransformerEncoderLayer, fused, with padding", "right"),
+        ("**hookscope**", "an own module, softmax by hand", "right"),
+        ("**hookscope**", "an own module, exponentials by their sum", "says so"),
+    ],
+)
+def test_lookers_are_judged(tool: str, case: str, expected: str) -> None:
+    assert attentions.verdict(attentions.LOOKERS[tool], attentions.CASES[case])[0] == expected
+
+
+def test_looking_takes_time_that_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = {label: attentions.LOOKERS[label] for label in ("plain hooks", "**hookscope**")}
+    monkeypatch.setattr(attentions, "LOOKERS", ours)
+    monkeypatch.setattr(attentions, "SIZES", {"small": (8, 2, 1, 4)})
+    sdpa, eager = (attentions.times("small", each, 1) for each in (False, True))
+    assert sdpa["plain hooks"] == ""
+    assert all(float(each.removesuffix(" ×")) > 0 for each in (sdpa["**hookscope**"], *eager.values()))
+
+
+def test_the_tables_of_sweeps_and_attention_are_what_the_command_makes() -> None:
+    if not tables("sweeps") or not tables("attention"):
+        pytest.skip("run: make bench, which has not written these tables yet")
+    ((heads, rows),) = tables("sweeps")
+    assert heads[:2] == ["tool", "right, or refused"]
+    assert sweeps.TIMED in heads
+    assert rows == list(sweeps.SWEEPERS)
+    ((heads, rows),) = tables("attention")
+    assert heads[:4] == ["tool", "right", "says so", "not seen"]
+    assert rows == list(attentions.LOOKERS)
+
+
+def test_each_part_says_what_it_was_made_with() -> None:
+    assert list(command.MADE) == list(command.PARTS)
+
+
 def test_the_tables_of_time_and_memory_are_what_the_command_makes() -> None:
     expected = []
     for backward in command.KINDS.values():
@@ -121,5 +203,5 @@ def test_a_column_that_was_measured_gets_its_place(monkeypatch: pytest.MonkeyPat
     command.enter(rows, "small, batch 2", times, memory)
     assert times[speed.PLAIN]["small, batch 2"].endswith(" ms")
     assert list(times) == [str(row["tool"]) for row in rows]
-    assert 0 < float(times["hooks that keep references"]["small, batch 2"]) < 100
+    assert 0 < float(times["plain forward, once more"]["small, batch 2"]) < 100
     assert memory[speed.PLAIN]["small, batch 2"].endswith(" MB")
