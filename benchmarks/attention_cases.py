@@ -114,7 +114,7 @@ def _by_hand() -> Iterator[list[Tensor]]:
         return weights @ value
 
     original = F.scaled_dot_product_attention
-    F.scaled_dot_product_attention = attend  # type: ignore[assignment]
+    F.scaled_dot_product_attention = attend
     try:
         yield found
     finally:

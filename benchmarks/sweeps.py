@@ -149,7 +149,7 @@ def nnsight_batch(case: SweepCase, model: nn.Module) -> Tensor:
                     row += size
                 envoy.output = _with_first(envoy.output, patched)
             output = traced.output.save()
-        values = [float(case.number(scores)) for scores in case.scores(output).split(size)]
+        values = [float(case.number(scores)) for scores in case.scores(output).split(size)]  # type: ignore[no-untyped-call]
         for each, layer in enumerate(layers):
             found[layer] = values[each * width : (each + 1) * width]
     return case.table([value for layer in case.layers for value in found[layer]])
@@ -198,7 +198,7 @@ def pyvene(case: SweepCase, model: nn.Module) -> Tensor:
     from transformers import PretrainedConfig
 
     if not hasattr(model, "config"):  # it asks every model for them
-        model.config, model.device = PretrainedConfig(), case.inputs.device
+        model.config, model.device = PretrainedConfig(), case.inputs.device  # type: ignore[assignment]
     base, source = by_name(model, (case.inputs,)), by_name(model, (case.others,))
 
     values = []
