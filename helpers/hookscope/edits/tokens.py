@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import operator
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hookscope.edits.aim import numbers_in
 from hookscope.layers import Modules
 from hookscope.strands import Strands
 
@@ -68,14 +67,14 @@ def positions_of(given: Any) -> Positions | None:
         return None
     text = f"positions={given!r}"
     if isinstance(given, slice):
-        first, step = given.start or 0, given.step or 1
-        if not isinstance(first, int) or first < 0 or step < 1 or (given.stop is not None and given.stop <= first):
+        first, step = given.start or 0, 1 if given.step is None else given.step
+        numbered = all(isinstance(end, int) and not isinstance(end, bool) for end in (first, step, given.stop or 0))
+        if not numbered or first < 0 or step < 1 or (given.stop is not None and given.stop <= first):
             raise ValueError(f"{text}: give a slice that counts up from 0 or later, such as slice(5, None)")
         some = None if given.stop is None else frozenset(range(first, given.stop, step))
         return Positions(text, first, some, step)
-    items: Iterable[Any] = [given] if isinstance(given, int) else given.tolist() if isinstance(given, Tensor) else given
     try:
-        numbers = frozenset(operator.index(number) for number in items)
+        numbers = frozenset(numbers_in(given))
     except TypeError:
         raise TypeError(f"{text}: give whole numbers, such as positions=7 or positions=range(12)") from None
     if not numbers:

@@ -114,7 +114,7 @@ def test_a_real_interrupt_at_any_line_keeps_what_is_there(alone: bool, part: int
 
     whole = run()
     assert bool(whole.batches) != alone
-    kept, step, when, sent = 0, 53, 1 + part * 9, True
+    kept, step, when, sent = 0, 37, 1 + part * 6, True
     partly: set[int] = set()
     while sent:
         found, sent = interrupted(run, when)
