@@ -14,7 +14,7 @@ from hookscope.edits.aim import numbers_in
 from hookscope.layers import Modules
 from hookscope.strands import Strands
 
-__all__ = ["Owner", "Positions", "Tokens", "owner_of", "positions_of"]
+__all__ = ["Owner", "Positions", "Tokens", "owner_of", "positions_of", "refuse_tokens_first"]
 
 _IDS = ("input_ids", "inputs_embeds")
 _CACHES = ("past_key_values", "past_key_value", "layer_past", "past", "kv_cache", "cache")
@@ -82,6 +82,20 @@ def positions_of(given: Any) -> Positions | None:
     if min(numbers) < 0:
         raise ValueError(f"{text}: positions count from 0; for the last one of each call write at[:, -1]")
     return Positions(text, min(numbers), numbers)
+
+
+def refuse_tokens_first(name: str, module: nn.Module) -> None:
+    """Refuse positions where torch says that tokens come before samples: of as many they could not be told apart.
+
+    Raises:
+        ValueError: says what to write instead.
+
+    """
+    if getattr(getattr(module, "self_attn", module), "batch_first", True) is False:
+        raise ValueError(
+            f"layer {name!r} has batch_first=False, tokens before samples, and positions= is for (samples, tokens, …); "
+            "write an index for it, such as at[7], and calls="
+        )
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hookscope import at, capture, census, edit
+from hookscope import NotEditedError, at, capture, census, edit
 from tests.shared.awkward import Do, Net, Pair
 
 X = torch.tensor([[1.0, -2.0, 3.0, -4.0], [5.0, 6.0, -7.0, 8.0]])
@@ -313,3 +313,28 @@ def test_the_change_of_small_whole_numbers_is_measured_without_a_wrap() -> None:
         e.set("0", 3)
         net(torch.tensor([[5, 3]], dtype=torch.uint8))
     assert e.rows[0]["largest change"] == 2
+
+
+def test_layers_that_came_into_the_model_after_the_edit_was_made() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    for layer in ("2", "*", nn.ReLU, lambda name, module: name == "2"):
+        again = nn.Sequential(*net)
+        e = edit(again)
+        e.scale("1", 2.0)
+        again.append(nn.ReLU())
+        e.add(layer, 7.0)
+        with e:
+            y = again(torch.ones(1, 4))
+        assert "2" in [row["layer"] for row in e.rows]
+        assert bool((y >= 7).all())
+
+
+def test_a_layer_that_was_replaced_after_it_was_chosen() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    e = edit(net)
+    e.scale("1", 2.0)
+    net[1] = nn.ReLU()
+    e.add("0", 1.0, calls=1)
+    e.add(nn.ReLU, 1.0)
+    with pytest.raises(NotEditedError, match=r"edit 1, scale 2\.0: layer '1' was not called"), e:
+        net(torch.ones(1, 4))
