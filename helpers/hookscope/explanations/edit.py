@@ -133,8 +133,8 @@ def _must_be_found(target: Target, layer: nn.Module | None) -> None:
         if named := [name for name, value in known.items() if value is F.scaled_dot_product_attention]:
             raise ValueError(
                 f"layer {target.layer!r}: {type(module).__name__} has imported scaled_dot_product_attention by name, "
-                f"as {named[0]!r}, so lines that replace torch's do not reach it; write F.scaled_dot_product_attention in "
-                "its forward to have it explained"
+                f"as {named[0]!r}, so lines that replace torch's do not reach it; write "
+                "F.scaled_dot_product_attention in its forward to have it explained"
             )
 
 

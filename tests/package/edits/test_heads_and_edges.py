@@ -364,3 +364,13 @@ def test_edges_of_a_query_are_cut_in_one_edit() -> None:
     e.cut("", head=1, query=3, key=0, calls=1)
     with pytest.raises(ValueError, match="already"):
         e.cut("", head=1, query=3, key=1)
+
+
+def test_keys_from_elsewhere() -> None:
+    from hookscope.edits.inside import crossing
+
+    net, y = attention(batch_first=True), X + 1
+    assert not crossing((X, X, X), {}, net)
+    assert not crossing((X,), {"key": X, "value": y}, net)
+    assert crossing((X, y, y), {}, net)
+    assert crossing((), {"query": X, "key": y, "value": y}, net)

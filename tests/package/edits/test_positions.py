@@ -205,3 +205,11 @@ def test_layers_with_tokens_before_samples_are_refused(layer: nn.Module) -> None
     # With as many samples as tokens, nothing in the pass could tell.
     with pytest.raises(ValueError, match=r"layer '1' has batch_first=False, tokens before samples.*such as at"):
         edit(nn.Sequential(nn.Embedding(9, 4), layer)).set("1", 0, part=0, positions=2)
+
+
+def test_positions_of_a_gradient_that_never_came() -> None:
+    net = gpt2()
+    e = edit(net)
+    e.set("transformer.h.0.mlp", 0, to="grad", positions=1)
+    with pytest.raises(NotEditedError, match="no gradient came: backward"), e:
+        net(IDS)

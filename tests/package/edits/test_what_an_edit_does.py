@@ -338,3 +338,25 @@ def test_a_layer_that_was_replaced_after_it_was_chosen() -> None:
     e.add(nn.ReLU, 1.0)
     with pytest.raises(NotEditedError, match=r"edit 1, scale 2\.0: layer '1' was not called"), e:
         net(torch.ones(1, 4))
+
+
+def test_what_is_frozen_is_as_it_was_before_somebody_wrote_to_it() -> None:
+    net = Net(lambda self, x: self.leaf(x).mul_(10), leaf=nn.Tanh())
+    with edit(net) as e:
+        e.freeze("leaf", None, at[:, 1])
+        with torch.no_grad():
+            first, second = net(torch.ones(1, 2)), net(torch.zeros(1, 2))
+    one = torch.ones(()).tanh() * 10
+    assert torch.equal(first, torch.stack([one, one])[None])
+    assert torch.equal(second, torch.stack([torch.zeros(()), one])[None])
+
+
+def test_numbers_out_of_bounds_are_refused_before_a_gpu_would_end_the_process() -> None:
+    from hookscope.edits.aim import _must_fit
+
+    shape = torch.Size((2, 3, 4))
+    for fits in ([1, -2], (slice(None), [2, -3]), (..., torch.tensor([3])), (torch.ones(2, 3, dtype=torch.bool), [3])):
+        _must_fit(fits, shape)
+    for wrong in ([2], [-3], (slice(None), [3]), (..., torch.tensor([4])), (torch.ones(2, 3, dtype=torch.bool), [4])):
+        with pytest.raises(IndexError, match="index out of bounds for dimension"):
+            _must_fit(wrong, shape)

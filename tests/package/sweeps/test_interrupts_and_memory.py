@@ -169,3 +169,17 @@ def test_bytes_at_the_peak_are_those_that_are_there_together() -> None:
         for _ in range(5):
             one = (one + 1).view(10, 100).relu_().view(1000)
     assert counted.peak == 8000
+
+
+def test_where_there_is_room_for_one_cell_only_each_is_run_alone() -> None:
+    def swept(limit: int) -> Any:
+        options = {"positions": range(16), "metric": lambda y: y.sum(), "check": 2, "max_bytes": limit}
+        return sweep(chain(), X, LAYERS, "zero", **options)
+
+    with pytest.raises(MemoryError) as caught:
+        swept(1)
+    needed = int(str(caught.value).removeprefix("one run takes about ").split()[0].replace(",", ""))
+    with pytest.raises(MemoryError):
+        swept(needed - 1)
+    assert swept(needed).batches == ()
+    assert max(swept(2 * needed).batches) > 1
