@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from hookscope import census, sweep
+from hookscope.sweeps.passes import is_plain
 from tests.shared.swept import Gated, by_hand, outputs_of
 
 ALL = slice(None)
@@ -267,6 +268,8 @@ def test_a_layer_that_returns_a_dict_is_skipped_and_one_may_have_a_number_sign_i
         def forward(self, x):
             return self.then["a"](self.then["a#1"](self.first(x)["h"]))
 
+    assert is_plain({"h": [torch.ones(1), {"n": 1}]})
+    assert not is_plain({"h": [torch.ones(1), {"n": object()}]})
     torch.manual_seed(0)
     net, x = Whole(), torch.randn(2, 4)
     found = sweep(net, x, ["then.a#1", "then.a#1#1"], "zero", channels=range(4), metric=lambda y: y.sum(), check=2)
