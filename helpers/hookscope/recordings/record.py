@@ -310,7 +310,7 @@ def _check_kinds(kinds: str | Iterable[str] | None, parameters: bool) -> frozens
     if kinds is None:
         return frozenset(KINDS) if parameters else frozenset(KINDS) - {"post_accumulate_grad"}
     try:
-        chosen = [kinds] if isinstance(kinds, str) else list(kinds)
+        chosen: list[Any] = [kinds] if isinstance(kinds, str) else list(kinds)
     except TypeError:
         chosen = [kinds]
     if not all(isinstance(kind, str) for kind in chosen):
@@ -338,7 +338,7 @@ def _check_kinds(kinds: str | Iterable[str] | None, parameters: bool) -> frozens
 def _name_optimizers(optimizers: Optimizer | Iterable[Optimizer]) -> dict[Optimizer, str]:
     """Name optimizers by their class, those that share it with a number."""
     single = isinstance(optimizers, Optimizer | str | torch.Tensor) or not isinstance(optimizers, Iterable)
-    listed = [optimizers] if single else list(optimizers)  # type: ignore[arg-type,list-item]
+    listed: list[Any] = [optimizers] if single else list(optimizers)  # type: ignore[arg-type]
     for optimizer in listed:
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"optimizers must be torch.optim.Optimizer, not {type(optimizer).__name__}")
