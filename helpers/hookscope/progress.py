@@ -7,7 +7,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
-__all__ = ["progress_bar"]
+__all__ = ["checked_progress", "progress_bar"]
+
+
+def checked_progress(progress: object) -> None:
+    """Refuse what does not say whether to show a bar.
+
+    Raises:
+        TypeError: it is not True or False.
+
+    """
+    if not isinstance(progress, bool):
+        raise TypeError(f"progress={progress!r}: give True or False")
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -35,9 +35,8 @@ def model_unchanged(model: nn.Module) -> Iterator[None]:
     training = [(module, module.training) for module in modules]
     before = [(m, dict(m._buffers)) for m in modules if m._buffers and not isinstance(m, scripted)]
     values = [(buffer, buffer.clone()) for buffer in model.buffers() if not buffer.is_inference()]
-    try:
-        yield
-    finally:
+
+    def put_back() -> None:
         for module, was in training:
             module.training = was
         for module, buffers in before:
@@ -50,6 +49,24 @@ def model_unchanged(model: nn.Module) -> Iterator[None]:
                     if buffer.shape != value.shape:  # resized, as an observer of quantization does
                         buffer.resize_(value.shape)
                     buffer.copy_(value)
+
+    with _afterwards(put_back):
+        yield
+
+
+@contextmanager
+def _afterwards(put_back: Callable[[], None]) -> Iterator[None]:
+    """Put something back in the end, and once more if an interrupt came in there."""
+    done = False
+    try:
+        try:
+            yield
+        finally:
+            put_back()
+            done = True
+    finally:
+        if not done:
+            put_back()
 
 
 def _gpus(used: Iterable[object]) -> list[int]:
@@ -70,10 +87,15 @@ def same_random_numbers(*used: object) -> Iterator[None]:
     devices = _gpus(used) if gpus else []
     numpy = sys.modules.get("numpy")
     pythons, numpys = random.getstate(), numpy.random.get_state() if numpy else None
-    try:
-        with torch.random.fork_rng(devices):
-            yield
-    finally:
+    torchs, on_gpus = torch.get_rng_state(), [(device, torch.cuda.get_rng_state(device)) for device in devices]
+
+    def put_back() -> None:
         random.setstate(pythons)
         if numpy is not None:
             numpy.random.set_state(numpys)
+        torch.set_rng_state(torchs)
+        for device, state in on_gpus:
+            torch.cuda.set_rng_state(state, device)
+
+    with _afterwards(put_back):
+        yield

@@ -21,10 +21,11 @@ from hookscope.activations.shards import Shard, shards_in, write_shard
 from hookscope.activations.stored import ABOUT, Activations
 from hookscope.captures import Capture, capture
 from hookscope.captures.forecast import in_bytes
+from hookscope.captures.options import checked_bytes
 from hookscope.captures.saving import write_whole
 from hookscope.extras import needed_by
 from hookscope.layers import Which, find_layers
-from hookscope.progress import progress_bar
+from hookscope.progress import checked_progress, progress_bar
 from hookscope.structures import map_tensors
 
 __all__ = ["collect"]
@@ -99,9 +100,18 @@ def collect(
     """
     with needed_by("collect"):
         import safetensors.torch  # noqa: F401 (now, not after the first shard has been computed)
-    for name, value in (("shard_bytes", shard_bytes), ("max_bytes", max_bytes)):
-        if not isinstance(value, int | None) or isinstance(value, bool) or (value is None and name == "shard_bytes"):
-            raise TypeError(f"{name}={value!r}: give a number of bytes, as {name}=1_000_000")
+    checked_bytes("shard_bytes", shard_bytes, 1)
+    if max_bytes is not None:
+        checked_bytes("max_bytes", max_bytes)
+    checked_progress(progress)
+    if not isinstance(loader, Iterable) or isinstance(loader, str | bytes | Tensor):  # a tensor yields its samples
+        raise TypeError(f"loader is a {type(loader).__name__}: give a DataLoader, or batches, as inputs.split(32)")
+    if not isinstance(to, str | Path):
+        raise TypeError(f"to={to!r}: give the name of a folder, as to='activations/'")
+    if not str(to).strip():
+        raise ValueError(f"to={to!r}: give the name of a folder, as to='activations/'; '.' is this one")
+    if not callable(run):
+        raise TypeError(f"run={run!r}: give a function, as run=lambda model, batch: model(batch.x)")
     # Copied at once: copy-on-write does not see what a NumPy array of an output is used for later.
     seen = capture(model, *layers, dtype=dtype, device="cpu", keep="copies")
     if training := [name for name, module in model.named_modules() if module.training]:

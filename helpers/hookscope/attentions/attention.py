@@ -14,6 +14,7 @@ from torch import nn
 from hookscope.attentions.maps import AttentionMaps
 from hookscope.attentions.watch import HeavyError, Watch, mib
 from hookscope.captures.forecast import standing_in
+from hookscope.captures.options import checked_bytes
 from hookscope.layers import Modules
 from hookscope.pictures.tokens import checked_tokens
 from hookscope.unchanged import model_unchanged, same_random_numbers
@@ -69,7 +70,7 @@ def attention(
 
     Raises:
         TypeError: `model` is not a module, or an option is of the wrong type; and what the model raises.
-        ValueError: no map has as many queries or keys as there are tokens.
+        ValueError: no map has as many queries or keys as there are tokens; `max_bytes` is negative.
         MemoryError: the maps would take more than `max_bytes`; says how many bytes.
 
     Example:
@@ -85,8 +86,8 @@ def attention(
     """
     modules = Modules(model)
     named = checked_tokens(tokens) if tokens is not None else ()
-    if not isinstance(max_bytes, int | float | None) or isinstance(max_bytes, bool):
-        raise TypeError(f"max_bytes={max_bytes!r}: give a number of bytes, as max_bytes=1_000_000, or None")
+    if max_bytes is not None:
+        checked_bytes("max_bytes", max_bytes)
     limit = float("inf") if max_bytes is None else max_bytes
 
     watch = Watch(modules.names, limit, heavy=_forecaster(modules, limit) if _again(inputs, kwargs) else None)

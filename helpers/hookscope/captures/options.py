@@ -9,7 +9,7 @@ from hookscope.captures.call import Wanted
 from hookscope.captures.form import Form, stats_of
 from hookscope.layers import Modules
 
-__all__ = ["checked"]
+__all__ = ["checked", "checked_bytes"]
 
 
 def checked(
@@ -33,12 +33,24 @@ def checked(
     form = Form(_sample(sample), _dtype(dtype), _device(device), at_once=keep == "copies")
     if keep == "stats" and form != Form():
         raise ValueError("keep='stats' keeps no tensors: leave out sample, dtype and device")
-    if max_bytes is not None and (isinstance(max_bytes, bool) or not isinstance(max_bytes, int | float)):
-        raise TypeError(f"max_bytes={max_bytes!r}: give a number of bytes, as max_bytes=1_000_000")
-    if max_bytes is not None and not max_bytes >= 0:  # NaN, too
-        raise ValueError(f"max_bytes={max_bytes!r}: give a number of bytes from 0")
+    if max_bytes is not None:
+        checked_bytes("max_bytes", max_bytes)
     calls = _calls(modules, stop, gradients)
     return Wanted(gradients, inputs, stats_of if keep == "stats" else form, max_bytes, calls)
+
+
+def checked_bytes(name: str, given: object, least: int = 0) -> None:
+    """Refuse what is no number of bytes.
+
+    Raises:
+        TypeError: it is no number.
+        ValueError: it is less than `least`, or NaN.
+
+    """
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise TypeError(f"{name}={given!r}: give a number of bytes, as {name}=1_000_000")
+    if not given >= least:  # NaN, too
+        raise ValueError(f"{name}={given!r}: give a number of bytes from {least}")
 
 
 def _sample(sample: object) -> slice | None:
@@ -55,6 +67,9 @@ def _sample(sample: object) -> slice | None:
             raise TypeError(f"sample={sample!r}: give a slice of whole numbers, as sample=slice(0, 4)")
     if sample.step is not None and sample.step < 1:
         raise ValueError(f"sample={sample!r}: torch slices forwards only; give a step from 1")
+    first, last = sample.start or 0, sample.stop
+    if last is not None and (first < 0) == (last < 0) and first >= last:
+        raise ValueError(f"sample={sample!r} keeps nothing: give a slice that has samples, as sample=slice(0, 4)")
     return sample
 
 
@@ -74,7 +89,7 @@ def _device(device: object) -> torch.device | None:
         return None
     try:
         found = torch.device(device)  # type: ignore[call-overload]
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:  # the last of a number that is too large
         raise TypeError(f"device={device!r}: give a torch.device or its name, as device='cpu'") from error
     try:
         torch.empty(0, device=found)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Aim", "at", "index_text", "rows_of"]
+__all__ = ["Aim", "at", "index_text", "numbers_in", "rows_of"]
 
 
 class At:
@@ -138,38 +138,73 @@ def _put(tensor: Tensor, steps: tuple[Any, ...], new: Tensor) -> Tensor:
 
 
 def _check(item: Any, index: Any) -> None:
-    if isinstance(item, (slice, range)) or item is Ellipsis:
+    if isinstance(item, slice):
+        _check_slice(item, index_text(index))
+        return
+    if item is Ellipsis:
         return
     if isinstance(item, Tensor):
         if item.dtype in (torch.bool, torch.uint8, torch.int32, torch.int64):
             return
-    elif isinstance(item, list):
-        if item and all(isinstance(each, (int, list)) for each in item):
-            return
+    elif isinstance(item, (list, range)):
         if not item:
-            raise ValueError(f"{index_text(index)} picks nothing: its list is empty")
+            raise ValueError(f"{index_text(index)} picks nothing: its {type(item).__name__} is empty")
+        if all(isinstance(each, (int, list)) for each in item):
+            return
     elif not isinstance(item, bool) and hasattr(item, "__index__"):
+        _check_size(operator.index(item), index_text(index))
         return
     raise TypeError(
         f"{item!r} is no index into a tensor; write at[...] with numbers, slices, lists or tensors, such as at[:, 3]"
     )
 
 
-def rows_of(rows: Any) -> Any:
-    """Check which samples were asked for; a slice, or a list of their numbers."""
+def _check_slice(item: slice, text: str) -> None:
+    ends = [end for end in (item.start, item.stop, item.step) if end is not None]
+    if any(isinstance(end, bool) or not hasattr(end, "__index__") for end in ends):
+        raise TypeError(f"{text}: give whole numbers as the ends of a slice, such as at[:, 2:5]")
+    first, last, step = item.start, item.stop, item.step
+    if step is not None and step < 1:
+        raise ValueError(f"{text}: torch slices forwards only; give a step from 1")
+    if first is not None and last is not None and (first < 0) == (last < 0) and first >= last:
+        raise ValueError(f"{text} picks nothing: its slice is empty")
+
+
+def _check_size(number: int, text: str) -> None:
+    if abs(number) >= 1 << 62:
+        raise IndexError(f"{text}: no tensor is so long")
+
+
+def numbers_in(given: Any) -> list[int]:
+    """List whole numbers, of which one or several were given.
+
+    Raises:
+        TypeError: they are none; True and False are none, since a mask would else be taken for the numbers 1 and 0.
+
+    """
+    items = given.tolist() if isinstance(given, Tensor) else given
+    items = list(items) if isinstance(items, Iterable) and not isinstance(items, (str, bytes)) else [items]
+    if any(isinstance(item, bool) for item in items):
+        raise TypeError
+    return [operator.index(item) for item in items]
+
+
+def rows_of(rows: Any, name: str = "rows", what: str = "samples") -> Any:
+    """Check which samples, or what else there is a number of, were asked for; a slice, or a list of their numbers."""
+    text = f"{name}={rows!r}"
     if isinstance(rows, slice):
+        _check_slice(rows, text)
         return rows
-    given = [rows] if isinstance(rows, int) else rows
-    if isinstance(given, Tensor):
-        given = given.tolist()
     try:
-        numbers = [operator.index(row) for row in given]
+        numbers = numbers_in(rows)
     except TypeError:
-        raise TypeError(f"rows={rows!r}: give the numbers of samples, such as rows=[1], or a slice") from None
+        raise TypeError(f"{text}: give the numbers of {what}, such as {name}=[1], or a slice") from None
     if not numbers:
-        raise ValueError("rows picks nothing: it is empty")
+        raise ValueError(f"{name} picks nothing: it is empty")
     if len(set(numbers)) < len(numbers):
-        raise ValueError(f"rows={rows!r} names a sample twice")
+        raise ValueError(f"{text} names one of the {what} twice")
+    for number in numbers:
+        _check_size(number, text)
     return numbers
 
 

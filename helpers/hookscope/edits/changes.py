@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -85,9 +86,7 @@ class Change:
 def checked(value: Any, verb: str) -> Any:
     """Return a number or a tensor; raise for anything else, before a pass."""
     if not isinstance(value, (int, float, complex, Tensor)):
-        wants = {"set": "map takes functions, swap takes captures", "swap": "or a capture"}.get(
-            verb, "map takes functions"
-        )
+        wants = "map takes functions" + (", swap takes captures" if verb == "set" else "")
         raise TypeError(f"{verb} takes a number or a tensor, not {type(value).__name__}; {wants}")
     return value
 
@@ -145,7 +144,7 @@ def masking(keep: Any, other: Any = 0) -> Change:
     """Keep the values where a mask is true, or by how much it is more than 0."""
     if not isinstance(keep, Tensor):
         raise TypeError(f"mask takes a tensor, of bool or of numbers from 0 to 1, not {type(keep).__name__}")
-    checked(other, "mask")
+    checked(other, "other= of mask")
 
     def compute(region: Tensor, moment: Moment) -> Tensor:
         instead = fitting(other, region, moment)
@@ -161,9 +160,9 @@ def masking(keep: Any, other: Any = 0) -> Change:
 
 def noising(std: float, seed: int) -> Change:
     """Add Gaussian noise that is the same whenever the seed and the number of the call are."""
-    if not isinstance(std, (int, float)) or isinstance(std, bool) or not std >= 0:
+    if not isinstance(std, (int, float)) or isinstance(std, bool) or not 0 <= std < math.inf:
         raise ValueError(f"std={std!r}: give a number that is not negative")
-    if not isinstance(seed, int) or seed < 0:
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise ValueError(f"seed={seed!r}: give a whole number that is not negative")
 
     def compute(region: Tensor, moment: Moment) -> Tensor:
@@ -183,8 +182,10 @@ def projecting(direction: Any) -> Change:
         raise TypeError(
             "project_out takes a direction: a tensor with one axis, as long as the last axis of the layer's"
         )
-    if not direction.requires_grad and not direction.any():
-        raise ValueError("project_out needs a direction that is not zero")
+    if not direction.is_floating_point():
+        raise TypeError(f"project_out takes a direction of floating point numbers, not of {direction.dtype}; .float()")
+    if not direction.requires_grad and not (direction.any() and direction.isfinite().all()):
+        raise ValueError("project_out needs a direction that is not zero, and finite")
 
     def compute(region: Tensor, moment: Moment) -> Tensor:
         if not region.dim() or region.shape[-1] != len(direction):
@@ -207,10 +208,9 @@ def swapping(source: Any, kept: list[Tensor] | None) -> Change:
 
     """
     if kept is None:
-        if not isinstance(checked(source, "swap"), Tensor):
-            raise TypeError(
-                f"swap takes a capture, or a tensor like the layer's; set takes a number such as {source!r}"
-            )
+        if not isinstance(source, Tensor):
+            number = f"; set takes a number such as {source!r}" if isinstance(source, (int, float, complex)) else ""
+            raise TypeError(f"swap takes a tensor like the layer's, or a capture, not {type(source).__name__}{number}")
         return Change("swap", source, lambda region, moment: same(moment.aim.cut(source), region, moment))
 
     def compute(region: Tensor, moment: Moment) -> Tensor:

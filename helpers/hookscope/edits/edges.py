@@ -13,7 +13,7 @@ from hookscope.captures.keep import is_wrapped
 from hookscope.edits.changes import Change
 from hookscope.edits.target import Target
 
-__all__ = ["Edges", "cut", "cutting"]
+__all__ = ["Edges", "cut", "cutting", "refuse_again"]
 
 _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 _CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4}
@@ -46,6 +46,31 @@ def cutting(edges: Edges) -> Change:
         for name, given in (("head", edges.heads), ("query", edges.queries), ("key", edges.keys))
     )
     return Change("cut", _Named(shown), lambda region, moment: region, options={"edges": edges})
+
+
+def refuse_again(old: Edges, new: Edges, layer: str, number: int) -> None:
+    """Refuse to cut edges of a query that an earlier cut has changed: what it gets could not be verified any more.
+
+    Raises:
+        ValueError: says how to write both in one.
+
+    """
+    heads, queries = ({*a} & {*b} for a, b in ((old.heads, new.heads), (old.queries, new.queries)))
+    before, now = _samples(old.rows), _samples(new.rows)
+    apart = before is not None and now is not None and before.isdisjoint(now)
+    if heads and queries and not apart:
+        keys = sorted({*old.keys, *new.keys})
+        raise ValueError(
+            f"layer {layer!r}: edit {number} cuts edges of head {min(heads)} and query {min(queries)} already; cut "
+            f"them in one edit, as key={keys}"
+        )
+
+
+def _samples(rows: Any) -> set[int] | None:
+    """List samples; None where that takes a batch."""
+    if isinstance(rows, slice) and rows.stop is not None and min(rows.start or 0, rows.stop) >= 0:
+        return {*range(rows.start or 0, rows.stop, rows.step or 1)}
+    return {*rows} if isinstance(rows, list) and min(rows) >= 0 else None
 
 
 class _Named(str):

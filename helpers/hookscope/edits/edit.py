@@ -17,7 +17,7 @@ from hookscope.captures import Capture
 from hookscope.edits import changes
 from hookscope.edits.aim import Aim, rows_of
 from hookscope.edits.changes import Change
-from hookscope.edits.edges import Edges, cutting
+from hookscope.edits.edges import Edges, cutting, refuse_again
 from hookscope.edits.heads import columns_of, count_of, heads_around
 from hookscope.edits.hooks import Layer
 from hookscope.edits.options import Where, calls_of, kept_of, numbers_of
@@ -25,7 +25,7 @@ from hookscope.edits.outcome import missing, row_of
 from hookscope.edits.parts import path_of
 from hookscope.edits.reasons import NotEditedError, refuse_parallel
 from hookscope.edits.target import Rule, Target
-from hookscope.edits.tokens import Owner, owner_of, positions_of
+from hookscope.edits.tokens import Owner, owner_of, positions_of, refuse_tokens_first
 from hookscope.layers import FusedLayer, Modules, Which, fused_around, pick, refuse_unhookable, take_off
 from hookscope.pictures import Table, Tabled
 
@@ -181,7 +181,7 @@ class Edit(Tabled):
         by `F.scaled_dot_product_attention`; what it returned is first computed again, and compared, with masks,
         causality, scale and grouped heads.
         """
-        number, chosen = self._number, {module: name for name, module in pick(self.modules, layer).items()}
+        number, chosen = self._number, self._pick(layer)
         counts = {module: count_of(module) for module in chosen}
         for module, name in chosen.items():
             if counts[module] is None:
@@ -201,9 +201,14 @@ class Edit(Tabled):
             )
             for module, name in chosen.items()
         }
+        numbers = calls_of(calls)
+        for rule, module, name in self._rules:
+            apart = rule.calls is not None and numbers is not None and rule.calls.isdisjoint(numbers)
+            if rule.to == "edges" and module in made and not apart:
+                refuse_again(rule.change.options["edges"], made[module], name, rule.number)
         self._take(
             [
-                (Rule(number, cutting(made[module]), Aim((), text), "edges", None, calls_of(calls)), module, name)
+                (Rule(number, cutting(made[module]), Aim((), text), "edges", None, numbers), module, name)
                 for module, name in chosen.items()
             ]
         )
@@ -224,7 +229,7 @@ class Edit(Tabled):
         if isinstance(layer, str) and (named := self.modules.called(layer)) in self.modules.names:
             chosen = {named: layer}
         else:
-            chosen = {module: name for name, module in pick(self.modules, layer).items()}
+            chosen = self._pick(layer)
         if not isinstance(layer, (str, nn.Module)) or len(chosen) > 1:
             # A glob or a type takes what is called; a list of modules never is.
             lists = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
@@ -239,10 +244,17 @@ class Edit(Tabled):
             }
         number, added = self._number, []
         for module, name in chosen.items():
+            if positions is not None:
+                refuse_tokens_first(name, module)
             aim, end = aims[module]
             kept = kept_of(source, name, end, path, number) if isinstance(source, Capture) else None
             added.append((Rule(number, make(kept), aim, end, path, calls, positions), module, name))
         self._take(added)
+
+    def _pick(self, layer: Which) -> dict[nn.Module, str]:
+        self.modules = Modules(self.modules.model)  # layers may have come into the model since
+        self.__dict__.pop("_fused", None)
+        return {module: name for name, module in pick(self.modules, layer).items()}
 
     def _take(self, added: list[tuple[Rule, nn.Module, str]]) -> None:
         """Keep edits, and put hooks on if the block has begun."""
@@ -260,7 +272,8 @@ class Edit(Tabled):
         layer = self._by_target[target] = self._layer(module, name)
         self.targets.append(target)
         layer.take(target, self._born)
-        if others := [other for other in self.modules.names_of(module) if other != name]:
+        there = module in self.modules.names  # it may have been replaced since
+        if others := [other for other in self.modules.names_of(module) if other != name] if there else []:
             self._notes[f"layer {name!r} is also {', '.join(map(repr, others))}: calls under each name count"] = None
 
     def _owner(self, name: str) -> Owner:

@@ -90,7 +90,7 @@ def columns_of(found: Heads, heads: Any) -> list[int]:
         ValueError: there is no such head, or the heads cannot be told apart.
 
     """
-    numbers = rows_of(heads)
+    numbers = rows_of(heads, "heads", "heads")
     if isinstance(numbers, slice):
         numbers = list(range(found.count))[numbers]
     if wrong := [head for head in numbers if not 0 <= head < found.count]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypedDict
 
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from hookscope.captures import Capture, NotCapturedError
 from hookscope.edits import changes
+from hookscope.edits.aim import numbers_in
 from hookscope.edits.parts import Part
 
 __all__ = ["Where", "calls_of", "kept_of", "numbers_of"]
@@ -30,13 +30,13 @@ def calls_of(calls: Any) -> frozenset[int] | None:
     """Check which calls were asked for."""
     if calls is None:
         return None
-    given = [calls] if isinstance(calls, int) else calls
+    way = f"calls={calls!r}: give the numbers of calls, counted from 1, such as calls={{2}}"
     try:
-        numbers = frozenset(given)
+        numbers = frozenset(numbers_in(calls))
     except TypeError:
-        raise TypeError(f"calls={calls!r}: give the numbers of calls, such as calls={{2}}") from None
-    if not numbers or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in numbers):
-        raise ValueError(f"calls={calls!r}: give the numbers of calls, counted from 1, such as calls={{2}}")
+        raise TypeError(way) from None
+    if not numbers or min(numbers) < 1:
+        raise ValueError(way)
     return numbers
 
 
@@ -68,9 +68,8 @@ def numbers_of(given: Any, name: str, end: int | None = None) -> tuple[int, ...]
         ValueError: there are none, or one is negative or too large.
 
     """
-    items = [given] if isinstance(given, int) else given
     try:
-        numbers = tuple(operator.index(number) for number in items)
+        numbers = tuple(numbers_in(given))
     except TypeError:
         raise TypeError(f"{name}={given!r}: give a whole number, or several") from None
     wrong = [number for number in numbers if number < 0 or (end is not None and number >= end)]

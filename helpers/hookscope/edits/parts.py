@@ -51,6 +51,8 @@ def tensors(value: Any, path: tuple[int | str, ...] = ()) -> Iterator[tuple[tupl
 
 def listed(value: Any) -> str:
     """Say which parts a value has, for an error message."""
+    if isinstance(value, Tensor):
+        return f"one tensor {tuple(value.shape)}, which has no parts"
     found = [f"part={_short(path)} {tuple(tensor.shape)}" for path, tensor in tensors(value)]
     if not found:
         inside = [name for name, item in getattr(value, "__dict__", {}).items() if isinstance(item, Tensor)]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import operator
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hookscope.edits.aim import numbers_in
 from hookscope.layers import Modules
 from hookscope.strands import Strands
 
-__all__ = ["Owner", "Positions", "Tokens", "owner_of", "positions_of"]
+__all__ = ["Owner", "Positions", "Tokens", "owner_of", "positions_of", "refuse_tokens_first"]
 
 _IDS = ("input_ids", "inputs_embeds")
 _CACHES = ("past_key_values", "past_key_value", "layer_past", "past", "kv_cache", "cache")
@@ -68,14 +67,14 @@ def positions_of(given: Any) -> Positions | None:
         return None
     text = f"positions={given!r}"
     if isinstance(given, slice):
-        first, step = given.start or 0, given.step or 1
-        if not isinstance(first, int) or first < 0 or step < 1 or (given.stop is not None and given.stop <= first):
+        first, step = given.start or 0, 1 if given.step is None else given.step
+        numbered = all(isinstance(end, int) and not isinstance(end, bool) for end in (first, step, given.stop or 0))
+        if not numbered or first < 0 or step < 1 or (given.stop is not None and given.stop <= first):
             raise ValueError(f"{text}: give a slice that counts up from 0 or later, such as slice(5, None)")
         some = None if given.stop is None else frozenset(range(first, given.stop, step))
         return Positions(text, first, some, step)
-    items: Iterable[Any] = [given] if isinstance(given, int) else given.tolist() if isinstance(given, Tensor) else given
     try:
-        numbers = frozenset(operator.index(number) for number in items)
+        numbers = frozenset(numbers_in(given))
     except TypeError:
         raise TypeError(f"{text}: give whole numbers, such as positions=7 or positions=range(12)") from None
     if not numbers:
@@ -83,6 +82,20 @@ def positions_of(given: Any) -> Positions | None:
     if min(numbers) < 0:
         raise ValueError(f"{text}: positions count from 0; for the last one of each call write at[:, -1]")
     return Positions(text, min(numbers), numbers)
+
+
+def refuse_tokens_first(name: str, module: nn.Module) -> None:
+    """Refuse positions where torch says that tokens come before samples: of as many they could not be told apart.
+
+    Raises:
+        ValueError: says what to write instead.
+
+    """
+    if getattr(getattr(module, "self_attn", module), "batch_first", True) is False:
+        raise ValueError(
+            f"layer {name!r} has batch_first=False, tokens before samples, and positions= is for (samples, tokens, …); "
+            "write an index for it, such as at[7], and calls="
+        )
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from hookscope.captures.result import Capture
 from hookscope.explanations import inside
@@ -70,7 +71,7 @@ def of_edit(edit: Edit) -> tuple[str, dict[str, Any]]:
     for target in sorted(edit.targets, key=lambda target: target.rule.to == "grad"):
         hook = f"edit_{len(functions) + 1}"
         if target.rule.to in ("heads", "edges"):
-            functions.append(_inside(hook, target, names))
+            functions.append(_inside(hook, target, names, edit.modules.called(target.layer)))
             lines = [f"    layer = model.get_submodule({target.layer!r})", *inside.registered(hook, target)]
             # What stands for another function edits what that is given: the last one comes first.
             registered = [*lines, *registered] if target.rule.to == "heads" else [*registered, *lines]
@@ -113,15 +114,28 @@ def _by_keyword(target: Target) -> bool:
     return bool(target.keys) and isinstance(target.keys[0][1], str)
 
 
-def _inside(hook: str, target: Target, names: _Names) -> str:
+def _inside(hook: str, target: Target, names: _Names, layer: nn.Module | None) -> str:
     """Write what stands for a function inside the call of a layer."""
     if target.rule.to == "heads":
         start = _start(hook, target, "return linear(merged, weight, bias)")
         return inside.head_lines(hook, target, start, _new(target.rule, hook, target, names))
+    _must_be_found(target, layer)
     rows = target.rule.change.options["edges"].rows
     return inside.cut_lines(
         hook, target, _start(hook, target, "return out"), ":" if rows is None else _index(rows, hook, names)
     )
+
+
+def _must_be_found(target: Target, layer: nn.Module | None) -> None:
+    """Refuse a layer that would not notice that torch.nn.functional has another function for a while."""
+    for module in layer.modules() if layer is not None else ():
+        known = getattr(type(module).forward, "__globals__", {})
+        if named := [name for name, value in known.items() if value is F.scaled_dot_product_attention]:
+            raise ValueError(
+                f"layer {target.layer!r}: {type(module).__name__} has imported scaled_dot_product_attention by name, "
+                f"as {named[0]!r}, so lines that replace torch's do not reach it; write "
+                "F.scaled_dot_product_attention in its forward to have it explained"
+            )
 
 
 def _start(hook: str, target: Target, unchanged: str) -> list[str]:

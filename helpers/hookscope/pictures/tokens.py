@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 
 __all__ = ["checked_tokens", "shortened"]
 
@@ -11,12 +11,19 @@ def checked_tokens(tokens: object) -> tuple[str, ...]:
     """Return tokens as a tuple of strings.
 
     Raises:
-        TypeError: they are none.
+        TypeError: they are none, or in no order.
+        ValueError: there are none.
 
     """
-    if isinstance(tokens, str) or not isinstance(tokens, Iterable):
+    # Of a set nobody knows which token comes first.
+    if isinstance(tokens, (str, bytes, Mapping, Set)) or not isinstance(tokens, Iterable):
         raise TypeError(f"tokens={tokens!r}: give a list of strings, one for each token")
-    listed = tuple(tokens)
+    try:
+        listed = tuple(tokens)
+    except TypeError:  # a tensor without axes
+        raise TypeError(f"tokens={tokens!r}: give a list of strings, one for each token") from None
+    if not listed:
+        raise ValueError(f"tokens={tokens!r} is empty: give a string for each token, or leave it out")
     if wrong := [each for each in listed if not isinstance(each, str)]:
         raise TypeError(
             f"tokens holds {wrong[0]!r}, not only strings: give those of one sample, for example "

@@ -132,6 +132,8 @@ def record(
     else:  # what has no forward, such as nn.ModuleList, is never called
         layers = {module: name for module, name in modules.names.items() if has_forward(module)}
     refuse_unhookable(modules, layers, "record")
+    if tensors is not None and not isinstance(tensors, Mapping):
+        raise TypeError(f"tensors={tensors!r}: give names and tensors, as tensors={{'y': y}}")
     for name, tensor in (tensors or {}).items():
         _check_tensor(tensor, name)
     for name, flag in {"parameters": parameters, "values": values}.items():
@@ -307,9 +309,12 @@ def _check_tensor(tensor: object, name: str) -> None:
 def _check_kinds(kinds: str | Iterable[str] | None, parameters: bool) -> frozenset[str]:
     if kinds is None:
         return frozenset(KINDS) if parameters else frozenset(KINDS) - {"post_accumulate_grad"}
-    if not isinstance(kinds, Iterable):
+    try:
+        chosen: list[Any] = [kinds] if isinstance(kinds, str) else list(kinds)
+    except TypeError:
+        chosen = [kinds]
+    if not all(isinstance(kind, str) for kind in chosen):
         raise TypeError(f"kinds={kinds!r}: give a kind of hook, as kinds='forward', or several")
-    chosen = [kinds] if isinstance(kinds, str) else list(kinds)
     for kind in chosen:
         if kind in ("backward", "register_backward_hook"):
             raise ValueError(
@@ -332,12 +337,12 @@ def _check_kinds(kinds: str | Iterable[str] | None, parameters: bool) -> frozens
 
 def _name_optimizers(optimizers: Optimizer | Iterable[Optimizer]) -> dict[Optimizer, str]:
     """Name optimizers by their class, those that share it with a number."""
-    if not isinstance(optimizers, Optimizer | Iterable):
-        raise TypeError(f"optimizers must be torch.optim.Optimizer, not {type(optimizers).__name__}")
-    given = dict.fromkeys([optimizers] if isinstance(optimizers, Optimizer) else optimizers)
-    for optimizer in given:
+    single = isinstance(optimizers, Optimizer | str | torch.Tensor) or not isinstance(optimizers, Iterable)
+    listed: list[Any] = [optimizers] if single else list(optimizers)  # type: ignore[arg-type]
+    for optimizer in listed:
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"optimizers must be torch.optim.Optimizer, not {type(optimizer).__name__}")
+    given = dict.fromkeys(listed)
     sizes = Counter(type(optimizer).__name__ for optimizer in given)
     seen: Counter[str] = Counter()
     named = {}

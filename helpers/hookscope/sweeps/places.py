@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from hookscope.edits.aim import numbers_in
 from hookscope.edits.heads import columns_of, heads_around
 from hookscope.edits.parts import Part, get, listed, path_of, put, tensors
 from hookscope.layers import LayerNotFoundError, Modules, Which, pick
@@ -162,12 +162,8 @@ def columns_from(positions: Any, heads: Any, channels: Any, axis: int | None) ->
 
 
 def _numbers(what: Any, name: str) -> tuple[int, ...]:
-    items = what.tolist() if isinstance(what, Tensor) else what
     try:
-        items = list(items) if isinstance(items, Iterable) and not isinstance(items, (str, bytes)) else [items]
-        if any(isinstance(item, bool) for item in items):
-            raise TypeError
-        numbers = tuple(operator.index(item) for item in items)
+        numbers = tuple(numbers_in(what))
     except TypeError:
         raise TypeError(f"{name}={what!r}: give whole numbers, as {name}=range(12) or {name}=[0, 3]") from None
     if not numbers:
@@ -186,7 +182,10 @@ def places_from(modules: Modules, layers: Any, columns: Columns, part: Part | No
 
     """
     single = isinstance(layers, (str, type, nn.Module)) or callable(layers)
-    items: list[Which] = [layers] if single else list(layers)
+    try:
+        items: list[Which] = [layers] if single or isinstance(layers, bytes) else list(layers)
+    except TypeError:
+        raise TypeError(f"layers={layers!r}: give names, globs, types or modules, one or a list of them") from None
     if not items:
         raise ValueError("layers is empty: there is nothing to sweep")
     path = path_of(part)

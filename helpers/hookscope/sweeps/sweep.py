@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from hookscope.captures.options import checked_bytes
 from hookscope.edits.parts import Part
 from hookscope.layers import Modules, Which, refuse_unhookable
 from hookscope.pictures.tokens import checked_tokens
-from hookscope.progress import progress_bar
+from hookscope.progress import checked_progress, progress_bar
 from hookscope.sweeps.outputs import number_of
 from hookscope.sweeps.passes import Inputs
 from hookscope.sweeps.places import Columns, Place, columns_from, places_from
@@ -127,8 +129,9 @@ def sweep(
         raise TypeError(f"metric is a function of what the model returns, not {type(metric).__name__}")
     if not isinstance(check, int) or isinstance(check, bool) or check < 1:
         raise ValueError(f"check={check!r}: give how many cells are compared with plain hooks, at least 1")
-    if max_bytes is not None and (not isinstance(max_bytes, (int, float)) or not max_bytes > 0):
-        raise ValueError(f"max_bytes={max_bytes!r}: give a number of bytes, as max_bytes=1_000_000")
+    if max_bytes is not None:
+        checked_bytes("max_bytes", max_bytes, 1)
+    checked_progress(progress)
     # Not in inference mode, where torch does not count who writes to a tensor.
     with (
         torch.inference_mode(False),
@@ -255,4 +258,5 @@ def _room(study: Study, new: dict[Place, Tensor], max_bytes: float | None) -> in
             f"one run takes about {fixed + each:,} bytes, what is kept for it included, and max_bytes={max_bytes:,}; "
             "choose fewer layers or samples, or allow more"
         )
-    return max(1, int(((max_bytes or _ROOM) - fixed) // each)) if study.bytes else 1
+    most = (max_bytes or _ROOM) - fixed
+    return max(1, int(min(most, sys.maxsize) // each)) if study.bytes else 1

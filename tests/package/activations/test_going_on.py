@@ -275,3 +275,22 @@ def test_a_shard_that_is_missing_in_the_middle_is_noticed(tmp_path):
     Activations(tmp_path).shards[1].path.unlink()
     with pytest.raises(DamagedError, match="does not go on at sample 4: a shard before it is missing"):
         Activations(tmp_path)
+
+
+def test_a_shard_with_other_tensors_than_its_head_says(tmp_path):
+    import hashlib
+    import json
+
+    from safetensors.torch import save_file
+
+    from hookscope.activations.shards import DamagedError, read_shard
+
+    text = json.dumps({"first": 0, "batches": [[2, "x"]], "marks": {"0": "y"}, "made": ""})
+    head = {"hookscope": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    path = tmp_path / "00000.safetensors"
+    save_file({"0": X[:2]}, path, head)
+    assert read_shard(path).samples == 2
+    for tensors in ({"1": X[:2]}, {"0": X[:2], "1": X[2:4].clone()}):
+        save_file(tensors, path, head)
+        with pytest.raises(DamagedError, match="has other tensors than it says; delete it"):
+            read_shard(path)

@@ -213,3 +213,19 @@ def test_pictures_have_words_and_numbers():
     assert "greatest weight" in shown["text/html"]
     assert repr(found) == shown["text/plain"]
     assert found["once"]._repr_mimebundle_()["image/png"].startswith(b"\x89PNG")
+
+
+def test_the_small_picture_shows_the_weights():
+    pytest.importorskip("matplotlib")
+    from dataclasses import replace
+
+    from hookscope.attentions.drawing import draw_all
+
+    found = attention(Block(), X)[0]
+    first, last = torch.zeros(2, 2, 2, 3, 3)
+    first[..., 0], last[..., 2] = 1.0, 1.0
+    mixed = torch.stack([first[:, 0], last[:, 1]], 1)
+    pictures = {
+        draw_all("net", [replace(found, weights=each)], 0, 16).png for each in (first, last, mixed, mixed.flip(1))
+    }
+    assert len(pictures) == 4

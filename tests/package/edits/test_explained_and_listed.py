@@ -7,6 +7,7 @@ from collections import OrderedDict
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import scaled_dot_product_attention as attend
 
 from hookscope import at, capture, census, edit, explain
 from tests.package.edits.test_what_an_edit_does import Attention, Held
@@ -243,6 +244,42 @@ def test_lines_for_an_edge_of_a_language_model(make, layer: str) -> None:
             y, found, plain = (each if masked else each.logits for each in (y, found, given(IDS)))
             torch.testing.assert_close(found, y, rtol=0, atol=1e-5)
             assert (plain - y).abs().max() > 1e-4
+
+
+def test_lines_for_positions_of_heads_of_multihead_attention() -> None:
+    net = nn.Sequential(OrderedDict(words=nn.Embedding(9, 4), attending=Attending(batch_first=True)))
+    ids = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])
+    with torch.no_grad():
+        plain = net(ids)
+        with edit(net) as e:
+            e.scale("attending.attn", 3.0, positions=[1, 3], heads=1, rows=[1])
+            e.set("attending.attn", 0.5, positions=2, heads=0)
+            y = net(ids)
+        assert torch.equal(in_plain(e, net, ids), y)
+    assert ((y - plain).abs().amax(-1) > 0).tolist() == [[False, False, True, False], [False, True, True, True]]
+
+
+class ByName(nn.Module):
+    """Calls a function that its module has imported by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_heads = 1
+
+    def forward(self, x):
+        return attend(x[:, None], x[:, None], x[:, None])[:, 0]
+
+
+def test_lines_for_an_edge_do_not_reach_a_function_that_was_imported_by_name() -> None:
+    net = nn.Sequential(ByName())
+    with edit(net) as e:
+        e.cut("0", head=0, query=2, key=1)
+        y = net(WORDS)
+    assert not torch.equal(net(WORDS), y)
+    with pytest.raises(
+        ValueError, match="layer '0': ByName has imported scaled_dot_product_attention by name, as 'att"
+    ):
+        explain(e)
 
 
 def test_functions_of_torch_come_back_after_an_exception_in_the_lines() -> None:

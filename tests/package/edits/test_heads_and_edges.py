@@ -337,3 +337,40 @@ def test_a_layer_gives_again_what_it_gave() -> None:
     mine, again = (call.output for call in seen["transformer.h.0.mlp"].calls)
     assert torch.equal(mine[:, 1], again[:, 1])
     assert not torch.equal(mine[:, 0], again[:, 0])
+
+
+def test_edges_of_a_query_are_cut_in_one_edit() -> None:
+    net = attention(batch_first=True)
+    e = edit(net)
+    e.cut("", head=1, query=[2, 3], key=1, rows=[0])
+    with pytest.raises(ValueError, match=r"edit 1 cuts edges of head 1 and query 3 already; cut .* as key=\[0, 1\]"):
+        e.cut("", head=[0, 1], query=3, key=0)
+    with pytest.raises(ValueError, match="edit 1 cuts edges of head 1 and query 2 already"):
+        e.cut("", head=1, query=2, key=1, rows=slice(0, None))
+    e.cut("", head=0, query=3, key=0)  # another head, another query, other samples
+    e.cut("", head=1, query=4, key=0)
+    e.cut("", head=1, query=3, key=0, rows=slice(1, 2))
+    with e:
+        y, _ = net(X, X, X, need_weights=False)
+    mask = torch.zeros(2, 2, 5, 5, dtype=torch.bool)
+    mask[0, 1, [2, 3], 1] = mask[:, 0, 3, 0] = mask[:, 1, 4, 0] = mask[1, 1, 3, 0] = True
+    torch.testing.assert_close(y, net.out_proj(of_heads(net, X, mask).flatten(-2)))
+    with edit(net) as e:  # each in a call of its own
+        e.cut("", head=1, query=3, key=0, calls=1)
+        e.cut("", head=1, query=3, key=1, calls=2)
+        net(X, X, X, need_weights=False)
+        net(X, X, X, need_weights=False)
+    e = edit(net)
+    e.cut("", head=1, query=3, key=0, calls=1)
+    with pytest.raises(ValueError, match="already"):
+        e.cut("", head=1, query=3, key=1)
+
+
+def test_keys_from_elsewhere() -> None:
+    from hookscope.edits.inside import crossing
+
+    net, y = attention(batch_first=True), X + 1
+    assert not crossing((X, X, X), {}, net)
+    assert not crossing((X,), {"key": X, "value": y}, net)
+    assert crossing((X, y, y), {}, net)
+    assert crossing((), {"query": X, "key": y, "value": y}, net)

@@ -70,3 +70,43 @@ def test_an_interrupt_at_each_line_leaves_no_hook(make: Any) -> None:
     assert found > 300
     assert len(set(stayed)) <= 1, stayed
     assert all(place.startswith(FIRST) for place in stayed), stayed
+
+
+def test_an_interrupt_while_hooks_come_off_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hookscope.edits import hooks
+
+    off, came = hooks.take_off, []
+
+    def interrupted(*given: Any) -> None:
+        came.append(given)
+        if len(came) == 2:
+            raise KeyboardInterrupt
+        off(*given)
+
+    net, run = every_kind()
+    monkeypatch.setattr(hooks, "take_off", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert len(came) > 2
+    assert not len(census(net))
+
+
+def test_modes_of_others_stay_when_those_of_an_edit_go() -> None:
+    from torch.overrides import TorchFunctionMode
+
+    from hookscope.edits.inside import Inside, forget
+
+    class Mine(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    owner = object()
+    with Mine() as outer:
+        Inside(owner, nn.Identity(), (), (), 1, False, False).__enter__()
+        inner = Mine().__enter__()
+        forget(object())
+        assert len(torch.overrides._get_current_function_mode_stack()) == 3
+        forget(owner)
+        assert torch.overrides._get_current_function_mode_stack() == [outer, inner]
+        inner.__exit__(None, None, None)
+    assert not torch.overrides._get_current_function_mode_stack()

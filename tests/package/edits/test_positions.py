@@ -195,3 +195,21 @@ def test_positions_under_gradient_checkpointing(reentrant: bool) -> None:
         assert e.rows[0]["positions"] == "call 1: 1, 2"
         results.append(model.transformer.h[0].mlp.c_fc.weight.grad)
     torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [nn.MultiheadAttention(4, 2), nn.LSTM(4, 4), nn.TransformerEncoderLayer(4, 2, 8), nn.GRU(4, 4, batch_first=False)],
+)
+def test_layers_with_tokens_before_samples_are_refused(layer: nn.Module) -> None:
+    # With as many samples as tokens, nothing in the pass could tell.
+    with pytest.raises(ValueError, match=r"layer '1' has batch_first=False, tokens before samples.*such as at"):
+        edit(nn.Sequential(nn.Embedding(9, 4), layer)).set("1", 0, part=0, positions=2)
+
+
+def test_positions_of_a_gradient_that_never_came() -> None:
+    net = gpt2()
+    e = edit(net)
+    e.set("transformer.h.0.mlp", 0, to="grad", positions=1)
+    with pytest.raises(NotEditedError, match="no gradient came: backward"), e:
+        net(IDS)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hookscope import at, capture, census, edit
+from hookscope import NotEditedError, at, capture, census, edit
 from tests.shared.awkward import Do, Net, Pair
 
 X = torch.tensor([[1.0, -2.0, 3.0, -4.0], [5.0, 6.0, -7.0, 8.0]])
@@ -313,3 +313,50 @@ def test_the_change_of_small_whole_numbers_is_measured_without_a_wrap() -> None:
         e.set("0", 3)
         net(torch.tensor([[5, 3]], dtype=torch.uint8))
     assert e.rows[0]["largest change"] == 2
+
+
+def test_layers_that_came_into_the_model_after_the_edit_was_made() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    for layer in ("2", "*", nn.ReLU, lambda name, module: name == "2"):
+        again = nn.Sequential(*net)
+        e = edit(again)
+        e.scale("1", 2.0)
+        again.append(nn.ReLU())
+        e.add(layer, 7.0)
+        with e:
+            y = again(torch.ones(1, 4))
+        assert "2" in [row["layer"] for row in e.rows]
+        assert bool((y >= 7).all())
+
+
+def test_a_layer_that_was_replaced_after_it_was_chosen() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    e = edit(net)
+    e.scale("1", 2.0)
+    net[1] = nn.ReLU()
+    e.add("0", 1.0, calls=1)
+    e.add(nn.ReLU, 1.0)
+    with pytest.raises(NotEditedError, match=r"edit 1, scale 2\.0: layer '1' was not called"), e:
+        net(torch.ones(1, 4))
+
+
+def test_what_is_frozen_is_as_it_was_before_somebody_wrote_to_it() -> None:
+    net = Net(lambda self, x: self.leaf(x).mul_(10), leaf=nn.Tanh())
+    with edit(net) as e:
+        e.freeze("leaf", None, at[:, 1])
+        with torch.no_grad():
+            first, second = net(torch.ones(1, 2)), net(torch.zeros(1, 2))
+    one = torch.ones(()).tanh() * 10
+    assert torch.equal(first, torch.stack([one, one])[None])
+    assert torch.equal(second, torch.stack([torch.zeros(()), one])[None])
+
+
+def test_numbers_out_of_bounds_are_refused_before_a_gpu_would_end_the_process() -> None:
+    from hookscope.edits.aim import _must_fit
+
+    shape = torch.Size((2, 3, 4))
+    for fits in ([1, -2], (slice(None), [2, -3]), (..., torch.tensor([3])), (torch.ones(2, 3, dtype=torch.bool), [3])):
+        _must_fit(fits, shape)
+    for wrong in ([2], [-3], (slice(None), [3]), (..., torch.tensor([4])), (torch.ones(2, 3, dtype=torch.bool), [4])):
+        with pytest.raises(IndexError, match="index out of bounds for dimension"):
+            _must_fit(wrong, shape)

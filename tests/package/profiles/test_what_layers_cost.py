@@ -378,3 +378,11 @@ def test_layers_in_several_threads_are_refused():
     with pytest.raises(RuntimeError, match="runs layers in several threads"):
         quick(model, X)
     assert len(census(model)) == 0
+
+
+def test_quartiles_of_few_passes() -> None:
+    from hookscope.profiles.result import Time
+
+    assert Time((2.0,)).quartiles == (2.0, 2.0)
+    assert Time((1.0, 3.0)).quartiles == (1.5, 2.5)
+    assert Time((3.0, 1.0, 2.0)).quartiles == (1.5, 2.5)

@@ -109,12 +109,12 @@ def test_a_real_interrupt_at_any_line_keeps_what_is_there(alone: bool, part: int
     net = chain()
 
     def run() -> Any:
-        options = {"positions": range(4), "metric": lambda y: y.sum(), "check": 12 if alone else 2, "progress": False}
+        options = {"positions": range(8), "metric": lambda y: y.sum(), "check": 24 if alone else 2, "progress": False}
         return sweep(net, X, LAYERS, "zero", **options)
 
     whole = run()
-    assert bool(whole.batches) != alone
-    kept, step, when, sent = 0, 53, 1 + part * 9, True
+    assert len(whole.batches) == (0 if alone else 2)  # several, so that there is something between
+    kept, step, when, sent = 0, 67, 1 + part * 11, True
     partly: set[int] = set()
     while sent:
         found, sent = interrupted(run, when)
@@ -129,13 +129,13 @@ def test_a_real_interrupt_at_any_line_keeps_what_is_there(alone: bool, part: int
         missing = int((~done).sum())
         partly.add(missing)
         said = [note for note in found.notes if note.startswith("interrupted")]
-        assert said == ([f"interrupted: {missing} of 12 cells were not run, and are NaN"] if missing else said)
+        assert said == ([f"interrupted: {missing} of 24 cells were not run, and are NaN"] if missing else said)
         assert len(said) <= 1
         if not sent:
             assert not missing
             assert not said
     assert kept > 4
-    assert {0, 12} < partly  # at the begin, at the end, and between
+    assert {0, 24} < partly  # at the begin, at the end, and between
 
 
 def test_batches_fit_into_max_bytes() -> None:
@@ -169,3 +169,17 @@ def test_bytes_at_the_peak_are_those_that_are_there_together() -> None:
         for _ in range(5):
             one = (one + 1).view(10, 100).relu_().view(1000)
     assert counted.peak == 8000
+
+
+def test_where_there_is_room_for_one_cell_only_each_is_run_alone() -> None:
+    def swept(limit: int) -> Any:
+        options = {"positions": range(16), "metric": lambda y: y.sum(), "check": 2, "max_bytes": limit}
+        return sweep(chain(), X, LAYERS, "zero", **options)
+
+    with pytest.raises(MemoryError) as caught:
+        swept(1)
+    needed = int(str(caught.value).removeprefix("one run takes about ").split()[0].replace(",", ""))
+    with pytest.raises(MemoryError):
+        swept(needed - 1)
+    assert swept(needed).batches == ()
+    assert max(swept(2 * needed).batches) > 1

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from hookscope import census, sweep
+from hookscope.sweeps.passes import is_plain
 from tests.shared.swept import Gated, by_hand, outputs_of
 
 ALL = slice(None)
@@ -252,3 +253,30 @@ def test_small_sweeps_run_each_cell_alone() -> None:
     net = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     found = sweep(net, torch.ones(1, 3), "0", "zero", channels=range(3), metric=lambda y: y.sum())
     assert (found.batches, found.checked, found.how) == ((), 0, "3 cells, each run alone, with plain hooks")
+
+
+def test_a_layer_that_returns_a_dict_is_skipped_and_one_may_have_a_number_sign_in_its_name() -> None:
+    class Named(nn.Module):
+        def forward(self, x):
+            return {"h": x.tanh()}
+
+    class Whole(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.then = Named(), nn.ModuleDict({"a#1": nn.Linear(4, 4), "a": nn.Linear(4, 4)})
+
+        def forward(self, x):
+            return self.then["a"](self.then["a#1"](self.first(x)["h"]))
+
+    assert is_plain({"h": [torch.ones(1), {"n": 1}]})
+    assert not is_plain({"h": [torch.ones(1), {"n": object()}]})
+    torch.manual_seed(0)
+    net, x = Whole(), torch.randn(2, 4)
+    found = sweep(net, x, ["then.a#1", "then.a#1#1"], "zero", channels=range(4), metric=lambda y: y.sum(), check=2)
+    assert found.skipped
+    assert found.layers == ("then.a#1", "then.a#1#1")
+    for number in range(4):
+        hidden = net.then["a#1"](x.tanh()).detach()
+        hidden[:, number] = 0
+        expected = net.then["a"](hidden).sum().item()
+        assert found.values[:, number].tolist() == pytest.approx([expected] * 2, abs=1e-5)
