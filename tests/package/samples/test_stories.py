@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import Tensor
@@ -40,7 +42,7 @@ def test_held_out_pairs_are_not_in_training() -> None:
         giving = {("names", *sorted((text[1], text[3]))) for text in written(held_out, "giving", 1000)}
         agreeing = {("near", text[1].rstrip("s"), text[4].rstrip("s")) for text in written(held_out, "agreeing", 1000)}
         rows = written(held_out, "row", 300, 8, 8 if held_out else 16)
-        return giving | agreeing | {("row", *pair) for row in rows for pair in zip(row, row[1:], strict=False)}
+        return giving | agreeing | {("row", *pair) for row in rows for pair in pairwise(row)}
 
     known, new = pairs(held_out=False), pairs(held_out=True)
     assert {kind: sum(pair[0] == kind for pair in new) > 10 for kind in ("names", "near", "row")} == {
