@@ -165,9 +165,9 @@ class StoryLM(nn.Module):
 def story_lm(trained: bool = True) -> StoryLM:
     """Build a `StoryLM` in eval mode, ready to be hooked.
 
-    Trained, it knows three things, each on words put together as they never were in training (`train_stories.py` writes
-    how often it is right): who gets the thing that somebody gives, whether one runs or many run, and how a row of words
-    that it has read goes on when it begins again.
+    Trained, it knows how a row of words that it has read goes on when it begins again, and whether one runs or many run,
+    each with words put together as they never were in training. Who gets the thing that somebody gives, it knows of
+    pairs of names that it has seen, and not of new ones. `train_stories.py` writes how often it is right.
 
     Args:
         trained: take the weights that come with the package; otherwise random ones, the same at every call.

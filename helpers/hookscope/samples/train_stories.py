@@ -154,9 +154,9 @@ def cost(attn: SelfAttention) -> Tensor:
 
 
 @torch.no_grad()
-def giving(model: nn.Module, count: int = 500) -> float:
-    """Return the share of stories, with pairs of names never seen in training, that end in the right name."""
-    writer = Writer(1, held_out=True)
+def giving(model: nn.Module, count: int = 500, held_out: bool = True) -> float:
+    """Return the share of stories that end in the right name, with pairs of names never seen in training, or seen."""
+    writer = Writer(1, held_out)
     stories = [writer.giving() for _ in range(count)]
     tokens = torch.cat([story_tokens(story) for story in stories])
     return float((model(tokens[:, :-2])[:, -1].argmax(-1) == tokens[:, -2]).float().mean())
