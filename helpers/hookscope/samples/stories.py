@@ -165,9 +165,9 @@ class StoryLM(nn.Module):
 def story_lm(trained: bool = True) -> StoryLM:
     """Build a `StoryLM` in eval mode, ready to be hooked.
 
-    Trained, it knows how a row of words that it has read goes on when it begins again, and whether one runs or many run,
-    each with words put together as they never were in training. Who of two gets the thing that
-    somebody gives, it does not know: it is right about half of the time. `train_stories.py` writes how often.
+    Trained, it knows how a row of words that it has read goes on when it begins again, and whether one runs or many
+    run, each with words put together as they never were in training. Who of two gets the thing that somebody gives, it
+    does not know: it is right about half of the time. `train_stories.py` writes how often.
 
     Args:
         trained: take the weights that come with the package; otherwise random ones, the same at every call.

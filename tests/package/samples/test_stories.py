@@ -101,7 +101,7 @@ def test_a_head_that_looks_for_what_came_after_the_same_word_makes_it_repeat(mod
     assert after[1].max() > 0.5, "a later one looks for what came after"
     assert after[0].max() < 0.3
 
-    def repeats(block: int, head: int) -> float:
+    def repeats(block: int, head: int | list[int]) -> float:
         with edit(model) as changed:
             if ablation == "zero":
                 changed.set(f"blocks.{block}.attn", 0.0, heads=head)
@@ -109,9 +109,9 @@ def test_a_head_that_looks_for_what_came_after_the_same_word_makes_it_repeat(mod
                 changed.mean(f"blocks.{block}.attn", heads=head)
             return train_stories.repeating(model)
 
-    least, most = int(after[1].argmin()), int(after[1].argmax())
+    least, *_, second, most = after[1].argsort().tolist()
     assert repeats(0, int(before[0].argmax())) < 0.4
-    assert repeats(1, most) < 0.5
+    assert repeats(1, [second, most]) < 0.4
     assert repeats(1, least) > 0.95, "a control: the head that does so least"
     assert looks(samples.story_lm(trained=False))["what came after the same word"].max() < 0.2
 
