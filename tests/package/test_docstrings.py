@@ -14,6 +14,7 @@ import pytest
 
 import hookscope
 import hookscope_course
+from hookscope.captures import release_memory
 from tests.shared import ROOT
 
 
@@ -28,6 +29,7 @@ def modules_of(package: ModuleType) -> list[str]:
 
 @pytest.mark.parametrize("name", modules_of(hookscope) + modules_of(hookscope_course))
 def test_examples_run(name: str) -> None:
+    release_memory()  # of the tests before, whose models may still be there: an example counts bytes
     result = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.failed == 0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable
-from statistics import fmean, median
 from typing import Any
 
 import pytest
@@ -91,20 +90,22 @@ def test_times_rank_as_those_of_the_profiler():
 
     model = Calls(run, **{name: nn.Linear(size, size) for name, size in sizes.items()})
     x = torch.randn(64, 2048)
-    costs = profile(model, x, repeats=5)
+    costs = profile(model, x, repeats=9)
     with torch.profiler.profile(activities=[ProfilerActivity.CPU]) as found:
         for _ in range(9):
             model(x).backward()
     times: dict[str, list[float]] = {}
     for event in found.events():
         times.setdefault(event.name, []).append(event.cpu_time_total / 1e6)
-    theirs = {name: median(each) for name, each in times.items()}  # the first time takes long
-    ranked = sorted(sizes, key=lambda name: theirs[f"forward of {name}"])
-    assert sorted(sizes, key=lambda name: costs[name].forward.median) == ranked == list(sizes)
-    assert sorted(sizes, key=lambda name: costs[name].backward.median) == list(sizes)
-    assert 0.2 < costs["large"].forward.median / theirs["forward of large"] < 5
-    addmm = "autograd::engine::evaluate_function: AddmmBackward0"
-    assert 0.2 < sum(layer.backward.median for name, layer in costs.items() if name) / (3 * fmean(times[addmm])) < 5
+    # The shortest of several, here and there: the first takes long, and another process may interrupt any of them.
+    theirs = {name: min(each) for name, each in times.items()}
+    forward = {name: min(costs[name].forward.runs) for name in sizes}
+    backward = {name: min(costs[name].backward.runs) for name in sizes}
+    assert sorted(sizes, key=lambda name: theirs[f"forward of {name}"]) == list(sizes)
+    assert sorted(sizes, key=forward.__getitem__) == sorted(sizes, key=backward.__getitem__) == list(sizes)
+    assert 0.2 < forward["large"] / theirs["forward of large"] < 5
+    addmm = times["autograd::engine::evaluate_function: AddmmBackward0"]  # of each layer, pass after pass
+    assert 0.2 < sum(backward.values()) / min(sum(addmm[at : at + 3]) for at in range(0, len(addmm), 3)) < 5
 
 
 def test_parts_add_up():
