@@ -131,7 +131,7 @@ def train(tokens: Tensor, targets: Tensor, steps: int = STEPS) -> StoryLM:
     for step in range(1, steps + 1):
         which = torch.randint(len(tokens), (BATCH,), generator=generator)
         loss = F.cross_entropy(model(tokens[which]).flatten(0, 1), targets[which].flatten(), ignore_index=UNSCORED)
-        loss = loss + PRICE * min(1, step / 1000) * sum(cost(block.attn) for block in model.blocks)
+        loss = loss + PRICE * min(1, step / 1000) * torch.stack([*map(cost, attentions(model))]).sum()
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -143,13 +143,19 @@ def train(tokens: Tensor, targets: Tensor, steps: int = STEPS) -> StoryLM:
     return model.eval()
 
 
+def attentions(model: nn.Module) -> list[SelfAttention]:
+    """List the attention of each block."""
+    return [module for module in model.modules() if isinstance(module, SelfAttention)]
+
+
 def cost(attn: SelfAttention) -> Tensor:
     """Return the sum of the sizes of what each head takes (its rows of `qkv`) and writes (its columns of `proj`).
 
     Sizes, and no squares of them, so that a head that does little goes to nothing: the group lasso.
     """
-    takes = attn.qkv.weight[2 * attn.qkv.in_features :].unflatten(0, (attn.num_heads, -1))
-    writes = attn.proj.weight.unflatten(1, (attn.num_heads, -1)).transpose(0, 1)
+    width = attn.qkv.in_features
+    takes = attn.qkv.weight[2 * width :].reshape(attn.num_heads, -1, width)
+    writes = attn.proj.weight.reshape(width, attn.num_heads, -1).transpose(0, 1)
     return (takes.square().sum((1, 2)) + writes.square().sum((1, 2))).sqrt().sum()
 
 
@@ -198,9 +204,9 @@ def heads(model: StoryLM, words: int = 12, count: int = 50) -> Iterator[str]:
     texts = torch.cat([story_tokens(story[:-1]) for story in stories])
     place, story = torch.arange(words + 2, 2 * words), torch.arange(count)
     right = torch.tensor([1 + text.index(text[-1]) for text in stories])
-    for number, block in enumerate(model.blocks):
-        in_row, in_story = _looks(model, block.attn, rows), _looks(model, block.attn, texts)
-        for head in range(block.attn.num_heads):
+    for number, attn in enumerate(attentions(model)):
+        in_row, in_story = _looks(model, attn, rows), _looks(model, attn, texts)
+        for head in range(attn.num_heads):
             shares = {
                 "before": in_row[:, head, place, place - 1],
                 "after the same": in_row[:, head, place, place - words + 1],
@@ -208,7 +214,7 @@ def heads(model: StoryLM, words: int = 12, count: int = 50) -> Iterator[str]:
                 "giver": in_story[story, head, -1, 6 - right],  # the names are tokens 2 and 4
             }
             looks = ", ".join(f"{where} {float(share.mean()):.2f}" for where, share in shares.items())
-            with _without(block.attn, head):
+            with _without(attn, head):
                 left = ", ".join(f"{what.__name__} {what(model):.1%}" for what in (giving, agreeing, repeating))
             yield f"block {number}, head {head}: {looks}; without it: {left}"
 
@@ -218,17 +224,17 @@ def _looks(model: nn.Module, attn: SelfAttention, tokens: Tensor) -> Tensor:
     found: list[Tensor] = []
     with attn.qkv.register_forward_hook(lambda _, args, output: found.append(output)):
         model(tokens)
-    q, k, _ = found[0].unflatten(-1, (3, attn.num_heads, -1)).permute(2, 0, 3, 1, 4)
+    q, k, _ = found[0].reshape(*tokens.shape, 3, attn.num_heads, -1).permute(2, 0, 3, 1, 4)
     scores = q @ k.mT / math.sqrt(q.shape[-1])
     future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-    return scores.masked_fill(future, -math.inf).softmax(-1)
+    return torch.softmax(scores.masked_fill(future, -math.inf), -1)
 
 
 def _without(attn: SelfAttention, head: int) -> RemovableHandle:
     """Put zeros in the place of what a head has mixed, until the handle is removed."""
 
     def silence(_: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
-        mixed = args[0].unflatten(-1, (attn.num_heads, -1)).clone()
+        mixed = args[0].reshape(*args[0].shape[:-1], attn.num_heads, -1).clone()
         mixed[..., head, :] = 0
         return (mixed.flatten(-2),)
 
