@@ -1,0 +1,175 @@
+"""Train the language model of the stories, the same way every time: python -m hookscope.samples.train_stories.
+
+Its texts are made here, of three kinds: stories in which somebody gives something, sentences in which a verb agrees
+with its subject, and rows of words that repeat themselves. Nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hookscope.samples.stories import (
+    MANY,
+    MANY_DO,
+    NAMES,
+    ONE,
+    ONE_DOES,
+    PLACES,
+    STORY_WEIGHTS,
+    STORY_WORDS,
+    THINGS,
+    StoryLM,
+    story_lm,
+    story_tokens,
+)
+
+TEXTS, STEPS, BATCH, RATE = 20_000, 2500, 64, 3e-3
+SHARE_ROWS, SHARE_GIVING = 0.4, 0.6  # of the texts are rows of words; of the sentences in the others are about giving
+ROW = (*NAMES, *PLACES, *THINGS, *ONE, *MANY)  # what rows are made of
+UNSCORED = -100  # a target that the loss leaves out
+
+
+class Writer:
+    """Writes texts by drawing from a generator of its own.
+
+    Pairs of names, and of subjects and their neighbours, are of two sorts, for training and held out; none is both.
+    """
+
+    def __init__(self, seed: int, held_out: bool) -> None:
+        self._generator = torch.Generator().manual_seed(seed)
+        self._held_out = held_out
+
+    def below(self, count: int) -> int:
+        """Draw a number from 0 to count - 1."""
+        return int(torch.randint(count, (1,), generator=self._generator))
+
+    def one_of(self, words: tuple[str, ...]) -> str:
+        """Draw a word."""
+        return words[self.below(len(words))]
+
+    def _pair(self, count: int) -> tuple[int, int]:
+        """Draw two different numbers whose pair is of the sort that is asked for; every fifth is held out."""
+        while True:
+            first, second = self.below(count), self.below(count)
+            if first != second and ((first + second) % 5 == 0) == self._held_out:
+                return first, second
+
+    def giving(self) -> list[str]:
+        """Somebody gives something to somebody; whom the last name is, follows from the others."""
+        pair = [NAMES[place] for place in self._pair(len(NAMES))]
+        giver = self.below(2)
+        place, thing = self.one_of(PLACES), self.one_of(THINGS)
+        opening, middle = (("when", ","), ("then", "and"))[self.below(2)]
+        text = f"{opening} {pair[0]} and {pair[1]} went to the {place} {middle} {pair[giver]} gave the {thing} to"
+        return [*text.split(), pair[1 - giver], "."]
+
+    def agreeing(self) -> list[str]:
+        """One or many do something, near one or many others; the verb goes with the first."""
+        subject, other = self._pair(len(ONE))
+        many, others = self.below(2), self.below(2)
+        verb = self.one_of(MANY_DO if many else ONE_DOES)
+        return f"the {(ONE, MANY)[many][subject]} near the {(ONE, MANY)[others][other]} {verb} .".split()
+
+    def row(self, words: int, length: int) -> list[str]:
+        """A row of so many words drawn anew, again and again."""
+        drawn = [self.one_of(ROW) for _ in range(words)]
+        return (drawn * (length // words + 1))[:length]
+
+    def text(self, length: int) -> tuple[list[str], int]:
+        """Write a text, and say how many words of it nothing could tell."""
+        if self.below(100) < 100 * SHARE_ROWS:
+            words = 4 + self.below(13)
+            return self.row(words, length), words
+        text: list[str] = []
+        while len(text) < length:
+            text += self.giving() if self.below(100) < 100 * SHARE_GIVING else self.agreeing()
+        return text[:length], 0
+
+
+def texts(seed: int, count: int = TEXTS) -> tuple[Tensor, Tensor]:
+    """Write texts to learn from: tokens, and the token that comes next, both of shape (count, 40).
+
+    In a row the words of the first round are no targets: nobody can know them.
+    """
+    writer, length = Writer(seed, held_out=False), StoryLM.length
+    written = [writer.text(length) for _ in range(count)]
+    tokens = torch.cat([story_tokens(text) for text, _ in written])
+    targets = tokens[:, 1:].clone()
+    for row, (_, unknown) in zip(targets, written, strict=True):
+        row[:unknown] = UNSCORED
+    return tokens[:, :-1], targets
+
+
+def train(tokens: Tensor, targets: Tensor, steps: int = STEPS) -> StoryLM:
+    """Fit a StoryLM: cross-entropy, AdamW, a cosine."""
+    model = story_lm(trained=False).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.05, betas=(0.9, 0.98))
+    rate = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(1, step / 100) * (1 + math.cos(math.pi * step / steps)) / 2
+    )
+    generator = torch.Generator().manual_seed(0)
+    for step in range(1, steps + 1):
+        which = torch.randint(len(tokens), (BATCH,), generator=generator)
+        loss = F.cross_entropy(model(tokens[which]).flatten(0, 1), targets[which].flatten(), ignore_index=UNSCORED)
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        rate.step()
+        if step % 250 == 0:
+            print(f"step {step:4}: loss {loss.item():.3f}", flush=True)
+    return model.eval()
+
+
+@torch.no_grad()
+def giving(model: nn.Module, count: int = 500) -> float:
+    """Return the share of stories, with pairs of names never seen in training, that end in the right name."""
+    writer = Writer(1, held_out=True)
+    stories = [writer.giving() for _ in range(count)]
+    tokens = torch.cat([story_tokens(story) for story in stories])
+    return float((model(tokens[:, :-2])[:, -1].argmax(-1) == tokens[:, -2]).float().mean())
+
+
+@torch.no_grad()
+def agreeing(model: nn.Module, count: int = 500) -> float:
+    """Return the share of sentences, with neighbours never seen together, in which the likeliest verb agrees."""
+    writer = Writer(2, held_out=True)
+    sentences = [writer.agreeing() for _ in range(count)]
+    tokens = torch.cat([story_tokens(sentence) for sentence in sentences])
+    found = [STORY_WORDS[token] for token in model(tokens[:, :-2])[:, -1].argmax(-1).tolist()]
+    return sum(
+        verb in (MANY_DO if sentence[1] in MANY else ONE_DOES) for verb, sentence in zip(found, sentences, strict=True)
+    ) / len(sentences)
+
+
+@torch.no_grad()
+def repeating(model: nn.Module, words: Iterable[int] = range(6, 17), count: int = 40) -> float:
+    """Return the share of words in the second round of new rows that are foretold."""
+    writer, right, total = Writer(3, held_out=True), 0, 0
+    for size in words:
+        tokens = torch.cat([story_tokens(writer.row(size, 2 * size)) for _ in range(count)])
+        found = model(tokens[:, :-1])[:, size + 1 :].argmax(-1) == tokens[:, size + 2 :]
+        right, total = right + int(found.sum()), total + found.numel()
+    return right / total
+
+
+def main() -> None:
+    """Train, report what it can do with what it has not seen, write the weights."""
+    from safetensors.torch import save_file
+
+    torch.set_num_threads(1)  # sums are added in one order
+    torch.use_deterministic_algorithms(True)
+    model = train(*texts(seed=0))
+    for what, share in {"giving": giving, "agreeing": agreeing, "repeating": repeating}.items():
+        print(f"held out, {what}: {share(model):.1%}")
+    save_file(model.state_dict(), STORY_WEIGHTS)
+    print(f"wrote {STORY_WEIGHTS.name}, {STORY_WEIGHTS.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()
