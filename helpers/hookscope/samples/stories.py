@@ -187,9 +187,11 @@ def story_lm(trained: bool = True) -> StoryLM:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         model = StoryLM()
-        for parameter in model.parameters():
+        for name, parameter in model.named_parameters():
             if parameter.dim() == 2:
-                nn.init.normal_(parameter, std=0.05 if len(parameter) == len(STORY_WORDS) else 0.02)
+                nn.init.normal_(parameter, std=0.02 if "mlp" in name else 0.08 if "attn" in name else 0.1)
+        angles = torch.arange(model.length)[:, None] * 100 ** -torch.linspace(0, 1, model.positions.embedding_dim // 2)
+        model.positions.weight.data = 0.1 * torch.cat([angles.sin(), angles.cos()], 1)  # neighbours are alike
     if trained:
         with needed_by("a trained StoryLM"):
             from safetensors.torch import load_file
