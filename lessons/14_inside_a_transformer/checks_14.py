@@ -49,9 +49,7 @@ def _hidden_states() -> tuple[tuple[Tensor, ...], list[Tensor], list[Tensor]]:
     from transformers import LlamaConfig, LlamaModel
 
     model = LlamaModel(
-        LlamaConfig(
-            hidden_size=8, intermediate_size=8, vocab_size=10, num_hidden_layers=_LAYERS, num_attention_heads=2
-        )
+        LlamaConfig(hidden_size=8, intermediate_size=8, vocab_size=10, num_hidden_layers=_LAYERS, num_attention_heads=2)
     ).eval()
     names = [f"layers.{number}" for number in range(_LAYERS)]
     with torch.no_grad(), capture(model, *names, inputs=True) as seen:
@@ -199,7 +197,9 @@ def _wrong_rows(last_rows: Callable[[nn.Module, list[nn.Module], Tensor], object
     if not isinstance(rows, list | tuple):
         return Wrong(f"your function returned {type(rows).__name__}; return a list with a tensor for each layer")
     if len(rows) != len(layers) or not all(isinstance(row, Tensor) for row in rows):
-        return Wrong(f"for {len(layers)} layers your list should hold {len(layers)} tensors, and it has {len(rows)} entries")
+        return Wrong(
+            f"for {len(layers)} layers your list should hold {len(layers)} tensors, and it has {len(rows)} entries"
+        )
     return next(
         (
             wrong
@@ -293,7 +293,9 @@ def _wrong_guesses(
         result = result.tolist()
     if not isinstance(result, list | tuple):
         return Wrong(f"your function returned {result!r}; return a list, with a token for each block")
-    if not all(isinstance(token, int | np.integer) or (isinstance(token, Tensor) and token.dim() == 0) for token in result):
+    if not all(
+        isinstance(token, int | np.integer) or (isinstance(token, Tensor) and token.dim() == 0) for token in result
+    ):
         return Wrong(f"your list begins with {result[0]!r}; each entry is a token, a number")
     found, expected = [int(token) for token in result], read["right"]
     if found == expected:
