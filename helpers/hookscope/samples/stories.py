@@ -89,13 +89,13 @@ class SelfAttention(nn.Module):
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads = heads
+        self.num_heads = heads
         self.qkv = nn.Linear(width, 3 * width)
         self.proj = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return what each token took, (N, T, width), for x of that shape."""
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.proj(mixed.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
 
@@ -165,9 +165,9 @@ class StoryLM(nn.Module):
 def story_lm(trained: bool = True) -> StoryLM:
     """Build a `StoryLM` in eval mode, ready to be hooked.
 
-    Trained, it knows three things, each on words put together as they never were in training (`train_stories.py` writes
-    how often it is right): who gets the thing that somebody gives, whether one runs or many run, and how a row of words
-    that it has read goes on when it begins again.
+    Trained, it knows how a row of words that it has read goes on when it begins again, and whether one runs or many
+    run, each with words put together as they never were in training. Who of two gets the thing that somebody gives, it
+    does not know: it is right about half of the time. `train_stories.py` writes how often.
 
     Args:
         trained: take the weights that come with the package; otherwise random ones, the same at every call.
@@ -179,9 +179,8 @@ def story_lm(trained: bool = True) -> StoryLM:
         ModuleNotFoundError: safetensors is not installed.
 
     Example:
-        >>> text = "when Mary and Leo went to the park , Leo gave the ball to"
-        >>> STORY_WORDS[int(story_lm()(story_tokens(text))[0, -1].argmax())]
-        'Mary'
+        >>> STORY_WORDS[int(story_lm()(story_tokens("the dogs near the cat"))[0, -1].argmax())] in MANY_DO
+        True
 
     """
     with torch.random.fork_rng(devices=[]):

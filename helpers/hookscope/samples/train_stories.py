@@ -7,11 +7,12 @@ with its subject, and rows of words that repeat themselves. Nothing is downloade
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from hookscope.samples.stories import (
     MANY,
@@ -147,15 +148,15 @@ def cost(attn: SelfAttention) -> Tensor:
 
     Sizes, and no squares of them, so that a head that does little goes to nothing: the group lasso.
     """
-    takes = attn.qkv.weight[2 * attn.qkv.in_features :].unflatten(0, (attn.heads, -1))
-    writes = attn.proj.weight.unflatten(1, (attn.heads, -1)).transpose(0, 1)
+    takes = attn.qkv.weight[2 * attn.qkv.in_features :].unflatten(0, (attn.num_heads, -1))
+    writes = attn.proj.weight.unflatten(1, (attn.num_heads, -1)).transpose(0, 1)
     return (takes.square().sum((1, 2)) + writes.square().sum((1, 2))).sqrt().sum()
 
 
 @torch.no_grad()
-def giving(model: nn.Module, count: int = 500) -> float:
-    """Return the share of stories, with pairs of names never seen in training, that end in the right name."""
-    writer = Writer(1, held_out=True)
+def giving(model: nn.Module, count: int = 500, held_out: bool = True) -> float:
+    """Return the share of stories that end in the right name, with pairs of names never seen in training, or seen."""
+    writer = Writer(1, held_out)
     stories = [writer.giving() for _ in range(count)]
     tokens = torch.cat([story_tokens(story) for story in stories])
     return float((model(tokens[:, :-2])[:, -1].argmax(-1) == tokens[:, -2]).float().mean())
@@ -184,6 +185,56 @@ def repeating(model: nn.Module, words: Iterable[int] = range(6, 17), count: int 
     return right / total
 
 
+@torch.no_grad()
+def heads(model: StoryLM, words: int = 12, count: int = 50) -> Iterator[str]:
+    """Say of each head where it looks, as shares of its weights, and what the model can do without it.
+
+    In the second round of new rows: at the word before, and at the word that came after the same word; in stories: from
+    the last word at the right name and at the giver's. Without it means that zeros go into `proj` in its place.
+    """
+    writer = Writer(4, held_out=True)
+    rows = torch.cat([story_tokens(writer.row(words, 2 * words)) for _ in range(count)])
+    stories = [writer.giving()[:-1] for _ in range(count)]
+    texts = torch.cat([story_tokens(story[:-1]) for story in stories])
+    place, story = torch.arange(words + 2, 2 * words), torch.arange(count)
+    right = torch.tensor([1 + text.index(text[-1]) for text in stories])
+    for number, block in enumerate(model.blocks):
+        in_row, in_story = _looks(model, block.attn, rows), _looks(model, block.attn, texts)
+        for head in range(block.attn.num_heads):
+            shares = {
+                "before": in_row[:, head, place, place - 1],
+                "after the same": in_row[:, head, place, place - words + 1],
+                "right name": in_story[story, head, -1, right],
+                "giver": in_story[story, head, -1, 6 - right],  # the names are tokens 2 and 4
+            }
+            looks = ", ".join(f"{where} {float(share.mean()):.2f}" for where, share in shares.items())
+            with _without(block.attn, head):
+                left = ", ".join(f"{what.__name__} {what(model):.1%}" for what in (giving, agreeing, repeating))
+            yield f"block {number}, head {head}: {looks}; without it: {left}"
+
+
+def _looks(model: nn.Module, attn: SelfAttention, tokens: Tensor) -> Tensor:
+    """Return the weights of the attention, (N, heads, T, T), computed again from its queries and keys."""
+    found: list[Tensor] = []
+    with attn.qkv.register_forward_hook(lambda _, args, output: found.append(output)):
+        model(tokens)
+    q, k, _ = found[0].unflatten(-1, (3, attn.num_heads, -1)).permute(2, 0, 3, 1, 4)
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    return scores.masked_fill(future, -math.inf).softmax(-1)
+
+
+def _without(attn: SelfAttention, head: int) -> RemovableHandle:
+    """Put zeros in the place of what a head has mixed, until the handle is removed."""
+
+    def silence(_: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
+        mixed = args[0].unflatten(-1, (attn.num_heads, -1)).clone()
+        mixed[..., head, :] = 0
+        return (mixed.flatten(-2),)
+
+    return attn.proj.register_forward_pre_hook(silence)
+
+
 def main() -> None:
     """Train, report what it can do with what it has not seen, write the weights."""
     from safetensors.torch import save_file
@@ -191,6 +242,7 @@ def main() -> None:
     torch.set_num_threads(1)  # sums are added in one order
     torch.use_deterministic_algorithms(True)
     model = train(*texts(seed=0))
+    print(*heads(model), sep="\n")
     save_file(model.state_dict(), STORY_WEIGHTS)
     print(f"wrote {STORY_WEIGHTS.name}, {STORY_WEIGHTS.stat().st_size} bytes")
 
