@@ -1,4 +1,4 @@
-"""Exercises of chapter 14: an index of hidden states, tokens passed by name, last rows of a stream, and a logit lens."""
+"""Exercises of chapter 14: an index of hidden states, tokens passed by name, last rows of a stream, a logit lens."""
 
 from __future__ import annotations
 
