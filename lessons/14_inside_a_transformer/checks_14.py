@@ -154,10 +154,10 @@ class _Stack(nn.Module):
         self.layers = nn.ModuleList(layers)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        x = self.embedding(tokens)
+        x: Tensor = self.embedding(tokens)
         for layer in self.layers:
-            x = layer(x)
-            x = x[0] if isinstance(x, tuple) else x
+            output = layer(x)
+            x = output[0] if isinstance(output, tuple) else output
         return x
 
 
