@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -129,6 +130,7 @@ def sweep(
         raise ValueError(f"check={check!r}: give how many cells are compared with plain hooks, at least 1")
     if max_bytes is not None and (not isinstance(max_bytes, (int, float)) or not max_bytes > 0):
         raise ValueError(f"max_bytes={max_bytes!r}: give a number of bytes, as max_bytes=1_000_000")
+    state = torch.get_rng_state()
     # Not in inference mode, where torch does not count who writes to a tensor.
     with (
         torch.inference_mode(False),
@@ -161,8 +163,9 @@ def sweep(
                 undone = len(cells) - len(runs.numbers)
                 runs.notes.append(f"interrupted: {undone} of {len(cells)} cells were not run, and are NaN")
     values = torch.full((len(places), len(columns.numbers)), float("nan"), dtype=torch.float64, device="cpu")
+    undone = torch.ones_like(values, dtype=torch.bool)
     for cell, value in runs.numbers.items():
-        values[cell] = value
+        values[cell], undone[cell] = value, False
     if bool((values == baseline).all()):
         runs.notes.append("no change made any difference to the metric: does it depend on these layers?")
     return Sweep(
@@ -174,7 +177,9 @@ def sweep(
                 Row(place.label, place.name, place.to, place.call, study.ways[place], place.width) for place in places
             ),
             columns.axis or 1, patching[0], patching[1], bool(run.kwargs), metric, study.random, study.writes,
+            weakref.ref(model), run, state if study.random else None,
         ),
+        undone if bool(undone.any()) else None,
     )  # fmt: skip
 
 
