@@ -14,7 +14,7 @@ __all__ = ["of_cell"]
 
 
 def of_cell(cell: Cell) -> tuple[str, dict[str, Any]]:
-    """Write the lines, and collect what they need beside model and inputs: the metric, and what the patch comes from."""
+    """Write the lines, and collect what they need beside model and inputs: metric, and source."""
     made, row = cell.made, cell.row
     names: dict[str, Any] = {"metric": made.metric}
     said = ["# metric: your function of what the model returns"]

@@ -143,6 +143,13 @@ class Cell:
     # -- the edit -----------------------------------------------------------------------------------------------
 
     @property
+    def gone(self) -> str:
+        """What is missing to run it, and the way out; "" if nothing is."""
+        if self.sweep.made is None:
+            return _SAVED
+        return "" if self.sweep.made.model() is not None else _FREED
+
+    @property
     def made(self) -> Made:
         """What the sweep was made of.
 
@@ -151,7 +158,7 @@ class Cell:
 
         """
         if self.sweep.made is None:
-            raise ValueError(_SAVED)
+            raise ValueError(self.gone)
         return self.sweep.made
 
     @property
@@ -168,7 +175,7 @@ class Cell:
 
         """
         if (model := self.made.model()) is None:
-            raise ValueError(_FREED)
+            raise ValueError(self.gone)
         return model
 
     @property
