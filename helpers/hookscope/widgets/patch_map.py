@@ -205,8 +205,8 @@ class PatchMap(HookWidget):
         self._texts = [[as_text(value) for value in line] for line in found.values.tolist()]
         centre = found.baseline if math.isfinite(found.baseline) else 0.0
         self._scale = (
-            f"Grey is {as_text(found.baseline)}, the metric with no change; blue is below, to {as_text(centre - reach)}; "
-            f"red is above, to {as_text(centre + reach)}."
+            f"Grey is {as_text(found.baseline)}, the metric with no change; blue is below, to "
+            f"{as_text(centre - reach)}; red is above, to {as_text(centre + reach)}."
         )
         self._about = [f"{found.title}: {len(found.layers)} layers, each {found.change}.", found.how, *found.notes]
 

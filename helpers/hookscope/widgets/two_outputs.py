@@ -153,4 +153,5 @@ def _largest(old: Tensor, new: Tensor) -> float:
 
 
 def _all(parts: Mapping[str, Tensor]) -> str:
-    return ", ".join(f"{part or 'a tensor'} {tuple(tensor.shape)}" for part, tensor in parts.items()) or "no tensor"
+    said = [f"{part or 'a tensor'} {tuple(tensor.shape)}" for part, tensor in parts.items()]
+    return ", ".join([*said[:4], *([f"{len(said) - 4} more"] if len(said) > 4 else [])]) or "no tensor"

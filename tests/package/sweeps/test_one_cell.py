@@ -207,5 +207,7 @@ def test_heads_that_no_layer_is_called_with_are_refused() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.attn(x, x, x, need_weights=False)[0]
 
-    with pytest.raises(ValueError, match="'attn' is an nn.MultiheadAttention, which calls no layer between its heads"):
+    with pytest.raises(
+        ValueError, match=r"'attn' is an nn\.MultiheadAttention, which calls no layer between its heads"
+    ):
         sweep(Looks().eval(), X, "attn", "zero", heads=[0, 1], metric=lambda y: y[0, 0, 0])
