@@ -100,10 +100,15 @@ def test_patch_map(lab: Lab) -> None:
     stage.get_by_label("Position in the output", exact=True).select_option("1")
     expect(stage.locator(".pm-output caption")).to_contain_text("at position 1 of 5")
     lab.look(stage, "patches")
-    page.set_viewport_size({"width": 400, "height": 800})
+    lab.command("application:toggle-left-area")
+    page.set_viewport_size({"width": 520, "height": 800})  # about 400 are left for it
     lab.settled(stage)
+    wide, seen = stage.evaluate("part => [part.scrollWidth, part.clientWidth]")
+    assert wide <= seen + 1
+    assert 350 < seen < 440
     lab.screenshot("patches-400", stage)
     page.set_viewport_size(SIZE)
+    lab.command("application:toggle-left-area")
     lab.kernel("with torch.no_grad(): net.head.weight *= 2")
     stage.get_by_role("gridcell", name="blocks.0, position 0 the:").click()
     expect(stage.locator(".pm-notes")).to_contain_text("With no change the model now gives")

@@ -195,7 +195,8 @@ class Cell:
         return "" if name == "(root)" else name
 
     def _step(self) -> _Step:
-        made, row, options = self.made, self.row, {}
+        made, row = self.made, self.row
+        options: dict[str, Any] = {}
         at = ... if self.sweep.kind in ("layer", "head") else self.index
         if self.sweep.kind == "head":
             options["heads"] = self.column
@@ -280,8 +281,8 @@ class Cell:
             with edit(model) as edited:
                 getattr(edited, step.verb)(self._asked, value, step.at, **step.options)
                 after = self._pass(made.given)
-            numbers = [number_of(made.metric(output)) for output in (before, after)]
-        return Outcome(before, after, *numbers, tuple(self._differences(*numbers)))
+            baseline, changed = number_of(made.metric(before)), number_of(made.metric(after))
+        return Outcome(before, after, baseline, changed, tuple(self._differences(baseline, changed)))
 
     def _pass(self, inputs: Inputs) -> Any:
         with self._as_it_was(inputs):

@@ -292,7 +292,7 @@ class Sweep:
             for left_out, cells in groupby(line):
                 wide = len(list(cells))
                 if left_out:
-                    look = {"facecolor": _PALE, "edgecolor": _DARK, "hatch": "////", "linewidth": 0}
+                    look: dict[str, Any] = {"facecolor": _PALE, "edgecolor": _DARK, "hatch": "////", "linewidth": 0}
                     axes.add_patch(Rectangle((start - 0.5, row - 0.5), wide, 1, **look))
                 start += wide
 

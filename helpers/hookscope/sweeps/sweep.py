@@ -163,9 +163,9 @@ def sweep(
                 undone = len(cells) - len(runs.numbers)
                 runs.notes.append(f"interrupted: {undone} of {len(cells)} cells were not run, and are NaN")
     values = torch.full((len(places), len(columns.numbers)), float("nan"), dtype=torch.float64, device="cpu")
-    undone = torch.ones_like(values, dtype=torch.bool)
+    left_out = torch.ones_like(values, dtype=torch.bool)
     for cell, value in runs.numbers.items():
-        values[cell], undone[cell] = value, False
+        values[cell], left_out[cell] = value, False
     if bool((values == baseline).all()):
         runs.notes.append("no change made any difference to the metric: does it depend on these layers?")
     return Sweep(
@@ -179,7 +179,7 @@ def sweep(
             columns.axis or 1, patching[0], patching[1], bool(run.kwargs), metric, study.random, study.writes,
             weakref.ref(model), run, state if study.random else None,
         ),
-        undone if bool(undone.any()) else None,
+        left_out if bool(left_out.any()) else None,
     )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ function cellGrid(model) {
   };
   const size = () => {
     const space = grid.clientWidth || 640;
-    side = Math.min(Math.max(60, 8 * letters + 12), Math.floor(space / 2.5));
+    side = Math.min(Math.max(whole ? 60 : 110, 8 * letters + 12), Math.floor(space / 2.5));
     const fits = Math.floor((space - side - 2) / columns.length);
     wide = Math.max(columns.length > 64 ? 12 : 18, Math.min(fits, 72));
     if (fits < 50 && columns.length <= 12) wide = 56; // few enough to scroll to, and then with numbers

@@ -16,7 +16,7 @@ from hookscope.pictures.picture import as_text
 from hookscope.sweeps import Cell, Sweep
 from hookscope.sweeps.cell import Outcome
 from hookscope.widgets.base import HookWidget, assets, shows_errors
-from hookscope.widgets.two_outputs import Names, Shown, two_outputs
+from hookscope.widgets.two_outputs import Names, two_outputs
 
 __all__ = ["PatchMap"]
 
@@ -114,7 +114,8 @@ class PatchMap(HookWidget):
             )
         self._found, self._named = found, (vocabulary, classes)
         self._model = found.made.model() if found.made is not None else None  # so that it stays
-        self._making, self._shown, self.outcome = True, Shown("", []), None
+        self._making = True
+        self.outcome: Outcome | None = None
         first = _largest(found)
         self._cell = Cell(found, chosen.get("layer", first.layer), chosen.get("column", first.column))
         super().__init__(layer=self._cell.layer, column=self._cell.column)
@@ -213,7 +214,7 @@ class PatchMap(HookWidget):
     def _run(self) -> None:
         """Say what the sweep knows of the cell, then run it; what cannot be run is said, and nothing old stays."""
         cell, found = self._cell, self._found
-        self.outcome, self._shown = None, Shown("", [])
+        self.outcome = None
         self._title, self._rows, self.lines, self.code = "", [], "", ""
         self._words, self._notes = cell.words, []
         self._tell(cell.value if cell.was_run else None)
@@ -250,7 +251,7 @@ class PatchMap(HookWidget):
         if self.outcome is None:
             return
         shown = two_outputs(self.outcome.before, self.outcome.after, *self._named, self.sample, self.position)
-        self._shown, self._title, self._samples, self._positions = shown, shown.title, shown.samples, shown.positions
+        self._title, self._samples, self._positions = shown.title, shown.samples, shown.positions
         heads = list(shown.rows[0])
         self._rows = [heads, *([as_text(row[head]) for head in heads] for row in shown.rows)]
 
