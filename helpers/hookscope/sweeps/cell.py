@@ -326,4 +326,4 @@ def _apart(one: float, other: float, scale: float) -> float:
 
 
 def _share(apart: float) -> str:
-    return "which is no rounding" if math.isinf(apart) else f"{apart:.1g} of the scale of all cells away"
+    return "and that is no rounding" if math.isinf(apart) else f"apart by {apart:.1g} of the largest value in the sweep"

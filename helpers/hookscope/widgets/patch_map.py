@@ -241,7 +241,7 @@ class PatchMap(HookWidget):
         if now is not None:
             rows += [["change", as_text(now - before)]]
         if found.source is not None:
-            rows += [["in the clean run, the source", as_text(found.source)]]
+            rows += [["in the clean run, as the sweep had it", as_text(found.source)]]
         rows += [["this cell of the sweep", "not run" if value is None else as_text(value)]]
         self._metric = rows
         self.alt = f"{self._map_alt} Chosen: {self._caption}."

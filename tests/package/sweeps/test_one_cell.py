@@ -151,7 +151,7 @@ def test_a_model_that_is_another_now_is_said_to_be() -> None:
     wrong[0, 1] += 2e-5 * max(float(found.values.abs().max()), abs(found.baseline))
     object.__setattr__(found, "values", wrong)
     (said,) = Cell(found, "stem", 1).run().notes
-    assert "2e-05 of the scale of all cells away" in said
+    assert "apart by 2e-05 of the largest value in the sweep" in said
 
 
 def test_what_is_gone_is_said() -> None:

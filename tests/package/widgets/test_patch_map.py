@@ -72,7 +72,7 @@ def test_it_shows_the_cell_that_is_chosen(language: Any) -> None:
     told = dict(patches._metric)
     assert told["after, with this edit"] == told["this cell of the sweep"] == f"{float(found.values[0, 4]):.4g}"
     assert told["before, with no change"] == f"{found.baseline:.4g}"
-    assert told["in the clean run, the source"] == f"{found.source:.4g}"
+    assert told["in the clean run, as the sweep had it"] == f"{found.source:.4g}"
     assert patches._notes == []
     assert patches._caption in patches.alt
     assert patches._caption in repr(patches)
@@ -115,7 +115,7 @@ def test_colours_are_those_of_the_changes() -> None:
     patches = PatchMap(found, layer="0", column=1)
     assert (patches._levels[0][1], patches._levels[1][2]) == (NAN, ABOVE)
     assert patches._texts[0][1] == "nan"
-    assert "in the sweep the cell has nan, which is no rounding" in patches._notes[0]
+    assert "in the sweep the cell has nan, and that is no rounding" in patches._notes[0]
     assert net is not None
 
 
