@@ -102,6 +102,13 @@ def check_q1(hunt: Hunter) -> Wrong | None:
         blamed = found.get("forward", {}).get("first bad")
         if blamed != expected:
             return Wrong(f"with {what}, your hunter blames {blamed!r} on the way forward; it should be {expected!r}")
+    tuples = _chain(embed=nn.Embedding(4, 3), lstm=nn.LSTM(3, 2, 2))
+    with torch.no_grad():
+        tuples.get_submodule("lstm").weight_hh_l1.fill_(torch.nan)  # type: ignore[union-attr, operator]
+    with hunt(tuples) as found:
+        tuples(torch.tensor([[1, 2]]))
+    if (blamed := found.get("forward", {}).get("first bad")) != "lstm":
+        return Wrong(f"an LSTM returned NaN in its tuple of tensors, and your hunter blames {blamed!r}, not 'lstm'")
     # The slope of the root at 0 is infinite, and 0 times that is NaN: all that goes forward is finite.
     model = _chain(stem=nn.Identity(), block=_chain(act=nn.ReLU(), root=_Root()), head=nn.Identity())
     with hunt(model) as found:

@@ -208,7 +208,9 @@ def chooser() -> list[tuple[str, str]]:
         facts = [" and ".join(f"`{hook}`" for hook in row["hooks"]) + option(row), f"since torch {row['since']}"]
         if "chapter" in row:
             facts.append("taught in chapter " + link(row["chapter"], row["section"]))
-        sections.append((f"## {row['want']}\n\n{' · '.join(facts)}", row["snippet"].strip()))
+        # Whoever looks for other words finds the row by them, in the browser's search as in a site's.
+        text = f"## {row['want']}\n\nAlso asked as: {row['also']}.\n\n{' · '.join(facts)}"
+        sections.append((text, row["snippet"].strip()))
     return sections
 
 

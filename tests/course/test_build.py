@@ -246,7 +246,8 @@ def test_claims_and_the_head_of_the_page_come_from_their_one_source(course: Path
 def test_a_reference_page_is_no_chapter(course: Path) -> None:
     """It has no number and no neighbours; a chapter goes on to a chapter; its tables come from their data files."""
     lesson(course, HEADER + "\n## 1 · Where it `hooks(x)`\n\n```{code-cell}\nprint(1)\n```\n")
-    row = 'want = "See it"\nhooks = ["torch.Tensor.register_hook"]\nsince = "1.0"\nchapter = 0\nsection = 1\n'
+    row = 'want = "See it"\nalso = "look at it"\nhooks = ["torch.Tensor.register_hook"]\nsince = "1.0"\n'
+    row += "chapter = 0\nsection = 1\n"
     page = "---\ntitle: Wants\npromise: You find it.\nfinds_out: it\nkind: reference\n---\n"
     lesson(course, page + "{{wants}}\n\n+++\n\n{{chooser}}\n\n+++\n\nDone.\n", "91_chooser")
     rows = f"[[want]]\n{row}snippet = \"print('seen')\"\nprints = 'seen'\n"
@@ -261,8 +262,8 @@ def test_a_reference_page_is_no_chapter(course: Path) -> None:
     section = next(cell for cell in saved(course)["cells"] if "".join(cell["source"]).startswith("## 1 · Where"))
     where = f"00_small.ipynb#cell-id={section['id']}"
     assert (
-        text
-        == f"## See it\n\n`torch.Tensor.register_hook` · since torch 1.0 · taught in chapter [00, section 1]({where})"
+        text == "## See it\n\nAlso asked as: look at it.\n\n"
+        f"`torch.Tensor.register_hook` · since torch 1.0 · taught in chapter [00, section 1]({where})"
     )
     assert (code, last) == ("print('seen')", "Done.")
 

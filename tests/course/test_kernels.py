@@ -82,8 +82,8 @@ def running(place: Path, folder: Path | None = None, **environment: str) -> Iter
 
 
 def until(is_so: Callable[[], Any]) -> None:
-    """Wait until something is so, at most half a minute."""
-    end = time.monotonic() + 30
+    """Wait until something is so, at most two minutes."""
+    end = time.monotonic() + 120
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -149,8 +149,7 @@ class Cells:
     def __init__(self, client: Any) -> None:
         self.client = client
 
-    def run(self, code: str, cell: str = CELL) -> tuple[str, float]:
-        begin = time.monotonic()
+    def run(self, code: str, cell: str = CELL) -> str:
         content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
         message = self.client.session.msg("execute_request", content, metadata={"cellId": cell})
         self.client.shell_channel.send(message)
@@ -162,7 +161,7 @@ class Cells:
             assert came["msg_type"] != "error", came["content"]
             said += came["content"].get("text", "") + came["content"].get("data", {}).get("text/plain", "")
             if came["content"].get("execution_state") == "idle":
-                return said, time.monotonic() - begin
+                return said
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +191,7 @@ def begin_afresh(cells: Cells, address: str) -> None:
 
 
 def until_there_are(came: list[Any], count: int) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while len(came) < count and time.monotonic() < end:
         time.sleep(0.02)
     time.sleep(0.2)  # for one too many
@@ -202,21 +201,21 @@ def until_there_are(came: list[Any], count: int) -> None:
 def test_nothing_is_told_before_a_yes_nor_after_a_no(cells: Cells) -> None:
     with listening() as (address, came):
         begin_afresh(cells, address)
-        said, _ = cells.run("guess = Guess('C, E')\nguess")
+        said = cells.run("guess = Guess('C, E')\nguess")
         assert "run `Guess.share()` in a cell of its own; `Guess.share(False)` says no" in said
         cells.run("Guess(____)", "other")
         until_there_are(came, 0)
-        said, _ = cells.run("Guess.share()", "own")
+        said = cells.run("Guess.share()", "own")
         assert "counted from now on, without your name" in said
         until_there_are(came, 1)
         assert came[0] == ("token t0", {"chapter": CHAPTER, "cell": CELL, "guess": "C, E"})
-        said, _ = cells.run("guess = Guess('C, E')\nguess")  # the same once more, and a changed one
+        said = cells.run("guess = Guess('C, E')\nguess")  # the same once more, and a changed one
         assert "share" not in said
         cells.run("guess = Guess(['C', 'B'])")
         until_there_are(came, 2)
         assert came[1][1]["guess"] == "C, B"
-        assert "not counted from now on" in cells.run("Guess.share(False)", "own")[0]
-        said, _ = cells.run("guess = Guess('D')\nguess")
+        assert "not counted from now on" in cells.run("Guess.share(False)", "own")
+        said = cells.run("guess = Guess('D')\nguess")
         assert said == "Your guess: D. Now run the cells below."
         until_there_are(came, 2)
 
@@ -228,12 +227,11 @@ def test_a_service_that_is_gone_or_says_nothing_neither_stops_nor_delays_a_cell(
         gone.close()
         for port in (mute.getsockname()[1], nobody):
             begin_afresh(cells, f"http://127.0.0.1:{port}/")
-            cells.run("Guess.share()", "own")
+            # A cell that waited for an answer would end after this time, and not before `run` gives up.
+            cells.run("from hookscope_course.practice import share; share.SECONDS = 600.0; Guess.share()", "own")
             for guess in ("3", "Hostile()", "10**5000", "'x' * 10**7", "[[]] * 10**6"):
                 cells.run("class Hostile:\n    def __repr__(self): return 'mine'", "other")
-                said, took = cells.run(f"guess = Guess({guess})")
-                assert said == ""
-                assert took < 1, f"{guess} with port {port}"
+                assert cells.run(f"guess = Guess({guess})") == "", f"{guess} with port {port}"
     begin_afresh(cells, "not an address")
     cells.run("Guess.share(); guess = Guess(3)")
 
@@ -242,8 +240,8 @@ def test_without_a_hub_that_counts_nothing_is_asked_and_nothing_told(cells: Cell
     with listening() as (address, came):
         begin_afresh(cells, address)
         cells.run("Guess.share(); del os.environ['HOOKSCOPE_GUESSES']", "own")
-        assert cells.run("guess = Guess(3)\nguess")[0] == "Your guess: 3. Now run the cells below."
-        assert "nobody counts guesses here" in cells.run("Guess.share()", "own")[0]
+        assert cells.run("guess = Guess(3)\nguess") == "Your guess: 3. Now run the cells below."
+        assert "nobody counts guesses here" in cells.run("Guess.share()", "own")
         until_there_are(came, 0)
 
 
