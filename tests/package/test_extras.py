@@ -63,6 +63,7 @@ MISSING = {
     "hookscope.collect(torch.nn.ReLU().eval(), [torch.ones(2, 1)], to='nowhere')": "safetensors",
     "hookscope.samples.digits()": "scikit-learn",
     "hookscope.samples.digit_cnn()": "safetensors",
+    "hookscope.samples.story_lm()": "safetensors",
     "hookscope.samples.mnist(download=True)": "torchvision",
 }
 

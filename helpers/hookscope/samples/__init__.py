@@ -1,20 +1,26 @@
-"""Real pictures and two small trained CNNs to hook into, without a download: digits, MNIST, photographs."""
+"""What to hook into without a download: pictures and two CNNs trained on them, stories and a language model."""
 
 from hookscope.samples.handwritten import WEIGHTS, DigitCNN, Digits, digit, digit_cnn, digits, mnist
+from hookscope.samples.stories import STORY_WORDS, StoryLM, story_lm, story_tokens, story_words
 from hookscope.samples.textures import TEXTURES, Collage, TextureCNN, collage, texture, texture_cnn
 
 __all__ = [
+    "STORY_WORDS",
     "TEXTURES",
     "WEIGHTS",
     "Collage",
     "DigitCNN",
     "Digits",
+    "StoryLM",
     "TextureCNN",
     "collage",
     "digit",
     "digit_cnn",
     "digits",
     "mnist",
+    "story_lm",
+    "story_tokens",
+    "story_words",
     "texture",
     "texture_cnn",
 ]

@@ -1,0 +1,251 @@
+"""Train the language model of the stories, the same way every time: python -m hookscope.samples.train_stories.
+
+Its texts are made here, of three kinds: stories in which somebody gives something, sentences in which a verb agrees
+with its subject, and rows of words that repeat themselves. Nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from hookscope.samples.stories import (
+    MANY,
+    MANY_DO,
+    NAMES,
+    ONE,
+    ONE_DOES,
+    PLACES,
+    STORY_WEIGHTS,
+    STORY_WORDS,
+    THINGS,
+    SelfAttention,
+    StoryLM,
+    story_lm,
+    story_tokens,
+)
+
+TEXTS, STEPS, BATCH, RATE = 20_000, 1500, 64, 3e-3
+SHARE_ROWS, SHARE_GIVING = 0.4, 0.5  # of the texts are rows of words; of the sentences in the others are about giving
+PRICE = 0.015  # of a head's weights, so that few heads do what many could share; it rises over 1000 steps
+DECAY = 0.7  # so much that pairs of names cannot be learned by heart
+ROW = (*NAMES, *PLACES, *THINGS, *ONE, *MANY)  # what rows are made of
+UNSCORED = -100  # a target that the loss leaves out
+
+
+class Writer:
+    """Writes texts by drawing from a generator of its own.
+
+    Pairs of names, of subjects and their neighbours, and of words that follow each other in a row are of two sorts, for
+    training and held out; none is both.
+    """
+
+    def __init__(self, seed: int, held_out: bool) -> None:
+        self._generator = torch.Generator().manual_seed(seed)
+        self._held_out = held_out
+
+    def below(self, count: int) -> int:
+        """Draw a number from 0 to count - 1."""
+        return int(torch.randint(count, (1,), generator=self._generator))
+
+    def one_of(self, words: tuple[str, ...]) -> str:
+        """Draw a word."""
+        return words[self.below(len(words))]
+
+    def _pair(self, count: int) -> tuple[int, int]:
+        """Draw two different numbers whose pair is of the sort that is asked for; every fifth is held out."""
+        while True:
+            first, second = self.below(count), self.below(count)
+            if first != second and ((first + second) % 5 == 0) == self._held_out:
+                return first, second
+
+    def giving(self) -> list[str]:
+        """Somebody gives something to somebody; whom the last name is, follows from the others."""
+        pair = [NAMES[place] for place in self._pair(len(NAMES))]
+        giver = self.below(2)
+        place, thing = self.one_of(PLACES), self.one_of(THINGS)
+        opening, middle = (("when", ","), ("then", "and"))[self.below(2)]
+        text = f"{opening} {pair[0]} and {pair[1]} went to the {place} {middle} {pair[giver]} gave the {thing} to"
+        return [*text.split(), pair[1 - giver], "."]
+
+    def agreeing(self) -> list[str]:
+        """One or many do something, near one or many others; the verb goes with the first."""
+        subject, other = self._pair(len(ONE))
+        many, others = self.below(2), self.below(2)
+        verb = self.one_of(MANY_DO if many else ONE_DOES)
+        return f"the {(ONE, MANY)[many][subject]} near the {(ONE, MANY)[others][other]} {verb} .".split()
+
+    def row(self, words: int, length: int, before: int = 0) -> list[str]:
+        """So many words, all different, again and again; before them some that do not come again."""
+        drawn: list[int] = []
+        while len(drawn) < before + words:
+            new = self.below(len(ROW))
+            if new not in drawn and (not drawn or self._may_follow(drawn[-1], new)):
+                drawn.append(new)
+            if len(drawn) == before + words and not self._held_out and not self._may_follow(drawn[-1], drawn[before]):
+                drawn.pop()  # the first word follows the last when the row begins again
+        written = drawn[:before] + drawn[before:] * (length // words + 1)
+        return [ROW[word] for word in written[:length]]
+
+    def _may_follow(self, first: int, second: int) -> bool:
+        return ((first - second) % 5 == 1) == self._held_out
+
+    def text(self, length: int) -> tuple[list[str], int]:
+        """Write a text, and say how many words of it nothing could tell."""
+        if self.below(100) < 100 * SHARE_ROWS:
+            before, words = self.below(7), 2 + self.below(15)
+            return self.row(words, length, before), before + words + 1
+        text: list[str] = []
+        while len(text) < length:
+            text += self.giving() if self.below(100) < 100 * SHARE_GIVING else self.agreeing()
+        return text[:length], 0
+
+
+def texts(seed: int, count: int = TEXTS) -> tuple[Tensor, Tensor]:
+    """Write texts to learn from: tokens, and the token that comes next, both of shape (count, 40).
+
+    In a row the words of the first round, and the first of the second, are no targets: nobody can know them.
+    """
+    writer, length = Writer(seed, held_out=False), StoryLM.length
+    written = [writer.text(length) for _ in range(count)]
+    tokens = torch.cat([story_tokens(text) for text, _ in written])
+    targets = tokens[:, 1:].clone()
+    for row, (_, unknown) in zip(targets, written, strict=True):
+        row[:unknown] = UNSCORED
+    return tokens[:, :-1], targets
+
+
+def train(tokens: Tensor, targets: Tensor, steps: int = STEPS) -> StoryLM:
+    """Fit a StoryLM: cross-entropy and a price for each head's weights, AdamW, a cosine."""
+    model = story_lm(trained=False).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY, betas=(0.9, 0.98))
+    rate = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(1, step / 100) * (1 + math.cos(math.pi * step / steps)) / 2
+    )
+    generator = torch.Generator().manual_seed(0)
+    for step in range(1, steps + 1):
+        which = torch.randint(len(tokens), (BATCH,), generator=generator)
+        loss = F.cross_entropy(model(tokens[which]).flatten(0, 1), targets[which].flatten(), ignore_index=UNSCORED)
+        loss = loss + PRICE * min(1, step / 1000) * sum(cost(block.attn) for block in model.blocks)
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        rate.step()
+        if step % 250 == 0:
+            shares = ", ".join(f"{what.__name__} {what(model):.1%}" for what in (giving, agreeing, repeating))
+            print(f"step {step:4}: loss {loss.item():.3f}; held out: {shares}", flush=True)
+    return model.eval()
+
+
+def cost(attn: SelfAttention) -> Tensor:
+    """Return the sum of the sizes of what each head takes (its rows of `qkv`) and writes (its columns of `proj`).
+
+    Sizes, and no squares of them, so that a head that does little goes to nothing: the group lasso.
+    """
+    takes = attn.qkv.weight[2 * attn.qkv.in_features :].unflatten(0, (attn.num_heads, -1))
+    writes = attn.proj.weight.unflatten(1, (attn.num_heads, -1)).transpose(0, 1)
+    return (takes.square().sum((1, 2)) + writes.square().sum((1, 2))).sqrt().sum()
+
+
+@torch.no_grad()
+def giving(model: nn.Module, count: int = 500, held_out: bool = True) -> float:
+    """Return the share of stories that end in the right name, with pairs of names never seen in training, or seen."""
+    writer = Writer(1, held_out)
+    stories = [writer.giving() for _ in range(count)]
+    tokens = torch.cat([story_tokens(story) for story in stories])
+    return float((model(tokens[:, :-2])[:, -1].argmax(-1) == tokens[:, -2]).float().mean())
+
+
+@torch.no_grad()
+def agreeing(model: nn.Module, count: int = 500) -> float:
+    """Return the share of sentences, with neighbours never seen together, in which the likeliest verb agrees."""
+    writer = Writer(2, held_out=True)
+    sentences = [writer.agreeing() for _ in range(count)]
+    tokens = torch.cat([story_tokens(sentence) for sentence in sentences])
+    found = [STORY_WORDS[token] for token in model(tokens[:, :-2])[:, -1].argmax(-1).tolist()]
+    return sum(
+        verb in (MANY_DO if sentence[1] in MANY else ONE_DOES) for verb, sentence in zip(found, sentences, strict=True)
+    ) / len(sentences)
+
+
+@torch.no_grad()
+def repeating(model: nn.Module, words: Iterable[int] = range(6, 17), count: int = 40) -> float:
+    """Return the share of words in the second round of new rows that are foretold."""
+    writer, right, total = Writer(3, held_out=True), 0, 0
+    for size in words:
+        tokens = torch.cat([story_tokens(writer.row(size, 2 * size)) for _ in range(count)])
+        found = model(tokens[:, :-1])[:, size + 1 :].argmax(-1) == tokens[:, size + 2 :]
+        right, total = right + int(found.sum()), total + found.numel()
+    return right / total
+
+
+@torch.no_grad()
+def heads(model: StoryLM, words: int = 12, count: int = 50) -> Iterator[str]:
+    """Say of each head where it looks, as shares of its weights, and what the model can do without it.
+
+    In the second round of new rows: at the word before, and at the word that came after the same word; in stories: from
+    the last word at the right name and at the giver's. Without it means that zeros go into `proj` in its place.
+    """
+    writer = Writer(4, held_out=True)
+    rows = torch.cat([story_tokens(writer.row(words, 2 * words)) for _ in range(count)])
+    stories = [writer.giving()[:-1] for _ in range(count)]
+    texts = torch.cat([story_tokens(story[:-1]) for story in stories])
+    place, story = torch.arange(words + 2, 2 * words), torch.arange(count)
+    right = torch.tensor([1 + text.index(text[-1]) for text in stories])
+    for number, block in enumerate(model.blocks):
+        in_row, in_story = _looks(model, block.attn, rows), _looks(model, block.attn, texts)
+        for head in range(block.attn.num_heads):
+            shares = {
+                "before": in_row[:, head, place, place - 1],
+                "after the same": in_row[:, head, place, place - words + 1],
+                "right name": in_story[story, head, -1, right],
+                "giver": in_story[story, head, -1, 6 - right],  # the names are tokens 2 and 4
+            }
+            looks = ", ".join(f"{where} {float(share.mean()):.2f}" for where, share in shares.items())
+            with _without(block.attn, head):
+                left = ", ".join(f"{what.__name__} {what(model):.1%}" for what in (giving, agreeing, repeating))
+            yield f"block {number}, head {head}: {looks}; without it: {left}"
+
+
+def _looks(model: nn.Module, attn: SelfAttention, tokens: Tensor) -> Tensor:
+    """Return the weights of the attention, (N, heads, T, T), computed again from its queries and keys."""
+    found: list[Tensor] = []
+    with attn.qkv.register_forward_hook(lambda _, args, output: found.append(output)):
+        model(tokens)
+    q, k, _ = found[0].unflatten(-1, (3, attn.num_heads, -1)).permute(2, 0, 3, 1, 4)
+    scores = q @ k.mT / math.sqrt(q.shape[-1])
+    future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    return scores.masked_fill(future, -math.inf).softmax(-1)
+
+
+def _without(attn: SelfAttention, head: int) -> RemovableHandle:
+    """Put zeros in the place of what a head has mixed, until the handle is removed."""
+
+    def silence(_: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
+        mixed = args[0].unflatten(-1, (attn.num_heads, -1)).clone()
+        mixed[..., head, :] = 0
+        return (mixed.flatten(-2),)
+
+    return attn.proj.register_forward_pre_hook(silence)
+
+
+def main() -> None:
+    """Train, report what it can do with what it has not seen, write the weights."""
+    from safetensors.torch import save_file
+
+    torch.set_num_threads(1)  # sums are added in one order
+    torch.use_deterministic_algorithms(True)
+    model = train(*texts(seed=0))
+    print(*heads(model), sep="\n")
+    save_file(model.state_dict(), STORY_WEIGHTS)
+    print(f"wrote {STORY_WEIGHTS.name}, {STORY_WEIGHTS.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()
