@@ -95,6 +95,18 @@ def test_a_vit_of_torchvision() -> None:
     same(net, image, found, [(found.layers[0], 4)])
 
 
+@pytest.mark.slow
+def test_channels_of_resnet18() -> None:
+    from torchvision.models import resnet18
+
+    torch.manual_seed(0)
+    net, image = resnet18().eval(), torch.randn(1, 3, 32, 32)
+    layers = ["layer1.0.conv1", "layer4.1.bn2"]
+    for source in ("zero", image.flip(-1)):
+        found = sweep(net, image, layers, source, channels=[0, 7, 63], metric=lambda y: y[0, 1], progress=False)
+        same(net, image, found, [(layers[0], 7), (layers[1], 63)])
+
+
 def test_the_lines_are_few_and_the_words_say_it() -> None:
     net = gated()
     found = sweep(

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import hookscope
-from hookscope import LayerNotFoundError, census
+from hookscope import LayerNotFoundError, census, samples
 from hookscope.widgets.patch_map import ABOVE, NAN, NOT_RUN, PatchMap
 from hookscope.widgets.two_outputs import two_outputs
 from tests.shared.language import IDS, gpt2
@@ -140,6 +140,29 @@ def test_any_other_output() -> None:
     ready = two_outputs(torch.tensor([[0.25, 0.75]]), torch.tensor([[1.0, 0.0]]), None, None, 0, -1)
     assert ready.rows[0] == {"class": "0", "before": 0.25, "after": 1.0}
     assert ready.title.endswith("as the model returns them")
+
+
+def test_one_word_of_a_story_decides_what_comes_next() -> None:
+    net, many, one = samples.story_lm(), *map(samples.story_tokens, ("the dogs near the cat", "the dog near the cat"))
+    run, runs = (samples.STORY_WORDS.index(word) for word in ("run", "runs"))
+    found = hookscope.sweep(
+        net, many, ["tokens", "blocks.*"], one, positions=range(6), tokens=samples.story_words(many), progress=False,
+        metric=lambda logits: logits[0, -1, runs] - logits[0, -1, run],
+    )  # fmt: skip
+    patches = PatchMap(found, vocabulary=samples.STORY_WORDS, layer="tokens", column=2)
+    assert "position 2 dogs" in patches._caption
+    _, *rows = patches._rows
+    assert max(rows, key=lambda row: float(row[1]))[0] in samples.stories.MANY_DO
+    assert max(rows, key=lambda row: float(row[2]))[0] in samples.stories.ONE_DOES
+    assert patches.outcome.value == pytest.approx(found.source, rel=1e-4)  # nothing else differs
+    patches.column = 1
+    assert patches.outcome.value == pytest.approx(found.baseline, rel=1e-4)
+    assert patches._notes == []
+    heads = hookscope.sweep(
+        net, many, "blocks.*.attn", "zero", heads=range(4), metric=lambda logits: logits[0, -1, run], progress=False
+    )
+    for layer in heads.layers:
+        assert PatchMap(heads, vocabulary=samples.STORY_WORDS, layer=layer, column=3)._notes == []
 
 
 def test_cells_that_were_never_run() -> None:
