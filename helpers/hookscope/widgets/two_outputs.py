@@ -55,8 +55,9 @@ def two_outputs(
         ValueError: the model returns nothing that has a number for each of the words or classes.
 
     Example:
-        >>> two_outputs(torch.tensor([[1.0, 2.0]]), torch.tensor([[9.0, 1.0]]), None, ["cat", "dog"], 0, -1).rows[0]
-        {'class': 'cat', 'before': 0.2689414213699951, 'after': 0.9996646498695336}
+        >>> shown = two_outputs(torch.tensor([[1.0, 1.0]]), torch.tensor([[99.0, 1.0]]), None, ["cat", "dog"], 0, -1)
+        >>> shown.rows[0]
+        {'class': 'cat', 'before': 0.5, 'after': 1.0}
 
     """
     part, scores = _scores(before, vocabulary, classes)
