@@ -165,9 +165,9 @@ class StoryLM(nn.Module):
 def story_lm(trained: bool = True) -> StoryLM:
     """Build a `StoryLM` in eval mode, ready to be hooked.
 
-    Trained, it knows how a row of words that it has read goes on when it begins again, and whether one runs or many
-    run, each with words put together as they never were in training. Who of two gets the thing that somebody gives, it
-    does not know: it is right about half of the time. `train_stories.py` writes how often.
+    Trained, it knows three things, each on words put together as they never were in training: who gets what somebody
+    gives (right in 2,937 of 3,000 stories), whether one runs or many run (in all of 3,000 sentences), and how a row of
+    words that it has read goes on when it begins again (22,000 words but 7). `train_stories.py` has the measures.
 
     Args:
         trained: take the weights that come with the package; otherwise random ones, the same at every call.
@@ -179,8 +179,9 @@ def story_lm(trained: bool = True) -> StoryLM:
         ModuleNotFoundError: safetensors is not installed.
 
     Example:
-        >>> STORY_WORDS[int(story_lm()(story_tokens("the dogs near the cat"))[0, -1].argmax())] in MANY_DO
-        True
+        >>> text = "when Mary and Leo went to the park , Leo gave the ball to"
+        >>> STORY_WORDS[int(story_lm()(story_tokens(text))[0, -1].argmax())]
+        'Mary'
 
     """
     with torch.random.fork_rng(devices=[]):

@@ -12,7 +12,7 @@ from hookscope import at, attention, capture, edit, samples
 from hookscope.samples import train_stories
 from hookscope.samples.stories import MANY, MANY_DO, STORY_WEIGHTS, STORY_WORDS, StoryLM
 
-SKILLS = {"agreeing": 0.99, "repeating": 0.95}
+SKILLS = {"giving": 0.95, "agreeing": 0.99, "repeating": 0.99}
 """What it can do with words put together as they never were in training, and how often it is right at least."""
 
 
@@ -101,7 +101,7 @@ def test_a_head_that_looks_for_what_came_after_the_same_word_makes_it_repeat(mod
     assert after[1].max() > 0.5, "a later one looks for what came after"
     assert after[0].max() < 0.3
 
-    def repeats(block: int, head: int | list[int]) -> float:
+    def repeats(block: int, head: int) -> float:
         with edit(model) as changed:
             if ablation == "zero":
                 changed.set(f"blocks.{block}.attn", 0.0, heads=head)
@@ -109,10 +109,11 @@ def test_a_head_that_looks_for_what_came_after_the_same_word_makes_it_repeat(mod
                 changed.mean(f"blocks.{block}.attn", heads=head)
             return train_stories.repeating(model)
 
-    least, *_, second, most = after[1].argsort().tolist()
-    assert repeats(0, int(before[0].argmax())) < 0.4
-    assert repeats(1, [second, most]) < 0.4
-    assert repeats(1, least) > 0.95, "a control: the head that does so least"
+    least, *others, most = after[1].argsort().tolist()
+    assert repeats(0, int(before[0].argmax())) < 0.3
+    assert repeats(1, most) < 0.4
+    for control in (least, *others):
+        assert repeats(1, control) > 0.95, "heads that look there, too, are not needed"
     assert looks(samples.story_lm(trained=False))["what came after the same word"].max() < 0.2
 
 
