@@ -200,6 +200,11 @@ def test_a_cell_that_an_interrupt_left_out_can_be_run() -> None:
     assert "6 cells hatched, left out by an interrupt" in found.heat_map().alt
     (said,) = cell.run().notes
     assert said.startswith("The sweep was interrupted before this cell")
+    drawn = [patch.get_bbox().bounds for patch in found._draw().axes[0].patches if patch.get_hatch()]
+    rows, columns = found.undone.nonzero().T.tolist()
+    assert sum(wide * tall for _, _, wide, tall in drawn) == 6
+    for row, column in zip(rows, columns, strict=True):
+        assert [x < column < x + wide and y < row < y + tall for x, y, wide, tall in drawn].count(True) == 1
 
 
 def test_what_is_not_there() -> None:
