@@ -28,7 +28,7 @@ ROUNDS = 2
 @pytest.fixture(scope="module")
 def slow(lab: Lab) -> Iterator[Lab]:
     lab.scratch("quick", SLOW, *ALL_WIDGETS)
-    expect(lab.page.locator(".hookscope")).to_have_count(7)
+    expect(lab.page.locator(".hookscope")).to_have_count(len(ALL_WIDGETS) - 1)
     yield lab
     lab.kernel("HookWidget.set_state = hear")
 
@@ -192,6 +192,19 @@ def test_attention_picker(slow: Lab) -> None:
         expect(stage.locator(".at-caption")).to_contain_text("head 2 of 4", timeout=1)
         expect(head).to_have_value("2", timeout=1)
         assert stage.locator("img").get_attribute("alt") == slow.kernel("print(looks.alt)")
+
+
+def test_patch_map(slow: Lab) -> None:
+    stage = slow.stage("Patch map")
+    grid = stage.get_by_role("grid")
+    for _ in range(ROUNDS):
+        stage.get_by_role("gridcell", name="1, position 2 sat:").click()
+        press(slow, grid, "Home ArrowUp ArrowRight ArrowDown ArrowRight ArrowLeft")
+        slow.settled(stage)
+        assert slow.kernel("print(patches.layer, patches.column, patches.cell.name)") == "1 1 1, position 1 cat"
+        expect(stage.locator(".pm-caption")).to_contain_text("1, position 1 cat:", timeout=1)
+        expect(stage.locator("[aria-selected=true]")).to_have_attribute("data-place", "1", timeout=1)
+        assert stage.locator(".pm-lines .pm-code").inner_text().strip() == slow.kernel("print(patches.lines)")
 
 
 def test_a_cell_and_the_page_at_once(slow: Lab) -> None:

@@ -43,7 +43,7 @@ def page(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
             pytest.fail("voila did not start")
         threading.Thread(target=server.stderr.read, daemon=True).start()  # or the pipe fills up
         page.goto(address)
-        expect(page.locator(".hookscope")).to_have_count(7, timeout=60_000)
+        expect(page.locator(".hookscope")).to_have_count(len(ALL_WIDGETS) - 1, timeout=60_000)
         yield page
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=SCREENSHOTS / "voila.png", full_page=True)
@@ -143,3 +143,14 @@ def test_attention_picker(page: Page) -> None:
     looks.get_by_label("Layer", exact=True).select_option("1")
     expect(caption).to_contain_text("head 1 of 2")
     expect(looks.locator(".at-numbers tbody tr")).to_have_count(3)
+
+
+def test_patch_map(page: Page) -> None:
+    patches = widget(page, 7)
+    caption, grid = patches.locator(".pm-caption"), patches.get_by_role("grid")
+    patches.get_by_role("gridcell", name="0, position 1 cat:").click()
+    expect(caption).to_contain_text("0, position 1 cat:")
+    grid.focus()
+    page.keyboard.press("ArrowDown")
+    expect(caption).to_contain_text("1, position 1 cat:")
+    expect(patches.locator(".pm-lines .pm-code")).to_contain_text("e.swap('1', seen, at[:, 1])")

@@ -53,8 +53,15 @@ two = nn.Sequential(*[nn.TransformerEncoderLayer(8, heads, 16, batch_first=True)
 looks = AttentionPicker(hookscope.attention(two, torch.ones(1, 3, 8).cumsum(1), tokens=["the", "cat", "sat"]))
 looks
 """.strip(),
+    """
+steps, last = torch.ones(1, 3, 8).cumsum(1), lambda output: output[0, -1, 0]
+said = ["the", "cat", "sat"]
+found = hookscope.sweep(two, steps, "*", steps.flip(1), positions=range(3), tokens=said, metric=last, progress=False)
+patches = PatchMap(found)
+patches
+""".strip(),
 )
-"""The cells of a notebook with all seven widgets."""
+"""The cells of a notebook with all eight widgets: imports, then one for each."""
 _SELF_OR_INSIDE = "descendant-or-self::*[@data-state]"
 # What JupyterLab itself says on the console: at every start, and when a kernel goes before it has answered what
 # JupyterLab asked it of its own accord (about itself, its debugger). Anything else is ours.

@@ -11,6 +11,7 @@ from hookscope.censuses.census import Census
 from hookscope.comparisons.compare import BackwardComparison
 from hookscope.edits.edit import Edit
 from hookscope.explanations.capture import of_capture, of_flow
+from hookscope.explanations.cell import of_cell
 from hookscope.explanations.edit import of_edit
 from hookscope.explanations.hooks import of_census, of_comparison, of_graph, of_recording
 from hookscope.explanations.sweep import of_sweep
@@ -18,6 +19,7 @@ from hookscope.graphs.graph import Graph
 from hookscope.pictures.grid import FeatureGrid
 from hookscope.pictures.picture import Picture
 from hookscope.recordings.record import Recording
+from hookscope.sweeps.cell import Cell
 from hookscope.sweeps.result import Sweep
 
 __all__ = ["Explanation", "explain"]
@@ -54,7 +56,9 @@ class Explanation:
         return {"text/plain": repr(self), "text/html": html}
 
 
-def explain(obj: Capture | Edit | Recording | Sweep | Census | BackwardComparison | Graph | Picture) -> Explanation:
+def explain(
+    obj: Capture | Edit | Recording | Sweep | Cell | Census | BackwardComparison | Graph | Picture,
+) -> Explanation:
     """Write the plain torch lines that an object stands for, to be read, pasted and run.
 
     The lines need `model` and `inputs`, a tuple of positional arguments, and nothing of this package. They register
@@ -75,6 +79,7 @@ def explain(obj: Capture | Edit | Recording | Sweep | Census | BackwardCompariso
             - an `Edit`: `result`. Tensors and functions that you gave it are in `Explanation.names`;
             - a `Sweep`: `values` and `baseline`, by the plain loop, one pass for each cell; `inputs` is what the sweep
               was given, a dict of keyword arguments, too. Metric and source are in `Explanation.names`;
+            - a `Cell` of a sweep (`hookscope.sweeps.Cell`): `before`, `after`, `baseline` and `value`, by one hook;
             - what `gradient_flow` returns: `flow`;
             - a `Recording`: `events`;
             - a `Census`: `hooks`;
@@ -123,6 +128,9 @@ def explain(obj: Capture | Edit | Recording | Sweep | Census | BackwardCompariso
     if isinstance(obj, Sweep):
         code, names = of_sweep(obj)
         return Explanation(code, f"{obj.title}: the sweep as a plain loop", names)
+    if isinstance(obj, Cell):
+        code, names = of_cell(obj)
+        return Explanation(code, f"{obj.sweep.title}: {obj.name}, with plain torch", names)
     if isinstance(obj, Recording):
         return Explanation(of_recording(obj), f"{obj._title}: in which order its hooks fire, with plain torch")
     if isinstance(obj, Census):

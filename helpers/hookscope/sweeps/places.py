@@ -222,6 +222,11 @@ def _place(modules: Modules, name: str, module: nn.Module, call: int | None, pat
     if columns.kind != "head":
         return Place(label, name, module, call, "output", path, None)
     heads = heads_around(modules, name, module, "output")
+    if heads.to == "heads":
+        raise ValueError(
+            f"layer {heads.name!r} is an nn.MultiheadAttention, which calls no layer between its heads and its output "
+            "projection, so that a sweep cannot reach them; edit(model).set(layer, 0, heads=2) changes one head"
+        )
     where = {}
     for number in columns.numbers:
         each = columns_of(heads, number)

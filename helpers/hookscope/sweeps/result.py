@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import warnings
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
+from itertools import groupby
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hookscope.extras import needed_by
 from hookscope.pictures import Picture, Table
@@ -25,7 +27,7 @@ _WIDE = 16  # columns of a table that fit a page
 _TICKS = 48  # labels on an axis that can be read
 _LONG = 32  # letters of a label
 _LETTERS = 12  # of a token
-_BLACK = "#000000"
+_BLACK, _DARK, _PALE = "#000000", "#555555", "#ffffff"
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +65,9 @@ class Made:
         metric: the metric.
         random: whether a pass draws random numbers.
         writes: whether a pass changes a buffer.
+        model: the model, held weakly: the numbers of a sweep keep no weights in memory.
+        given: what the model was run on.
+        state: of torch's generator on the CPU, in which each pass began; None if no pass draws random numbers.
 
     """
 
@@ -74,6 +79,9 @@ class Made:
     metric: Callable[[Any], Any]
     random: bool
     writes: bool
+    model: weakref.ref[nn.Module]
+    given: Inputs
+    state: Tensor | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -96,6 +104,7 @@ class Sweep:
         notes: what else there is to know.
         tokens: a label for each column; empty if there are none.
         made: what it was made of; None after it was pickled, since metrics seldom can be.
+        undone: cells that an interrupt left out, bool, (layers, columns); None if there are none.
 
     """
 
@@ -114,6 +123,7 @@ class Sweep:
     notes: tuple[str, ...]
     tokens: tuple[str, ...] = ()
     made: Made | None = None
+    undone: Tensor | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "made": None}
@@ -162,7 +172,9 @@ class Sweep:
         return Table(self._wide(), self._caption())
 
     def heat_map(self) -> Picture:
-        """Draw the values: grey is the baseline, red is above it, blue below, black is what has no number.
+        """Draw the values: grey is the baseline, red is above it, blue below.
+
+        Black is what has no finite number; hatched, what an interrupt left out.
 
         Raises:
             ModuleNotFoundError: matplotlib is not installed.
@@ -226,13 +238,15 @@ class Sweep:
         ends = (
             f"values from {as_text(float(shown.min()))} to {as_text(float(shown.max()))}" if len(shown) else "no value"
         )
-        blank = self.values.numel() - len(shown)
+        left = 0 if self.undone is None else int(self.undone.sum())
+        blank = self.values.numel() - len(shown) - left
+        hatched = f"; {_count(left, 'cell')} hatched, left out by an interrupt" if left else ""
         black = f"; {_count(blank, 'cell')} black, without a finite number" if blank else ""
         more = f" and {len(self.names) - _WIDE} more" if len(self.names) > _WIDE else ""
         named = f"; {self.kind}s: {', '.join(self.names[:_WIDE])}{more}" if self.tokens else ""
         return (
             f"Heat map of {_count(len(self.layers), 'layer')}{across}: {ends}, around {as_text(self.baseline)} with no "
-            f"change (grey); {self._largest()}{black}{named}."
+            f"change (grey); {self._largest()}{black}{hatched}{named}."
         )
 
     def _draw(self) -> Any:
@@ -255,6 +269,7 @@ class Sweep:
             aspect="auto",
             interpolation="nearest",
         )
+        self._hatch(axes)
         left, below = range(0, rows, -(-rows // _TICKS)), range(0, columns, -(-columns // _TICKS))
         axes.set_yticks(left, [_short(self.layers[row]) for row in left], fontsize=8, parse_math=False)
         if self.kind == "layer":
@@ -267,6 +282,19 @@ class Sweep:
         bar = figure.colorbar(image, ax=axes)
         bar.set_label(f"metric; grey is {as_text(self.baseline)}, with no change")
         return figure
+
+    def _hatch(self, axes: Any) -> None:
+        """Draw what an interrupt left out, cells beside each other as one."""
+        from matplotlib.patches import Rectangle
+
+        for row, line in enumerate([] if self.undone is None else self.undone.tolist()):
+            start = 0
+            for left_out, cells in groupby(line):
+                wide = len(list(cells))
+                if left_out:
+                    look: dict[str, Any] = {"facecolor": _PALE, "edgecolor": _DARK, "hatch": "////", "linewidth": 0}
+                    axes.add_patch(Rectangle((start - 0.5, row - 0.5), wide, 1, **look))
+                start += wide
 
 
 def _count(number: int, noun: str, nouns: str = "") -> str:

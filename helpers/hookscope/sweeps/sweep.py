@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -132,6 +133,7 @@ def sweep(
     if max_bytes is not None:
         checked_bytes("max_bytes", max_bytes, 1)
     checked_progress(progress)
+    state = torch.get_rng_state()
     # Not in inference mode, where torch does not count who writes to a tensor.
     with (
         torch.inference_mode(False),
@@ -164,8 +166,9 @@ def sweep(
                 undone = len(cells) - len(runs.numbers)
                 runs.notes.append(f"interrupted: {undone} of {len(cells)} cells were not run, and are NaN")
     values = torch.full((len(places), len(columns.numbers)), float("nan"), dtype=torch.float64, device="cpu")
+    left_out = torch.ones_like(values, dtype=torch.bool)
     for cell, value in runs.numbers.items():
-        values[cell] = value
+        values[cell], left_out[cell] = value, False
     if bool((values == baseline).all()):
         runs.notes.append("no change made any difference to the metric: does it depend on these layers?")
     return Sweep(
@@ -177,7 +180,9 @@ def sweep(
                 Row(place.label, place.name, place.to, place.call, study.ways[place], place.width) for place in places
             ),
             columns.axis or 1, patching[0], patching[1], bool(run.kwargs), metric, study.random, study.writes,
+            weakref.ref(model), run, state if study.random else None,
         ),
+        left_out if bool(left_out.any()) else None,
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hookscope.widgets.attention import AttentionPicker
     from hookscope.widgets.grad_input import GradInputExplorer
     from hookscope.widgets.gradients import GradientPlayground
+    from hookscope.widgets.patch_map import PatchMap
     from hookscope.widgets.picker import LayerPicker
     from hookscope.widgets.player import OrderPlayer
     from hookscope.widgets.pre_hook import PreHookPlayground
@@ -26,6 +27,7 @@ __all__ = [
     "LayerPicker",
     "OrderPlayer",
     "OrderQuiz",
+    "PatchMap",
     "PreHookPlayground",
 ]
 
@@ -36,6 +38,7 @@ _FILES = {
     "LayerPicker": "picker",
     "OrderPlayer": "player",
     "OrderQuiz": "quiz",
+    "PatchMap": "patch_map",
     "PreHookPlayground": "pre_hook",
 }
 

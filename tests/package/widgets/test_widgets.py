@@ -31,6 +31,14 @@ def attention() -> object:
     return hookscope.attention(layer, *[torch.linspace(0, 1, 12).view(1, 3, 4)] * 3)
 
 
+def swept() -> object:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    _KEPT.append(net)  # a sweep does not keep its model
+    return hookscope.sweep(net, torch.ones(1, 3), "*", "zero", channels=range(4), metric=lambda y: y.sum())
+
+
+_KEPT: list[nn.Module] = []
 WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
     "LayerPicker": lambda: widgets.LayerPicker(samples.digit_cnn(), samples.digit(5)),
     "OrderPlayer": lambda: widgets.OrderPlayer(recording()),
@@ -39,6 +47,7 @@ WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
     "GradientPlayground": lambda: widgets.GradientPlayground(),
     "GradInputExplorer": lambda: widgets.GradInputExplorer(),
     "AttentionPicker": lambda: widgets.AttentionPicker(attention()),
+    "PatchMap": lambda: widgets.PatchMap(swept()),
 }
 
 
