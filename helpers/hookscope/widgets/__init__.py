@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hookscope.widgets.player import OrderPlayer
     from hookscope.widgets.pre_hook import PreHookPlayground
     from hookscope.widgets.quiz import OrderQuiz
+    from hookscope.widgets.token import TokenPicker
 
 __all__ = [
     "AttentionPicker",
@@ -27,6 +28,7 @@ __all__ = [
     "OrderPlayer",
     "OrderQuiz",
     "PreHookPlayground",
+    "TokenPicker",
 ]
 
 _FILES = {
@@ -37,6 +39,7 @@ _FILES = {
     "OrderPlayer": "player",
     "OrderQuiz": "quiz",
     "PreHookPlayground": "pre_hook",
+    "TokenPicker": "token",
 }
 
 
