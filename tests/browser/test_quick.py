@@ -28,7 +28,7 @@ ROUNDS = 2
 @pytest.fixture(scope="module")
 def slow(lab: Lab) -> Iterator[Lab]:
     lab.scratch("quick", SLOW, *ALL_WIDGETS)
-    expect(lab.page.locator(".hookscope")).to_have_count(7)
+    expect(lab.page.locator(".hookscope")).to_have_count(8)
     yield lab
     lab.kernel("HookWidget.set_state = hear")
 
@@ -192,6 +192,28 @@ def test_attention_picker(slow: Lab) -> None:
         expect(stage.locator(".at-caption")).to_contain_text("head 2 of 4", timeout=1)
         expect(head).to_have_value("2", timeout=1)
         assert stage.locator("img").get_attribute("alt") == slow.kernel("print(looks.alt)")
+
+
+def test_token_picker(slow: Lab) -> None:
+    stage = slow.stage("Token picker")
+    shows, head, cells = stage.get_by_label("Show", exact=True), stage.get_by_label("Head", exact=True), ".tk-map"
+    for _ in range(ROUNDS):
+        press(slow, stage.get_by_role("option", selected=True), "Home ArrowRight ArrowRight")
+        press(slow, stage.locator(cells), "ArrowDown ArrowUp ArrowLeft ArrowRight ArrowRight")  # the upper row, token 3
+        shows.select_option("norm")
+        press(slow, head, "End")
+        stage.get_by_label("as", exact=True).select_option("map")
+        shows.select_option("change")
+        stage.get_by_label("as", exact=True).select_option("lines")
+        slow.settled(stage)
+        said = "print(reads.layer, reads.token, reads.show, reads.head, reads.look, repr(reads.problem))"
+        assert slow.kernel(said) == "1.0 3 change 3 lines ''"
+        expect(stage.locator(".tk-told")).to_contain_text("1.0, token 3 on:", timeout=1)
+        expect(stage.get_by_role("option", selected=True)).to_have_text("3on", timeout=1)
+        assert stage.locator(f"{cells} img").get_attribute("alt") == slow.kernel("print(reads.alt)")
+        press(slow, stage.locator(cells), "ArrowDown")
+        slow.settled(stage)
+        assert slow.kernel("print(reads.layer, reads.head)") == "1.1 1"  # it has two heads
 
 
 def test_a_cell_and_the_page_at_once(slow: Lab) -> None:

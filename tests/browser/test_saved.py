@@ -23,7 +23,7 @@ def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path
     page = lab.page
     lab.scratch("saved", *ALL_WIDGETS)
     widgets, notes = page.locator(".hookscope"), page.locator(".hs-saved:visible")
-    expect(widgets).to_have_count(7)
+    expect(widgets).to_have_count(8)
     expect(notes).to_have_count(0)
     before = lab.pixels(GRID)
     page.get_by_role("option", name="block2.conv, ").click()
@@ -39,7 +39,7 @@ def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path
     # The kernel lives: they go on.
     lab.open("saved.ipynb")
     lab.show_all()
-    expect(widgets).to_have_count(7)
+    expect(widgets).to_have_count(8)
     expect(notes).to_have_count(0)
     page.get_by_role("option", name="block3.conv, ").click()
     lab.told("print(picker.layer)", "block3.conv")
@@ -51,8 +51,8 @@ def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path
     page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.sessionContext.session")
     lab.open("saved.ipynb")
     lab.show_all()
-    expect(widgets).to_have_count(7)
-    expect(notes).to_have_count(7)
+    expect(widgets).to_have_count(8)
+    expect(notes).to_have_count(8)
     expect(page.get_by_text("model not found")).to_have_count(0)
     assert lab.pixels(GRID) == picked
     expect(notes.first).to_contain_text("choose Kernel → Restart Kernel and Run up to Selected Cell…")
@@ -72,6 +72,12 @@ def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path
     expect(head).to_have_value("0")
     expect(caption).to_contain_text("head 0 of 4")
     expect(looks.locator(".at-numbers tbody tr")).to_have_count(3)
+    reads = page.get_by_role("region", name="Token picker")
+    reads.locator(".tk-map").focus()
+    page.keyboard.press("ArrowUp")
+    reads.get_by_role("option", name="1 cat").click()
+    expect(reads.get_by_role("option", name="5 mat")).to_have_attribute("aria-selected", "true")
+    expect(reads.locator(".tk-told")).to_contain_text("1, token 5 mat")
     quiz = page.get_by_role("region", name="Order quiz")
     quiz.get_by_role("button", name="Reveal").click()
     expect(quiz.locator(".oq-card").first).to_be_visible()
@@ -84,7 +90,7 @@ def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path
     # Run again, they are as ever.
     lab.run_all()
     lab.show_all()
-    expect(widgets).to_have_count(7)
+    expect(widgets).to_have_count(8)
     expect(notes).to_have_count(0)
     page.get_by_role("option", name="block3.conv, ").click()
     lab.told("print(picker.layer)", "block3.conv")
@@ -95,4 +101,4 @@ def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path
     assert "application/vnd.jupyter.widget-state+json" in json.loads(saved.read_text())["metadata"]["widgets"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "pyproject.toml", saved]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert "8 passed" in result.stdout, result.stdout[-3000:]
+    assert "9 passed" in result.stdout, result.stdout[-3000:]

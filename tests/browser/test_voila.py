@@ -43,7 +43,7 @@ def page(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
             pytest.fail("voila did not start")
         threading.Thread(target=server.stderr.read, daemon=True).start()  # or the pipe fills up
         page.goto(address)
-        expect(page.locator(".hookscope")).to_have_count(7, timeout=60_000)
+        expect(page.locator(".hookscope")).to_have_count(8, timeout=60_000)
         yield page
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=SCREENSHOTS / "voila.png", full_page=True)
@@ -143,3 +143,19 @@ def test_attention_picker(page: Page) -> None:
     looks.get_by_label("Layer", exact=True).select_option("1")
     expect(caption).to_contain_text("head 1 of 2")
     expect(looks.locator(".at-numbers tbody tr")).to_have_count(3)
+
+
+def test_token_picker(page: Page) -> None:
+    reads = widget(page, 7)
+    told, image = reads.locator(".tk-told"), reads.locator(".tk-map img")
+    expect(told).to_contain_text("1, token 5 mat")
+    reads.get_by_role("option", name="1 cat").click()
+    expect(told).to_contain_text("1, token 1 cat")
+    page.keyboard.press("ArrowRight")
+    expect(told).to_contain_text("1, token 2 sat")
+    reads.locator(".tk-map").focus()
+    page.keyboard.press("ArrowUp")
+    expect(told).to_contain_text("0, token 2 sat")
+    before = image.get_attribute("src")
+    reads.get_by_label("Show", exact=True).select_option("norm")
+    expect(image).not_to_have_attribute("src", str(before))

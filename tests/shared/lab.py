@@ -53,8 +53,13 @@ two = nn.Sequential(*[nn.TransformerEncoderLayer(8, heads, 16, batch_first=True)
 looks = AttentionPicker(hookscope.attention(two, torch.ones(1, 3, 8).cumsum(1), tokens=["the", "cat", "sat"]))
 looks
 """.strip(),
+    """
+reader = nn.Sequential(nn.Embedding(7, 8), two, nn.LayerNorm(8), nn.Linear(8, 7))
+reads = TokenPicker(reader, torch.tensor([[0, 1, 2, 3, 0, 5]]), vocabulary="the cat sat on a mat .".split())
+reads
+""".strip(),
 )
-"""The cells of a notebook with all seven widgets."""
+"""The cells of a notebook with all eight widgets."""
 _SELF_OR_INSIDE = "descendant-or-self::*[@data-state]"
 # What JupyterLab itself says on the console: at every start, and when a kernel goes before it has answered what
 # JupyterLab asked it of its own accord (about itself, its debugger). Anything else is ours.

@@ -64,7 +64,7 @@ function textOf(model) {
   fill();
   listen(model, list, "_tokens", fill);
   listen(model, list, "token _weights look", mark);
-  const fit = new ResizeObserver(connect);
+  const fit = new ResizeObserver(mark); // and when it is laid out first
   fit.observe(list);
   cleanups.get(model).push(() => fit.disconnect());
   return box;
@@ -139,14 +139,16 @@ function wordsOf(model) {
     title.textContent = `After token ${named(model, model.get("token"))}`;
     const here = model.get("_layers").indexOf(model.get("layer"));
     body.replaceChildren(...rows.map(([layer, values], row) => h("tr", row === here ? { "aria-current": "true", class: "tk-here" } : {},
-      h("th", { scope: "row" }, layer), h("td", {}, ...values.map((value, at) =>
-        h("span", { class: at % 2 ? "tk-chance" : "tk-word" }, at % 2 ? ` ${value} ` : shown(value)))))));
+      h("th", { scope: "row" }, layer), h("td", {}, ...pairs(values).map(([word, chance]) =>
+        h("span", { class: "tk-pair" }, h("span", { class: "tk-word" }, shown(word)), ` ${chance} `))))));
     intoSight(box, body.children[here]);
   };
   show();
   listen(model, box, "_predictions layer token", show);
   return box;
 }
+
+const pairs = (values) => Array.from({ length: values.length / 2 }, (_, at) => values.slice(2 * at, 2 * at + 2));
 
 /** What the chosen token looks at in a head: numbers, and the whole map if that is wanted. */
 function attentionOf(model) {

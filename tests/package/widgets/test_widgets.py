@@ -11,6 +11,7 @@ from torch import nn
 import hookscope
 from hookscope import samples, widgets
 from hookscope.widgets import base
+from tests.shared.read import IDS, WORDS, Reader
 
 
 def recording() -> object:
@@ -39,6 +40,7 @@ WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
     "GradientPlayground": lambda: widgets.GradientPlayground(),
     "GradInputExplorer": lambda: widgets.GradInputExplorer(),
     "AttentionPicker": lambda: widgets.AttentionPicker(attention()),
+    "TokenPicker": lambda: widgets.TokenPicker(Reader(), IDS, vocabulary=WORDS),
 }
 
 
