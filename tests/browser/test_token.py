@@ -24,7 +24,8 @@ def test_token_picker(lab: Lab) -> None:
     lab.scratch("token", CODE, "picker = TokenPicker(net, torch.arange(6)[None], vocabulary=words)\npicker")
     stage = lab.stage("Token picker")
     told, pad, image = stage.locator(".tk-told"), stage.locator(".tk-map"), stage.locator(".tk-map img")
-    tokens, lines = stage.get_by_role("option"), stage.locator(".tk-lines path")
+    tokens = stage.get_by_role("listbox", name="Tokens").get_by_role("option")
+    lines = stage.locator(".tk-lines path")
     expect(told).to_contain_text("1.2, token 5 mat")
     expect(tokens).to_have_count(6)
     assert lab.page.locator("img[src='x']").count() == 0
