@@ -282,7 +282,7 @@ class Streams:
                 f"{place}"
             )
         if self.causal is False and self.ids is not None:
-            said.append("tokens look at later ones, so no word is predicted from those before it")
+            said.append("tokens look at later ones here, so none of them predicts the next word, and no map shows that")
         return said
 
     def maps_at(self, layer: int) -> list[AttentionMap]:

@@ -75,7 +75,7 @@ def heat(
     left = max([wide(name) for name in names.values()], default=0) + 2 * _GAP
     across = max(3, min(largest[0], (width - left - LINE) // max(1, table.shape[1])))
     colours = levels(table[None], np.array([below]), np.array([above]))[0]
-    if below == above:
+    if ends[0] == ends[1]:  # what differs by rounding has one colour
         colours[np.isfinite(table)] = LEVELS // 2
     special = [index for index in (NAN, POS_INF, NEG_INF) if (colours == index).any()]
     cells = np.repeat(np.repeat(colours, across, axis=1), down, axis=0)

@@ -42,17 +42,19 @@ function textOf(model) {
   };
   const connect = () => {
     const weights = model.get("look") === "lines" ? model.get("_weights") : [];
-    const from = list.children[model.get("token")];
-    const middle = (item) => item.offsetLeft + item.offsetWidth / 2;
-    lines.setAttribute("width", String(list.offsetWidth));
-    lines.setAttribute("height", String(list.offsetHeight));
+    const chosen = model.get("token");
+    // All is read before anything is written, or the page would be laid out again for every token.
+    const places = weights.length ? [...list.children].map((item) => [item.offsetLeft + item.offsetWidth / 2, item.offsetTop]) : [];
+    const [width, height] = [list.offsetWidth, list.offsetHeight];
+    lines.setAttribute("width", String(width));
+    lines.setAttribute("height", String(height));
     const drawn = [];
     [...list.children].forEach((item, place) => {
       const weight = weights[place] ?? 0;
       item.style.setProperty("--tk-weight", `${Math.round(100 * Math.min(1, weight))}%`);
       item.title = weights.length ? `weight ${Number(weight.toPrecision(3))}` : "";
-      if (!from || item === from || weight < 0.005) return;
-      const [x, y, toX, toY] = [middle(from), from.offsetTop, middle(item), item.offsetTop];
+      if (place === chosen || !places[chosen] || weight < 0.005) return;
+      const [[x, y], [toX, toY]] = [places[chosen], places[place]];
       const path = document.createElementNS(SVG, "path");
       path.setAttribute("d", `M${x} ${y} C${x} ${y - 16}, ${toX} ${toY - 16}, ${toX} ${toY}`);
       path.setAttribute("stroke-width", String(1 + 5 * Math.min(1, weight)));
@@ -136,7 +138,7 @@ function wordsOf(model) {
   const show = () => {
     const rows = model.get("_predictions");
     box.hidden = !rows.length;
-    title.textContent = `After token ${named(model, model.get("token"))}`;
+    title.textContent = `At token ${named(model, model.get("token"))}`;
     const here = model.get("_layers").indexOf(model.get("layer"));
     body.replaceChildren(...rows.map(([layer, values], row) => h("tr", row === here ? { "aria-current": "true", class: "tk-here" } : {},
       h("th", { scope: "row" }, layer), h("td", {}, ...pairs(values).map(([word, chance]) =>
@@ -145,6 +147,9 @@ function wordsOf(model) {
   };
   show();
   listen(model, box, "_predictions layer token", show);
+  const fit = new ResizeObserver(() => intoSight(box, body.querySelector(".tk-here"))); // when it is laid out first
+  fit.observe(box);
+  cleanups.get(model).push(() => fit.disconnect());
   return box;
 }
 

@@ -270,7 +270,7 @@ class TokenPicker(HookWidget):
                 self._predictions = self._said()
                 self._told = told_of(self.reading, self._row, self.token, self._names, self._words)
                 self._show_attention()
-                self._notes = [*notices_of(self._streams.warned), *self._warnings(), *self._others()]
+                self._notes = [*notices_of(self._streams.warned), *self._warnings()]
         finally:
             self._settling = before
 
@@ -312,7 +312,8 @@ class TokenPicker(HookWidget):
         self._heads = each.weights.shape[1]
         self.head = min(self.head, self._heads - 1)
         seen = weights_of(each, self.sample, self.head, self.token, self._names)
-        self._weights, self._looks, self._looked = seen.weights, seen.rows, seen.text
+        self._weights, self._looks = seen.weights, seen.rows
+        self._looked = " ".join([seen.text, *map(_sentence, each.remarks())])
         key = (self.attention, self.sample, self.head, self.width) if self.look == MAP else ()
         if key != self._looked_at:
             self.look_png, self.look_alt = b"", ""
@@ -324,8 +325,8 @@ class TokenPicker(HookWidget):
 
     def _warnings(self) -> list[str]:
         """What must be known of the lens, as sentences."""
-        return [f"{text[0].upper()}{text[1:]}." for text in self._streams.remarks(self.sample)]
+        return [_sentence(text) for text in self._streams.remarks(self.sample)]
 
-    def _others(self) -> list[str]:
-        """What there is to say of the attention maps."""
-        return [f"{text[0].upper()}{text[1:]}." for text in self.maps.notes]
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."

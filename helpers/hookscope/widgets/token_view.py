@@ -83,7 +83,8 @@ class Names:
 
     def token(self, place: int) -> str:
         """Name a token: its place, and what it is."""
-        text = shortened(self.tokens[place], _LETTERS) if self.tokens[place] else ""
+        token = self.tokens[place]
+        text = shortened(token if token.strip() else repr(token), _LETTERS) if token else ""
         return f"{place} {text}".strip()
 
 
@@ -105,6 +106,8 @@ def draw_map(values: Tensor, show: str, names: Names, title: str, width: int) ->
     picture = heat(values.numpy(), names.short, columns, log=log, low=None if log else 0.0, width=width)
     by = ", by its logarithm" if log else ""
     scale = f"from {picture.ends[0]} (dark) to {picture.ends[1]} (bright){by}"
+    if picture.ends[0] == picture.ends[1]:
+        scale = f"{picture.ends[0]} everywhere"
     caption = f"{SHOWS[show].capitalize()}: {scale}; a row is a layer, a column is a token."
     if bool(values.isnan().any()):
         caption += " Black has no number."
