@@ -88,8 +88,8 @@ class TokenPicker(HookWidget):
         >>> layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
         >>> net = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         >>> picker = TokenPicker(net, torch.randn(1, 3, 8), tokens=["the", "cat", "sat"])
-        >>> picker
-        TokenPicker TransformerEncoder: norm of the stream, 2 layers by 3 tokens; layers.1, token 2 sat: norm 2.828
+        >>> picker.layer, picker.token, picker.show
+        ('layers.1', 2, 'norm')
         >>> picker.token, picker.layer = 1, "layers.0"
         >>> picker.reading.norm.shape, picker.map.weights[picker.sample, picker.head, picker.token].shape
         (torch.Size([2, 3]), torch.Size([3]))
@@ -196,7 +196,7 @@ class TokenPicker(HookWidget):
         streams = self._streams
         what = f"{SHOWS[self.show]}, {len(streams.labels)} layers by {streams.tokens} tokens"
         of = f", sample {self.sample} of 0 to {streams.samples - 1}" if streams.samples > 1 else ""
-        return "\n".join([f"TokenPicker {streams.title}: {what}{of}; {self._told}", *self._warnings()])
+        return "\n".join([f"TokenPicker {streams.title}: {what}{of}; {self._told}", *self._warnings()[len(streams.notes) :]])
 
     def close(self) -> None:
         """Take the widget off the page and let go of what it holds."""
