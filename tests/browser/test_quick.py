@@ -207,6 +207,29 @@ def test_patch_map(slow: Lab) -> None:
         assert stage.locator(".pm-lines .pm-code").inner_text().strip() == slow.kernel("print(patches.lines)")
 
 
+def test_token_picker(slow: Lab) -> None:
+    stage = slow.stage("Token picker")
+    shows, head = stage.get_by_label("Show", exact=True), stage.get_by_label("Head", exact=True)
+    cells, chosen = ".tk-map", ".tk-token[aria-selected=true]"
+    for _ in range(ROUNDS):
+        press(slow, stage.locator(chosen), "Home ArrowRight ArrowRight")
+        press(slow, stage.locator(cells), "ArrowDown ArrowUp ArrowLeft ArrowRight ArrowRight")  # the upper row, token 3
+        shows.select_option("norm")
+        press(slow, head, "End")
+        stage.get_by_label("as", exact=True).select_option("map")
+        shows.select_option("change")
+        stage.get_by_label("as", exact=True).select_option("lines")
+        slow.settled(stage)
+        said = "print(reads.layer, reads.token, reads.show, reads.head, reads.look, repr(reads.problem))"
+        assert slow.kernel(said) == "1.0 3 change 3 lines ''"
+        expect(stage.locator(".tk-told")).to_contain_text("1.0, token 3 on:", timeout=1)
+        expect(stage.locator(chosen)).to_have_text("3on", timeout=1)
+        assert stage.locator(f"{cells} img").get_attribute("alt") == slow.kernel("print(reads.alt)")
+        press(slow, stage.locator(cells), "ArrowDown")
+        slow.settled(stage)
+        assert slow.kernel("print(reads.layer, reads.head)") == "1.1 1"  # it has two heads
+
+
 def test_a_cell_and_the_page_at_once(slow: Lab) -> None:
     """A cell sets what the page does not, while the page sets the rest: neither loses what the other said."""
     stage = slow.stage("what the pre-hook hands on")

@@ -154,3 +154,19 @@ def test_patch_map(page: Page) -> None:
     page.keyboard.press("ArrowDown")
     expect(caption).to_contain_text("1, position 1 cat:")
     expect(patches.locator(".pm-lines .pm-code")).to_contain_text("e.swap('1', seen, at[:, 1])")
+
+
+def test_token_picker(page: Page) -> None:
+    reads = widget(page, 8)
+    told, image = reads.locator(".tk-told"), reads.locator(".tk-map img")
+    expect(told).to_contain_text("1, token 5 mat")
+    reads.get_by_role("option", name="1 cat").click()
+    expect(told).to_contain_text("1, token 1 cat")
+    page.keyboard.press("ArrowRight")
+    expect(told).to_contain_text("1, token 2 sat")
+    reads.locator(".tk-map").focus()
+    page.keyboard.press("ArrowUp")
+    expect(told).to_contain_text("0, token 2 sat")
+    before = image.get_attribute("src")
+    reads.get_by_label("Show", exact=True).select_option("norm")
+    expect(image).not_to_have_attribute("src", str(before))

@@ -60,8 +60,13 @@ found = hookscope.sweep(two, steps, "*", steps.flip(1), positions=range(3), toke
 patches = PatchMap(found)
 patches
 """.strip(),
+    """
+reader = nn.Sequential(nn.Embedding(7, 8), two, nn.LayerNorm(8), nn.Linear(8, 7))
+reads = TokenPicker(reader, torch.tensor([[0, 1, 2, 3, 0, 5]]), vocabulary="the cat sat on a mat .".split())
+reads
+""".strip(),
 )
-"""The cells of a notebook with all eight widgets: imports, then one for each."""
+"""The cells of a notebook with all nine widgets: imports, then one for each."""
 _SELF_OR_INSIDE = "descendant-or-self::*[@data-state]"
 # What JupyterLab itself says on the console: at every start, and when a kernel goes before it has answered what
 # JupyterLab asked it of its own accord (about itself, its debugger). Anything else is ours.

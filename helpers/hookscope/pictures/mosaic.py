@@ -185,7 +185,7 @@ def compose(
     tiles = np.repeat(np.repeat(tiles, layout.zoom, axis=2), layout.zoom, axis=1)
     if special and layout.zoom >= _HATCH:
         hatch(tiles)
-    bar = np.zeros((0, 0), dtype=np.uint8) if ends is None else _bar(ends, special)
+    bar = np.zeros((0, 0), dtype=np.uint8) if ends is None else scale_bar(ends, special)
     left_ruler, lower_ruler = rulers(axes, shape, layout.zoom) if axes else (np.zeros((0, 0), np.uint8),) * 2
     high, across_tile = tiles.shape[1:]
     head = LINE if any(labels) else 0
@@ -252,7 +252,7 @@ def _swatch(colours: Mosaic) -> Mosaic:
     return np.pad(colours, ((0, 1), (0, 0)), constant_values=PAPER)
 
 
-def _bar(ends: tuple[str, str], special: list[int]) -> Mosaic:
+def scale_bar(ends: tuple[str, str], special: list[int]) -> Mosaic:
     """Return the scale from its low to its high end, and a sample of every colour that is not on it."""
     space = np.full((LINE, _GAP), PAPER, dtype=np.uint8)
     ramp = np.tile(np.arange(0, LEVELS, 2, dtype=np.uint8), (LINE - 1, 1))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hookscope.widgets.player import OrderPlayer
     from hookscope.widgets.pre_hook import PreHookPlayground
     from hookscope.widgets.quiz import OrderQuiz
+    from hookscope.widgets.token import TokenPicker
 
 __all__ = [
     "AttentionPicker",
@@ -29,6 +30,7 @@ __all__ = [
     "OrderQuiz",
     "PatchMap",
     "PreHookPlayground",
+    "TokenPicker",
 ]
 
 _FILES = {
@@ -40,6 +42,7 @@ _FILES = {
     "OrderQuiz": "quiz",
     "PatchMap": "patch_map",
     "PreHookPlayground": "pre_hook",
+    "TokenPicker": "token",
 }
 
 

@@ -99,7 +99,7 @@ function picture(model, bytes = "png", alt = "alt", attributes = {}) {
 // Its own cell alone would not do: the names it uses are gone with the kernel.
 const FROM_THE_TOP = "To use it, run the cells from the top down to this one: click this cell, then choose " +
   "Kernel → Restart Kernel and Run up to Selected Cell…";
-const CONTROLS = "button, select, input, [role=option], [role=listbox], [role=button], [role=grid], .ph-pad";
+const CONTROLS = "button, select, input, [role=option], [role=listbox], [role=button], [role=grid], .ph-pad, .tk-map";
 /**
  * Put a widget on the page: its name, what it shows, what went wrong, and a word when there is no kernel.
  * Its controls are held then; one that needs no kernel, since all it shows is on the page, adds the class hs-alone.

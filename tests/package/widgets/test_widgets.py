@@ -11,6 +11,7 @@ from torch import nn
 import hookscope
 from hookscope import samples, widgets
 from hookscope.widgets import base
+from tests.shared.read import IDS, WORDS, Reader
 
 
 def recording() -> object:
@@ -48,6 +49,7 @@ WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
     "GradInputExplorer": lambda: widgets.GradInputExplorer(),
     "AttentionPicker": lambda: widgets.AttentionPicker(attention()),
     "PatchMap": lambda: widgets.PatchMap(swept()),
+    "TokenPicker": lambda: widgets.TokenPicker(Reader(), IDS, vocabulary=WORDS),
 }
 
 

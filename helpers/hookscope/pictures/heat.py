@@ -1,0 +1,128 @@
+"""A table of numbers as one picture: a cell for each, names along its sides, a scale below."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hookscope.pictures.letters import LINE, letters, wide
+from hookscope.pictures.mosaic import encode, hatch, levels, scale_bar
+from hookscope.pictures.palette import EDGE, LEVELS, NAN, NEG_INF, PAPER, POS_INF, VIRIDIS
+from hookscope.pictures.picture import as_text
+from hookscope.pictures.tokens import shortened
+
+__all__ = ["Heat", "heat"]
+
+_GAP = 6  # pixels
+_HATCH = 4  # cells at least this large can carry a pattern
+_LETTERS = 14  # of a name
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A picture of a table, and where its cells lie.
+
+    Attributes:
+        png: the bytes of the PNG.
+        size: its width and height, in pixels.
+        box: left and top of the first cell, and width and height of all of them together.
+        ends: what the two ends of the colours stand for.
+
+    """
+
+    png: bytes
+    size: tuple[int, int]
+    box: tuple[int, int, int, int]
+    ends: tuple[str, str]
+
+
+def heat(
+    values: NDArray[np.floating],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    log: bool = False,
+    low: float | None = None,
+    width: int = 640,
+    height: int = 330,
+    largest: tuple[int, int] = (30, 24),
+) -> Heat:
+    """Draw a table from dark, its lowest value, to bright, its highest; NaN is black, with dots where there is room.
+
+    Args:
+        values: [rows, columns].
+        rows: a name for each row.
+        columns: a name for each column, written upwards.
+        log: let colours follow the logarithm; what is not above 0 is as dark as the lowest value that is.
+        low: what the dark end stands for, instead of the lowest value.
+        width: pixels that the picture aims at; it is wider where cells of 3 pixels need that.
+        height: pixels that the cells aim at, likewise.
+        largest: width and height of a cell, at most.
+
+    Example:
+        >>> picture = heat(np.array([[0.0, 0.5], [1.0, np.nan]]), ["first", "second"], ["the", "cat"])
+        >>> picture.ends, picture.box[2:]
+        (('0', '1'), (60, 48))
+
+    """
+    table, below, above, ends = _scaled(values, log, low)
+    down = max(3, min(largest[1], height // max(1, table.shape[0])))
+    names = _every(rows, down)
+    left = max([wide(name) for name in names.values()], default=0) + 2 * _GAP
+    across = max(3, min(largest[0], (width - left - LINE) // max(1, table.shape[1])))
+    colours = levels(table[None], np.array([below]), np.array([above]))[0]
+    if ends[0] == ends[1]:  # what differs by rounding has one colour
+        colours[np.isfinite(table)] = LEVELS // 2
+    special = [index for index in (NAN, POS_INF, NEG_INF) if (colours == index).any()]
+    cells = np.repeat(np.repeat(colours, across, axis=1), down, axis=0)
+    if special and min(across, down) >= _HATCH:
+        hatch(cells)
+    above_it = _every(columns, across)
+    head = max([wide(name) for name in above_it.values()], default=0) + 2 * _GAP
+    bar = scale_bar(ends, special)
+    high, long = cells.shape
+    mosaic = np.full(
+        (head + max(high, LINE) + 2 * _GAP + len(bar) + _GAP, max(left + long + LINE, bar.shape[1] + 2 * _GAP)),
+        PAPER,
+        dtype=np.uint8,
+    )
+    mosaic[head - 1 : head + high + 1, left - 1 : left + long + 1] = EDGE
+    mosaic[head : head + high, left : left + long] = cells
+    for number, name in names.items():
+        line, top = letters(name), head + number * down + (down - LINE) // 2
+        mosaic[top : top + LINE, left - _GAP - line.shape[1] : left - _GAP] = line
+    for number, name in above_it.items():
+        line, start = np.rot90(letters(name)), left + number * across + (across - LINE) // 2
+        mosaic[head - _GAP - len(line) : head - _GAP, start : start + LINE] = line
+    mosaic[-len(bar) - _GAP : -_GAP, _GAP : _GAP + bar.shape[1]] = bar
+    size = (mosaic.shape[1], mosaic.shape[0])
+    return Heat(encode(mosaic, VIRIDIS), size, (left, head, long, high), ends)
+
+
+def _scaled(
+    values: NDArray[np.floating], log: bool, low: float | None
+) -> tuple[NDArray[np.float64], float, float, tuple[str, str]]:
+    """Return the values as they are coloured, both ends of the colours, and the ends in words."""
+    table = np.asarray(values, dtype=np.float64)
+    known = table[np.isfinite(table) & ((table > 0) | (not log))]
+    first, last = (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
+    if low is not None:
+        first = low
+        last = max(last, low)
+    ends = (as_text(first), as_text(last))
+    if not log or not known.size:
+        return table, first, last, ends
+    with np.errstate(invalid="ignore"):
+        table = np.where(np.isfinite(table), np.log(np.maximum(table, first)), table)
+    return table, math.log(first), math.log(last), ends
+
+
+def _every(names: Sequence[str], step: int) -> dict[int, str]:
+    """Choose so many names that they do not stand on each other."""
+    apart = math.ceil(LINE / step)
+    short = {number: shortened(names[number], _LETTERS) for number in range(0, len(names), apart)}
+    return {number: name for number, name in short.items() if name}

@@ -1,0 +1,79 @@
+"""The token picker in a real JupyterLab: by mouse and keyboard, in both themes, on a narrow page."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.shared.lab import Lab
+
+pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
+
+CODE = """
+import torch
+from torch import nn
+from hookscope.widgets import TokenPicker
+torch.manual_seed(0)
+words = ["<img src=x onerror=alert(1)>", "cat", "sat", "down", " ", "mat"]
+layers = [nn.TransformerEncoderLayer(16, heads, 32, batch_first=True) for heads in (4, 4, 2)]
+net = nn.Sequential(nn.Embedding(6, 16), nn.Sequential(*layers), nn.LayerNorm(16), nn.Linear(16, 6))
+"""
+
+
+def test_token_picker(lab: Lab) -> None:
+    lab.scratch("token", CODE, "picker = TokenPicker(net, torch.arange(6)[None], vocabulary=words)\npicker")
+    stage = lab.stage("Token picker")
+    told, pad, image = stage.locator(".tk-told"), stage.locator(".tk-map"), stage.locator(".tk-map img")
+    tokens = stage.get_by_role("listbox", name="Tokens").get_by_role("option")
+    lines = stage.locator(".tk-lines path")
+    expect(told).to_contain_text("1.2, token 5 mat")
+    expect(tokens).to_have_count(6)
+    assert lab.page.locator("img[src='x']").count() == 0
+    assert stage.locator("[role=option][tabindex='0']").count() == 1  # the Tab key stops once
+    lab.settled(stage)
+    assert lines.count() == int(lab.kernel("print(sum(weight >= 0.005 for weight in picker._weights[:5]))")) > 0
+    first = image.get_attribute("src")
+
+    # By keyboard: in the text, and in the map.
+    tokens.nth(5).focus()
+    for key in ("ArrowLeft", "ArrowLeft", "Home", "ArrowRight"):
+        lab.page.keyboard.press(key)
+    expect(tokens.nth(1)).to_be_focused()
+    lab.told("print(picker.token, picker.layer)", "1 1.2")
+    pad.focus()
+    for key in ("ArrowUp", "ArrowUp", "ArrowUp", "ArrowDown", "ArrowRight"):  # no farther than the first row
+        lab.page.keyboard.press(key)
+    lab.told("print(picker.token, picker.layer)", "2 1.1")
+    expect(told).to_have_text(lab.kernel("print(picker._told)"))
+    expect(stage.locator("tr[aria-current]")).to_contain_text("1.1")
+    assert image.get_attribute("src") == first  # the map is the same, and another cell is marked
+
+    # By mouse: the lower left cell, which is the last layer and the first token.
+    left, top, width, height = (int(part) for part in lab.kernel("print(*picker._box)").split())
+    wide = int(lab.kernel("print(picker._size[0])"))
+    scale = pad.evaluate("pad => pad.getBoundingClientRect().width") / wide
+    pad.click(position={"x": (left + width / 12) * scale, "y": (top + height * 5 / 6) * scale})
+    lab.told("print(picker.token, picker.layer)", "0 1.2")
+    pad.click(position={"x": 2, "y": 2})  # beside the cells
+    lab.told("print(picker.token, picker.layer, picker.head)", "0 1.2 0")
+    cell, part = stage.locator(".tk-map .tk-cell").bounding_box(), pad.bounding_box()
+    assert cell is not None
+    assert part is not None
+    assert cell["x"] - part["x"] == pytest.approx(left * scale, abs=2)
+    assert cell["y"] - part["y"] == pytest.approx((top + height * 2 / 3) * scale, abs=2)
+
+    # Another map, and attention as a map, of a layer with fewer heads.
+    stage.get_by_label("Show", exact=True).select_option("norm")
+    lab.told("print(picker.show)", "norm")
+    assert image.get_attribute("src") != first
+    expect(image).to_have_attribute("alt", lab.kernel("print(picker.alt)"))
+    lab.kernel("picker.layer, picker.token, picker.head, picker.look = '1.0', 3, 3, 'map'")
+    expect(lines).to_have_count(0)
+    look = stage.locator(".tk-look img")
+    expect(look).to_have_attribute("alt", lab.kernel("print(picker.look_alt)"))
+    expect(stage.get_by_label("Head", exact=True)).to_have_value("3")
+    pad.press("End")
+    pad.press("ArrowDown")
+    pad.press("ArrowDown")
+    lab.told("print(picker.layer, picker.token, picker.head)", "1.2 5 1")
+    lab.look(stage, "token")
