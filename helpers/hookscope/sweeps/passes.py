@@ -234,15 +234,15 @@ def hooked(patches: Iterable[Patch], watch: Watch | None = None, watched: Iterab
     """Put hooks on, and take all off in the end, also after an interrupt."""
     handles: list[Any] = []
     try:
-        if watch is not None:
-            watch.put_on(watched, handles)
-        for patch in patches:
-            patch.put_on(handles)
-        yield
-    finally:
         try:
+            if watch is not None:
+                watch.put_on(watched, handles)
+            for patch in patches:
+                patch.put_on(handles)
+            yield
+        finally:
             for handle in handles:
                 handle.remove()
-        finally:  # an interrupt may have come in there, too
-            for handle in handles:
-                handle.remove()
+    finally:  # an interrupt may have come in there, at the first line, too
+        for handle in handles:
+            handle.remove()

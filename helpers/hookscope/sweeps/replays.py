@@ -119,14 +119,14 @@ def replaying(forwards: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None
     """Put other `forward`s in the place of those of some modules, and put them back in the end."""
     before = [(module, module.__dict__.get("forward", _NONE)) for module in forwards]
     try:
-        for module, forward in forwards.items():
-            module.__dict__["forward"] = forward
-        yield
-    finally:
         try:
+            for module, forward in forwards.items():
+                module.__dict__["forward"] = forward
+            yield
+        finally:
             _put_back(before)
-        finally:  # an interrupt may have come in there, too
-            _put_back(before)
+    finally:  # an interrupt may have come in there, at the first line, too
+        _put_back(before)
 
 
 def _put_back(before: list[tuple[nn.Module, Any]]) -> None:
