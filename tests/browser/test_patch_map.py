@@ -56,14 +56,19 @@ def test_patch_map(lab: Lab) -> None:
     texts = lab.kernel("print([f'{value:.4g}' for value in found.values[0].tolist()])")
     assert str(stage.locator("[data-row='0']").all_inner_texts()) == texts  # the numbers, in text, in their cells
 
+    table = stage.locator("details", has=page.get_by_text("Numbers in a table"))
+    table.locator("summary").click()
+    assert str(table.locator("tbody tr").first.locator("td").all_inner_texts()) == texts
+    table.locator("summary").click()
+
     # By mouse, and what is shown is what really running that edit gives.
     stage.get_by_role("gridcell", name="blocks.0, position 2 sat:").click()
     expect(caption).to_contain_text("blocks.0, position 2 sat:")
     expect(lines).to_contain_text("e.swap('blocks.0', seen, at[:, 2])")
     lab.told("print(patches.layer, patches.column, patches.problem)", "blocks.0 2")
-    words = [row.split("\t")[0] for row in stage.locator(".pm-output tbody tr").all_inner_texts()]
+    words = [row.split("\t")[0] for row in stage.locator(".pm-outcome .pm-output tbody tr").all_inner_texts()]
     number = f"vocabulary.index({words[0]!r})"
-    after = stage.locator(".pm-output tbody tr").first.locator("td").last.inner_text()
+    after = stage.locator(".pm-outcome .pm-output tbody tr").first.locator("td").last.inner_text()
     assert lab.kernel(f"print('%.4g' % patches.outcome.after[0, -1].softmax(-1)[{number}])") == after
 
     # By keyboard: arrows, Home and End, the ends of the map; a letter is nobody's.

@@ -158,11 +158,10 @@ function outcome(model) {
     notes.replaceChildren(...model.get("_notes").map((text) => h("li", {}, text)));
     notes.hidden = !model.get("_notes").length;
     metric.replaceChildren(...model.get("_metric").map(([what, number]) => h("tr", {}, h("th", { scope: "row" }, what), h("td", {}, number))));
-    const [names, ...values] = model.get("_rows");
+    const names = model.get("_rows").length > 0;
     output.hidden = !names;
     title.textContent = model.get("_title");
-    heads.replaceChildren(...(names ?? []).map((name) => h("th", { scope: "col" }, name)));
-    rows.replaceChildren(...values.map((row) => h("tr", {}, ...row.map((value, at) => h(at ? "td" : "th", at ? {} : { scope: "row" }, value)))));
+    fill(heads, rows, model.get("_rows"));
     sample.fill(counted(model.get("_samples")));
     position.fill([[-1, "last"], ...counted(model.get("_positions"))]);
     fields.sample.hidden = !names || model.get("_samples") < 2;
@@ -179,6 +178,20 @@ function outcome(model) {
       h("div", { class: "pm-part" }, words, edit, plain)));
 }
 
+/** Rows of texts under the names of their columns. */
+function fill(head, body, [names, ...rows]) {
+  head.replaceChildren(...(names ?? []).map((name) => h("th", { scope: "col" }, name)));
+  body.replaceChildren(...rows.map((row) => h("tr", {}, ...row.map((value, at) => h(at ? "td" : "th", at ? {} : { scope: "row" }, value)))));
+}
+
+/** The numbers of the map as a table, folded away: on a map with many columns the cells have no room for them. */
+function numbers(model) {
+  const [head, body] = [h("tr"), h("tbody")];
+  fill(head, body, model.get("_table"));
+  return h("details", { class: "pm-about" }, h("summary", {}, "Numbers in a table"),
+    h("div", { class: "pm-output", tabindex: "0", role: "group", "aria-label": "Numbers" }, h("table", {}, h("thead", {}, head), body)));
+}
+
 function draw(model, el) {
   const left = model.get("_levels").some((row) => row.includes(NOT_RUN));
   const blank = model.get("_levels").some((row) => row.some((level) => level < NOT_RUN));
@@ -187,7 +200,7 @@ function draw(model, el) {
     left ? h("span", {}, " ", h("span", { class: "pm-swatch pm-left" }), " was not run: the sweep was interrupted.") : null);
   const about = h("details", { class: "pm-about" }, h("summary", {}, "How the sweep was made"),
     h("ul", {}, ...model.get("_about").map((text) => h("li", {}, text))));
-  stage(model, el, "Patch map", cellGrid(model), key, about, outcome(model));
+  stage(model, el, "Patch map", cellGrid(model), key, numbers(model), about, outcome(model));
 }
 
 export default widget(draw);

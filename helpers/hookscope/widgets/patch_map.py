@@ -86,6 +86,7 @@ class PatchMap(HookWidget):
     _palette: Any = traitlets.List().tag(sync=True)
     _scale = traitlets.Unicode().tag(sync=True)
     _about: Any = traitlets.List().tag(sync=True)
+    _table: Any = traitlets.List().tag(sync=True)  # the heads, then the rows, as in the two below
     # The chosen cell.
     _caption = traitlets.Unicode().tag(sync=True)
     _words = traitlets.Unicode().tag(sync=True)
@@ -122,6 +123,7 @@ class PatchMap(HookWidget):
         self._fill()
         picture = found.heat_map()
         self.png, self._map_alt, self._map_rows = picture.png, picture.alt, picture.rows
+        self._table = _listed(picture.rows)
         self._run()
         self._making = False
         for name in ("sample", "position"):
@@ -252,8 +254,7 @@ class PatchMap(HookWidget):
             return
         shown = two_outputs(self.outcome.before, self.outcome.after, *self._named, self.sample, self.position)
         self._title, self._samples, self._positions = shown.title, shown.samples, shown.positions
-        heads = list(shown.rows[0])
-        self._rows = [heads, *([as_text(row[head]) for head in heads] for row in shown.rows)]
+        self._rows = _listed(shown.rows)
 
 
 def _largest(found: Sweep) -> Cell:
@@ -261,6 +262,12 @@ def _largest(found: Sweep) -> Cell:
     changes = found.changes.abs().nan_to_num(nan=-1.0, posinf=-1.0)
     row, column = divmod(int(changes.argmax()), len(found.columns))
     return Cell(found, found.layers[row], found.columns[column])
+
+
+def _listed(rows: Rows) -> list[list[str]]:
+    """Write a table as texts: what its columns are called, then its rows."""
+    heads = list(rows[0])
+    return [heads, *([as_text(row[head]) for head in heads] for row in rows)]
 
 
 def _levels(found: Sweep) -> tuple[list[list[int]], float]:
