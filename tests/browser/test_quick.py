@@ -215,6 +215,7 @@ def test_token_picker(slow: Lab) -> None:
         press(slow, stage.locator(chosen), "Home ArrowRight ArrowRight")
         press(slow, stage.locator(cells), "ArrowDown ArrowUp ArrowLeft ArrowRight ArrowRight")  # the upper row, token 3
         shows.select_option("norm")
+        slow.settled(stage)  # the heads of another layer are not known before
         press(slow, head, "End")
         stage.get_by_label("as", exact=True).select_option("map")
         shows.select_option("change")

@@ -196,9 +196,8 @@ class TokenPicker(HookWidget):
         streams = self._streams
         what = f"{SHOWS[self.show]}, {len(streams.labels)} layers by {streams.tokens} tokens"
         of = f", sample {self.sample} of 0 to {streams.samples - 1}" if streams.samples > 1 else ""
-        return "\n".join(
-            [f"TokenPicker {streams.title}: {what}{of}; {self._told}", *self._warnings()[len(streams.notes) :]]
-        )
+        trust = self._warnings()[len(streams.notes) :]  # of what is shown; why there is no lens stands in the widget
+        return "\n".join([f"TokenPicker {streams.title}: {what}{of}; {self._told}", *trust])
 
     def close(self) -> None:
         """Take the widget off the page and let go of what it holds."""

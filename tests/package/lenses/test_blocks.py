@@ -28,6 +28,21 @@ def test_blocks_are_found_though_their_heads_are_more() -> None:
     assert streams.causal is True
 
 
+def test_experts_stand_side_by_side_and_are_no_blocks() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.experts = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + sum(expert(x) for expert in self.experts)
+
+    streams = Streams(nn.Sequential(Mixed(), Mixed()), (torch.randn(1, 3, 8),))
+    assert streams.labels == ["0", "1"]
+    alone = nn.Sequential(Mixed(), nn.Linear(8, 8))  # here they are the only modules side by side
+    assert Streams(alone, (torch.randn(1, 3, 8),)).labels == ["0"]
+
+
 def test_a_block_that_is_called_three_times_is_three_layers() -> None:
     streams = Streams(Reader(shared=True), (IDS,))
     assert streams.labels == ["blocks.0", "blocks.0#2", "blocks.0#3"]
@@ -39,6 +54,7 @@ def test_a_block_that_is_called_three_times_is_three_layers() -> None:
 def test_tokens_first(size: tuple[int, int]) -> None:
     """What torch has by default: (tokens, batch, width)."""
     net, x = encoder(batch_first=False), torch.randn(size[1], size[0], 16)
+    nn.init.normal_(net.layers[-1].norm2.weight)  # else all norms are the same
     streams = Streams(net, (x,))
     assert (streams.samples, streams.tokens) == size
     with torch.no_grad():
@@ -79,14 +95,15 @@ def test_layers_of_different_lengths() -> None:
 def test_the_model_stays_as_it_was() -> None:
     net = Reader().train()
     net.blocks[1].eval()
+    net.words.register_forward_hook(lambda module, args, out: torch.rand(1) * 0 + out)
     state = torch.get_rng_state()
     Streams(net, (IDS,)).reading(1)
     assert torch.equal(torch.get_rng_state(), state)
     assert [net.training, net.blocks[0].mlp.training, net.blocks[1].training] == [True, True, False]
-    assert hooks_on(net) == 0
+    assert hooks_on(net) == 1
     with pytest.raises(IndexError):
         Streams(net, (IDS + 100,))
-    assert hooks_on(net) == 0
+    assert hooks_on(net) == 1
     assert net.training
 
 

@@ -81,6 +81,8 @@ def test_a_lens_that_is_not_the_model_s_is_said_to_be_none() -> None:
     mended = Streams(net, (IDS,), lens=lambda stream: net.head(net.norm(stream)).tanh())
     assert mended.reading().verified
     assert mended.remarks() == []
+    other = Streams(net, (IDS,), lens=lambda stream: -net.head(net.norm(stream))).reading()
+    assert torch.equal(other.final, logits[0].argmax(-1))  # what the model chose, not what that lens would
     # Found by itself, a way that does not end at what the model returned is no lens.
     assert Streams(net, (IDS,)).lens is None
 
@@ -113,6 +115,11 @@ def test_a_model_that_reads_its_class_token() -> None:
     mean = Streams(Pictures(9), (x,))
     assert mean.lens is None
     assert any("no lens" in text for text in mean.remarks())
+
+
+def test_a_norm_alone_makes_no_words() -> None:
+    net = nn.Sequential(Reader().blocks[0].mlp, Reader().blocks[0].mlp, nn.LayerNorm(20))
+    assert Streams(net, (torch.randn(1, 3, 20),), layers=["0", "1"]).lens is None
 
 
 def test_a_lens_that_is_given_is_checked_at_once() -> None:

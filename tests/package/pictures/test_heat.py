@@ -49,6 +49,8 @@ def test_equal_numbers_and_none(values: np.ndarray, log: bool) -> None:
     else:
         assert len(np.unique(found)) == 1
         assert (found < LEVELS).all()
+        rounded = cells(heat(values * (1 + 1e-7 * np.arange(4).reshape(2, 2)), ["a", "b"], ["", ""], log=log), (2, 2))
+        assert (rounded == found).all()
 
 
 def test_it_fits_the_width_as_long_as_a_cell_can_be_seen() -> None:
