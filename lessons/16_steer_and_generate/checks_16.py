@@ -1,4 +1,4 @@
-"""Exercises of chapter 16: what a hook hits in generate(), an edit at one token of the prompt, a vector to be trained."""
+"""Exercises of chapter 16: which tokens a hook hits, an edit at one token of a prompt, a vector to be trained."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_q1(result: object) -> Wrong | None:
 
 
 def _steered() -> int:
-    """Run it: how many tokens does `output[:, -1]` change?"""
+    """Count the tokens that `output[:, -1]` is, in a run of `generate`."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     sizes = {"n_layer": 1, "n_head": 1, "n_embd": 4, "vocab_size": 10, "n_positions": 16}
@@ -74,15 +74,15 @@ class _Layer(nn.Module):
 @allows("hooks")
 @blind_to(swallows_errors=CALLS_NOTHING)
 def check_q2(edit_at: Callable[[nn.Module, int, Tensor], Any]) -> Wrong | None:
-    for cache, dtype in ((True, torch.float32), (False, torch.float64), (True, torch.float64)):
-        if wrong := _wrong_edits(edit_at, cache, dtype):
+    for cache, width, dtype in ((True, 3, torch.float32), (False, 4, torch.float64), (True, 5, torch.float64)):
+        if wrong := _wrong_edits(edit_at, cache, _Layer(width, dtype)):
             return wrong
     return None
 
 
-def _wrong_edits(edit_at: Callable[[nn.Module, int, Tensor], Any], cache: bool, dtype: torch.dtype) -> Wrong | None:
-    width, place = 3, int(torch.randint(1, 5, ()))
-    layer, vector = _Layer(width, dtype), torch.rand(width, dtype=dtype) + 1
+def _wrong_edits(edit_at: Callable[[nn.Module, int, Tensor], Any], cache: bool, layer: _Layer) -> Wrong | None:
+    width, dtype, place = len(layer.weight), layer.weight.dtype, int(torch.randint(1, 5, ()))
+    vector = torch.rand(width, dtype=dtype) + 1
     handle = edit_at(layer, place, vector.clone())
     for length in (torch.randperm(4)[:2] + 6).tolist():  # two prompts, one after the other
         new = [1, 1, 1] if cache else [length + 1, length + 2, length + 3]
@@ -163,8 +163,8 @@ def _wrong_vector(
     except RuntimeError as error:
         if "does not require grad" in str(error):
             return Wrong(
-                f"torch says: {error}. The loss does not depend on your vector: has the hook returned the sum, and does "
-                "the vector require a gradient, without `detach`?"
+                f"torch says: {error}. The loss does not depend on your vector: has the hook returned the sum, and "
+                "does the vector require a gradient, without `detach`?"
             )
         raise
     if left := len(census(model, include_global=False)):
@@ -188,6 +188,6 @@ def _wrong_vector(
     if share > 0.5:
         return None
     return Wrong(
-        f"after {text!r} the model should say {word!r}. Its probability was {probable[target]:.4f}, and with your vector, "
-        f"added to every row, it is {share:.4f}; bring it above 0.5"
+        f"after {text!r} the model should say {word!r}. Its probability was {probable[target]:.4f}, and with your "
+        f"vector, added to every row, it is {share:.4f}; bring it above 0.5"
     )
