@@ -1,0 +1,193 @@
+"""Exercises of chapter 16: which tokens a hook hits, an edit at one token of a prompt, a vector to be trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from hookscope import census
+from hookscope.samples import STORY_WORDS, story_lm, story_tokens
+from hookscope_course.practice import Wrong, allows, blind_to
+from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, swallows
+
+_PROMPT, _NEW = 7, 5
+
+
+def check_q1(result: object) -> Wrong | None:
+    if isinstance(result, Tensor | np.generic) and result.ndim == 0:
+        result = result.item()
+    if isinstance(result, bool) or not isinstance(result, int):
+        return Wrong(f"the answer is a whole number, not a {result.__class__.__name__}")
+    expected = _steered()
+    if result == expected:
+        return None
+    reasons = {
+        _NEW
+        - 1: f"{_NEW - 1} are the calls with one token; the first call steers a token, too: the last of the prompt",
+        _NEW + 1: "one too many: the last new token is never handed to the model",
+        _PROMPT + _NEW: "that would be all tokens; in each call, `-1` is one of them",
+        _PROMPT + _NEW - 1: "that is how many tokens the model reads; in each call, `-1` is one of them",
+        1: "the first call steers one token, and then there are others",
+        _PROMPT: "those are the tokens of the prompt; in the first call, `-1` is one of them",
+    }
+    return Wrong(
+        reasons.get(result, f"{result} is not it; how often is the layer called, and how many tokens has each?")
+    )
+
+
+def _steered() -> int:
+    """Count the tokens that `output[:, -1]` is, in a run of `generate`."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    sizes = {"n_layer": 1, "n_head": 1, "n_embd": 4, "vocab_size": 10, "n_positions": 16}
+    gpt = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=None, eos_token_id=None)).eval()
+    hit: list[int] = []
+
+    def note(module: nn.Module, args: Any, output: Tensor) -> None:
+        hit.append(sum(hit) + output.shape[1])
+
+    prompt = torch.arange(_PROMPT)[None]
+    with torch.no_grad(), gpt.transformer.h[0].register_forward_hook(note):
+        gpt.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=_NEW, do_sample=False)
+    return len(set(hit))
+
+
+# -- one token of the prompt --------------------------------------------------------------------------------------
+
+
+class _Layer(nn.Module):
+    """Multiplies by a weight, as a layer that takes and returns the stream, (batch, tokens, width)."""
+
+    def __init__(self, width: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(width, dtype=dtype) + 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight
+
+
+@allows("hooks")
+@blind_to(swallows_errors=CALLS_NOTHING)
+def check_q2(edit_at: Callable[[nn.Module, int, Tensor], Any]) -> Wrong | None:
+    for cache, width, dtype in ((True, 3, torch.float32), (False, 4, torch.float64), (True, 5, torch.float64)):
+        if wrong := _wrong_edits(edit_at, cache, _Layer(width, dtype)):
+            return wrong
+    return None
+
+
+def _wrong_edits(edit_at: Callable[[nn.Module, int, Tensor], Any], cache: bool, layer: _Layer) -> Wrong | None:
+    width, dtype, place = len(layer.weight), layer.weight.dtype, int(torch.randint(1, 5, ()))
+    vector = torch.rand(width, dtype=dtype) + 1
+    handle = edit_at(layer, place, vector.clone())
+    for length in (torch.randperm(4)[:2] + 6).tolist():  # two prompts, one after the other
+        new = [1, 1, 1] if cache else [length + 1, length + 2, length + 3]
+        for number, tokens in enumerate((length, *new), 1):
+            x = torch.rand(2, tokens, width, dtype=dtype)
+            plain = layer.forward(x).detach()
+            said = (
+                f"with{'' if cache else 'out'} the cache, call {number} has {tokens} token{'s' if tokens > 1 else ''}"
+            )
+            said += f", `place` is {place}"
+            try:
+                with torch.no_grad():
+                    output = layer(x)
+            except IndexError as error:
+                return Wrong(f"{said}, and your hook raised IndexError: {error}")
+            wanted = plain.clone()
+            wanted[:, place : place + 1] += vector
+            if number > 1 and cache:
+                wanted = plain
+            if wrong := _wrong_edit(output, plain, wanted, said):
+                return wrong
+    if not isinstance(handle, RemovableHandle):
+        return Wrong(f"the edits are right, but `edit_at` returned {handle!r}; return the handle")
+    handle.remove()
+    if len(census(layer, include_global=False)):
+        return Wrong("`remove()` on the handle you returned did not take your hook off")
+    return None
+
+
+def _wrong_edit(output: object, plain: Tensor, wanted: Tensor, said: str) -> Wrong | None:
+    if not isinstance(output, Tensor) or output.shape != plain.shape:
+        found = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+        return Wrong(f"{said}; with your hook the layer returns {found}, and without it shape {tuple(plain.shape)}")
+    if torch.allclose(output, wanted):
+        return None
+    hit = (output != plain).flatten(2).any(-1).any(0).nonzero().flatten().tolist()
+    if not hit:
+        return Wrong(f"{said}, and that token was not changed; return the new output, and in every call that has it")
+    if torch.equal(wanted, plain):
+        return Wrong(f"{said}: it is not the token at `place` but a later one, and your hook changed it")
+    where = (wanted != plain).flatten(2).any(-1).any(0).nonzero().flatten().tolist()
+    if hit != where:
+        return Wrong(f"{said}, and your hook changed the tokens {hit}")
+    return Wrong(f"{said}, and the change there is not `vector`, added once, in each text of the batch")
+
+
+# -- a vector that makes the model say a word ----------------------------------------------------------------------
+
+
+@allows("hooks")
+def check_q3(train_vector: Callable[[nn.Module, nn.Module, Tensor, int], object]) -> Wrong | None:
+    for block, text in ((0, "the birds near the dog"), (1, "when Anna and Ben went to the beach ,")):
+        if wrong := _wrong_vector(train_vector, block, text):
+            return wrong
+    breaking = story_lm()
+    breaking.blocks[1] = Breaks()
+    told = swallows(lambda: train_vector(breaking, breaking.blocks[0], story_tokens("the dog"), 3))
+    if left := len(census(breaking, include_global=False)):
+        return Wrong(
+            f"a layer raised an error, and {left} hook{'s are' if left > 1 else ' is'} still on the model; "
+            "remove the handle in a `finally`"
+        )
+    return Wrong(SWALLOWED) if told else None
+
+
+def _wrong_vector(
+    train_vector: Callable[[nn.Module, nn.Module, Tensor, int], object], block: int, text: str
+) -> Wrong | None:
+    model, tokens = story_lm(), story_tokens(text)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with torch.no_grad():
+        probable = model(tokens)[0, -1].softmax(-1)
+    unlikely = (probable < 0.01).nonzero().flatten()
+    target = int(unlikely[torch.randint(len(unlikely), ())])
+    word = STORY_WORDS[target]
+    try:
+        vector = train_vector(model, model.blocks[block], tokens, target)
+    except RuntimeError as error:
+        if "does not require grad" in str(error):
+            return Wrong(
+                f"torch says: {error}. The loss does not depend on your vector: has the hook returned the sum, and "
+                "does the vector require a gradient, without `detach`?"
+            )
+        raise
+    if left := len(census(model, include_global=False)):
+        return Wrong(f"{left} hook{'s are' if left > 1 else ' is'} still on the model; remove the handle")
+    if any(not torch.equal(value, before[name]) for name, value in model.state_dict().items()):
+        return Wrong("the weights of the model are others now; the optimizer gets your vector, and nothing else")
+    if any(weight.grad is not None for weight in model.parameters()):
+        return Wrong(
+            "weights of the model have a `.grad` now; `loss.backward(inputs=[vector])` fills that of the vector"
+        )
+    if not all(weight.requires_grad for weight in model.parameters()):
+        return Wrong("the weights required gradients, and now they do not; leave the model as you found it")
+    width = model.tokens.embedding_dim
+    if not isinstance(vector, Tensor) or vector.shape != (width,):
+        found = f"shape {tuple(vector.shape)}" if isinstance(vector, Tensor) else type(vector).__name__
+        return Wrong(f"return the vector, of shape ({width},), not {found}")
+    if vector.requires_grad:
+        return Wrong("the vector is fine, but still requires a gradient; return `vector.detach()`")
+    with torch.no_grad(), model.blocks[block].register_forward_hook(lambda module, args, output: output + vector):
+        share = float(model(tokens)[0, -1].softmax(-1)[target])
+    if share > 0.5:
+        return None
+    return Wrong(
+        f"after {text!r} the model should say {word!r}. Its probability was {probable[target]:.4f}, and with your "
+        f"vector, added to every row, it is {share:.4f}; bring it above 0.5"
+    )
