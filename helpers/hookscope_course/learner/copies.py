@@ -38,7 +38,7 @@ class Copy:
         >>> from tempfile import mkdtemp
         >>> copy = Copy(Path(mkdtemp()) / "course")
         >>> copy.update()[0]
-        'Your copy of the course is ready: 20 notebooks.'
+        'Your copy of the course is ready: 21 notebooks.'
 
     """
 

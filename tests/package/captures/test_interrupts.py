@@ -31,9 +31,9 @@ def everything() -> tuple[nn.Module, Run]:
 
 def entered_again_and_stopped() -> tuple[nn.Module, Run]:
     net = made()
-    seen = capture(net, "0", stop=True)
 
     def run() -> None:
+        seen = capture(net, "0", stop=True)
         for _ in range(2):
             with seen:
                 net(X)
