@@ -98,6 +98,7 @@ def _wrong_row(
 # -- a mean over other texts --------------------------------------------------------------------------------------
 
 
+@blind_to(returns_detached="nothing goes backward: a run under no_grad is right, too")
 def check_q3(mean_ablate: Callable[[nn.Module, nn.Module, Tensor, Tensor], object]) -> Wrong | None:
     for width, tokens, name, dtype in (
         (8, 5, "blocks.0.attn", torch.float32),

@@ -28,6 +28,7 @@ NOT_GIVEN_AWAY = {
     "09": {"5": "a Linear layer has 5 outputs"},
     "10": {"D4.8": "the claims are listed by number, and the question is which was true"},
     "11": {"0, 2": "the index of a layer, and its weight"},
+    "16": {"1.0": "an index", "3.0": "the question is which of the three numbers in it the hook saw"},
 }
 
 
