@@ -113,7 +113,7 @@ def check_q3(mean_ablate: Callable[[nn.Module, nn.Module, Tensor, Tensor], objec
             return wrong
     model = StoryLM(width=8, heads=2).eval()
     layer = model.blocks[0].attn  # type: ignore[union-attr]
-    model.head = Breaks()  # type: ignore[assignment]
+    model.head = Breaks()
     texts = torch.randint(60, (2, 4))
     told = swallows(lambda: mean_ablate(model, layer, texts, texts))  # type: ignore[arg-type]
     if left := _hooks_on(model):

@@ -44,7 +44,7 @@ def _steered() -> int:
     """Count the tokens that `output[:, -1]` is, in a run of `generate`."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    sizes = {"n_layer": 1, "n_head": 1, "n_embd": 4, "vocab_size": 10, "n_positions": 16}
+    sizes: dict[str, Any] = {"n_layer": 1, "n_head": 1, "n_embd": 4, "vocab_size": 10, "n_positions": 16}
     gpt = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=None, eos_token_id=None)).eval()
     hit: list[int] = []
 
