@@ -112,8 +112,8 @@ def check_q3(mean_ablate: Callable[[nn.Module, nn.Module, Tensor, Tensor], objec
         if wrong := _wrong_mean(mean_ablate, model, name, inputs, others):
             return wrong
     model = StoryLM(width=8, heads=2).eval()
-    layer = model.blocks[0].attn  # type: ignore[union-attr]
-    model.head = Breaks()
+    layer = model.blocks[0].attn
+    model.head = Breaks()  # type: ignore[assignment]
     texts = torch.randint(60, (2, 4))
     told = swallows(lambda: mean_ablate(model, layer, texts, texts))  # type: ignore[arg-type]
     if left := _hooks_on(model):

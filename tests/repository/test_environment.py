@@ -103,7 +103,16 @@ def test_installed_packages_are_the_locked_ones() -> None:
 def test_extra_all_is_the_course_without_jupyter() -> None:
     everything = {Requirement(line).name for line in PYPROJECT["project"]["optional-dependencies"]["all"]}
     course = {Requirement(line).name for line in PYPROJECT["dependency-groups"]["course"]}
-    rest = {"torch", "cloudpickle", "markdown-it-py", "jupyterlab", "jupyterlab-slideshow", "nbval", "transformers"}
+    rest = {
+        "torch",
+        "cloudpickle",
+        "markdown-it-py",
+        "jupyterlab",
+        "jupyterlab-slideshow",
+        "nbval",
+        "peft",
+        "transformers",
+    }
     assert course - everything == rest
     assert everything < course
 
