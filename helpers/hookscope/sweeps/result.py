@@ -280,7 +280,7 @@ class Sweep:
             axes.set_xlabel(self.kind)
         axes.set_ylabel("layer")
         bar = figure.colorbar(image, ax=axes)
-        bar.set_label(f"metric; grey is {as_text(self.baseline)}, with no change")
+        bar.set_label(f"metric; grey is {as_text(self.baseline)},\nwith no change")  # a map of few layers is low
         return figure
 
     def _hatch(self, axes: Any) -> None:
