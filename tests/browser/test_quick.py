@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.shared.lab import ALL_WIDGETS, Lab
+from tests.shared.all_widgets import ALL_WIDGETS
+from tests.shared.lab import Lab
 
 pytestmark = [pytest.mark.usefixtures("nothing_goes_wrong_unseen"), pytest.mark.slow]
 

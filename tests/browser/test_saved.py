@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.shared.lab import ALL_WIDGETS, ROOT, Lab
+from tests.shared.all_widgets import ALL_WIDGETS
+from tests.shared.lab import ROOT, Lab
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 

@@ -13,7 +13,8 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from lessons.build.running import KERNEL_ENV
-from tests.shared.lab import ALL_WIDGETS, KERNEL, SCREENSHOTS, Lab
+from tests.shared.all_widgets import ALL_WIDGETS
+from tests.shared.lab import KERNEL, SCREENSHOTS, Lab
 
 pytestmark = pytest.mark.slow
 

@@ -32,41 +32,6 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
 """The metadata of a notebook that says which kernel it wants, or JupyterLab asks."""
-ALL_WIDGETS = (
-    """
-import torch
-from torch import nn
-import hookscope
-from hookscope import samples; from hookscope.widgets import *
-net, five = samples.digit_cnn(), samples.digit(5)
-model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
-with hookscope.record(model) as recording:
-    model(torch.ones(1, 4, requires_grad=True)).sum().backward()
-""".strip(),
-    *("picker = LayerPicker(net, five)\npicker", "playground = PreHookPlayground(net, five)\nplayground"),
-    *("playing = GradientPlayground()\nplaying", "explorer = GradInputExplorer()\nexplorer"),
-    "player = OrderPlayer(recording)\nplayer",
-    'quiz = OrderQuiz(recording, kinds="full_backward")\nquiz',
-    """
-torch.manual_seed(0)
-two = nn.Sequential(*[nn.TransformerEncoderLayer(8, heads, 16, batch_first=True) for heads in (4, 2)]).eval()
-looks = AttentionPicker(hookscope.attention(two, torch.ones(1, 3, 8).cumsum(1), tokens=["the", "cat", "sat"]))
-looks
-""".strip(),
-    """
-steps, last = torch.ones(1, 3, 8).cumsum(1), lambda output: output[0, -1, 0]
-said = ["the", "cat", "sat"]
-found = hookscope.sweep(two, steps, "*", steps.flip(1), positions=range(3), tokens=said, metric=last, progress=False)
-patches = PatchMap(found)
-patches
-""".strip(),
-    """
-reader = nn.Sequential(nn.Embedding(7, 8), two, nn.LayerNorm(8), nn.Linear(8, 7))
-reads = TokenPicker(reader, torch.tensor([[0, 1, 2, 3, 0, 5]]), vocabulary="the cat sat on a mat .".split())
-reads
-""".strip(),
-)
-"""The cells of a notebook with all nine widgets: imports, then one for each."""
 _SELF_OR_INSIDE = "descendant-or-self::*[@data-state]"
 # What JupyterLab itself says on the console: at every start, and when a kernel goes before it has answered what
 # JupyterLab asked it of its own accord (about itself, its debugger). Anything else is ours.
