@@ -1,17 +1,19 @@
-"""Exercises of chapter 15: which cells of a sweep can change, one row patched by hand, a mean over other texts."""
+"""Exercises of chapter 15: which cells of a sweep can change, one row, a mean over others, the head that copies."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from hookscope import capture, census, sweep
-from hookscope.samples import StoryLM
+from hookscope import attention, capture, census, sweep
+from hookscope.samples import STORY_WORDS, StoryLM, story_lm, story_tokens
+from hookscope.samples.stories import SelfAttention
 from hookscope_course.practice import Wrong, allows, blind_to
 from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, swallows
 
@@ -158,3 +160,92 @@ def _wrong_mean(
     if is_with(of_inputs):
         return Wrong("that is what the model returns when nothing is changed")
     return Wrong("the model returned something else than with the mean over `others`, over axis 0, in its place")
+
+
+# -- the head that copies -----------------------------------------------------------------------------------------
+
+_HEADS, _WIDTH = 4, 16
+_NOUNS = [*STORY_WORDS[11:27], *STORY_WORDS[35:51]]
+
+
+@allows("hooks")
+@blind_to(swallows_errors="asked for is one number; what a model that breaks should give is not said")
+def check_q4(copying_head: Callable[[StoryLM, Tensor], object]) -> Wrong | None:
+    places = torch.randperm(_HEADS).tolist()
+    for length, place, decoy in zip((8, 6, 8, 7), places, (True, True, False, True), strict=True):
+        model = _reordered(place, decoy).to(torch.float32 if decoy else torch.float64)
+        rows = torch.cat([story_tokens(words + words) for words in (random.sample(_NOUNS, length) for _ in range(20))])
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        answer = copying_head(model, rows)
+        if left := _hooks_on(model):
+            return Wrong(f"{left} hooks are still on the model; remove every handle")
+        if any(not torch.equal(value, before[name]) for name, value in model.state_dict().items()):
+            return Wrong("the model has other weights now; a hook can put zeros in the place of a head without that")
+        if isinstance(answer, Tensor | np.generic) and answer.ndim == 0:
+            answer = answer.item()
+        if isinstance(answer, bool) or not isinstance(answer, int) or not 0 <= answer < _HEADS:
+            return Wrong(f"your function returned {answer!r}; return a number from 0 to {_HEADS - 1}")
+        if wrong := _wrong_head(model, rows, length, answer):
+            return wrong
+    return None
+
+
+def _attention_of(model: StoryLM) -> SelfAttention:
+    return cast(SelfAttention, model.get_submodule("blocks.1.attn"))
+
+
+def _reordered(place: int, decoy: bool) -> StoryLM:
+    """`story_lm()` with the heads of its last attention in another order.
+
+    Args:
+        place: where the head stands that copies.
+        decoy: give a head the queries and keys of that one, only stronger, so that it looks there even more; what it
+            takes from there is still its own.
+
+    """
+    model = story_lm()
+    attn = _attention_of(model)
+    rows = torch.cat([story_tokens(words + words) for words in (random.sample(_NOUNS, 8) for _ in range(20))])
+    copies = min(range(_HEADS), key=lambda head: _right(model, rows, 8, head))
+    others = [head for head in range(_HEADS) if head != copies]
+    random.shuffle(others)
+    with torch.no_grad():
+        weight = attn.qkv.weight.clone().view(3, _HEADS, _WIDTH, -1)
+        bias = attn.qkv.bias.clone().view(3, _HEADS, _WIDTH)
+        columns = attn.proj.weight.clone().view(-1, _HEADS, _WIDTH)
+        if decoy:
+            for each in (weight, bias):
+                each[:2, others[0]] = each[:2, copies]
+                each[0, others[0]] *= 1.5
+        order = [*others[:place], copies, *others[place:]]
+        attn.qkv.weight.copy_(weight[:, order].flatten(0, 2))
+        attn.qkv.bias.copy_(bias[:, order].flatten())
+        attn.proj.weight.copy_(columns[:, order].flatten(1))
+    return model
+
+
+def _right(model: StoryLM, rows: Tensor, length: int, head: int) -> int:
+    """How many words of the second half the model says rightly when zeros stand in the place of a head."""
+
+    def away(module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
+        x = args[0].clone()
+        x[..., _WIDTH * head : _WIDTH * head + _WIDTH] = 0
+        return (x,)
+
+    with torch.no_grad(), _attention_of(model).proj.register_forward_pre_hook(away):
+        best = model(rows).argmax(-1)
+    return int((best[:, length + 1 : -1] == rows[:, length + 2 :]).sum())
+
+
+def _wrong_head(model: StoryLM, rows: Tensor, length: int, answer: int) -> Wrong | None:
+    right = [_right(model, rows, length, head) for head in range(_HEADS)]
+    expected = min(range(_HEADS), key=lambda head: right[head])
+    if answer == expected:
+        return None
+    places, second = rows[:, length + 2 :].numel(), torch.arange(length + 1, 2 * length + 1)
+    looks = attention(model, rows)["blocks.1.attn"].weights[:, :, second, second - length + 1].mean((0, 2))
+    told = f"without head {answer} the model goes on right in {right[answer]} of {places} places"
+    if answer == int(looks.argmax()):
+        return Wrong(f"head {answer} looks at the right place most, but {told}; take each head away, and count")
+    same = "; the number is not the same in each model" if answer == 3 else ""
+    return Wrong(f"{told}, and without another head in fewer{same}")
