@@ -186,7 +186,7 @@ def weights_axes(axes: Axes, place: int) -> Axes | None:
 
 def of_channels(axes: Axes) -> bool:
     """Whether what looks at each other are features, by what they are at all tokens: XCiT, channel attention."""
-    return is_all(axes[-2], FEATURES) and bool(axes[-1]) and all(what != FEATURES for what, _ in axes[-1])
+    return is_all(axes[-2], FEATURES) and all(what != FEATURES for what, _ in axes[-1])
 
 
 def turned(axes: Axes) -> Axes:

@@ -53,7 +53,8 @@ def capture(
       `copy.copy` does.
     - A leaf that comes into the model inside the block, as `self.fc = nn.Linear(...)` in a `forward`, is captured where
       all leaves are, or one of its name was chosen, and a note says so. What is called there without being in the
-      model, such as `nn.ReLU()(x)` or the layers in a plain list, is not seen; `record` shows it.
+      model, such as `nn.ReLU()(x)` or the layers in a plain list, is not seen; `record` shows it, and of modules in a
+      plain list, tuple or dict `Capture.notes` tells, where all leaves are captured.
     - Under the transforms of `torch.func`, such as `vmap`, the tensors kept are those of all samples at once.
 
     Args:

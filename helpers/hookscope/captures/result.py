@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
+from hookscope.captures.aside import kept_aside
 from hookscope.captures.blame import notes_on
 from hookscope.captures.call import Call, NotCapturedError, Wanted, why_uncalled
 from hookscope.captures.forecast import forecast
@@ -123,7 +124,11 @@ class Capture(Tabled, Mapping[str, Layer]):
     @property
     def notes(self) -> tuple[str, ...]:
         """What else there is to know about this capture."""
-        return tuple(self._hooks.notes)
+        notes = dict(self._hooks.notes)
+        # Looked for when somebody reads, so that the pass does not wait for it.
+        if hasattr(self, "_model") and len(self) and self.modules.leaves.keys() <= set(self._layers.values()):
+            notes |= dict.fromkeys(kept_aside(Modules(self._model)))
+        return tuple(notes)
 
     def __repr__(self) -> str:
         return "\n".join([repr(self._table()), *(f"note: {note}" for note in self.notes)])
@@ -194,8 +199,8 @@ class Capture(Tabled, Mapping[str, Layer]):
             for note in notes_on(error, self._model, self._hooks.order, self._hooks.last):
                 error.add_note(note)
             error.capture = self  # type: ignore[attr-defined]
-        elif self.notes:
-            warnings.warn("hookscope: " + "; ".join(self.notes), stacklevel=2)
+        elif self._hooks.notes:
+            warnings.warn("hookscope: " + "; ".join(self._hooks.notes), stacklevel=2)
         return ended
 
     def start(self) -> Self:
@@ -269,6 +274,7 @@ class Capture(Tabled, Mapping[str, Layer]):
         # What was kept, to be read elsewhere, without the model.
         if self._open:
             raise RuntimeError("this capture is open; copy or pickle it after the with-block")
+        self._hooks.notes.update(dict.fromkeys(self.notes))
         state = {name: value for name, value in vars(self).items() if name not in _OF_THE_MODEL}
         return state | {"_layers": self._names(), "_uncalled": self.uncalled, "_hooks": self._hooks}
 

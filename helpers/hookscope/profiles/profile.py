@@ -19,13 +19,15 @@ from hookscope.unchanged import model_unchanged, same_random_numbers
 
 __all__ = ["profile"]
 
+_ENOUGH, _FEW, _USUAL = 5.0, 3, 10  # unless told how many: no more passes after so many seconds, but a few at least
+
 
 def profile(
     model: nn.Module,
     *inputs: Any,
     backward: bool = True,
     loss: Callable[[Any], Tensor] | None = None,
-    repeats: int = 10,
+    repeats: int | None = None,
     warmup: int = 2,
     **kwargs: Any,
 ) -> Profile:
@@ -55,7 +57,8 @@ def profile(
         *inputs: what it is called with.
         backward: run backward, too, where the output requires grad.
         loss: makes a scalar of the output; by default the sum of all floating tensors in it that require grad.
-        repeats: passes that are measured, at least 1.
+        repeats: passes that are measured, at least 1; by default 10, or fewer, but not fewer than 3, where they take
+            longer than 5 seconds in all.
         warmup: passes before them.
         **kwargs: keyword arguments that it is called with.
 
@@ -93,7 +96,11 @@ def profile(
     with model_unchanged(model), same_random_numbers(model, inputs, kwargs), _gradients_put_back(model):
         for _ in range(warmup):
             job.plain()
-        pairs = [(job.plain(), job.timed()) for _ in range(repeats)]
+        began, pairs = time.perf_counter(), list[tuple[tuple[float, float], tuple[float, float, _Sums]]]()
+        while len(pairs) < (repeats or _USUAL):
+            pairs.append((job.plain(), job.timed()))
+            if repeats is None and len(pairs) >= _FEW and time.perf_counter() - began > _ENOUGH:
+                break
         counted, flops = job.counted()
         saved = job.saved()
     return _result(modules, job, pairs, counted, flops, saved)
@@ -104,7 +111,7 @@ def _check(model: nn.Module, given: Any, backward: object, loss: object, repeats
         raise TypeError(f"backward={backward!r}: give True or False")
     if loss is not None and not callable(loss):
         raise TypeError(f"loss={loss!r}: give a function of the output that returns a scalar")
-    for name, number, least in (("repeats", repeats, 1), ("warmup", warmup, 0)):
+    for name, number, least in (("repeats", _USUAL if repeats is None else repeats, 1), ("warmup", warmup, 0)):
         if isinstance(number, bool) or not isinstance(number, int):
             raise TypeError(f"{name}={number!r}: give a whole number of passes")
         if number < least:
@@ -132,6 +139,16 @@ def _gradients_put_back(model: nn.Module) -> Iterator[None]:
     finally:
         for parameter, grad in before:
             parameter.grad = grad
+
+
+class _NoTracker:
+    """Stands where torch's counter of FLOPs follows modules, which spans do: for small layers it costs a good deal."""
+
+    parents = frozenset({"Global"})
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *exc: object) -> None: ...
 
 
 class _Job:
@@ -189,7 +206,7 @@ class _Job:
         scalar.backward()  # type: ignore[no-untyped-call]
         return forward / 1e9, (time.perf_counter_ns() - start) / 1e9
 
-    def timed(self) -> tuple[float, float, Spans]:
+    def timed(self) -> tuple[float, float, _Sums]:
         """Time a pass with hooks."""
         args, kwargs = self._inputs()
         spans = Spans(self._hooked, time.perf_counter_ns)
@@ -198,18 +215,19 @@ class _Job:
             output = self.model(*args, **kwargs)
             forward = time.perf_counter_ns() - start
         if (scalar := self._scalar(output)) is None:
-            return forward / 1e9, 0.0, spans
+            return forward / 1e9, 0.0, _Sums(spans)
         with spans.backward(scalar):
             start = time.perf_counter_ns()
             scalar.backward()  # type: ignore[no-untyped-call]
             backward = time.perf_counter_ns() - start
-        return forward / 1e9, backward / 1e9, spans
+        return forward / 1e9, backward / 1e9, _Sums(spans)
 
     def counted(self) -> tuple[Spans, bool]:
         """Count FLOPs and bytes in a pass; whether torch could count FLOPs."""
         from torch.utils.flop_counter import FlopCounterMode
 
         counter = FlopCounterMode(display=False)
+        counter.mod_tracker = _NoTracker()  # type: ignore[assignment]
         try:
             return self._counted(counter.get_total_flops, counter), True
         except Exception as error:  # a mode sees every operation, and some do not bear it
@@ -282,6 +300,7 @@ class _Sums:
         self.backward: dict[nn.Module, int] = {}
         self.backward_self: dict[nn.Module, int] = {}
         self.gradients: dict[nn.Module, int] = {}
+        self.outside = spans.outside.backward
         for span in spans.calls:
             around = list(span.inside())[1:]
             if span.module not in {outer.module for outer in around}:  # inside itself it has been counted
@@ -302,24 +321,26 @@ def _add(into: dict[nn.Module, int], module: nn.Module, number: int) -> None:
 def _result(
     modules: Modules,
     job: _Job,
-    pairs: list[tuple[tuple[float, float], tuple[float, float, Spans]]],
+    pairs: list[tuple[tuple[float, float], tuple[float, float, _Sums]]],
     counted: Spans,
     could_count: bool,
     saved: dict[nn.Module, int] | None,
 ) -> Profile:
-    sums, counts = [_Sums(timed[2]) for _, timed in pairs], _Sums(counted)
+    sums, counts = [timed[2] for _, timed in pairs], _Sums(counted)
+    calls: dict[nn.Module, list[Span]] = {}
+    for span in counted.calls:
+        calls.setdefault(span.module, []).append(span)
 
     def seconds(what: str, module: nn.Module) -> Time:
         return Time(tuple(getattr(each, what).get(module, 0) / 1e9 for each in sums))
 
     layers: dict[str, LayerProfile] = {}
-    for module in dict.fromkeys(span.module for span in counted.calls):
-        calls = [span for span in counted.calls if span.module is module]
+    for module, ours in calls.items():
         back, number = job.backward, modules.names[module]
         layers[number] = LayerProfile(
             name=number,
             type=kind_of(module),
-            calls=len(calls),
+            calls=len(ours),
             forward=seconds("forward", module),
             forward_self=seconds("forward_self", module),
             backward=seconds("backward", module) if back else None,
@@ -329,7 +350,7 @@ def _result(
             backward_flops=counts.backward[module] if back and could_count else None,
             backward_flops_self=counts.backward_self[module] if back and could_count else None,
             parameters=sum(tensor.nbytes for tensor in {*module.parameters(), *module.buffers()}),
-            outputs=sum(tensor.nbytes for span in calls for tensor in tensors_in(span.outputs)),
+            outputs=sum(tensor.nbytes for span in ours for tensor in tensors_in(span.outputs)),
             saved=None if saved is None else saved[module],
             gradients=counts.gradients[module] if back else None,
         )
@@ -338,6 +359,6 @@ def _result(
         "plain forward": Time(tuple(plain[0] for plain, _ in pairs)),
         "backward": Time(tuple(timed[1] for _, timed in pairs)) if job.backward else None,
         "plain backward": Time(tuple(plain[1] for plain, _ in pairs)) if job.backward else None,
-        "outside": Time(tuple(timed[2].outside.backward / 1e9 for _, timed in pairs)) if job.backward else None,
+        "outside": Time(tuple(each.outside / 1e9 for each in sums)) if job.backward else None,
     }
     return Profile(type(modules.model).__name__, layers, times, tuple(dict.fromkeys(job.notes)))

@@ -75,19 +75,69 @@ def with_a_sink(q, k, v):
     return (scores.softmax(-1)[..., 1:] @ v).transpose(1, 2)
 
 
-@pytest.mark.parametrize(
-    "mix",
-    [
-        usual, einsum, softmax_in_the_middle, heads_before_samples, samples_before_heads, values_from_the_left,
-        keys_as_rows, in_float64, with_a_sink,
-    ],
-)  # fmt: skip
+WAYS = [
+    usual, einsum, softmax_in_the_middle, heads_before_samples, samples_before_heads, values_from_the_left,
+    keys_as_rows, in_float64, with_a_sink,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mix", WAYS)
 def test_it_is_followed(mix):
     model = Attention(mix)
     found = attention(model, X)[0]
     torch.testing.assert_close(found.weights, model.weights(X))
     assert found.verified
     assert found.by == "softmax, then a product"
+
+
+@pytest.mark.parametrize("mix", [way for way in WAYS if way is not with_a_sink])
+def test_one_query_as_with_a_cache(mix):
+    model = Attention(lambda q, k, v: mix(q[:, -1:], k, v))
+    found = attention(model, X)[0]
+    torch.testing.assert_close(found.weights, model.weights(X)[:, :, -1:])
+    assert found.verified
+
+
+class Places(nn.Module):
+    """Places of a picture look at each other: rows and columns are one axis, of two parts."""
+
+    def __init__(self, heads):
+        super().__init__()
+        self.heads, self.qkv = heads, nn.Conv2d(3, 24, 1)
+
+    def qk(self, x):
+        q, k, v = (each.flatten(2).unflatten(1, (self.heads, -1)) for each in self.qkv(x).chunk(3, 1))
+        return (q.mT @ k).softmax(-1), v
+
+    def forward(self, x):
+        weights, v = self.qk(x)
+        return (v @ weights.mT).flatten(1, 2)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_rows_of_a_picture_are_no_heads(heads):
+    model, x = Places(heads), torch.randn(2, 3, 4, 5)
+    found = attention(model, x)[0]
+    assert found.weights.shape == (2, heads, 20, 20)
+    torch.testing.assert_close(found.weights, model.qk(x)[0].detach())
+
+
+class Made(nn.Module):
+    """Five tokens that a layer has made look at each other: both their axes are features."""
+
+    def __init__(self):
+        super().__init__()
+        self.make = nn.Linear(16, 40)
+
+    def forward(self, x):
+        tokens = self.make(x.mean(1)).unflatten(-1, (5, 8))
+        return (tokens @ tokens.mT).softmax(-1) @ tokens
+
+
+def test_tokens_that_a_layer_has_made_are_no_channels():
+    found = attention(Made(), X)
+    assert [each.weights.numel() for each in found.values()] == [3 * 5 * 5]
+    assert not any("channels" in note for note in found.notes)
 
 
 def test_masks_and_dropout_are_in_it():
@@ -151,6 +201,32 @@ def test_channels_that_look_at_channels(mix):
     found = attention(Attention(mix), X)
     assert len(found) == 0
     assert any("channels look at channels" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("mix", [channels, channels_in_one_operation])
+def test_channels_of_one_token(mix):
+    found = attention(Attention(mix), X[:, :1])
+    assert len(found) == 0
+    assert any("channels look at channels" in note for note in found.notes)
+
+
+class Neighbours(nn.Module):
+    """A graph's nodes take classes from their neighbours; the links are given."""
+
+    def __init__(self, turned):
+        super().__init__()
+        self.classes, self.turned = nn.Linear(16, 4), turned
+
+    def forward(self, links, x):
+        classes = self.classes(x)
+        return (classes.mT @ links).softmax(-2) if self.turned else (links @ classes).softmax(-1)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_classes_of_neighbours_are_no_channels_that_look_at_channels(turned):
+    found = attention(Neighbours(turned), torch.rand(3, 6, 6), X)
+    assert len(found) == 0
+    assert not any("channels look at channels" in note for note in found.notes)
 
 
 class DualAttention(nn.Module):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import math
 import pickle
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -49,6 +51,39 @@ def test_grey_is_the_baseline() -> None:
     assert {top, grey, (0, 0, 0)} <= colours  # as far up as it goes, the baseline, no number
     assert "1 cell black, without a finite number" in found.heat_map().alt
     assert "(0, channel 0)" in repr(found)
+
+
+def colours_of(found):
+    """The indices of the palette that the cells have, row by row; None for black."""
+    image = found._draw().axes[0].images[0]
+    shown = image.to_rgba(image.get_array(), bytes=True)[..., :3].tolist()
+    places = {tuple(colour): index for index, colour in enumerate(COOLWARM.tolist())}
+    return [[places.get(tuple(colour)) for colour in row] for row in shown]
+
+
+def test_grey_is_the_baseline_however_far_from_zero_and_where_nothing_changes() -> None:
+    found = replace(swept(), baseline=100.0)
+    found.values[:] = torch.tensor([[100.0, 102.0, 98.0], [100.0, 101.0, math.nan]])
+    assert colours_of(found) == [[128, 255, 0], [128, 192, None]]
+    found.values[:] = 100.0
+    assert colours_of(found) == [[128] * 3] * 2
+
+
+def test_a_baseline_that_is_no_number_leaves_the_cells_their_colours() -> None:
+    found = replace(swept(), baseline=math.nan)
+    found.values[:] = torch.tensor([[0.0, 2.0, -2.0], [math.inf, 1.0, math.nan]])
+    assert colours_of(found) == [[128, 255, 0], [None, 192, None]]
+    assert "no cell has a number" in repr(found)
+
+
+def test_sixteen_columns_fit_and_a_row_without_a_number_has_no_lowest() -> None:
+    found = swept(range(16), width=16)
+    assert list(found.table().rows[0]) == ["layer", *map(str, range(16))]
+    found = swept(range(17), width=17)
+    found.values[0] = math.nan
+    first, second = found.table().rows
+    assert list(first.values()) == ["0", None, None, None, None]
+    assert second["highest"] == float(found.values[1].max())
 
 
 def test_more_columns_than_fit_are_summed_up() -> None:

@@ -1,0 +1,47 @@
+"""Find modules that a model holds beside its own, where no capture of all of it reaches them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from hookscope.layers import Modules
+
+__all__ = ["kept_aside"]
+
+
+def kept_aside(modules: Modules) -> Iterator[str]:
+    """Yield a sentence for each attribute with modules that the model does not list, as those in a plain list.
+
+    What is only made in a forward leaves no trace there, and is not found.
+
+    Args:
+        modules: those of the model.
+
+    Example:
+        >>> net = nn.Identity()
+        >>> net.blocks = [nn.Linear(2, 2), nn.ReLU()]
+        >>> list(kept_aside(Modules(net)))[0].partition(":")[0]
+        "layer (root) keeps 2 modules in its attribute 'blocks' that are not in the model"
+
+    """
+    torch_own = vars(nn.Module()).keys()
+    for module, name in modules.names.items():
+        for attribute, value in vars(module).items():
+            found = () if attribute in torch_own else {id(e): e for e in _modules_in(value)}.values()
+            if count := sum(each not in modules.names for each in found):
+                held = "a module" if count == 1 else f"{count} modules"
+                yield (
+                    f"layer {name or '(root)'} keeps {held} in its attribute {attribute!r} that "
+                    f"{'is' if count == 1 else 'are'} not in the model: if called, nothing of that is here. "
+                    "nn.ModuleList or nn.ModuleDict puts modules into the model; hookscope.record shows such calls"
+                )
+
+
+def _modules_in(value: Any) -> Iterator[nn.Module]:
+    """Yield a module, or those in a plain container."""
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,):
+        if isinstance(each, nn.Module):
+            yield each
