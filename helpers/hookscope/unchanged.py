@@ -12,7 +12,7 @@ from torch import nn
 
 from hookscope.structures import tensors_in
 
-__all__ = ["model_unchanged", "same_random_numbers"]
+__all__ = ["afterwards", "model_unchanged", "same_random_numbers"]
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def model_unchanged(model: nn.Module) -> Iterator[None]:
     """
     # What torch has scripted holds its buffers elsewhere, and makes a new tensor of each whenever it is asked.
     scripted = torch.jit.ScriptModule
-    modules = list(model.modules())
+    modules, grad = list(model.modules()), torch.is_grad_enabled()
     training = [(module, module.training) for module in modules]
     before = [(m, dict(m._buffers)) for m in modules if m._buffers and not isinstance(m, scripted)]
     values = [(buffer, buffer.clone()) for buffer in model.buffers() if not buffer.is_inference()]
@@ -45,17 +45,18 @@ def model_unchanged(model: nn.Module) -> Iterator[None]:
             # Not by _version: batch norm writes its running mean without counting. And not for nothing: a graph of
             # the owner's may have saved the buffer, and would not bear a write.
             if not torch.equal(buffer, value):
-                with torch.no_grad():
-                    if buffer.shape != value.shape:  # resized, as an observer of quantization does
-                        buffer.resize_(value.shape)
-                    buffer.copy_(value)
+                torch.set_grad_enabled(False)  # not `with`: an interrupt at its end would leave it so
+                if buffer.shape != value.shape:  # resized, as an observer of quantization does
+                    buffer.resize_(value.shape)
+                buffer.copy_(value)
+        torch.set_grad_enabled(grad)
 
-    with _afterwards(put_back):
+    with afterwards(put_back):
         yield
 
 
 @contextmanager
-def _afterwards(put_back: Callable[[], None]) -> Iterator[None]:
+def afterwards(put_back: Callable[[], None]) -> Iterator[None]:
     """Put something back in the end, and once more if an interrupt came in there."""
     done = False
     try:
@@ -97,5 +98,5 @@ def same_random_numbers(*used: object) -> Iterator[None]:
         for device, state in on_gpus:
             torch.cuda.set_rng_state(state, device)
 
-    with _afterwards(put_back):
+    with afterwards(put_back):
         yield

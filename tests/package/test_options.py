@@ -220,7 +220,7 @@ TABLE: dict[str, Row] = {
         for option, values in {
             "backward": FLAGS,
             "loss": (*WORDS, *UNREAL, 0, True, [abs], X, SOMETHING),
-            "repeats": (None, *WORDS, *UNREAL, 0, -1, 1.5, True, [], SOMETHING),
+            "repeats": (*WORDS, *UNREAL, 0, -1, 1.5, True, [], SOMETHING),
             "warmup": (None, *WORDS, *UNREAL, -1, 1.5, True, [], SOMETHING),
         }.items()
     },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -109,15 +109,18 @@ def attention(
 
 
 def _run(model: nn.Module, watch: Watch, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    with (
-        model_unchanged(model),
-        same_random_numbers(model, args, kwargs),
-        torch.inference_mode(False),
-        torch.no_grad(),
-        _eagerly(),
-        watch,
-    ):
-        model(*args, **kwargs)
+    stack = ExitStack()
+    try:
+        with stack:
+            stack.enter_context(model_unchanged(model))
+            stack.enter_context(same_random_numbers(model, args, kwargs))
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.no_grad())
+            stack.enter_context(_eagerly())
+            stack.enter_context(watch)
+            model(*args, **kwargs)
+    finally:
+        stack.close()  # for an interrupt that came just before the block would have
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from hookscope.layers.modules import kind_of
 from hookscope.profiles.result import LayerProfile, Profile, Time
 from hookscope.profiles.spans import Span, Spans
 from hookscope.structures import map_tensors, tensors_in
-from hookscope.unchanged import model_unchanged, same_random_numbers
+from hookscope.unchanged import afterwards, model_unchanged, same_random_numbers
 
 __all__ = ["profile"]
 
@@ -134,11 +134,13 @@ def _check(model: nn.Module, given: Any, backward: object, loss: object, repeats
 @contextmanager
 def _gradients_put_back(model: nn.Module) -> Iterator[None]:
     before = [(parameter, parameter.grad) for parameter in model.parameters()]
-    try:
-        yield
-    finally:
+
+    def put_back() -> None:
         for parameter, grad in before:
             parameter.grad = grad
+
+    with afterwards(put_back):
+        yield
 
 
 class _NoTracker:
@@ -237,14 +239,18 @@ class _Job:
     def _counted(self, read: Callable[[], int], mode: Any) -> Spans:
         args, kwargs = self._inputs()
         spans = Spans(self._hooked, read, look=True)
-        with ExitStack() as stack:
-            if mode is not None:
-                stack.enter_context(mode)
-            with spans.forward():
-                output = self.model(*args, **kwargs)
-            if (scalar := self._scalar(output)) is not None:
-                with spans.backward(scalar):
-                    scalar.backward()  # type: ignore[no-untyped-call]
+        stack = ExitStack()
+        try:
+            with stack:
+                if mode is not None:
+                    stack.enter_context(mode)
+                with spans.forward():
+                    output = self.model(*args, **kwargs)
+                if (scalar := self._scalar(output)) is not None:
+                    with spans.backward(scalar):
+                        scalar.backward()  # type: ignore[no-untyped-call]
+        finally:
+            stack.close()  # for an interrupt that came just before the block would have
         return spans
 
     def saved(self) -> dict[nn.Module, int] | None:

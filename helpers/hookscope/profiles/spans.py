@@ -81,14 +81,12 @@ class Spans:
     @contextmanager
     def forward(self) -> Iterator[None]:
         """Hook the layers while the block runs."""
-        try:
+        with self._taking_off():
             for module in self._modules:
                 module.register_forward_pre_hook(self._before)
                 # Always: a layer that has raised, which the model caught, has ended, too.
                 module.register_forward_hook(self._after, prepend=True, always_call=True)
             yield
-        finally:
-            self._take_off()
 
     @contextmanager
     def backward(self, root: Tensor) -> Iterator[None]:
@@ -96,12 +94,21 @@ class Spans:
 
         What layers are called again meanwhile, as `torch.utils.checkpoint` does, counts for the node that asks for it.
         """
-        try:
+        with self._taking_off():
             for node, owner in self._owned(root):
                 self._hook(node, self.outside if owner is None else owner)
             yield
-        finally:
+
+    @contextmanager
+    def _taking_off(self) -> Iterator[None]:
+        try:
+            try:
+                yield
+            finally:
+                self._take_off()
+        except BaseException:  # an interrupt may have stopped that at any line
             self._take_off()
+            raise
 
     def _take_off(self) -> None:
         for module in self._modules:

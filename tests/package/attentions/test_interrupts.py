@@ -9,7 +9,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from hookscope import attention, census
-from tests.shared.interrupts import Run, places
+from tests.shared.interrupts import Run, lines, places
 
 X = torch.randn(2, 3, 4)
 
@@ -42,7 +42,7 @@ def test_an_interrupt_at_any_line_leaves_nothing() -> None:
 
 @pytest.mark.slow
 def test_an_interrupt_at_each_line_leaves_nothing() -> None:
-    found, stayed = places(encoder, what_could_stay, 1, "attentions", "unchanged.py")
+    found, stayed = lines(encoder, what_could_stay, "attentions", "unchanged.py")
     print(f"{found} places, and {len(stayed)} where something stays: {stayed}")
-    assert found > 1000
+    assert found > 400
     assert not stayed

@@ -9,7 +9,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from hookscope import census, profile
-from tests.shared.interrupts import Run, places
+from tests.shared.interrupts import Run, lines, places
 
 X = torch.randn(2, 4)
 
@@ -46,7 +46,7 @@ def test_an_interrupt_at_any_line_leaves_nothing() -> None:
 
 @pytest.mark.slow
 def test_an_interrupt_at_each_line_leaves_nothing() -> None:
-    found, stayed = places(net_with_gradients, what_could_stay, 1, "profiles", "unchanged.py")
+    found, stayed = lines(net_with_gradients, what_could_stay, "profiles", "unchanged.py")
     print(f"{found} places, and {len(stayed)} where something stays: {stayed}")
-    assert found > 1000
+    assert found > 500
     assert not stayed

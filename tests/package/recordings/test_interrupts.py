@@ -12,7 +12,7 @@ from torch.nn.modules import module as torch_module
 
 from hookscope import record
 from hookscope.censuses.entry import hooks_of
-from tests.shared.interrupts import Run, places
+from tests.shared.interrupts import Run, lines, places
 from tests.shared.recorded import hooks_on
 
 
@@ -83,4 +83,4 @@ def test_an_interrupt_at_any_line_leaves_no_hook(make: Callable[[], tuple[Watche
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [everything, calls_only])
 def test_an_interrupt_at_each_line_leaves_no_hook(make: Callable[[], tuple[Watched, Run]]) -> None:
-    assert_only_the_first_line(*places(make, what_could_stay, 1), 700)
+    assert_only_the_first_line(*lines(make, what_could_stay), 400)
