@@ -17,7 +17,6 @@ from tests.shared.awkward import MODELS, PEERS, RAISED, Case, cloning
 
 SKIPPED = (
     "plain forward",
-    "plain forward, once more",
     '**hookscope**, `keep="stats"`',
     "**hookscope**, `gradients=True`, again",
 )
