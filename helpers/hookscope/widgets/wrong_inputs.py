@@ -65,7 +65,7 @@ def refuse_without_batch(names: Mapping[nn.Module, str], args: Sequence[Any], ou
 
 def _reason(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception) -> str:
     if not args and not kwargs:
-        return f"{type(model).__name__} was given no input: pass it after the model, LayerPicker(model, x)"
+        return f"{type(model).__name__} was given no input: pass what it is called with after the model"
     if reason := _not_tensors(model, [*args, *kwargs.values()]):
         return reason
     names = {module: name for name, module in model.named_modules()}
@@ -90,10 +90,10 @@ def _not_tensors(model: nn.Module, values: Sequence[Any]) -> str:
     if len(values) == 1 and isinstance(values[0], (list, tuple)) and tensors_in(values[0]):
         return (
             f"the input is a {type(values[0]).__name__} of {len(values[0])}: pass its tensors as arguments, "
-            "LayerPicker(model, *inputs), or one batch, torch.cat(inputs)"
+            "*inputs, or one batch, torch.cat(inputs)"
         )
     if values and values[0] is None:
-        return f"the input is None: pass what {type(model).__name__} is called with, LayerPicker(model, x)"
+        return f"the input is None: pass what {type(model).__name__} is called with after the model"
     return ""
 
 

@@ -58,7 +58,7 @@ def test_a_wrong_input_is_refused_and_the_way_out_works(
 
 
 def test_a_picker_without_an_input_asks_for_one() -> None:
-    with pytest.raises(WrongInputError, match=r"given no input: pass it after the model, LayerPicker\(model, x\)"):
+    with pytest.raises(WrongInputError, match=r"given no input: pass what it is called with after the model"):
         LayerPicker(samples.digit_cnn())
 
 

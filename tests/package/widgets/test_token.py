@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import hookscope
-from hookscope import LayerNotFoundError
+from hookscope import LayerNotFoundError, samples
 from hookscope.widgets.token import TokenPicker
 from tests.shared.read import IDS, WORDS, Reader
 
@@ -169,3 +169,25 @@ def test_a_long_text_lists_the_numbers_around_the_choice() -> None:
 def test_closed_it_lets_go(picker: TokenPicker) -> None:
     picker.close()
     assert repr(picker) == "TokenPicker closed"
+
+
+def test_a_language_model_that_has_learned() -> None:
+    model = samples.story_lm()
+    tokens = samples.story_tokens("the dogs near the cat")
+    with hookscope.capture(model, "blocks.0") as seen:
+        model(tokens)
+    picker = TokenPicker(model, tokens, tokens=samples.story_words(tokens), vocabulary=samples.STORY_WORDS)
+    assert picker.reading.verified
+    before, after = (picker.predictions()[layer] for layer in (0, 1))
+    many = {"run", "sleep", "sing", "wait"}
+    assert {after[str(rank)] for rank in range(1, 5)} == many
+    assert not {before[str(rank)] for rank in range(1, 5)} & many
+    with torch.no_grad():
+        chances = model.head(model.norm(seen["blocks.0"].output))[0, -1].softmax(-1)
+    assert before["1"] == samples.STORY_WORDS[int(chances.argmax())]
+    looks = {}
+    for head in range(4):
+        picker.head = head
+        looks[head] = picker._tokens[max(range(6), key=picker._weights.__getitem__)]
+    assert looks[0] == "dogs"
+    assert looks[3] == "near"
