@@ -24,7 +24,7 @@ from hookscope.captures.reuse import give, pool_of
 from hookscope.captures.saving import load, save
 from hookscope.captures.stopping import PassEnded
 from hookscope.captures.writes import expected
-from hookscope.layers import Modules, fused_around
+from hookscope.layers import LayerNotFoundError, Modules, fused_around
 from hookscope.layers.suggestions import not_among
 from hookscope.pictures import Table, Tabled
 
@@ -35,7 +35,7 @@ class Capture(Tabled, Mapping[str, Layer]):
     """What `capture` returns: a context manager, and a mapping from layer names to what was kept.
 
     Iterating gives the layers that were called, in the order of their first calls. A layer that was called several
-    times can be asked for by call, too: ``seen["relu#2"]``.
+    times can be asked for by call, too: ``seen["relu#2"]``; and any layer by itself: ``seen[net.relu]``.
 
     Copied or pickled, it goes without its model: it can be read then, and not entered. A capture keeps its model alive.
 
@@ -62,8 +62,10 @@ class Capture(Tabled, Mapping[str, Layer]):
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def __getitem__(self, name: str) -> Layer:
+    def __getitem__(self, name: str | nn.Module) -> Layer:
         by_layer = self._hooks.by_layer()
+        if isinstance(name, nn.Module):
+            name = self._name_of(name)
         if name in by_layer:
             return Layer(name, tuple(by_layer[name]))
         layer, mark, number = str(name).rpartition("#")
@@ -83,9 +85,19 @@ class Capture(Tabled, Mapping[str, Layer]):
         return len(self._hooks.by_layer())
 
     def __contains__(self, name: object) -> bool:
+        if isinstance(name, nn.Module):
+            name = dict[Any, str](self._layers).get(name)
         return name in self._hooks.by_layer()
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def _name_of(self, layer: nn.Module) -> str:
+        if not hasattr(self, "_model"):
+            raise LayerNotFoundError("this capture is a copy without its model: ask for a layer by its name")
+        name = self._layers.get(layer, self.modules.names.get(layer))
+        if name is None:
+            raise LayerNotFoundError(f"this {type(layer).__name__} is not in the model that was captured")
+        return name
+
+    def get(self, name: str | nn.Module, default: Any = None) -> Any:
         """Return the layer of that name, or `default` if it was not called."""
         return self[name] if name in self else default  # noqa: SIM401 (self[name] is an error with a reason)
 

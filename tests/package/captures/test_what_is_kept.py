@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict, deque, namedtuple
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from hookscope import capture
+from hookscope import LayerNotFoundError, capture
 from hookscope.captures.call import NotCapturedError
 from tests.shared.awkward import Do
 from tests.shared.captured import X, small
@@ -262,3 +263,28 @@ def test_a_lazy_layer_may_get_its_parameters_inside_the_block(keep: Literal["ten
     assert seen.order == ["0", "1", "2"]
     if keep != "stats":
         assert torch.equal(seen["1"].output.relu(), result)
+
+
+def test_a_layer_can_be_asked_for_by_itself() -> None:
+    net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    with capture(net, net[0], "1") as seen:
+        net(torch.ones(1, 2))
+    assert seen[net[0]].output is seen["0"].output
+    assert net[1] in seen
+    assert seen.get(net[1]).name == "1"
+    assert net[2] not in seen
+    assert seen.get(net[2]) is None
+    with pytest.raises(LayerNotFoundError, match="no layer '2' in this capture"):
+        seen[net[2]]
+    with pytest.raises(LayerNotFoundError, match="this Tanh is not in the model"):
+        seen[nn.Tanh()]
+    with pytest.raises(LayerNotFoundError, match="copy without its model: ask for a layer by its name"):
+        copy.copy(seen)[net[0]]
+
+
+def test_a_layer_that_did_not_run_says_so_when_asked_for_by_itself() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    with capture(net) as seen:
+        net[0](torch.ones(1, 2))
+    with pytest.raises(NotCapturedError, match="layer '1' was not called"):
+        seen[net[1]]
