@@ -17,6 +17,7 @@ from tests.shared.awkward import MODELS, PEERS, RAISED, Case, cloning
 
 SKIPPED = (
     "plain forward",
+    "plain forward, once more",
     '**hookscope**, `keep="stats"`',
     "**hookscope**, `gradients=True`, again",
 )

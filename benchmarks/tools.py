@@ -351,6 +351,7 @@ def extractor(model: nn.Module) -> Pass:
 
 TOOLS: dict[str, Tool] = {
     "plain forward": plain,
+    "plain forward, once more": plain,
     "hooks that keep references": bare_references,
     "hooks that clone": bare_clones,
     "hooks that share copy-on-write and see writes": shared_watched,

@@ -203,5 +203,5 @@ def test_a_column_that_was_measured_gets_its_place(monkeypatch: pytest.MonkeyPat
     command.enter(rows, "small, batch 2", times, memory)
     assert times[speed.PLAIN]["small, batch 2"].endswith(" ms")
     assert list(times) == [str(row["tool"]) for row in rows]
-    assert 0 < float(times["hooks that keep references"]["small, batch 2"]) < 100
+    assert 0 < float(times["plain forward, once more"]["small, batch 2"]) < 100
     assert memory[speed.PLAIN]["small, batch 2"].endswith(" MB")
