@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-pytest_plugins = ["tests.shared.notebook_checks"]
+pytest_plugins = ["hookscope_course.strict"]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

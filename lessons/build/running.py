@@ -7,26 +7,20 @@ import copy
 import json
 import os
 import sys
-import tempfile
-import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
-from traitlets.config import Config
 
+from hookscope_course.kernels.settings import KERNEL_ENV, over_files
 from lessons.build import reading
 from lessons.build.making import Chapter, finish
 from lessons.build.shrinking import shrink_in
 
 CELL_TIMEOUT = 120  # seconds; the same limit the tests give a cell
 AT_ONCE = 2
-# ipykernel names a cell after a temporary file with the process id in it, and that name reaches the saved output
-# (warnings, file:line). One fixed name keeps two builds equal. The tests run the kernels with the same settings.
-# One thread: last digits do not follow from how many cores there are, and two kernels do not wait for each other's.
-KERNEL_ENV = {"IPYKERNEL_CELL_NAME": "<cell>", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
 
 
 # -- comparing ----------------------------------------------------------------------------------------------------
@@ -55,18 +49,6 @@ def strangers(chapters: Iterable[Chapter]) -> list[Path]:
 
 
 # -- executing ----------------------------------------------------------------------------------------------------
-
-
-def over_files(folder: str | None = None) -> Config:
-    """Make a kernel manager talk to its kernel through files, not ports.
-
-    A free port is found before the kernel takes it; where several start at once, another may take it in between, and
-    the kernel dies with "Address already in use". The files are in `folder`, or where temporary files are; the manager
-    takes them away unless its kernel died.
-    """
-    name = f"kernel-{uuid.uuid4().hex[:16]}.json"  # short, as the path of a socket must be
-    file = Path(folder or tempfile.gettempdir()) / name
-    return Config({"KernelManager": {"transport": "ipc", "connection_file": str(file)}})
 
 
 async def execute(chapter: Chapter, progress: Any) -> str:

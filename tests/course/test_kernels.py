@@ -20,7 +20,7 @@ import pytest
 from jupyter_client.manager import KernelManager
 
 from hookscope_course.kernels import launch, preloaded
-from lessons.build.running import over_files
+from hookscope_course.kernels.settings import over_files
 
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
-from lessons.build.running import over_files
+from hookscope_course.kernels.settings import over_files
 from tests.shared import ROOT
 
-PLUGIN = "tests.shared.notebook_checks"
+PLUGIN = "hookscope_course.strict"
 FIGURE = """
 import io, numpy as np
 from PIL import Image
@@ -42,6 +43,10 @@ button.click()
 # name -> (what was run when the notebook was saved, what it says now)
 BROKEN = {
     "changed_number": ("print(2 * 3)", "print(2 * 4)"),
+    "changed_by_more_than_a_last_digit": ("print('loss 0.03027')", "print('loss 0.03029')"),
+    "changed_short_number": ("print('right: 0.51')", "print('right: 0.52')"),
+    "changed_whole_number": ("print(10000)", "print(10001)"),
+    "changed_release": ("print('torch 2.15.1001')", "print('torch 2.15.1002')"),
     "changed_figure": (FIGURE.format(rows=10, show=PNG), FIGURE.format(rows=12, show=PNG)),
     "changed_figure_in_html": (FIGURE.format(rows=10, show=IN_HTML), FIGURE.format(rows=12, show=IN_HTML)),
     "missing_figure": (FIGURE.format(rows=10, show=f"display({PNG})"), FIGURE.format(rows=10, show="")),
@@ -55,6 +60,11 @@ BROKEN = {
 }
 GOOD = {
     "same_number": ("print(2 * 3)",) * 2,
+    "changed_last_digit": ("print('loss -0.03027 (0.1234)')", "print('loss -0.03028 (0.1233)')"),
+    "changed_last_digit_in_html": (
+        (FIGURE + "HTML('<b>0.12345</b>')").format(rows=10, show=IN_HTML),
+        (FIGURE + "HTML('<b>0.12346</b>')").format(rows=10, show=IN_HTML),
+    ),
     "same_figure": (FIGURE.format(rows=10, show=PNG),) * 2,
     # 1 of 1600 pixels: the eye sees the same picture
     "almost_the_same_figure": (
@@ -114,3 +124,29 @@ def test_a_broken_notebook_fails(verdicts: dict[str, str], name: str) -> None:
 @pytest.mark.parametrize("name", GOOD)
 def test_a_sound_notebook_passes(verdicts: dict[str, str], name: str) -> None:
     assert verdicts[name] == "PASSED"
+
+
+def test_a_notebook_of_ones_own_is_run_saved_and_held(tmp_path: Path) -> None:
+    """As the documentation of the plugin says it, outside of this repository."""
+    path = tmp_path / "mine.ipynb"
+    nbformat.write(new_notebook(cells=[new_code_cell("print(1 + 1)")]), path)
+
+    def hold() -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "hookscope_course.strict", "--nbval", str(path)]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    def save() -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "hookscope_course.strict", str(path)]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert "not run from top to bottom" in hold().stdout
+    assert save().stdout == f"{path} was run and saved\n"
+    assert hold().returncode == 0
+    kept = path.read_text()
+    path.write_text(kept.replace("1 + 1", "1 / 0"))
+    broken = path.read_text()
+    done = save()
+    assert (done.returncode, path.read_text()) == (1, broken)
+    assert "ZeroDivisionError" in done.stderr
+    path.write_text(kept.replace("1 + 1", "1 + 2"))
+    assert hold().returncode == 1

@@ -20,9 +20,9 @@ import requests
 import torch
 from jupyter_client.manager import KernelManager
 
+from hookscope_course.kernels.settings import over_files
 from hookscope_course.learner.edition import learners
 from hookscope_course.practice.share import LETTERS, worded
-from lessons.build.running import over_files
 from tests.shared import ROOT
 
 pytest.importorskip("jupyterhub", reason="the hub is not set up: make hub, or make dev")

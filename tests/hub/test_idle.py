@@ -11,9 +11,9 @@ from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelMana
 from tornado.web import Application
 
 from hookscope_course.kernels import activity
+from hookscope_course.kernels.settings import over_files
 from hub.limits import processes_of
 from hub.spawner import COURSE
-from lessons.build.running import over_files
 from tests.hub.client import Learner, until
 from tests.hub.running import RunningHub
 

@@ -20,8 +20,7 @@ import nbformat
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, ViewportSize, expect, sync_playwright
 
-from hookscope_course.learner.copies import Copy
-from lessons.build.running import KERNEL_ENV
+from hookscope_course.kernels.settings import KERNEL_ENV
 from tests.shared import ROOT
 
 SCREENSHOTS = Path(os.environ.get("HOOKSCOPE_SCREENSHOTS", ROOT / "build" / "screenshots"))
@@ -320,8 +319,7 @@ class Lab:
 def running_lab(tmp: Path) -> Iterator[Lab]:
     """Start JupyterLab on a free loopback port with no settings but the project's, and a browser page on it."""
     folder = tmp / "course"
-    Copy(folder).update()
-    command = [sys.executable, "-m", "jupyter", "lab", "--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={folder}"]
+    command = [sys.executable, "-m", "hookscope_course", "lab", "--to", str(folder)]
     with serving(command, tmp) as (url, token), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
         try:
@@ -340,12 +338,11 @@ def serving(command: list[str], tmp: Path) -> Iterator[tuple[str, str]]:
     home = {"JUPYTER_CONFIG_DIR": str(tmp / "config"), "JUPYTER_DATA_DIR": str(tmp / "data")}
     home |= {"JUPYTER_RUNTIME_DIR": runtime, "IPYTHONDIR": str(tmp / "ipython"), "HOME": str(tmp)}
     settings = os.environ | home | KERNEL_ENV
-    over_files = "--KernelManager.transport=ipc"  # as `lessons.build.running` has it, and why
+    over_files = "--KernelManager.transport=ipc"  # as `kernels.settings` has it, and why
     options = [
         over_files,
         "--LanguageServerManager.autodetect=False",
         "--no-browser",
-        "--allow-root",
         "--ServerApp.port=0",
         "--LabApp.expose_app_in_browser=True",
     ]
