@@ -3,8 +3,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 # Where the learner's copy is, or shall be.
 COURSE ?= course
-# In a container people are root; Jupyter wants to be told that this is meant.
-AS_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
+HOOKSCOPE := $(PY) -m hookscope_course
 # Where HOME cannot be written, Jupyter, uv and matplotlib keep their files here.
 ifneq ($(shell [ -w "$$HOME" ] && echo writable),writable)
 export HOME := $(CURDIR)/build/home
@@ -25,6 +24,7 @@ help:
 	@echo "make bench  measure against other tools (half an hour; writes benchmarks/README.md)"
 	@echo "make history  ask every release of torch how its hooks behave (an hour; RELEASES='2.0.0 2.16.0' asks these)"
 	@echo "make check  after each edit, within a minute: lint, and the tests of what changed (BASE=HEAD~1: since then)"
+	@echo "make wheel  build dist/: one file with the package and the whole course, for people without git and make"
 	@echo "make lint   ruff, mypy, and the direction of the imports"
 	@echo "make house  draw the house into CONTRIBUTING.md"
 	@echo "make lock   renew the pins: requirements.lock, requirements-hub.lock, requirements-dev.lock"
@@ -37,29 +37,27 @@ help:
 dev:
 	@$(PYTHON) set_up.py dev
 
-lab: course
-	.venv/bin/jupyter lab --ServerApp.ip=127.0.0.1 $(AS_ROOT) --ServerApp.root_dir="$(COURSE)" \
-	  --LabApp.default_url=/lab/tree/00_start_here.ipynb
+lab: .venv
+	@$(HOOKSCOPE) lab --to "$(COURSE)"
 
 # The learner's own copy. It is never overwritten: what was changed stays, and the new version is laid beside it.
 course: .venv
-	@$(PY) -m hookscope_course.learner --to "$(COURSE)"
+	@$(HOOKSCOPE) course --to "$(COURSE)"
 
 reset: .venv
-	@$(PY) -m hookscope_course.learner --to "$(COURSE)" reset $(CHAPTER)
+	@$(HOOKSCOPE) reset $(CHAPTER) --to "$(COURSE)"
 
 progress: .venv
-	@$(PY) -m hookscope_course.learner --to "$(COURSE)" progress
+	@$(HOOKSCOPE) progress --to "$(COURSE)"
 
-CLASSROOM := $(PY) -m hookscope_course.classroom
 class: .venv
-	@$(CLASSROOM) open $(or $(CHAPTER),00) $(AS_ROOT)
+	@$(HOOKSCOPE) class $(or $(CHAPTER),00)
 
 slides: dev
-	@$(CLASSROOM) slides $(or $(CHAPTERS),$(CHAPTER),00) $(if $(DEST),--to "$(DEST)")
+	@$(HOOKSCOPE) slides $(or $(CHAPTERS),$(CHAPTER),00) $(if $(DEST),--to "$(DEST)")
 
 handout: .venv
-	@$(CLASSROOM) handout $(or $(CHAPTERS),$(CHAPTER)) --to "$(or $(DEST),build/handout.zip)"
+	@$(HOOKSCOPE) handout $(or $(CHAPTERS),$(CHAPTER)) --to "$(or $(DEST),build/handout.zip)"
 
 # Exercises as nbgrader assignments; and the grades of what was put into DEST/submitted.
 nbgrader: dev
@@ -105,6 +103,12 @@ bench:
 history: dev
 	$(PY) -m hookscope_course.history.make $(RELEASES)
 
+# One file with the package and the whole course, for people without git and make.
+wheel: dev
+	rm -rf dist
+	$(PY) -m hatchling build -t sdist -t wheel
+	$(PY) -m twine check --strict dist/*
+
 lint: dev
 	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy && .venv/bin/lint-imports --no-logo \
 	  && .venv/bin/codespell
@@ -119,13 +123,13 @@ house: dev
 # Each file has only what those before it have not.
 COMPILE := .venv/bin/uv pip compile pyproject.toml --universal --upgrade --no-header --no-annotate --quiet
 lock: dev
-	$(COMPILE) --group course | grep -vE '^(nvidia-|cuda-|triton==)' > requirements.lock.new
-	$(COMPILE) --group hub -c requirements.lock.new | grep -vE '^(nvidia-|cuda-|triton==)' \
+	$(COMPILE) --extra course | grep -vE '^(nvidia-|cuda-|triton==)' > requirements.lock.new
+	$(COMPILE) --extra course --group hub -c requirements.lock.new | grep -vE '^(nvidia-|cuda-|triton==)' \
 	  | grep -vxFf requirements.lock.new > requirements-hub.lock.new
-	$(COMPILE) --group dev -c requirements.lock.new -c requirements-hub.lock.new | grep -vE '^(nvidia-|cuda-|triton==)' \
+	$(COMPILE) --extra course --group dev -c requirements.lock.new -c requirements-hub.lock.new | grep -vE '^(nvidia-|cuda-|triton==)' \
 	  | grep -vxFf requirements.lock.new | grep -vxFf requirements-hub.lock.new > requirements-dev.lock.new
 	for each in requirements requirements-hub requirements-dev; do mv $$each.lock.new $$each.lock; done
 
 # Some of these are folders, too.
 .PHONY: help .venv .venv-hub dev course reset progress lab class slides handout nbgrader grade hub hub-stop test test-all build bench history lint
-.PHONY: check house lock
+.PHONY: check house lock wheel

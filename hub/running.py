@@ -21,7 +21,7 @@ from hub.ports import taken
 from hub.settings import CONFIG, PROXY, HubError, Settings
 
 _TRY = """
-import importlib.util, hookscope_course.learner, jupyterhub
+import importlib.util, hookscope_course.learner.copies, jupyterhub
 missing = [name for name in ("torch", "jupyterlab") if not importlib.util.find_spec(name)]
 if missing: raise ImportError(f"cannot read {missing[0]}")
 """

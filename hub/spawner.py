@@ -141,7 +141,7 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
 
     async def _bring_course(self, user: pwd.struct_passwd) -> None:
         """Let the learner make or update the copy of the course."""
-        words = [sys.executable, "-P", "-m", "hookscope_course.learner", "--to", f"{user.pw_dir}/{COURSE}"]
+        words = [sys.executable, "-P", "-m", "hookscope_course", "course", "--to", f"{user.pw_dir}/{COURSE}"]
         environment = {"HOME": user.pw_dir, "USER": user.pw_name, "PATH": os.environ.get("PATH", os.defpath)}
         share, become = self._made_share(), super().make_preexec_fn(user.pw_name)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
+from hookscope_course.places import again
 from hookscope_course.practice.card import Card
 
 NEEDED = ("torch", "torchvision", "matplotlib", "ipywidgets", "anywidget", "jupyterlab", "nbval", "hookscope")
@@ -26,14 +30,100 @@ def setup() -> Card:
             missing.append(package)
     versions = " · ".join(f"{package} {release}" for package, release in found.items())
     if missing:
-        way = "In a terminal, in the folder of the course, run `make .venv`; then restart the kernel."
-        return Card(f"Missing: {', '.join(missing)}.", f"{way}\n{versions}", "wrong")
+        return Card(f"Missing: {', '.join(missing)}.", f"{again()}; then restart the kernel.\n{versions}", "wrong")
     installed, needed = ([int(part) for part in text.split(".")[:2]] for text in (found["torch"], COURSE_TORCH))
     if installed < needed:
-        way = "In a terminal, in the folder of the course, run `make .venv`; then choose its kernel, or restart yours."
+        way = f"{again()}; then choose its kernel, or restart yours."
         why = f"The course needs torch {COURSE_TORCH} or newer: older ones print other results, and some crash."
         return Card(f"torch {found['torch']} is too old.", f"{why}\n{way}\n{versions}", "wrong")
     if installed > needed:
         note = f"The course was run on torch {COURSE_TORCH}; on yours some results may differ."
         return Card("Setup complete:", f"{versions}\n{note}")
     return Card("Setup complete:", versions, "right")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was tried on this machine: each thing with what came of it, and whether that is right."""
+
+    lines: tuple[tuple[str, str, bool], ...]
+
+    @property
+    def is_right(self) -> bool:
+        """Whether everything works."""
+        return all(right for _, _, right in self.lines)
+
+    def __repr__(self) -> str:
+        width = max(len(what) for what, _, _ in self.lines)
+        table = [f"{'ok ' if right else 'NO '} {what:{width}}  {found}" for what, found, right in self.lines]
+        end = "Everything works." if self.is_right else f"{again()}."
+        return "\n".join([*table, end])
+
+
+def examine() -> Report:
+    """Try, on this machine, what the course lives on: the packages, a hook, the bundled data, a picture, a widget.
+
+    Example:
+        >>> examine().is_right
+        True
+
+    """
+    versions = setup()
+    tried: list[tuple[str, str, bool]] = [
+        ("Python", f"{platform.python_version()}, {platform.system()} {platform.machine()}", True),
+        ("packages", " ".join(str(versions).split("\n")), versions.kind != "wrong"),
+    ]
+    for what, run in _TRIALS.items():
+        try:
+            tried.append((what, run(), True))
+        except Exception as error:  # whatever it is, the next trial may say more
+            tried.append((what, f"{type(error).__name__}: {error}", False))
+    return Report(tuple(tried))
+
+
+def _a_hook() -> str:
+    import torch
+    from torch import nn
+
+    layer, fired = nn.Linear(2, 3), []
+    handle = layer.register_forward_hook(lambda module, args, output: fired.append(tuple(output.shape)))
+    layer(torch.ones(1, 2))
+    handle.remove()
+    layer(torch.ones(1, 2))
+    if fired != [(1, 3)]:
+        raise RuntimeError(f"it fired {len(fired)} times in the one call that it was on")
+    return "a forward hook fired once, and came off"
+
+
+def _the_data() -> str:
+    import hookscope
+    from hookscope import samples
+
+    net = samples.digit_cnn()
+    with hookscope.capture(net) as seen:
+        guess = int(net(samples.digit(5)).argmax())
+    return f"the digit network takes a handwritten 5 for a {guess}; {len(seen)} layers captured"
+
+
+def _a_picture() -> str:
+    import torch
+
+    import hookscope
+
+    return f"{len(hookscope.feature_grid(torch.rand(1, 4, 8, 8)).png):,} bytes of PNG"
+
+
+def _a_widget() -> str:
+    from hookscope import samples
+    from hookscope.widgets import LayerPicker
+
+    LayerPicker(samples.digit_cnn(), samples.digit(5)).close()
+    return "a LayerPicker was made"
+
+
+_TRIALS: dict[str, Callable[[], str]] = {
+    "a hook": _a_hook,
+    "the data": _the_data,
+    "a picture": _a_picture,
+    "a widget": _a_widget,
+}

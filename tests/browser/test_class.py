@@ -14,7 +14,7 @@ from tests.shared.lab import PATIENCE, SCREENSHOTS, Lab, serving
 
 @pytest.fixture
 def page(lab: Lab, tmp_path: Path) -> Iterator[Page]:
-    command = [sys.executable, "-m", "hookscope_course.classroom", "open", "02", "--to", str(tmp_path / "class")]
+    command = [sys.executable, "-m", "hookscope_course", "class", "02", "--to", str(tmp_path / "class")]
     with serving(command, tmp_path) as (url, token):
         browser = lab.page.context.browser
         assert browser is not None

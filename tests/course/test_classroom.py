@@ -12,10 +12,11 @@ from typing import Any
 import nbformat
 import pytest
 
+from hookscope_course.__main__ import main
 from hookscope_course.classroom import projector, slides
-from hookscope_course.classroom.__main__ import main
 from hookscope_course.classroom.walk import slides_of, walk
-from hookscope_course.learner.copies import NOTEBOOKS, chapters
+from hookscope_course.learner.copies import chapters
+from hookscope_course.places import NOTEBOOKS
 from hookscope_course.practice import read_exercises
 from lessons.build import reading
 from tests.shared.disks import a_small_disk
@@ -144,7 +145,7 @@ def test_a_full_disk_leaves_no_half_a_hand_out(small_disk: Path, capsys: Any) ->
     assert list(small_disk.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", [["handout", "42", "--to", "x"], ["slides", "42"], ["open", "42"]])
+@pytest.mark.parametrize("command", [["handout", "42", "--to", "x"], ["slides", "42"], ["class", "42"]])
 def test_no_such_chapter(command: list[str], capsys: Any) -> None:
     assert main(command) == 1
     assert "there is no chapter '42'; there are: 00, 01" in capsys.readouterr().err

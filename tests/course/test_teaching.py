@@ -12,7 +12,8 @@ import pytest
 
 from hookscope_course import Guess
 from hookscope_course.classroom.handout import handout
-from hookscope_course.learner.copies import NOTEBOOKS, chapters, edition_of
+from hookscope_course.learner.copies import chapters, edition_of
+from hookscope_course.places import NOTEBOOKS
 from lessons.build import planning, reading, teaching
 from lessons.build.making import Chapter, exercises_of, parse
 from lessons.build.reading import LessonError

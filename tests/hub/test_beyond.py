@@ -82,7 +82,7 @@ def test_the_container_and_the_chart_start_the_same() -> None:
     assert started == VALUES["singleuser"]["cmd"]
     script = started[2]
     copy, _, server = script.partition("; ")
-    assert shlex.split(copy) == ["python", "-m", "hookscope_course.learner", "--to", "~/course"]
+    assert shlex.split(copy) == ["python", "-m", "hookscope_course", "course", "--to", "~/course"]
     assert server == 'exec jupyterhub-singleuser "$@"'
     assert VALUES["singleuser"]["defaultUrl"] == "/lab/tree/course/00_start_here.ipynb"
 

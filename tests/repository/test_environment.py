@@ -19,6 +19,7 @@ from hookscope_course.ready import COURSE_TORCH
 from tests.shared import ROOT
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 ENVIRONMENT = yaml.safe_load((ROOT / "environment.yml").read_text())
 COURSE_LOCK = (ROOT / "requirements.lock").read_text().splitlines()
 DEV_LOCK = (ROOT / "requirements-dev.lock").read_text().splitlines()
@@ -33,8 +34,8 @@ CONDA_ONLY = {"python", "pip"}
 
 
 def course_requirements() -> dict[str, Requirement]:
-    """What a learner installs: the package's own dependencies and the course group, whose bounds are the narrower."""
-    lines = PYPROJECT["project"]["dependencies"] + PYPROJECT["dependency-groups"]["course"]
+    """What a learner installs: the package's own dependencies and the extra `course`, whose bounds are the narrower."""
+    lines = PYPROJECT["project"]["dependencies"] + EXTRAS["course"]
     return {requirement.name: requirement for requirement in map(Requirement, lines)}
 
 
@@ -75,7 +76,7 @@ def test_locks_pin_everything_and_nothing_else() -> None:
         assert re.fullmatch(r"[a-z0-9._-]+==[0-9][^ ]*( ; .+)?", line), line
     for group, lock in (("course", COURSE_LOCK), ("hub", [*COURSE_LOCK, *HUB_LOCK]), ("dev", LOCK)):
         names = {line.split("==")[0] for line in lock}
-        for item in PYPROJECT["dependency-groups"][group]:
+        for item in (EXTRAS | PYPROJECT["dependency-groups"])[group]:
             if isinstance(item, str):
                 name = canonicalize_name(Requirement(item).name)
                 assert name in names, f"{item} is not in the lock for {group}; run: make lock"
@@ -101,11 +102,12 @@ def test_installed_packages_are_the_locked_ones() -> None:
 
 
 def test_extra_all_is_the_course_without_jupyter() -> None:
-    everything = {Requirement(line).name for line in PYPROJECT["project"]["optional-dependencies"]["all"]}
-    course = {Requirement(line).name for line in PYPROJECT["dependency-groups"]["course"]}
+    everything = {Requirement(line).name for line in EXTRAS["all"]}
+    course = {Requirement(line).name for line in EXTRAS["course"]}
     rest = {
         "torch",
         "cloudpickle",
+        "filelock",
         "markdown-it-py",
         "jupyterlab",
         "jupyterlab-slideshow",

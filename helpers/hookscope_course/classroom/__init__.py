@@ -1,8 +1,8 @@
 """The course in front of a class: a chapter for the projector, slides without a kernel, hand-outs.
 
-    python -m hookscope_course.classroom open 02     # make class CHAPTER=02
-    python -m hookscope_course.classroom slides 02   # make slides CHAPTERS=02
-    python -m hookscope_course.classroom handout 02 04 --to monday.zip
+    python -m hookscope_course class 02      # make class CHAPTER=02, hookscope class 02
+    python -m hookscope_course slides 02
+    python -m hookscope_course handout 02 04 --to monday.zip
 
 Everything is made from the built notebooks: `walk` cuts a chapter into slides, `projector` opens it, `slides` writes
 one page of HTML, `handout` packs what learners get.

@@ -25,8 +25,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from hookscope_course.learner.copies import NOTEBOOKS, chapters
+from hookscope_course.learner.copies import chapters
 from hookscope_course.lessons import folder_of
+from hookscope_course.places import NOTEBOOKS
 from hookscope_course.practice.text import ExerciseText, read_exercises
 
 __all__ = ["assignment", "grade", "write_course"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from pathlib import Path
+from typing import NoReturn
 
 from hookscope_course.classroom.walk import walk
+from hookscope_course.lab import become_lab
 from hookscope_course.learner.copies import chapter_named
 from hookscope_course.learner.edition import written
 
@@ -65,7 +65,7 @@ def settings(folder: Path) -> Path:
     return folder
 
 
-def open_chapter(chapter: str, folder: Path, *options: str) -> None:
+def open_chapter(chapter: str, folder: Path, *options: str) -> NoReturn:
     """Become a JupyterLab that shows this chapter to a class, on this machine alone.
 
     Args:
@@ -76,9 +76,10 @@ def open_chapter(chapter: str, folder: Path, *options: str) -> None:
     """
     target = make(chapter, folder)
     where = settings(folder / ".settings")
-    command = [
-        sys.executable, "-m", "jupyterlab", "--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={folder}",
-        f"--LabApp.user_settings_dir={where}", f"--LabApp.workspaces_dir={folder / '.workspaces'}",
-        f"--LabApp.default_url=/doc/tree/{target.name}", *options,
-    ]  # fmt: skip
-    os.execv(sys.executable, command)
+    become_lab(
+        folder,
+        f"/doc/tree/{target.name}",
+        f"--LabApp.user_settings_dir={where}",
+        f"--LabApp.workspaces_dir={folder / '.workspaces'}",
+        *options,
+    )

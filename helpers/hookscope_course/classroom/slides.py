@@ -12,6 +12,7 @@ from typing import Any
 
 from hookscope_course.classroom.walk import slides_of
 from hookscope_course.learner.copies import chapter_named
+from hookscope_course.places import IS_INSTALLED
 
 __all__ = ["write_slides"]
 
@@ -71,7 +72,7 @@ def write_slides(chapter: str, to: Path) -> Path:
 
     Raises:
         CopyError: there is no such chapter; says which there are.
-        ModuleNotFoundError: no reveal.js here; contributors' environments have it (make dev).
+        ModuleNotFoundError: no reveal.js here; says which package ships it.
 
     """
     source, reveal = chapter_named(chapter), _reveal()
@@ -130,5 +131,6 @@ def _reveal() -> Path:
     """Find reveal.js, which a package for Sphinx ships whole."""
     spec = find_spec("sphinx_revealjs")
     if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("no reveal.js here; `make dev` installs the package that ships it, sphinx-revealjs")
+        command = "pip install sphinx-revealjs" if IS_INSTALLED else "make dev"
+        raise ModuleNotFoundError(f"no reveal.js here; `{command}` installs the package that ships it, sphinx-revealjs")
     return Path(spec.origin).parent / "_static" / "revealjs"

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
-from hookscope_course.lessons import LESSONS
+from hookscope_course.places import LESSONS
 
 __all__ = ["SIGNS", "DatedClaim", "Standing", "claims_of", "dated_claims", "documents"]
 

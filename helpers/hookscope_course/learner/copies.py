@@ -14,10 +14,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from hookscope_course.learner.edition import learners, written
-from hookscope_course.lessons import LESSONS
+from hookscope_course.places import NOTEBOOKS
 
-NOTEBOOKS = LESSONS.parent / "notebooks"
-"""The built notebooks, from which every copy is made."""
 KEEP = ".hookscope"
 """The folder inside a copy for what is known about it; it also tells a copy from any other folder."""
 PATIENCE = 60  # seconds to wait for another process that is at work in the same copy

@@ -12,7 +12,8 @@ from typing import Any
 
 from filelock import FileLock
 
-from hookscope_course.learner.copies import KEEP, NOTEBOOKS, chapters, replace_text
+from hookscope_course.learner.copies import KEEP, chapters, replace_text
+from hookscope_course.places import NOTEBOOKS, typed
 
 HERE = Path.cwd()
 """Where the notebook is, if this is a kernel; a learner's own code may go elsewhere later."""
@@ -50,7 +51,7 @@ class Progress:
     def heading(self) -> str:
         """The sentence above the table."""
         if not self.is_kept:
-            return "This is not your own copy of the course, so nothing is kept here: `make lab` opens yours."
+            return f"This is not your own copy of the course, so nothing is kept here: `{typed('lab')}` opens yours."
         done, total = sum(len(page.done) for page in self.pages), sum(len(page.exercises) for page in self.pages)
         return f"{done} of {total} exercises done. " + (f"Next: {self.next}." if self.next else "That is all of them.")
 

@@ -6,8 +6,7 @@ whatever sends a function to another process by its name.
 
 from pathlib import Path
 
-LESSONS = Path(__file__).resolve().parents[3] / "lessons"
-"""The folder of the lessons in this checkout."""
+from hookscope_course.places import LESSONS
 
 __path__ = [str(LESSONS)]
 

@@ -26,13 +26,15 @@ from typing import Any, NamedTuple, TypeAlias
 import cloudpickle
 import torch
 
+from hookscope_course.places import LESSONS
+
 Pipe: TypeAlias = "Connection[bytes, bytes]"
 HOST = "127.0.0.1"
 WHERE, FINISH, STARTED = b"where", b"finish", b"started"
 WARM = ("torch._dynamo", "torch.distributed.fsdp", "hookscope")  # what takes seconds to import: before a run, not in it
 
 TORCH = Path(torch.__file__).parent
-OUR_FOLDERS = [Path(__file__).resolve().parents[2], Path(__file__).resolve().parents[3] / "lessons"]
+OUR_FOLDERS = [Path(__file__).resolve().parents[2], LESSONS]
 """hookscope and hookscope_course; and the chapters, the checks of which call what the learner wrote."""
 NOT_THE_LEARNERS = [*map(Path, {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}), *OUR_FOLDERS]
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from hookscope_course.__main__ import main
 from hookscope_course.learner import copies
-from hookscope_course.learner.__main__ import main
 from hookscope_course.learner.copies import KEEP, Copy, CopyError
+from hookscope_course.places import NOTEBOOKS
 from tests.shared import ROOT
 from tests.shared.disks import a_small_disk
 
@@ -237,7 +238,7 @@ def test_a_full_disk_loses_nothing_and_is_said(
 def test_a_folder_that_cannot_be_written_is_a_sentence(copy: Copy, capsys: pytest.CaptureFixture[str]) -> None:
     copy.folder.parent.mkdir(parents=True)
     copy.folder.write_text("a file")
-    assert main(["--to", str(copy.folder)]) == 1
+    assert main(["course", "--to", str(copy.folder)]) == 1
     said = capsys.readouterr().err
     assert said.startswith("Not a directory: ")
     assert "Traceback" not in said
@@ -262,14 +263,14 @@ def test_links_are_not_needed(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_command_makes_the_real_course_without_torch(tmp_path: Path) -> None:
     code = f"""
 import sys
-from hookscope_course.learner.__main__ import main
-assert main(["--to", {str(tmp_path / "course")!r}]) == 0
-assert main(["--to", {str(tmp_path / "course")!r}, "progress"]) == 0
+from hookscope_course.__main__ import main
+assert main(["course", "--to", {str(tmp_path / "course")!r}]) == 0
+assert main(["progress", "--to", {str(tmp_path / "course")!r}]) == 0
 print("torch" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     first, second, *_, last = done.stdout.splitlines()
-    assert first == f"Your copy of the course is ready: {len(copies.chapters(copies.NOTEBOOKS))} notebooks."
+    assert first == f"Your copy of the course is ready: {len(copies.chapters(NOTEBOOKS))} notebooks."
     assert second.startswith("0 of ")
     assert last == "False", "it would take seconds"
 
@@ -280,5 +281,4 @@ def test_make_lab_makes_the_copy_and_opens_it() -> None:
     for words in (["lab"], ["lab", "COURSE=/tmp/my course"]):
         done = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
         folder = words[1].removeprefix("COURSE=") if words[1:] else "course"
-        assert f'-m hookscope_course.learner --to "{folder}"' in done
-        assert f'--ServerApp.root_dir="{folder}"' in done
+        assert f'-m hookscope_course lab --to "{folder}"' in done

@@ -11,10 +11,11 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from hookscope_course.learner.copies import NOTEBOOKS, chapters, edition_of
+from hookscope_course.kernels.settings import over_files
+from hookscope_course.learner.copies import chapters, edition_of
+from hookscope_course.places import NOTEBOOKS
 from hookscope_course.practice import ExerciseText, read_exercises
 from lessons.build import reading
-from lessons.build.running import over_files
 
 PAGES = chapters(NOTEBOOKS)
 # By chapter: answers whose words or digits stand above their question, and why they give nothing away there.

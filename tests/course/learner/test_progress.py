@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from hookscope_course.learner import progress
-from hookscope_course.learner.copies import KEEP, NOTEBOOKS, Copy
+from hookscope_course.learner.copies import KEEP, Copy
 from hookscope_course.learner.progress import Progress, note, read
+from hookscope_course.places import NOTEBOOKS
 from tests.shared.exercises import NO_RETURN, RIGHT, run_cell, sample
 
 

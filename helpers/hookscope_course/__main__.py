@@ -1,0 +1,131 @@
+"""The command: `hookscope lab` where the course is installed; `python -m hookscope_course lab` everywhere.
+
+Nothing here imports torch but `check`: it runs before every `make lab`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from hookscope_course.lab import become_lab
+from hookscope_course.learner.copies import KEEP, Copy, CopyError, chapters
+from hookscope_course.learner.progress import Progress
+from hookscope_course.places import BUILD, IS_INSTALLED, NOTEBOOKS, typed
+
+__all__ = ["main"]
+
+Options = argparse.Namespace
+
+
+def _copy_here() -> Path:
+    """The learner's copy that is meant where nobody names one: this folder, if it is one, or `course` in it."""
+    if not IS_INSTALLED:
+        return NOTEBOOKS.parent / "course"
+    return Path() if Path(KEEP).is_dir() else Path("course")
+
+
+def _lab(options: Options, more: list[str]) -> None:
+    _course(options, [])
+    become_lab(options.to, f"/lab/tree/{chapters(NOTEBOOKS)[0].name}", *more)
+
+
+def _course(options: Options, more: list[str]) -> None:
+    for line in Copy(options.to).update():
+        print(line)
+
+
+def _reset(options: Options, more: list[str]) -> None:
+    print(Copy(_there(options.to)).reset(options.chapter))
+
+
+def _progress(options: Options, more: list[str]) -> None:
+    print(Progress(_there(options.to)))
+
+
+def _there(copy: Path) -> Path:
+    if not (copy / KEEP).is_dir():
+        raise CopyError(f"{copy} is no copy of the course; `{typed('lab')}` makes one")
+    return copy
+
+
+def _check(options: Options, more: list[str]) -> int:
+    from hookscope_course.ready import examine
+
+    report = examine()
+    print(report)
+    return 0 if report.is_right else 1
+
+
+def _class(options: Options, more: list[str]) -> None:
+    from hookscope_course.classroom.projector import open_chapter
+
+    open_chapter(options.chapter, options.to, *more)
+
+
+def _slides(options: Options, more: list[str]) -> None:
+    from hookscope_course.classroom.slides import write_slides
+
+    for chapter in options.chapters:
+        print(write_slides(chapter, options.to))
+
+
+def _handout(options: Options, more: list[str]) -> None:
+    from hookscope_course.classroom.handout import handout
+
+    pages = handout(options.chapters, options.to)
+    print(f"{options.to}: {len(pages)} chapter{'s' * (len(pages) != 1)}, without solutions")
+
+
+def _parser() -> argparse.ArgumentParser:
+    name = "hookscope" if IS_INSTALLED else "python -m hookscope_course"
+    parser = argparse.ArgumentParser(prog=name, description="A course of notebooks on PyTorch hooks.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, run: Callable[[Options, list[str]], int | None], help: str) -> argparse.ArgumentParser:  # noqa: A002
+        added = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
+        added.set_defaults(run=run)
+        return added
+
+    copy, mine = _copy_here(), "your copy's folder (default: %(default)s)"
+    lab = command("lab", _lab, "open your own copy of the course in JupyterLab; further options are JupyterLab's")
+    course = command("course", _course, "make your own copy of the course, or bring it up to date")
+    reset = command("reset", _reset, "begin a chapter again; what you wrote is kept as a dated copy")
+    reset.add_argument("chapter", help="its number, e.g. 03")
+    progress = command("progress", _progress, "show which exercises are done, and what is next")
+    for each in (lab, course, reset, progress):
+        each.add_argument("--to", type=Path, default=copy, help=mine)
+    command("check", _check, "show whether everything is installed, and whether a hook fires")
+    opens = command("class", _class, "show a chapter to a class; further options are JupyterLab's")
+    opens.add_argument("chapter", nargs="?", default="00", help="its number, e.g. 02 (default: 00)")
+    opens.add_argument("--to", type=Path, default=BUILD / "class", help="a folder for it (default: %(default)s)")
+    writes = command("slides", _slides, "write chapters as slides that need no kernel and no network")
+    writes.add_argument("--to", type=Path, default=BUILD / "slides", help="a folder (default: %(default)s)")
+    packs = command("handout", _handout, "pack the learner's edition of chapters, without solutions")
+    packs.add_argument("--to", type=Path, required=True, help="a new folder, or a file ending in .zip")
+    for each in (writes, packs):
+        each.add_argument("chapters", nargs="+", help="their numbers, e.g. 02 04")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Do what is asked for, and return the exit status; `lab` and `class` become JupyterLab and do not return."""
+    parser = _parser()
+    options, more = parser.parse_known_args(arguments)
+    if more and options.command not in ("lab", "class"):
+        parser.error(f"unknown: {' '.join(more)}")
+    try:
+        if "to" in options:
+            options.to = options.to.expanduser().resolve()
+        return options.run(options, more) or 0
+    except (CopyError, ModuleNotFoundError) as error:
+        print(error, file=sys.stderr)
+    except OSError as error:
+        print(f"{error.strerror or error}: {error.filename or getattr(options, 'to', '')}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""Become a JupyterLab for the course: on this machine alone, with its settings, also where HOME is read-only."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+from hookscope_course.places import SETTINGS, again
+
+__all__ = ["become_lab"]
+
+
+def become_lab(folder: Path, page: str, *options: str) -> NoReturn:
+    """Replace this process by a JupyterLab.
+
+    Args:
+        folder: what it shows.
+        page: where it opens, as a part of its address: "/lab/tree/00_start_here.ipynb".
+        options: more for JupyterLab.
+
+    Raises:
+        ModuleNotFoundError: there is no JupyterLab here; says how to get it.
+
+    """
+    if find_spec("jupyterlab") is None:
+        raise ModuleNotFoundError(f"JupyterLab is not installed. {again()}.", name="jupyterlab")
+    command = [
+        # -P: not with modules from the folder in which somebody happens to be, which may be called like Jupyter's own.
+        sys.executable, "-P", "-m", "jupyterlab", "--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={folder}",
+        f"--LabApp.default_url={page}", *_as_root(), *options,
+    ]  # fmt: skip
+    os.environ.update(_environment(folder))
+    sys.stdout.flush()
+    if os.name == "nt":  # there execv starts another process, and the terminal takes this one's end for its end
+        sys.exit(subprocess.call(command))
+    os.execv(sys.executable, command)
+
+
+def _as_root() -> list[str]:
+    """In a container people are root, and Jupyter wants to be told that this is meant."""
+    return ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """The course's settings; and a place for what programs keep in HOME, where that cannot be written."""
+    paths = [str(SETTINGS), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])]
+    found = {"JUPYTER_CONFIG_PATH": os.pathsep.join(paths)}
+    try:
+        home = Path.home()
+    except RuntimeError:  # no HOME, and nobody of this name
+        home = Path(os.devnull)
+    if not (home.is_dir() and os.access(home, os.W_OK)):
+        home = folder / ".hookscope" / "home"
+        home.mkdir(parents=True, exist_ok=True)
+        found["HOME"] = str(home)
+    return found

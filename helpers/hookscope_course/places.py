@@ -1,0 +1,54 @@
+"""Where the course is: in a checkout of the repository, or inside the installed package; and what one types there."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+
+__all__ = ["BUILD", "IS_INSTALLED", "LESSONS", "NOTEBOOKS", "SETTINGS", "again", "typed"]
+
+_HERE = Path(__file__).resolve().parent
+_INSIDE = _HERE / "notebooks"
+
+IS_INSTALLED = _INSIDE.is_dir()
+"""Whether the course came as a wheel, which has everything inside; a checkout has it beside `helpers/`."""
+LESSONS = _HERE / "lessons" if IS_INSTALLED else _HERE.parents[1] / "lessons"
+"""The folders of the chapters: their checks and exercises, in a checkout also their text."""
+NOTEBOOKS = _INSIDE if IS_INSTALLED else _HERE.parents[1] / "notebooks"
+"""The built notebooks, from which every copy is made."""
+SETTINGS = LESSONS / "jupyter"
+"""Settings of Jupyter for the course."""
+BUILD = Path("hookscope-build") if IS_INSTALLED else _HERE.parents[1] / "build"
+"""Where something is written that can be made again, if nobody says where to."""
+
+
+def typed(command: str, chapter: str = "") -> str:
+    """What one types for a command of the course.
+
+    Args:
+        command: "lab", "reset", "progress" and so on.
+        chapter: what it is about, if anything.
+
+    Example:
+        >>> typed("reset", "03")
+        'make reset CHAPTER=03'
+
+    """
+    if IS_INSTALLED:
+        return f"hookscope {command} {chapter}".rstrip()
+    return f"make {command}{f' CHAPTER={chapter}' if chapter else ''}"
+
+
+def again() -> str:
+    """What to do where packages of the course are missing or too old.
+
+    Example:
+        >>> again()
+        'In a terminal, in the folder of the course, run `make .venv`'
+
+    """
+    if IS_INSTALLED:
+        # Not 'hookscope[course]' alone: a package of that name on an index would be somebody else's.
+        wheel = f"hookscope-{version('hookscope')}-py3-none-any.whl[course]"
+        return f"In a terminal, install the course's wheel with all it needs: `pip install '{wheel}'`"
+    return "In a terminal, in the folder of the course, run `make .venv`"

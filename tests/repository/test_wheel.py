@@ -1,0 +1,231 @@
+"""The wheel, which brings the package and the whole course: what is in it, and that it works away from here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import nbformat
+import pytest
+
+import hookscope
+from hookscope_course.learner.copies import chapters, edition_of
+from hookscope_course.places import NOTEBOOKS
+from hookscope_course.practice.text import read_exercises
+from lessons.build import reading
+from tests.shared import ROOT
+from tests.shared.lab import serving
+
+CHAPTERS = [path.stem for path in chapters(NOTEBOOKS)]
+# What a shell that knows nothing of this checkout has.
+SURROUNDINGS = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HOOKSCOPE"))}
+
+
+def build(kind: str, project: Path, to: Path) -> Path:
+    """Build a wheel or an sdist with the installed hatchling, and no network."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(to)]
+    subprocess.run(command, cwd=project, env=SURROUNDINGS, capture_output=True, text=True, check=True)
+    (made,) = to.glob("*.whl" if kind == "wheel" else "*.tar.gz")
+    return made
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def names(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as file:
+        return file.namelist()
+
+
+class Installed:
+    """The wheel in a folder of its own, which comes before this checkout on `sys.path`."""
+
+    def __init__(self, place: Path, folder: Path) -> None:
+        self.place, self.folder = place, folder
+        self.surroundings = SURROUNDINGS | {"PYTHONPATH": str(place)}
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-P", "-m", "hookscope_course", *words]
+        return subprocess.run(
+            command, cwd=self.folder, env=self.surroundings, capture_output=True, text=True, check=False
+        )
+
+    def said(self, *words: str) -> str:
+        done = self.run(*words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    """Installed so that nobody may write there, and used from a folder with a name that needs care."""
+    top = tmp_path_factory.mktemp("away")
+    place, folder = top / "site", top / "un été"
+    folder.mkdir()
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(place)
+    folders = [place, *(path for path in place.rglob("*") if path.is_dir())]
+    for path in folders:
+        path.chmod(0o555)
+    yield Installed(place, folder)
+    for path in folders:
+        path.chmod(0o755)
+
+
+def test_the_wheel_has_the_package_and_the_course(names: list[str]) -> None:
+    for path in (ROOT / "helpers").rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts:
+            assert path.relative_to(ROOT / "helpers").as_posix() in names
+    for name in CHAPTERS:
+        assert f"hookscope_course/notebooks/{name}.ipynb" in names
+    for folder in sorted((ROOT / "lessons").glob("[0-9][0-9]_*")):
+        for path in (*folder.glob("*.py"), *folder.glob("exercises.md")):
+            assert f"hookscope_course/lessons/{folder.name}/{path.name}" in names
+    for name in ("hookscope/py.typed", "hookscope_course/lessons/jupyter/labconfig/page_config.json"):
+        assert name in names
+
+
+def test_the_wheel_has_nothing_else(names: list[str]) -> None:
+    assert {name.split("/")[0] for name in names} == {
+        "hookscope",
+        "hookscope_course",
+        f"hookscope-{hookscope.__version__}.dist-info",
+    }
+    left = [name for name in names if re.search(r"(lesson|teaching)\.md$|/runs/|/build/|__pycache__|\.DS_Store", name)]
+    assert left == [], "the text of the lessons and the teacher's pages, with every answer, are not for learners"
+
+
+def test_the_library_alone_stays_light(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as file:
+        (metadata,) = (file.read(name).decode() for name in file.namelist() if name.endswith(".dist-info/METADATA"))
+    needed = re.findall(r"^Requires-Dist: ([\w-]+)(?!.*extra ==)", metadata, re.MULTILINE)
+    assert sorted(needed) == ["numpy", "pillow", "torch"]
+    assert re.findall(r"^Version: (.*)", metadata, re.MULTILINE) == [hookscope.__version__]
+
+
+def test_twine_finds_no_fault(wheel: Path) -> None:
+    command = [sys.executable, "-m", "twine", "check", "--strict", str(wheel)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    packed = build("sdist", ROOT, tmp_path / "sdist")
+    with tarfile.open(packed) as file:
+        file.extractall(tmp_path, filter="data")
+    again = build("wheel", tmp_path / packed.name.removesuffix(".tar.gz"), tmp_path / "wheel")
+    with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(again) as other:
+        assert one.namelist() == other.namelist()
+        assert [name for name in one.namelist() if one.read(name) != other.read(name)] == []
+
+
+def test_a_learners_copy_from_the_wheel_is_the_checkouts(installed: Installed) -> None:
+    copy = installed.folder / "course"
+    assert installed.said("course") == f"Your copy of the course is ready: {len(CHAPTERS)} notebooks.\n"
+    for name in CHAPTERS:
+        assert (copy / f"{name}.ipynb").read_bytes() == edition_of(NOTEBOOKS / f"{name}.ipynb")
+    assert installed.said("progress").startswith("0 of ")
+    (copy / "03_forward_hooks.ipynb").write_text("mine")
+    assert "what you had written is in 03_forward_hooks, 20" in installed.said("reset", "03")
+    inside = subprocess.run(
+        [sys.executable, "-P", "-m", "hookscope_course", "progress"],
+        cwd=copy, env=installed.surroundings, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert inside.stdout == installed.said("progress"), "in the copy itself, that copy is meant"
+
+
+def test_check_tries_everything(installed: Installed) -> None:
+    said = installed.said("check")
+    assert said.splitlines()[-1] == "Everything works."
+    assert "a forward hook fired once, and came off" in said
+    assert f"hookscope {hookscope.__version__}" in said
+
+
+def test_what_is_missing_is_said_with_the_way_out(installed: Installed, tmp_path: Path) -> None:
+    """As after `pip install WHEEL`, without the extra."""
+    code = """
+import importlib.util, runpy, sys
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name == "jupyterlab" else find(name, *more)
+sys.argv[1:] = ["lab"]
+runpy.run_module("hookscope_course", run_name="__main__")
+"""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], cwd=tmp_path, env=installed.surroundings, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    wheel = f"hookscope-{hookscope.__version__}-py3-none-any.whl"
+    assert done.stderr == (
+        "JupyterLab is not installed. In a terminal, install the course's wheel with all it needs: "
+        f"`pip install '{wheel}[course]'`.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "words", [["reset", "77"], ["progress", "--to", "nowhere"], ["nonsense"], ["lab", "--to", "file"]]
+)
+def test_what_goes_wrong_is_a_sentence(installed: Installed, words: list[str]) -> None:
+    installed.said("course")
+    (installed.folder / "file").write_text("")
+    done = installed.run(*words)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr) > 10
+
+
+def test_exercises_are_checked_by_the_installed_course(installed: Installed) -> None:
+    """The notebook of chapter 01, with its solutions, runs on what is installed: checks, texts, the package."""
+    installed.said("course")
+    page = nbformat.read(NOTEBOOKS / "01_calling_a_module.ipynb", as_version=4)
+    code = "\n".join(cell.source for cell in page.cells if cell.cell_type == "code" and "%" not in cell.source)
+    script = f"import hookscope, hookscope_course\n{code}\nprint(hookscope.__file__, hookscope_course.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script], cwd=installed.folder / "course", env=installed.surroundings,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines()[-1].count(str(installed.place)) == 2
+    assert str(ROOT) not in done.stdout
+    number = len(read_exercises(reading.LESSONS / "01_calling_a_module" / "exercises.md"))
+    kept = json.loads((installed.folder / "course" / ".hookscope" / "progress.json").read_text())
+    assert len(kept) == number
+
+
+@pytest.mark.slow
+def test_two_commands_from_a_wheel_to_chapter_00(wheel: Path, tmp_path: Path) -> None:
+    """As a person has it who has Python and the wheel, and nothing else: no checkout, no make, and a careful umask."""
+    folder = tmp_path / "Eigene Dateien"
+    folder.mkdir()
+    python = folder / "venv" / "bin" / "python"
+    os_umask = "import os, sys; os.umask(0o077); os.execv(sys.argv[1], sys.argv[1:])"
+
+    def run(*words: str | Path) -> str:
+        command = [sys.executable, "-c", os_umask, *map(str, words)]
+        done = subprocess.run(command, cwd=folder, env=SURROUNDINGS, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        return done.stdout
+
+    run(sys._base_executable, "-m", "venv", folder / "venv")  # type: ignore[attr-defined]
+    run(python, "-m", "pip", "install", "-q", f"{wheel}[course]")
+    assert run(folder / "venv" / "bin" / "hookscope", "check").splitlines()[-1] == "Everything works."
+    with serving([str(folder / "venv" / "bin" / "hookscope"), "lab", "--to", str(folder / "course")], tmp_path) as (
+        url,
+        token,
+    ):
+        with urlopen(f"{url}/api/contents/00_start_here.ipynb?token={token}") as answer:
+            page = json.load(answer)["content"]
+        assert page["metadata"]["hookscope"]["edition"] == "learner"
+        with urlopen(f"{url}/lab/api/settings/@jupyterlab/apputils-extension:notification?token={token}") as answer:
+            assert '"fetchNews":"false"' in json.dumps(json.load(answer)["settings"]).replace(" ", "")
