@@ -59,9 +59,9 @@ def test_a_saved_notebook_opens_with_its_widgets_as_they_were(lab: Lab, tmp_path
     expect(notes.first).to_contain_text("choose Kernel → Restart Kernel and Run up to Selected Cell…")
     expect(more).to_have_attribute("open", "")  # as it was left; it opens and closes without a kernel, too
     more.get_by_text("More choices").click()
-    expect(page.get_by_label("Show", exact=True)).to_be_hidden()
+    expect(page.get_by_role("region", name="Layer picker").get_by_label("Show", exact=True)).to_be_hidden()
     more.get_by_text("More choices").click()
-    expect(page.get_by_label("Show", exact=True)).to_be_visible()
+    expect(page.get_by_role("region", name="Layer picker").get_by_label("Show", exact=True)).to_be_visible()
     page.get_by_role("option", name="block1.conv, ").click()
     page.get_by_role("listbox", name="Layers").focus()
     page.keyboard.press("Home")

@@ -228,4 +228,4 @@ def test_two_commands_from_a_wheel_to_chapter_00(wheel: Path, tmp_path: Path) ->
             page = json.load(answer)["content"]
         assert page["metadata"]["hookscope"]["edition"] == "learner"
         with urlopen(f"{url}/lab/api/settings/@jupyterlab/apputils-extension:notification?token={token}") as answer:
-            assert '"fetchNews":"false"' in json.dumps(json.load(answer)["settings"]).replace(" ", "")
+            assert json.load(answer)["schema"]["properties"]["fetchNews"]["default"] == "false", "the course's own"

@@ -83,7 +83,10 @@ def test_training_again_gives_a_network_as_good() -> None:
         model = train_textures.train({name: rest for name, (_, rest) in both.items()})
     finally:
         torch.set_num_threads(threads)
-    assert train_textures.accuracy(model, {name: square for name, (square, _) in both.items()}) > 0.99
-    shipped = samples.texture_cnn().state_dict()
-    for name, weight in model.state_dict().items():
-        torch.testing.assert_close(weight, shipped[name], rtol=0.1, atol=0.1)
+    squares = {name: square for name, (square, _) in both.items()}
+    assert train_textures.accuracy(model, squares) > 0.99
+    # As good, and not the same: where a processor rounds differently, other weights come out after 400 steps.
+    shipped = samples.texture_cnn()
+    assert train_textures.accuracy(shipped, squares) > 0.99
+    made, there = ({name: tuple(w.shape) for name, w in net.state_dict().items()} for net in (model, shipped))
+    assert made == there
