@@ -70,7 +70,11 @@ function layerList(model) {
     if (top + ROW > box.scrollTop + box.clientHeight) box.scrollTop = top + ROW - box.clientHeight;
     draw();
   };
-  const pick = () => { if (rows[at] && !rows[at].why) put(model, { layer: rows[at].name }); };
+  // A channel that was clicked a moment ago may still be waiting to be sent, and would be taken for one of the new layer.
+  const pick = () => {
+    if (!rows[at] || rows[at].why || rows[at].name === model.get("layer")) return;
+    put(model, { layer: rows[at].name, channel: -1, page: 0 });
+  };
   box.id = `hookscope-layers-${++lastId}`;
   box.addEventListener("scroll", draw);
   box.addEventListener("keydown", (event) => {
