@@ -115,7 +115,7 @@ def places(
 
 
 def _take_off_what_stayed() -> None:
-    """What an interrupt left on all modules goes with the model, but autograd may keep that, and later tests begin anew."""
+    """What an interrupt left on all modules goes with the model, which autograd may keep; later tests begin anew."""
     hooks = torch.nn.modules.module._global_module_registration_hooks
     for key in [key for key, hook in hooks.items() if type(hook).__module__.startswith("hookscope")]:
         del hooks[key]
