@@ -25,6 +25,7 @@ help:
 	@echo "make history  ask every release of torch how its hooks behave (an hour; RELEASES='2.0.0 2.16.0' asks these)"
 	@echo "make check  after each edit, within a minute: lint, and the tests of what changed (BASE=HEAD~1: since then)"
 	@echo "make wheel  build dist/: one file with the package and the whole course, for people without git and make"
+	@echo "make release VERSION=0.2.0  check everything, build and tag; publishes nothing"
 	@echo "make lint   ruff, mypy, and the direction of the imports"
 	@echo "make house  draw the house into CONTRIBUTING.md"
 	@echo "make lock   renew the pins: requirements.lock, requirements-hub.lock, requirements-dev.lock"
@@ -109,6 +110,10 @@ wheel: dev
 	$(PY) -m hatchling build -t sdist -t wheel
 	$(PY) -m twine check --strict dist/*
 
+# Checks everything, builds and tags; publishes nothing.
+release: dev
+	$(PY) -m tools.release $(VERSION)
+
 lint: dev
 	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy && .venv/bin/lint-imports --no-logo \
 	  && .venv/bin/codespell
@@ -132,4 +137,4 @@ lock: dev
 
 # Some of these are folders, too.
 .PHONY: help .venv .venv-hub dev course reset progress lab class slides handout nbgrader grade hub hub-stop test test-all build bench history lint
-.PHONY: check house lock wheel
+.PHONY: check house lock wheel release

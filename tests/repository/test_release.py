@@ -1,0 +1,65 @@
+"""What a release script lets through: only a version that every file names, on a tree without changes."""
+
+from __future__ import annotations
+
+import doctest
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+import pytest
+import yaml
+
+import hookscope
+from tests.shared import ROOT
+from tools import release
+
+TODAY = date(2026, 12, 1)
+GOOD = {
+    "version": "0.2.0",
+    "code": 'import torch\n__version__ = "0.2.0"\n',
+    "citation": "title: x\nversion: 0.2.0\nlicense: y\n",
+    "changes": "# Changelog\n\n## 0.2.0, 2026-12-01\n\n- New.\n",
+    "tags": ["v0.1.0"],
+}
+
+
+def test_what_fits_is_let_through() -> None:
+    assert release.wrong_version(**GOOD, today=TODAY) == ""
+    assert doctest.testmod(release).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"version": "0.2"}, "'0.2' is no version"),
+        ({"tags": ["v0.2.0"]}, "v0.2.0 is there already"),
+        ({"code": '__version__ = "0.1.0"'}, "__version__ is 0.1.0; set it to 0.2.0"),
+        ({"code": ""}, "__version__ is nowhere"),
+        ({"citation": "version: 0.2.01"}, "CITATION.cff names another version"),
+        ({"changes": "## 0.2.0, 2026-11-30"}, 'the heading "## 0.2.0, 2026-12-01"'),
+    ],
+)
+def test_what_does_not_fit_is_said(other: dict[str, object], told: str) -> None:
+    assert told in release.wrong_version(**(GOOD | other), today=TODAY)
+
+
+def test_nothing_is_tagged_before_everything_is_right(tmp_path: Path) -> None:
+    """The real script, in a clone: the changelog has no such heading."""
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{ROOT}", str(clone)], check=True)
+    for name in ("tools/release.py", "CITATION.cff", "CHANGELOG.md"):
+        (clone / name).write_bytes((ROOT / name).read_bytes())
+    command = [sys.executable, "-m", "tools.release", hookscope.__version__]
+    done = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f'CHANGELOG.md needs the heading "## {hookscope.__version__}, ' in done.stderr
+    tags = subprocess.run(["git", "tag"], cwd=clone, capture_output=True, text=True, check=True)
+    assert tags.stdout == ""
+
+
+def test_the_citation_names_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert str(citation["version"]) == hookscope.__version__
+    assert citation["license"] == "Apache-2.0"
