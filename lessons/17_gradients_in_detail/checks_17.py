@@ -48,7 +48,7 @@ class _Losses(nn.Module):
         y = y + self.mixing * y.mean(1, keepdim=True)
         losses: Tensor = self.last((y - 1).square().sum(-1))
         if losses.requires_grad and not torch._C._functorch.is_functorch_wrapped_tensor(losses):
-            losses.register_hook(lambda grad: self.note("backward") and None)
+            losses.register_hook(lambda grad: self.note("backward") and None)  # type: ignore[no-untyped-call]
         return losses
 
 
@@ -101,7 +101,7 @@ def _wrong_each(
     return Wrong(next(reasons, "the rows are not what the losses of each sample, up to its length, give by themselves"))
 
 
-def _readings(model: nn.Module, layer: nn.Module, x: Tensor, lengths: Tensor) -> dict[str, Tensor]:
+def _readings(model: nn.Module, layer: Any, x: Tensor, lengths: Tensor) -> dict[str, Tensor]:
     """What answers right and wrong return; each sample by itself."""
     weight = layer.weight
     rows: dict[str, list[Tensor]] = {}
@@ -166,7 +166,7 @@ def _wrong_clip(clip_each: _Hook, module: nn.Module, x: Tensor) -> Wrong | None:
     wanted = grad / norms.clamp(min=1).view(ones)
     clip_each(module, (grad.clone(),))  # outside of backward as well, where a change of the grad mode can be seen
     got: list[Tensor] = []
-    with module.register_full_backward_pre_hook(clip_each):  # type: ignore[arg-type]
+    with module.register_full_backward_pre_hook(clip_each):
         y = module(x.clone().requires_grad_())
         # Behind the module's own node, where what a pre-hook returned arrives.
         y.grad_fn.next_functions[0][0].register_prehook(lambda grads: got.append(grads[0]))

@@ -78,7 +78,7 @@ def test_the_minutes_of_the_parts_are_those_of_the_chapter(chapter: Chapter) -> 
 
 
 def test_the_pages_are_in_step() -> None:
-    assert len([*teaching.folder().glob("*.md")]) == len(CHAPTERS) + 1 == 18
+    assert len([*teaching.folder().glob("*.md")]) == len(CHAPTERS) + 1 == 19
     assert planning.stale(CHAPTERS) == [], "run: python -m lessons.build --pages"
 
 
