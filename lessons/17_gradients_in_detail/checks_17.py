@@ -123,6 +123,11 @@ def _readings(model: nn.Module, layer: Any, x: Tensor, lengths: Tensor) -> dict[
                 / lengths.sum(),
             }.items():
                 rows.setdefault(reason, []).append(torch.autograd.grad(loss, weight, retain_graph=True)[0])
+            zeroed = model(torch.cat([sample[:length], torch.zeros_like(sample[length:])])[None])[0, :length].sum()
+            rows.setdefault(
+                "you put zeros into the padding, and these steps still come through the layer; leave their losses out",
+                [],
+            ).append(torch.autograd.grad(zeroed, weight)[0])
             for reason, loss in {
                 "you cut at the layer, and at the end all losses still count, also those of the padding; "
                 "leave these out of the sum": losses.sum(),
