@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -116,18 +116,13 @@ def _run(model: nn.Module, watch: Watch, args: Sequence[Any], kwargs: Mapping[st
             stack.enter_context(same_random_numbers(model, args, kwargs))
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.no_grad())
-            stack.enter_context(_eagerly())
+            if "torch._dynamo" in sys.modules:  # else nothing is compiled
+                # Not in a generator of our own: an interrupt as it ends would leave the whole process like this.
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(watch)
             model(*args, **kwargs)
     finally:
         stack.close()  # for an interrupt that came just before the block would have
-
-
-@contextmanager
-def _eagerly() -> Iterator[None]:
-    """Run what is compiled without its compilation; nothing is where nobody has imported the compiler."""
-    with torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext():
-        yield
 
 
 def _again(inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

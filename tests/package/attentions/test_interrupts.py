@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -31,7 +33,9 @@ def what_could_stay(net: nn.Module) -> object:
     modes = len(_get_current_function_mode_stack()), len(_get_current_dispatch_mode_stack())
     buffers = [(name, buffer.sum().item()) for name, buffer in net.named_buffers()]
     flags = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), net.training
-    return len(census(net)), modes, buffers, flags, torch.get_rng_state().sum().item()
+    compiler = sys.modules.get("torch._dynamo.eval_frame")
+    stance = compiler and str(compiler._stance)
+    return len(census(net)), modes, buffers, flags, torch.get_rng_state().sum().item(), stance
 
 
 def test_an_interrupt_at_any_line_leaves_nothing() -> None:
@@ -42,6 +46,8 @@ def test_an_interrupt_at_any_line_leaves_nothing() -> None:
 
 @pytest.mark.slow
 def test_an_interrupt_at_each_line_leaves_nothing() -> None:
+    import torch._dynamo  # what is compiled runs eagerly meanwhile, in the whole process
+
     found, stayed = lines(encoder, what_could_stay, "attentions", "unchanged.py")
     print(f"{found} places, and {len(stayed)} where something stays: {stayed}")
     assert found > 400
