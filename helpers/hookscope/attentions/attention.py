@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -18,6 +18,9 @@ from hookscope.captures.options import checked_bytes
 from hookscope.layers import Modules
 from hookscope.pictures.tokens import checked_tokens
 from hookscope.unchanged import model_unchanged, same_random_numbers
+
+if TYPE_CHECKING:
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
 __all__ = ["attention"]
 
@@ -108,7 +111,9 @@ def attention(
     return AttentionMaps(modules, watch.found, _notes(modules, watch), named)
 
 
-def _run(model: nn.Module, watch: Watch, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def _run(
+    model: nn.Module, watch: Watch, args: Sequence[Any], kwargs: Mapping[str, Any], fake: FakeTensorMode | None = None
+) -> None:
     stack = ExitStack()
     try:
         with stack:
@@ -119,6 +124,9 @@ def _run(model: nn.Module, watch: Watch, args: Sequence[Any], kwargs: Mapping[st
             if "torch._dynamo" in sys.modules:  # else nothing is compiled
                 # Not in a generator of our own: an interrupt as it ends would leave the whole process like this.
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
+            if fake is not None:
+                stack.enter_context(fake)
+                stack.enter_context(standing_in(model, fake.from_tensor))
             stack.enter_context(watch)
             model(*args, **kwargs)
     finally:
@@ -143,19 +151,9 @@ def _forecast(modules: Modules, inputs: Sequence[Any], kwargs: Mapping[str, Any]
     """Count the bytes of all maps by a pass on fake tensors; None if the model does not run on them."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    model = modules.model
+    watch = Watch(modules.names, float("inf"), counting=True)
     try:
-        with (
-            model_unchanged(model),
-            same_random_numbers(model, inputs, kwargs),
-            torch.inference_mode(False),
-            torch.no_grad(),
-            _eagerly(),
-            FakeTensorMode(allow_non_fake_inputs=True) as fake,
-            standing_in(model, fake.from_tensor),
-            (watch := Watch(modules.names, float("inf"), counting=True)),
-        ):
-            model(*inputs, **kwargs)
+        _run(modules.model, watch, inputs, kwargs, FakeTensorMode(allow_non_fake_inputs=True))
     except Exception:
         return None
     return watch.bytes
