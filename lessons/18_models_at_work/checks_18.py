@@ -80,7 +80,7 @@ def _wrong_features(features: _Features, model: _Net, name: str, width: int, dty
         return Wrong(f"torch says: {error}" if isinstance(error, RuntimeError) else f"your function raised {error!r}")
     if left := _hooks_on(model):
         return Wrong(f"{_counted(left)} still on the model; take every one off")
-    if model.after.calls:  # type: ignore[union-attr]
+    if model.after.calls:
         return Wrong(f"the pass went on behind `layer`: what comes after it still ran, {model.after.calls} times")
     if not isinstance(result, Tensor):
         return Wrong(f"your function returned {result!r}; return one tensor")
