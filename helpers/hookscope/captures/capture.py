@@ -38,7 +38,9 @@ def capture(
 
     - Hooks on layers inside an `nn.TransformerEncoderLayer` in `eval()` without gradients switch its fused path off,
       which may round differently; a warning and `Capture.notes` say so.
-    - A compiled model goes on without the hooks that are put on layers inside it later, so it is refused.
+    - A compiled model goes on without the hooks that are put on layers inside it later, so it is refused. Where
+      you give the original and call its compiled form, its layers are missing, with the reason; if it is compiled only
+      inside the block, they are captured at the price of graph breaks, which torch refuses under `fullgraph=True`.
     - Copy-on-write does not see a NumPy array, or another alias outside torch, that a layer made of its output
       *before* returning it; and torch (2.15) fails with an internal error in COW.cpp where such an output is resized
       later. For such a layer take `keep="copies"`, which copies every tensor at once.

@@ -1,0 +1,215 @@
+"""Exercises of chapter 18: features of many batches, a copy without hooks, FLOPs of Linears call by call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from hookscope import census
+from hookscope_course.practice import Wrong, blind_to
+from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, swallows
+
+
+def _hooks_on(model: nn.Module) -> int:
+    return len(census(model, include_global=False))
+
+
+def _counted(hooks: int) -> str:
+    return f"{hooks} hook{'s are' if hooks > 1 else ' is'}"
+
+
+def _left_after_error(model: nn.Module, run: Callable[[], object]) -> Wrong | None:
+    told = swallows(run)
+    if left := _hooks_on(model):
+        return Wrong(f"a layer raised an error, and {_counted(left)} still on the model; use `with` or `finally`")
+    return Wrong(SWALLOWED) if told else None
+
+
+# -- features of many batches -----------------------------------------------------------------------------------------
+
+
+class _Counts(nn.Module):
+    """Counts its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x + 1
+
+
+class _Net(nn.Module):
+    """Has a way around its layers, so that they cannot be called one after the other."""
+
+    def __init__(self, width: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.first: nn.Module = nn.Linear(width, width + 1, dtype=dtype)
+        self.second = nn.Linear(width + 1, width, dtype=dtype)
+        self.after: nn.Module = _Counts()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.second(self.first(x).tanh() + x.sum(1, keepdim=True))
+        z: Tensor = self.after(x - y)
+        return z
+
+
+_Features = Callable[[nn.Module, nn.Module, list[Tensor]], object]
+
+
+def check_q1(features: _Features) -> Wrong | None:
+    for width, name, dtype in ((3, "second", torch.float32), (5, "first", torch.float64), (4, "second", torch.float64)):
+        if wrong := _wrong_features(features, _Net(width, dtype), name, width, dtype):
+            return wrong
+    broken = _Net(3, torch.float32)
+    broken.first = Breaks()
+    return _left_after_error(broken, lambda: features(broken, broken.second, [torch.randn(2, 3)]))
+
+
+def _wrong_features(features: _Features, model: _Net, name: str, width: int, dtype: torch.dtype) -> Wrong | None:
+    layer: Any = model.get_submodule(name)
+    batches = [torch.randn(rows, width, dtype=dtype) for rows in (4, 2, 3)]
+    try:
+        result = features(model, layer, batches)
+    except (RuntimeError, IndexError) as error:
+        return Wrong(f"torch says: {error}" if isinstance(error, RuntimeError) else f"your function raised {error!r}")
+    if left := _hooks_on(model):
+        return Wrong(f"{_counted(left)} still on the model; take every one off")
+    if model.after.calls:
+        return Wrong(f"the pass went on behind `layer`: what comes after it still ran, {model.after.calls} times")
+    if not isinstance(result, Tensor):
+        return Wrong(f"your function returned {result!r}; return one tensor")
+    if result.requires_grad:
+        return Wrong("your tensor still has a graph behind it; detach it")
+    with torch.no_grad():
+        given = [model.first(batch).tanh() + batch.sum(1, keepdim=True) for batch in batches]
+        each = [model.second(x) for x in given] if name == "second" else [model.first(batch) for batch in batches]
+    right = torch.cat(each)
+    if result.shape == right.shape and torch.allclose(result, right):
+        return None
+    if result.shape == each[0].shape and torch.allclose(result, each[0]):
+        return Wrong("you have only the first batch: the exception ended your loop, too; catch it inside the loop")
+    if result.shape == each[-1].shape and torch.allclose(result, each[-1]):
+        return Wrong("you have only the last batch")
+    return Wrong(
+        f"your tensor has the shape {tuple(result.shape)}, and what `layer` returned for all batches has "
+        f"{tuple(right.shape)}"
+        if result.shape != right.shape
+        else "these are not the numbers that `layer` returned"
+    )
+
+
+# -- a copy without hooks ---------------------------------------------------------------------------------------------
+
+
+@blind_to(swallows_errors=CALLS_NOTHING)
+def check_q2(bare_copy: Callable[[nn.Module], object]) -> Wrong | None:
+    for width, dtype in ((3, torch.float32), (5, torch.float64)):
+        if wrong := _wrong_copy(bare_copy, width, dtype):
+            return wrong
+    return None
+
+
+def _wrong_copy(bare_copy: Callable[[nn.Module], object], width: int, dtype: torch.dtype) -> Wrong | None:
+    inner = nn.Sequential(nn.Linear(width, 4), nn.Tanh())
+    model = nn.Sequential(inner, nn.Linear(4, 2)).to(dtype)
+    fired: list[str] = []
+    for part in (model, inner, inner[0], model[1]):
+        part.register_forward_hook(lambda module, args, output: fired.append("forward"))
+        part.register_forward_pre_hook(lambda module, args: fired.append("forward pre"))
+        part.register_full_backward_hook(lambda module, *grads: fired.append("full backward"))
+        part.register_full_backward_pre_hook(lambda module, grads: fired.append("full backward pre"))
+    before, x = _hooks_on(model), torch.randn(3, width, dtype=dtype, requires_grad=True)
+    twin = bare_copy(model)
+    if not isinstance(twin, nn.Module):
+        return Wrong(f"your function returned {twin!r}; return the copy")
+    if twin is model:
+        return Wrong("your function returned the model itself; return a copy")
+    if (now := _hooks_on(model)) != before:
+        return Wrong(f"the original had {before} hooks and has {now} now; it should keep its own")
+    if left := _hooks_on(twin):
+        return Wrong(f"{_counted(left)} on your copy; look at every module in it, and at every kind of hook")
+    if any(one is other for one in model.modules() for other in twin.modules()):
+        return Wrong("a module of the model is also in your copy; copy deeply")
+    places = {parameter.data_ptr() for parameter in model.parameters()}
+    if any(parameter.data_ptr() in places for parameter in twin.parameters()):
+        return Wrong("a parameter of your copy lies in the same memory as one of the model; copy deeply")
+    fired.clear()
+    copied = twin(x)
+    copied.sum().backward()
+    if fired:
+        return Wrong(f"in a pass of your copy a {fired[0]} hook of the original fired")
+    with torch.no_grad():
+        if not torch.equal(copied, model(x)):
+            return Wrong("your copy returns something else than the model")
+    return None
+
+
+# -- FLOPs of Linears, call by call -----------------------------------------------------------------------------------
+
+
+class _Shares(nn.Module):
+    """A Linear with two names, called twice, one that is not called, and a convolution."""
+
+    def __init__(self, width: int, calls: int) -> None:
+        super().__init__()
+        self.conv: nn.Module = nn.Conv1d(1, 1, 3, padding=1)
+        self.shared = nn.Linear(width, width)
+        self.again = self.shared
+        self.idle = nn.Linear(width, 7)
+        self.head = nn.Linear(width, 5)
+        self.last: nn.Module = nn.Identity()
+        self.times = calls
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(x[:, None])[:, 0]
+        for time in range(self.times):
+            x = (self.shared if time % 2 else self.again)(x[: len(x) - time]).tanh()
+        y: Tensor = self.last(self.head(x))
+        return y
+
+
+def check_q3(linear_flops: Callable[[nn.Module, Tensor], object]) -> Wrong | None:
+    for least, calls, dtype in ((3, 2, torch.float32), (6, 3, torch.float64)):
+        width = least + int(torch.randint(3, ()))
+        model, x = _Shares(width, calls).to(dtype), torch.randn(6, width, dtype=dtype)
+        if wrong := _wrong_flops(linear_flops, model, x):
+            return wrong
+    broken = _Shares(3, 2)
+    broken.last = Breaks()
+    return _left_after_error(broken, lambda: linear_flops(broken, torch.randn(5, 3)))
+
+
+def _wrong_flops(linear_flops: Callable[[nn.Module, Tensor], object], model: _Shares, x: Tensor) -> Wrong | None:
+    result: Any = linear_flops(model, x)
+    if left := _hooks_on(model):
+        return Wrong(f"{_counted(left)} still on the model; remove every handle")
+    rows = [len(x)]
+    for time in range(model.times):
+        rows.append(rows[-1] - time)
+    width, shared = x.shape[1], [2 * n * x.shape[1] ** 2 for n in rows[1:]]
+    head = 2 * rows[-1] * width * 5
+    right = sum(shared) + head
+    if isinstance(result, Tensor) and result.ndim == 0:
+        result = result.item()
+    if isinstance(result, bool) or not isinstance(result, int | float):
+        return Wrong(f"your function returned {result!r}; return a number")
+    if result == right:
+        return None
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(x)
+    by_weight = 2 * len(x) * sum(m.weight.numel() for m in (model.shared, model.idle, model.head))
+    reasons = {
+        2 * sum(shared) + head: "a layer has two names, and you count it twice at each call",
+        shared[-1] + head: f"a layer was called {model.times} times, and you count its last call only",
+        shared[0] + head: f"a layer was called {model.times} times, and you count its first call only",
+        by_weight: "that counts layers, not calls: one layer is not called, another more than once",
+        counter.get_total_flops(): "that counts also what is no Linear: there is a convolution in the model",
+        right // 2: "count an addition and a multiplication for each product: twice as many",
+    }
+    return Wrong(f"you counted {result}, and it is {right}; {reasons.get(result, 'look at each call of each Linear')}")
