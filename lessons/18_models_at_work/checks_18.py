@@ -124,6 +124,10 @@ def _wrong_copy(bare_copy: Callable[[nn.Module], object], width: int, dtype: tor
         part.register_forward_pre_hook(lambda module, args: fired.append("forward pre"))
         part.register_full_backward_hook(lambda module, *grads: fired.append("full backward"))
         part.register_full_backward_pre_hook(lambda module, grads: fired.append("full backward pre"))
+    inner[0].register_state_dict_post_hook(lambda module, *_: fired.append("state_dict"))  # type: ignore[no-untyped-call]
+    model[1].register_load_state_dict_pre_hook(lambda module, *_: fired.append("load_state_dict pre"))  # type: ignore[no-untyped-call]
+    inner.eval()
+    model[1].bias.requires_grad_(False)
     before, x = _hooks_on(model), torch.randn(3, width, dtype=dtype, requires_grad=True)
     twin = bare_copy(model)
     if not isinstance(twin, nn.Module):
@@ -139,6 +143,12 @@ def _wrong_copy(bare_copy: Callable[[nn.Module], object], width: int, dtype: tor
     places = {parameter.data_ptr() for parameter in model.parameters()}
     if any(parameter.data_ptr() in places for parameter in twin.parameters()):
         return Wrong("a parameter of your copy lies in the same memory as one of the model; copy deeply")
+    if [type(one) for one in twin.modules()] != [type(one) for one in model.modules()]:
+        return Wrong("your copy is not built of the same modules as the model; copy the model itself")
+    if [one.training for one in twin.modules()] != [one.training for one in model.modules()]:
+        return Wrong("a module is in `train()` in the one and in `eval()` in the other; copy that, too")
+    if [one.requires_grad for one in twin.parameters()] != [one.requires_grad for one in model.parameters()]:
+        return Wrong("a parameter needs a gradient in the one and none in the other; copy that, too")
     fired.clear()
     copied = twin(x)
     copied.sum().backward()
@@ -164,20 +174,25 @@ class _Shares(nn.Module):
         self.idle = nn.Linear(width, 7)
         self.head = nn.Linear(width, 5)
         self.last: nn.Module = nn.Identity()
-        self.times = calls
+        self.times, self.seen = calls, list[Tensor]()
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.conv(x[:, None])[:, 0]
+        x = self.conv(x.flatten(0, -2)[:, None])[:, 0].reshape(x.shape)
         for time in range(self.times):
             x = (self.shared if time % 2 else self.again)(x[: len(x) - time]).tanh()
         y: Tensor = self.last(self.head(x))
+        self.seen.append(y.detach())
         return y
 
 
 def check_q3(linear_flops: Callable[[nn.Module, Tensor], object]) -> Wrong | None:
-    for least, calls, dtype in ((3, 2, torch.float32), (6, 3, torch.float64)):
+    for least, calls, between, dtype in (
+        (3, 2, (), torch.float32),
+        (6, 3, (), torch.float64),
+        (3, 3, (4,), torch.float64),
+    ):
         width = least + int(torch.randint(3, ()))
-        model, x = _Shares(width, calls).to(dtype), torch.randn(6, width, dtype=dtype)
+        model, x = _Shares(width, calls).to(dtype), torch.randn(6, *between, width, dtype=dtype)
         if wrong := _wrong_flops(linear_flops, model, x):
             return wrong
     broken = _Shares(3, 2)
@@ -189,10 +204,18 @@ def _wrong_flops(linear_flops: Callable[[nn.Module, Tensor], object], model: _Sh
     result: Any = linear_flops(model, x)
     if left := _hooks_on(model):
         return Wrong(f"{_counted(left)} still on the model; remove every handle")
-    rows = [len(x)]
+    if len(model.seen) != 1:
+        return Wrong(f"the model was called {len(model.seen)} times; one pass is enough")
+    mine = model.seen.pop()
+    with torch.no_grad():
+        if not torch.equal(mine, model(x)):
+            return Wrong("with your hooks, the model returns something else; a hook that counts returns None")
+    rows, each = [len(x)], x[0].numel() // x.shape[-1]
     for time in range(model.times):
         rows.append(rows[-1] - time)
-    width, shared = x.shape[1], [2 * n * x.shape[1] ** 2 for n in rows[1:]]
+    rows = [each * n for n in rows]
+    width = x.shape[-1]
+    shared = [2 * n * width**2 for n in rows[1:]]
     head = 2 * rows[-1] * width * 5
     right = sum(shared) + head
     if isinstance(result, Tensor) and result.ndim == 0:
@@ -203,7 +226,7 @@ def _wrong_flops(linear_flops: Callable[[nn.Module, Tensor], object], model: _Sh
         return None
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(x)
-    by_weight = 2 * len(x) * sum(m.weight.numel() for m in (model.shared, model.idle, model.head))
+    by_weight = 2 * rows[0] * sum(m.weight.numel() for m in (model.shared, model.idle, model.head))
     reasons = {
         2 * sum(shared) + head: "a layer has two names, and you count it twice at each call",
         shared[-1] + head: f"a layer was called {model.times} times, and you count its last call only",
