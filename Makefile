@@ -82,6 +82,8 @@ hub-stop:
 .venv-hub:
 	@$(PYTHON) set_up.py hub
 
+hub-proxy: $(PROXY)
+
 $(PROXY):
 	@command -v npm > /dev/null || { echo "The hub's proxy comes with npm; on Debian and Ubuntu, apt install npm brings it."; exit 1; }
 	npm install --no-fund --no-audit --loglevel=error --prefix build/proxy configurable-http-proxy@^5.3
@@ -89,7 +91,9 @@ $(PROXY):
 test: dev
 	$(PYTEST)
 
+# The tests of the hub need its proxy; without npm they are skipped, and say so.
 test-all: dev
+	-@! command -v npm > /dev/null || $(MAKE) --no-print-directory hub-proxy
 	$(PYTEST) -m "slow or not slow"
 
 build: dev
@@ -136,5 +140,5 @@ lock: dev
 	for each in requirements requirements-hub requirements-dev; do mv $$each.lock.new $$each.lock; done
 
 # Some of these are folders, too.
-.PHONY: help .venv .venv-hub dev course reset progress lab class slides handout nbgrader grade hub hub-stop test test-all build bench history lint
+.PHONY: help .venv .venv-hub dev course reset progress lab class slides handout nbgrader grade hub hub-proxy hub-stop test test-all build bench history lint
 .PHONY: check house lock wheel release
