@@ -23,6 +23,7 @@ help:
 	@echo "make build  turn changed lessons into notebooks"
 	@echo "make bench  measure against other tools (half an hour; writes benchmarks/README.md)"
 	@echo "make history  ask every release of torch how its hooks behave (an hour; RELEASES='2.0.0 2.16.0' asks these)"
+	@echo "make matrix  tests and chapters on every promised torch and Python (two hours; TORCH='2.14 2.15:3.13' runs these)"
 	@echo "make check  after each edit, within a minute: lint, and the tests of what changed (BASE=HEAD~1: since then)"
 	@echo "make wheel  build dist/: one file with the package and the whole course, for people without git and make"
 	@echo "make release VERSION=0.2.0  check everything, build and tag; publishes nothing"
@@ -118,6 +119,10 @@ wheel: dev
 release: dev
 	$(PY) -m tools.release $(VERSION)
 
+# In environments that are thrown away. Python 3.12 and 3.13 must be on PATH, or uv may fetch them.
+matrix: dev
+	$(PY) -m tools.matrix $(TORCH) $(if $(AGAINST),--against $(AGAINST))
+
 lint: dev
 	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy && .venv/bin/lint-imports --no-logo \
 	  && .venv/bin/codespell
@@ -141,4 +146,4 @@ lock: dev
 
 # Some of these are folders, too.
 .PHONY: help .venv .venv-hub dev course reset progress lab class slides handout nbgrader grade hub hub-proxy hub-stop test test-all build bench history lint
-.PHONY: check house lock wheel release
+.PHONY: check matrix house lock wheel release

@@ -12,6 +12,7 @@ from hookscope_course.practice.card import Card
 
 NEEDED = ("torch", "torchvision", "matplotlib", "ipywidgets", "anywidget", "jupyterlab", "nbval", "hookscope")
 COURSE_TORCH = "2.15"  # what every sentence and every saved output of the course was run on
+COURSE_FROM = "2.8"  # from which on it works, and a cell that shows something else says so (`make matrix`)
 
 
 def setup() -> Card:
@@ -31,12 +32,16 @@ def setup() -> Card:
     versions = " · ".join(f"{package} {release}" for package, release in found.items())
     if missing:
         return Card(f"Missing: {', '.join(missing)}.", f"{again()}; then restart the kernel.\n{versions}", "wrong")
-    installed, needed = ([int(part) for part in text.split(".")[:2]] for text in (found["torch"], COURSE_TORCH))
+    releases = found["torch"], COURSE_FROM, COURSE_TORCH
+    installed, needed, taught = ([int(part) for part in text.split(".")[:2]] for text in releases)
     if installed < needed:
         way = f"{again()}; then choose its kernel, or restart yours."
-        why = f"The course needs torch {COURSE_TORCH} or newer: older ones print other results, and some crash."
+        why = f"The course needs torch {COURSE_FROM} or newer; it was written on {COURSE_TORCH}."
         return Card(f"torch {found['torch']} is too old.", f"{why}\n{way}\n{versions}", "wrong")
-    if installed > needed:
+    if installed < taught:
+        note = f"The course was run on torch {COURSE_TORCH}; a line below a cell says if yours shows something else."
+        return Card("Setup complete:", f"{versions}\n{note}", "right")
+    if installed > taught:
         note = f"The course was run on torch {COURSE_TORCH}; on yours some results may differ."
         return Card("Setup complete:", f"{versions}\n{note}")
     return Card("Setup complete:", versions, "right")

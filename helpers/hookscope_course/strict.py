@@ -5,9 +5,14 @@
 nbval runs every code cell and compares its text outputs exactly; it ignores images, accepts a cell that was never
 executed, accepts a warning that is also in the saved output, and notices a dead kernel only at the cell timeout. Here a
 cell fails, too, when a picture looks otherwise, when anything is written to stderr, when the saved cells were not run
-from the first to the last, and at once when the kernel dies. It is milder in one thing: a number of four digits or more
-may differ by one in its last digit, since processors round differently. Kernels get the settings of
-`hookscope_course.kernels.settings`; `python -m hookscope_course.strict NOTEBOOK` runs and saves a notebook with them.
+from the first to the last, and at once when the kernel dies.
+
+It is milder in two things. A number of four digits or more may differ by one in its last digit, since processors round
+differently. And a cell with `"holds_for": "torch>=2.15"` in its metadata is held to what was saved only where such a
+torch is installed; elsewhere it runs and counts as skipped, whatever it prints or raises.
+
+Kernels get the settings of `hookscope_course.kernels.settings`;
+`python -m hookscope_course.strict NOTEBOOK` runs and saves a notebook with them.
 """
 
 from __future__ import annotations
@@ -20,8 +25,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from decimal import Decimal
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from queue import Empty
 from types import MethodType
@@ -31,7 +37,8 @@ import nbval.kernel
 import numpy as np
 import pytest
 from jupyter_client.manager import KernelManager
-from nbval.plugin import IPyNbCell
+from nbval.plugin import IPyNbCell, NbCellError
+from packaging.requirements import Requirement
 from PIL import Image
 
 from hookscope_course.kernels import preloaded
@@ -80,6 +87,11 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     item.parent.sanitize_patterns[DATA_URI] = "data:image/png"
     item.compare_outputs = MethodType(_compare, item)
     item.parent.kernel.await_reply = MethodType(await_reply_or_death, item.parent.kernel)
+    if elsewhere := holds_elsewhere(item.cell.metadata.get("holds_for", "")):
+        item.compare_outputs = lambda *_, **__: True
+        with suppress(NbCellError):
+            yield
+        pytest.skip(elsewhere)
     result = yield
     fresh = item.test_outputs or []
     for output in fresh:
@@ -92,6 +104,35 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         if problem := difference(saved, now):
             raise AssertionError(f"figure {number} of this cell is another picture: {problem}")
     return result
+
+
+def holds_elsewhere(requirement: str) -> str:
+    """Why what a cell printed does not hold here; empty if it does.
+
+    Args:
+        requirement: such as "torch>=2.15"; empty for what holds everywhere.
+
+    Raises:
+        packaging.requirements.InvalidRequirement: it cannot be read.
+
+    Example:
+        >>> holds_elsewhere("torch>=1.0"), holds_elsewhere("")
+        ('', '')
+        >>> holds_elsewhere("pytest<1")  # doctest: +ELLIPSIS
+        'what this cell printed holds for pytest<1; here is pytest ...'
+
+    """
+    if not requirement:
+        return ""
+    wanted = Requirement(requirement)
+    try:
+        here = version(wanted.name)
+    except PackageNotFoundError:
+        here = "not installed"
+    else:
+        if wanted.specifier.contains(here, prereleases=True):
+            return ""
+    return f"what this cell printed holds for {requirement}; here is {wanted.name} {here}"
 
 
 def _compare(item: IPyNbCell, now: list[Any], saved: list[Any], skip: Iterable[str] | None = None) -> bool:

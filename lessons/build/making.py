@@ -90,7 +90,10 @@ def body(path: Path, text: str, exercises: dict[str, ExerciseText], level: int =
     for cell, start in zip(notebook.cells, notebook.metadata["source_map"], strict=True):
         if cell.cell_type != "markdown":
             reading.refuse_bad_python(path, lines, start, cell.source)
-            yield cell
+            try:
+                yield from held(cell, cell.metadata.pop("holds_for", ""))
+            except ValueError as error:
+                raise LessonError(f"{where(path, start + 1)}: {error}") from None
             continue
         blank = next(i for i, line in enumerate(lines[start:]) if line.strip())
         for line, part in cut(cell.source, start + blank + 1):
@@ -102,6 +105,29 @@ def body(path: Path, text: str, exercises: dict[str, ExerciseText], level: int =
                 yield nbformat.v4.new_markdown_cell(idea, metadata=cell.metadata)
             if heads := re.findall(r"^(#+) ", part, re.MULTILINE):
                 level = len(heads[-1])
+
+
+def held(cell: NotebookNode, requirement: str) -> Iterator[NotebookNode]:
+    """A cell, and below it since when it shows what it shows, if that is not how it always was.
+
+    Args:
+        cell: a code cell.
+        requirement: such as "torch>=2.15"; `hookscope_course.strict` holds the cell to its output on these only.
+
+    Raises:
+        ValueError: it is not of this form.
+
+    """
+    if not requirement:
+        yield cell
+        return
+    found = re.fullmatch(r"torch(>=|==)(\d+\.\d+(?:\.\d+)?)", requirement)
+    if not found:
+        raise ValueError(f"holds_for is {requirement!r}; write torch>=2.15 or torch==2.15.0")
+    cell.metadata["holds_for"] = requirement
+    yield cell
+    if found[1] == ">=":  # what holds for one release only names it
+        yield nbformat.v4.new_markdown_cell(f"*Before torch {found[2]}, this cell shows something else.*")
 
 
 def edition_cell() -> NotebookNode:
@@ -210,7 +236,11 @@ def exercise_cells(
     text = exercises.pop(name)
     question = f"{'#' * level} {text.heading}\n\n{text.question}"
     yield tagged(nbformat.v4.new_markdown_cell, question, "question")
-    yield tagged(nbformat.v4.new_code_cell, text.starter.strip("\n"), "exercise", exercise=text.number)
+    starter = tagged(nbformat.v4.new_code_cell, text.starter.strip("\n"), "exercise", exercise=text.number)
+    try:
+        yield from held(starter, text.holds_for)
+    except ValueError as error:
+        raise LessonError(f"{text.place}: {error}") from None
     if not text.in_lab:
         folded = {"source_hidden": True, "outputs_hidden": True}
         solution = f"# solution\n{text.solution.strip(chr(10))}"
@@ -259,9 +289,9 @@ def run_cells(
 
 def chooser_cells(*_: Any) -> Iterator[NotebookNode]:
     """The sections of the chooser."""
-    for text, code in filling.chooser():
+    for text, code, requirement in filling.chooser():
         yield nbformat.v4.new_markdown_cell(text)
-        yield nbformat.v4.new_code_cell(code)
+        yield from held(nbformat.v4.new_code_cell(code), requirement)
 
 
 ALONES: dict[str, Callable[[Path, int, str, dict[str, ExerciseText], int], Iterator[NotebookNode]]] = {

@@ -164,6 +164,22 @@ def test_an_exercise_becomes_its_question_starter_hint_and_folded_solution(cours
     assert tags == [["question"], ["exercise"], ["hint"], ["solution"]], "how a learner's copy tells them apart"
 
 
+def test_a_cell_that_holds_for_some_releases_says_so(course: Path) -> None:
+    one = "\n```{{code-cell}}\n:holds_for: torch{}\n\nprint(1)\n```\n"
+    lesson(course, HEADER + one.format(">=2.15") + one.format("==2.15.0") + "\n{{exercise q9}}\n")
+    text = SAMPLE.replace("3 minutes", "3 minutes · torch>=2.9")
+    (course / "lessons" / "00_small" / "exercises.md").write_text(text)
+    cells = making.parse(course / "lessons" / "00_small" / "lesson.md").notebook.cells[2:7]
+    assert [cell.metadata.get("holds_for") for cell in cells] == [
+        "torch>=2.15",
+        None,
+        "torch==2.15.0",
+        None,
+        "torch>=2.9",
+    ]
+    assert cells[1].source == "*Before torch 2.15, this cell shows something else.*"
+
+
 def test_a_bug_of_a_lab_becomes_its_question_and_a_cell_one_level_deeper(course: Path) -> None:
     lesson(course, HEADER + "\n### Lab\n\n{{exercise q9}}\n")
     bug = f"### Lab bug\n\n```python\n{TEXT.wrong[0][0]}```\n\n> arrived\n\n### Hints"
@@ -281,6 +297,10 @@ def test_a_reference_page_is_no_chapter(course: Path) -> None:
         (HEADER + "\n```{code-cell}\nprint(1)\n", "lessons/00_small/lesson.md:9: this fence (```) is never closed"),
         (HEADER + "\n```{code-cell}\nx = 1\nprint(1\n```\n", "lessons/00_small/lesson.md:11: '(' was never closed"),
         (HEADER + "\n```{code-cell}\n:tags: [a\n\nx = 1\n```\n", "Invalid YAML"),
+        (
+            HEADER + "\n```{code-cell}\n:holds_for: newer\n\nx = 1\n```\n",
+            "lessons/00_small/lesson.md:10: holds_for is 'newer'; write torch>=2.15 or torch==2.15.0",
+        ),
         (
             HEADER + "\nWords.\n\n{{claim D0.77}}\n",
             "lessons/00_small/lesson.md:11: claims.toml has no claim 'D0.77'",

@@ -10,7 +10,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from nbformat.v4 import new_code_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from hookscope_course.kernels.settings import over_files
 from tests.shared import ROOT
@@ -150,3 +150,25 @@ def test_a_notebook_of_ones_own_is_run_saved_and_held(tmp_path: Path) -> None:
     assert "ZeroDivisionError" in done.stderr
     path.write_text(kept.replace("1 + 1", "1 + 2"))
     assert hold().returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("requirement", "now", "verdict"),
+    [
+        ("pytest>=1", "print(2)", "FAILED"),
+        ("pytest<1", "print(2)", "SKIPPED"),
+        ("pytest<1", "1 / 0", "SKIPPED"),
+        ("pytest<1", "import os; os._exit(1)", "FAILED"),
+        ("no_such_package>=1", "print(2)", "SKIPPED"),
+        ("pytest, newer", "print(1)", "FAILED"),
+    ],
+)
+def test_a_cell_is_held_where_it_says(tmp_path: Path, requirement: str, now: str, verdict: str) -> None:
+    path = tmp_path / "mine.ipynb"
+    saved = new_output("stream", name="stdout", text="1\n")
+    cell = new_code_cell(now, execution_count=1, outputs=[saved], metadata={"holds_for": requirement})
+    after = new_code_cell("print(1)", execution_count=2, outputs=[saved])
+    nbformat.write(new_notebook(cells=[cell, after]), path)
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "hookscope_course.strict", "--nbval", str(path)]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+    assert re.findall(r"::Cell \d (\w+)", said)[:2] == [verdict, "FAILED" if "_exit" in now else "PASSED"]

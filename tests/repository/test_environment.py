@@ -15,8 +15,9 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from hookscope_course.ready import COURSE_TORCH
+from hookscope_course.ready import COURSE_FROM, COURSE_TORCH
 from tests.shared import ROOT
+from tools.matrix import environments as matrix
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
@@ -57,7 +58,7 @@ def test_environment_and_pyproject_name_the_same_packages_and_bounds() -> None:
 
 
 def test_environment_installs_cpu_torch_and_the_project_itself() -> None:
-    assert "pytorch >=2.15 cpu*" in SPECS
+    assert f"pytorch >={COURSE_FROM} cpu*" in SPECS
     assert {"pip": ["-e ."]} in ENVIRONMENT["dependencies"]
     assert ENVIRONMENT["channels"] == ["conda-forge", "nodefaults"]
 
@@ -119,10 +120,13 @@ def test_extra_all_is_the_course_without_jupyter() -> None:
     assert everything < course
 
 
-def test_the_course_wants_the_torch_that_it_was_run_on() -> None:
+def test_every_place_promises_the_same_torch() -> None:
+    """The floors are those that `make matrix` runs; the pinned torch is the one the outputs are from."""
     torch = course_requirements()["torch"].specifier
-    assert (str(torch), COURSE_TORCH) == (">=2.15", "2.15")
-    assert "torch>=2.5" in PYPROJECT["project"]["dependencies"]
+    assert str(torch) == f">={COURSE_FROM}" == ">=" + ".".join(map(str, matrix.COURSE_FROM))
+    assert f"torch>={'.'.join(map(str, matrix.LIBRARY_FROM))}" in PYPROJECT["project"]["dependencies"]
+    assert any(line.startswith(f"torch=={COURSE_TORCH}.") for line in LOCK)
+    assert matrix.NEWEST == COURSE_TORCH
 
 
 @pytest.mark.slow

@@ -33,20 +33,21 @@ def two(make):
 
 # module, args, kwargs; legacy grad_input, grad_output, node; full grad_input, grad_output. "no" means not called.
 W, B = (4, 5), (5,)
+RESHAPED = "UnsafeViewBackward0" if torch.__version__ >= (2, 15) else "ViewBackward0"
 
 ROWS = {
-    "linear 1-D": (nn.Linear(4, 5), [x(4)], {}, [(1, 5)], [(5,)], "UnsafeViewBackward0", [(4,)], [(5,)]),
+    "linear 1-D": (nn.Linear(4, 5), [x(4)], {}, [(1, 5)], [(5,)], RESHAPED, [(4,)], [(5,)]),
     "linear 2-D": (nn.Linear(4, 5), [x(3, 4)], {}, [B, (3, 4), W], [(3, 5)], "AddmmBackward0", [(3, 4)], [(3, 5)]),
     "linear 2-D data": (nn.Linear(4, 5), [plain(3, 4)], {}, [B, None, W], [(3, 5)], "AddmmBackward0", [None], [(3, 5)]),
     "linear 3-D": (
-        nn.Linear(4, 5), [x(2, 3, 4)], {}, [(6, 5)], [(2, 3, 5)], "UnsafeViewBackward0", [(2, 3, 4)], [(2, 3, 5)],
+        nn.Linear(4, 5), [x(2, 3, 4)], {}, [(6, 5)], [(2, 3, 5)], RESHAPED, [(2, 3, 4)], [(2, 3, 5)],
     ),
     "no bias 1-D": (nn.Linear(4, 5, bias=False), [x(4)], {}, [(1, 5)], [(5,)], "SqueezeBackward4", [(4,)], [(5,)]),
     "no bias 2-D": (
         nn.Linear(4, 5, bias=False), [x(3, 4)], {}, [(3, 4), W], [(3, 5)], "MmBackward0", [(3, 4)], [(3, 5)],
     ),
     "no bias 3-D": (
-        nn.Linear(4, 5, bias=False), [x(2, 3, 4)], {}, [(6, 5)], [(2, 3, 5)], "UnsafeViewBackward0", [(2, 3, 4)],
+        nn.Linear(4, 5, bias=False), [x(2, 3, 4)], {}, [(6, 5)], [(2, 3, 5)], RESHAPED, [(2, 3, 4)],
         [(2, 3, 5)],
     ),
     "conv2d": (

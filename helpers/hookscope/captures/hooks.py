@@ -225,7 +225,8 @@ class Hooks(Kept):
             slot = self._slot(tensor, call)
             if isinstance(wanted.form, Form):
                 self.writes.add(tensor, slot.value, call)
-        if wanted.gradients and needs_grad:
+        # Reading grad_fn first: torch before 2.15 kills Python where a view of what was edited in place gets a hook.
+        if wanted.gradients and needs_grad and (tensor.is_leaf or tensor.grad_fn):
             say = partial(_add_note, self.notes, call)  # not of self: the graph must not keep the model alive
             handle = tensor.register_hook(  # type: ignore[no-untyped-call]
                 lambda grad: None if grad is None else slot.add(grad, wanted.form, say)

@@ -112,7 +112,9 @@ def live() -> dict[str, str]:
 
 
 def alarm(version: str, now: Answers, records: Mapping[str, Answers] | None = None) -> str:
-    """Say how a torch differs from its record, or from the newest one if it has none; empty if it does not.
+    """Say how a torch differs from its record; empty if it does not.
+
+    One that has no record is held against that of another patch of the same release, or else against the newest.
 
     Args:
         version: of that torch, as in ``torch.__version__``.
@@ -122,7 +124,8 @@ def alarm(version: str, now: Answers, records: Mapping[str, Answers] | None = No
     """
     records = _records() if records is None else records
     release = version.partition("+")[0]  # "+cpu" and "+cu130" are the same release
-    compared = release if release in records else max(records, key=make.order)
+    alike = [other for other in records if make.order(other)[:2] == make.order(release)[:2]]
+    compared = release if release in records else max(alike or records, key=make.order)
     lines = []
     for name, before in records[compared].items():
         if now.get(name) != before:

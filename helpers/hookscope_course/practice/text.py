@@ -47,7 +47,9 @@ from markdown_it.tree import SyntaxTreeNode
 __all__ = ["ExerciseText", "ExerciseTextError", "closing_call", "parse_exercises", "read_exercises"]
 
 DIFFICULTIES = ("easy", "medium", "hard")
-_TITLE = re.compile(r"(?P<name>[a-z]\w*) · (?P<difficulty>\w+) · (?P<minutes>\d+) minutes?")
+_TITLE = re.compile(
+    r"(?P<name>[a-z]\w*) · (?P<difficulty>\w+) · (?P<minutes>\d+) minutes?( · (?P<holds_for>torch\S+))?"
+)
 
 
 class ExerciseTextError(ValueError):
@@ -74,6 +76,7 @@ class ExerciseText:
         why: one sentence that says why a right answer is right.
         wrong: code of cells that make a likely mistake, and part of the message each must get.
         right: code of cells in other styles that solve it as well.
+        holds_for: the torch on which the first cell shows what it shows, as in "torch>=2.15"; empty for all.
 
     """
 
@@ -92,6 +95,7 @@ class ExerciseText:
     why: str
     wrong: tuple[tuple[str, str], ...]
     right: tuple[str, ...] = ()
+    holds_for: str = ""
 
     @property
     def heading(self) -> str:
@@ -258,6 +262,7 @@ def _exercise(page: _Page, number: int, nodes: list[SyntaxTreeNode]) -> Exercise
         why=why,
         wrong=wrong,
         right=_right_answers(page, name, body("Right answers") if "Right answers" in sections else []),
+        holds_for=title["holds_for"] or "",
     )
 
 

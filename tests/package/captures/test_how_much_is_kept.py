@@ -160,9 +160,14 @@ def test_copies_at_once_where_copy_on_write_cannot_know():
     assert seen["linear"].output.shape == (1, 2)
     net = Do(resized)  # of which nothing is known
     net.linear = linear
-    with torch.no_grad(), pytest.raises(RuntimeError) as caught, capture(net, "linear"):
-        net(torch.ones(1, 1))
-    assert any("keep='copies'" in note for note in caught.value.__notes__)
+    try:
+        with torch.no_grad(), capture(net, "linear") as seen:
+            net(torch.ones(1, 1))
+    except RuntimeError as error:  # it cannot be resized while it is shared
+        assert any("keep='copies'" in note for note in error.__notes__)  # noqa: PT017  # older torch: resized apart
+    else:
+        assert torch.__version__ < (2, 15)
+        assert torch.equal(seen["linear"].output, linear(torch.ones(1, 1)))
     assert len(census(net)) == 0
 
 

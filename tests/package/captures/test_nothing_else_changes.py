@@ -210,3 +210,21 @@ def test_memory_of_parameters_buffers_and_arguments_stays_where_it_is() -> None:
         model(array)
     for window, was in zip(windows, before, strict=True):
         assert (window == was + 1).all()
+
+
+def test_the_gradient_of_a_view_whose_base_was_edited_in_place() -> None:
+    """Torch before 2.15 kills Python where such a view gets a hook before anybody has read its grad_fn."""
+
+    def first_of_ten_times(x: torch.Tensor) -> torch.Tensor:
+        y = 2 * x
+        view = y[:1]
+        y.mul_(10)
+        return view
+
+    x = torch.ones(3, requires_grad=True)
+    net = nn.Sequential(Do(first_of_ten_times))
+    with capture(net, gradients=True) as seen:
+        (5 * net(x)).sum().backward()
+    assert seen["0"].grad.tolist() == [5.0]
+    assert x.grad is not None
+    assert x.grad.tolist() == [100.0, 0.0, 0.0]

@@ -88,8 +88,11 @@ def test_numbers_under_transforms_and_in_inference_mode():
             layer(torch.ones(1, 2))
     batched, inside, inferred = (event.values for event in recording.events)
     assert batched == "unreadable tensor"
-    assert inside.tolist() == inferred[0].tolist()
-    assert not torch._C._functorch.is_functorch_wrapped_tensor(inside)
+    if torch.__version__ >= (2, 9):
+        assert inside.tolist() == inferred[0].tolist()
+        assert not torch._C._functorch.is_functorch_wrapped_tensor(inside)
+    else:
+        assert inside == "unreadable tensor"
     assert not inferred.is_inference()
 
 
