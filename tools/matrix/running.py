@@ -68,7 +68,8 @@ def tested(interpreter: Path, folder: Path, *what: Path) -> Result:
     """Run tests or notebooks with pytest, and return what came of them."""
     report = folder / "report.xml"
     report.unlink(missing_ok=True)
-    ours = ("-c", ROOT / "pyproject.toml", "--rootdir", ROOT, "-p", "hookscope_course.strict", "-p", "no:cacheprovider")
+    root = ROOT if what[0].is_relative_to(ROOT) else what[0].parent  # what names are told from
+    ours = ("-c", ROOT / "pyproject.toml", "--rootdir", root, "-p", "hookscope_course.strict", "-p", "no:cacheprovider")
     words = ("-m", "pytest", "-vv", "-n", "2", "--dist", "loadfile", f"--junitxml={report}")
     done = _run(interpreter, *words, *ours, *what)
     result = read(report) if report.exists() else Result()
