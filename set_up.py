@@ -32,10 +32,8 @@ from collections.abc import Iterator
 from importlib.metadata import Distribution
 from typing import Any
 
-try:
+if sys.platform != "win32":
     import fcntl
-except ImportError:  # Windows: there, do not set up twice at the same time
-    fcntl = None  # type: ignore[assignment]
 
 ROOT = Path(__file__).resolve().parent
 SETTINGS = ROOT / "lessons" / "jupyter"
@@ -194,7 +192,7 @@ class Environment:
         The programs that we start inherit the lock, and hold it as long as they run.
         """
         with self.lock_file.open("w") as lock:
-            if fcntl is not None:
+            if sys.platform != "win32":  # there, do not set up twice at the same time
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:

@@ -93,8 +93,9 @@ def run_tests(plan: Iterable[str], seconds: float) -> tuple[bool, Tally]:
     def stop(number: int, frame: Any) -> None:
         pytest.exit("the time is over", returncode=_TIME_IS_OVER)
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.1))
+    if sys.platform != "win32":  # which has no such alarm: there, all of them run
+        before = signal.signal(signal.SIGALRM, stop)
+        signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.1))
     try:
         # loadfile: the cells of a notebook share a kernel
         options = ["-q", "--no-header", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
@@ -102,8 +103,9 @@ def run_tests(plan: Iterable[str], seconds: float) -> tuple[bool, Tally]:
     except pytest.exit.Exception:  # before there was anything to stop
         status = _TIME_IS_OVER
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        if sys.platform != "win32":
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
     nothing_there = pytest.ExitCode.NO_TESTS_COLLECTED  # all of them slow, which only `make test-all` runs
     return status in (pytest.ExitCode.OK, nothing_there, _TIME_IS_OVER) and not tally.failed, tally
 

@@ -47,7 +47,7 @@ ROWS = {
         nn.Linear(4, 5, bias=False), [x(3, 4)], {}, [(3, 4), W], [(3, 5)], "MmBackward0", [(3, 4)], [(3, 5)],
     ),
     "no bias 3-D": (
-        nn.Linear(4, 5, bias=False), [x(2, 3, 4)], {}, [(6, 5)], [(2, 3, 5)], RESHAPED, [(2, 3, 4)],
+        nn.Linear(4, 5, bias=False), [x(2, 3, 4)], {}, [(6, 5)], [(2, 3, 5)], "UnsafeViewBackward0", [(2, 3, 4)],
         [(2, 3, 5)],
     ),
     "conv2d": (

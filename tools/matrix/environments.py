@@ -9,12 +9,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = ("requirements.lock", "requirements-hub.lock", "requirements-dev.lock")
-LIBRARY_FROM, COURSE_FROM = (2, 5), (2, 8)  # what README promises
+LIBRARY_FROM, COURSE_FROM = (2, 6), (2, 8)  # what README promises
 NEWEST = "2.15"
 # Each minor release on one Python; the lowest and the newest also on the other Pythons.
 PAIRS = (
     *((f"2.{minor}", "3.11") for minor in range(LIBRARY_FROM[1], 16)),
-    *((torch, python) for python in ("3.12", "3.13") for torch in ("2.5", "2.8", NEWEST)),
+    *((torch, python) for python in ("3.12", "3.13") for torch in ("2.6", "2.8", NEWEST)),
 )
 
 

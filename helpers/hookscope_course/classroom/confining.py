@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
-import resource
 import socket
 import struct
 import sys
@@ -13,6 +11,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+if sys.platform == "win32":
+    raise ImportError("only Linux can shut a process in; on Windows, use WSL")
+
+import fcntl
+import resource
 
 __all__ = ["ConfinementError", "Limits", "confine"]
 

@@ -28,6 +28,9 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+if sys.platform == "win32":
+    raise ImportError("answers are judged in forked processes, and Windows cannot fork; use WSL")
+
 WRONG, RIGHT = "wrong", "right"
 SEALED = ("hookscope", "hookscope_course", "torch.nn", "torch.autograd", "torch.utils.hooks", "torch.testing")
 """The packages of which nothing may be changed; of torch itself and of Python's built-ins, what they offer directly."""

@@ -15,6 +15,9 @@ import socket
 import sys
 from contextlib import suppress
 
+if sys.platform == "win32":
+    raise ImportError("this stands for a forked kernel, which Windows cannot have")
+
 TYPE_CHECKING = False  # typing takes time to import
 if TYPE_CHECKING:
     from typing import Any
@@ -69,7 +72,8 @@ def _hand_on(kernel: int, number: int) -> None:
 
 
 def _answer(server: socket.socket) -> dict[str, Any]:
-    return json.loads(server.recv(MESSAGE) or "{}")  # type: ignore[no-any-return]
+    answer: dict[str, Any] = json.loads(server.recv(MESSAGE) or "{}")
+    return answer
 
 
 if __name__ == "__main__":

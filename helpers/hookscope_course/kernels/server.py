@@ -26,6 +26,9 @@ from typing import Any
 
 from hookscope_course.kernels.launch import MESSAGE
 
+if sys.platform == "win32":
+    raise ImportError("kernels are forked from one process, which Windows cannot do")
+
 __all__ = ["LOADED", "KernelServer", "Request", "become", "take_place"]
 
 LOADED = (

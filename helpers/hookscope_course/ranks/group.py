@@ -163,7 +163,8 @@ class Group:
             self.torchrun.wait()
         for pid in self.pids:
             with contextlib.suppress(ProcessLookupError):  # mostly there is nobody any more
-                os.killpg(pid, signal.SIGKILL)
+                if sys.platform != "win32":
+                    os.killpg(pid, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _wait_until_up(self) -> None:

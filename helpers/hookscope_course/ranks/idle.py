@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -39,5 +40,7 @@ def _asleep_and_used(pid: int) -> tuple[bool, float]:
         # After the name, which may hold anything: the main thread's state, and 11 fields on, two times of all threads.
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:  # the process has just ended, or this system has no /proc
+        return False, 0.0
+    if sys.platform == "win32":
         return False, 0.0
     return fields[0] == "S", (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

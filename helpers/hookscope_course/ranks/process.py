@@ -12,6 +12,7 @@ import re
 import signal
 import socket
 import struct
+import sys
 import sysconfig
 import threading
 import time
@@ -32,6 +33,9 @@ Pipe: TypeAlias = "Connection[bytes, bytes]"
 HOST = "127.0.0.1"
 WHERE, FINISH, STARTED = b"where", b"finish", b"started"
 WARM = ("torch._dynamo", "torch.distributed.fsdp", "hookscope")  # what takes seconds to import: before a run, not in it
+
+if sys.platform == "win32":
+    raise ImportError("`ranks` forks processes, and Windows cannot; use WSL")
 
 TORCH = Path(torch.__file__).parent
 OUR_FOLDERS = [Path(__file__).resolve().parents[2], LESSONS]
