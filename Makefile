@@ -21,6 +21,7 @@ help:
 	@echo "make nbgrader CHAPTERS='02 04' DEST=folder  exercises as nbgrader assignments (make grade DEST=folder: the grades)"
 	@echo "make test   prove everything (make test-all: also what takes long and seldom changes)"
 	@echo "make build  turn changed lessons into notebooks"
+	@echo "make site   everything that is to be read as web pages that need no network and no kernel (build/site/html)"
 	@echo "make bench  measure against other tools (half an hour; writes benchmarks/README.md)"
 	@echo "make history  ask every release of torch how its hooks behave (an hour; RELEASES='2.0.0 2.16.0' asks these)"
 	@echo "make matrix  tests and chapters on every promised torch and Python (two hours; TORCH='2.14 2.15:3.13' runs these)"
@@ -105,6 +106,9 @@ bench:
 	@$(PYTHON) set_up.py bench
 	.venv-bench/bin/python -W ignore -m benchmarks
 
+site: dev
+	$(PY) -m lessons.site
+
 # Writes its records.json. Old releases need Python 3.7 and 3.9: uv finds them, or fetches them if it may.
 history: dev
 	$(PY) -m hookscope_course.history.make $(RELEASES)
@@ -148,4 +152,4 @@ lock: dev
 
 # Some of these are folders, too.
 .PHONY: help .venv .venv-hub dev course reset progress lab class slides handout nbgrader grade hub hub-proxy hub-stop test test-all build bench history lint
-.PHONY: check matrix house lock wheel release
+.PHONY: check matrix site house lock wheel release

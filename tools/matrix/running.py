@@ -109,6 +109,8 @@ def saved_anew(interpreter: Path, folder: Path) -> Path:
 def _settings(interpreter: Path) -> dict[str, str]:
     own = {
         "PATH": f"{interpreter.parent}{os.pathsep}{os.environ['PATH']}",
+        # Of this one patch of 3.13, which may be the only one at hand, torch warns whenever it compiles.
+        "PYTHONWARNINGS": "ignore:Guards may run slower on Python 3.13.0",
         "MPLCONFIGDIR": str(interpreter.parents[1] / "matplotlib"),  # its list of fonts names this environment's
     }
     return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | own

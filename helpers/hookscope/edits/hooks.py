@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any
@@ -179,5 +180,13 @@ _saving_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", 
 
 def _under_checkpoint() -> bool:
     """Whether a checkpoint is keeping this, as far as torch lets us know."""
-    hooks = _saving_hooks(False) if _saving_hooks is not None and torch.is_grad_enabled() else None
+    if not torch.is_grad_enabled():
+        return False
+    if _saving_hooks is None:  # before torch 2.8: whoever called us may tell
+        frame = sys._getframe()
+        while frame := frame.f_back:  # type: ignore[assignment]
+            if frame.f_code.co_name == "checkpoint" and frame.f_globals.get("__name__") == "torch.utils.checkpoint":
+                return True
+        return False
+    hooks = _saving_hooks(False)
     return hooks is not None and "checkpoint" in getattr(hooks[0], "__qualname__", "")

@@ -6,6 +6,7 @@ import warnings
 from html.parser import HTMLParser
 
 import pytest
+import torch
 from torch import nn
 
 from hookscope.comparisons.compare import HookView, compare_backward_hooks
@@ -93,6 +94,8 @@ def test_explanations(row, legacy, full):
 def test_warnings_are_kept_word_by_word(row, legacy, full):
     module, args, kwargs, *_ = ROWS[row]
     both = compare_backward_hooks(module, *args, **kwargs)
+    if full == NO_INPUT_GRADIENT and torch.__version__ < (2, 8):
+        full = ""
     assert both.legacy.warnings == ((legacy,) if legacy else ())
     assert len(both.full.warnings) == bool(full)
     assert all(text.startswith(full) for text in both.full.warnings)

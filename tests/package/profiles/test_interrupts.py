@@ -33,7 +33,8 @@ def what_could_stay(net: nn.Module) -> object:
     modes = len(_get_current_function_mode_stack()), len(_get_current_dispatch_mode_stack())
     gradients = [None if p.grad is None else p.grad.sum().item() for p in net.parameters()]
     buffers = [buffer.sum().item() for buffer in net.buffers()]
-    saving = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)  # since torch 2.8
+    saving = top and top(True)
     state = torch.get_rng_state().sum().item()
     return len(census(net)), modes, gradients, buffers, saving, torch.is_grad_enabled(), net.training, state
 

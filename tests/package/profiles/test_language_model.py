@@ -30,7 +30,7 @@ def test_memory_and_backward_of_a_language_model_are_those_of_the_profiler():
     # Backward gives it back, and leaves the gradients of the parameters.
     left = sum(event.self_cpu_memory_usage for event in found.events())
     grads = sum(parameter.grad.nbytes for parameter in model.parameters())
-    assert grads - costs[""].saved == pytest.approx(left, rel=0.01 if torch.__version__ >= (2, 9) else 0.03)
+    assert grads - costs[""].saved == pytest.approx(left, rel=0.01 if torch.__version__ >= (2, 9) else 0.05)
     made = sum(max(event.self_cpu_memory_usage, 0) for event in found.events())
     assert grads < costs[""].gradients <= made  # which has what an operation needs meanwhile, too
     assert sum(costs[name].saved for name in ("transformer.h.0", "transformer.h.1")) > 0.8 * costs[""].saved

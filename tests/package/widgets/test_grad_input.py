@@ -104,7 +104,8 @@ def test_warnings_are_shown_in_full() -> None:
     explorer = GradInputExplorer(layer="Linear", requires_grad=False)
     (row,) = [row for row in explorer.shown["rows"] if row["what"] == "warning"]
     assert row["legacy hook"].endswith("get the documented behavior.")
-    assert row["full hook"].startswith("Full backward hook is firing when gradients are computed")
+    if torch.__version__ >= (2, 8):
+        assert row["full hook"].startswith("Full backward hook is firing when gradients are computed")
 
 
 def test_choosing_a_layer_sets_what_it_begins_with() -> None:

@@ -1,0 +1,8 @@
+"""Turn the built notebooks and everything else that is to be read into one static site, build/site/html.
+
+    python -m lessons.site
+
+`pages` makes the texts: a chapter with its answers folded away, the teacher's pages, the reference of the package;
+`live` records what widgets answer, so that they work in the page without a kernel; Sphinx makes the site of it, with
+the settings in `conf.py` here. Nothing on the site comes from the network.
+"""

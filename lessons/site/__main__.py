@@ -1,0 +1,124 @@
+"""The command that makes the site: `python -m lessons.site`."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from sphinx.cmd.build import build_main
+
+from lessons.build import reading
+from lessons.site import live, pages, reference, sections
+
+HERE = Path(__file__).resolve().parent
+OUT = reading.ROOT / "build" / "site"
+
+
+def main(out: Path = OUT) -> int:
+    """Make the site in `out`/html, and say how large it is.
+
+    Args:
+        out: a folder that is emptied first.
+
+    Returns:
+        The exit status: 1 if Sphinx had something to warn of, or a link leads nowhere.
+
+    """
+    start = time.monotonic()
+    source = out / "source"
+    shutil.rmtree(out, ignore_errors=True)
+    write_source(source)
+    status = build_main(["-q", "-W", "--keep-going", "-b", "html", str(source), str(out / "html")])
+    name_levels(out / "html")
+    found = sections.write(out / "html")
+    broken = sections.broken_links(out / "html")
+    print(*broken, sep="\n", end="\n" if broken else "")
+    files = [file for file in (out / "html").rglob("*") if file.is_file()]
+    made = [file for file in files if file.suffix == ".html"]
+    size = sum(file.stat().st_size for file in files) / 1e6
+    largest = max(made, key=lambda file: file.stat().st_size, default=None)
+    if largest:
+        seconds = time.monotonic() - start
+        print(f"{len(made)} pages, {size:.1f} MB, {found} sections to find, in {seconds:.0f} s: {out / 'html'}")
+        print(f"the largest page: {largest.name}, {largest.stat().st_size / 1e6:.1f} MB")
+    return int(status or bool(broken))
+
+
+def name_levels(folder: Path) -> None:
+    """Say of Furo's captions in the sidebar which level of heading they are; it says only that they are headings."""
+    for path in folder.rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        text = text.replace('class="caption" role="heading">', 'class="caption" role="heading" aria-level="2">')
+        path.write_text(text, encoding="utf-8")
+
+
+def write_source(source: Path) -> None:
+    """Write everything that Sphinx makes the site from."""
+    static = source / "_static"
+    (static / "live").mkdir(parents=True)
+    shutil.copy(HERE / "conf.py", source)
+    shutil.copytree(HERE / "templates", source / "_templates")
+    for name in ("site.css", "site.js", "search.js"):
+        shutil.copy(HERE / name, static)
+    shutil.copy(reading.LESSONS / "00_start_here" / "chapter_00.png", static)
+    for path in reading.NOTEBOOKS.glob("*.ipynb"):
+        (source / path.name).write_text(json.dumps(pages.chapter(path)), encoding="utf-8")
+    for name, text in reference.pages().items():
+        _write(source / "reference" / f"{name}.rst", text)
+    for path in (reading.ROOT / "teaching").glob("*.md"):
+        _write(source / "teaching" / path.name, pages.document(path))
+    for name, place in pages.places().items():
+        if name.endswith(".md") and "teaching" not in name and place != "index":
+            _write(source / f"{place}.md", pages.document(reading.ROOT / name))
+    _write(source / "widgets.md", gallery(static / "live"))
+    _write(source / "index.md", (HERE / "index.md").read_text(encoding="utf-8").replace("{{toctrees}}", toctrees()))
+
+
+def gallery(folder: Path) -> str:
+    """The page of the widgets; what they answer goes into `folder`, a script for each."""
+    parts = [(HERE / "widgets.md").read_text(encoding="utf-8")]
+    for each in live.LIVE:
+        record = json.dumps(live.recorded(each), ensure_ascii=False)
+        script = f"(window.hookscopeLive ??= {{}})[{each.name!r}] = {record};\n"
+        (folder / f"{each.name}.js").write_text(script, encoding="utf-8")
+        place = f'<div class="live" data-live="{each.name}"><p>This needs JavaScript.</p></div>'
+        parts.append(
+            f'## {each.heading}\n\n{each.words}\n\n<script src="_static/live/{each.name}.js"></script>\n{place}\n'
+        )
+    parts.append("## Those that need a kernel\n")
+    for widget in live.still():
+        image = base64.b64encode(widget.png).decode("ascii")
+        parts.append(f"### {type(widget).__name__}\n\n{live.sentence(widget)}\n")
+        parts.append(f'<img class="still" alt="{html.escape(widget.alt)}" src="data:image/png;base64,{image}">\n')
+        widget.close()
+    return "\n".join(parts)
+
+
+def toctrees() -> str:
+    """The lists of all pages, as the index has them."""
+    chapters = [path.parent.name for path in reading.chapter_files()]
+    lists = {
+        "Chapters": chapters,
+        "Look up": [path.parent.name for path in reading.reference_files()],
+        "The package": ["widgets", "reference/index", "benchmarks", "changelog"],
+        "For teachers": ["teaching/plan", *[f"teaching/{name}" for name in chapters], "hub"],
+        "Contribute": ["contributing"],
+    }
+    return "\n".join(
+        f"```{{toctree}}\n:caption: {caption}\n:hidden:\n\n{chr(10).join(names)}\n```\n"
+        for caption, names in lists.items()
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

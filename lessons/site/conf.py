@@ -1,0 +1,49 @@
+"""Sphinx's settings for the site; `python -m lessons.site` copies this file into the folder that it builds from."""
+
+from typing import Any
+
+from hookscope import __version__
+
+project = "hookscope"
+author = "The hookscope authors"
+copyright = author  # noqa: A001  # Sphinx's name for it
+release = version = __version__
+language = "en"
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+exclude_patterns = ["_build"]
+suppress_warnings = ["myst.header", "misc.highlighting_failure"]  # a page may begin with ##; a cell may have a %magic
+
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
+nb_execution_mode = "off"  # what is shown is what the tests hold
+nb_ipywidgets_js: dict[str, object] = {}
+nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json", None), ("html", "text/html", 1)]
+nb_merge_streams = True
+
+default_role = "code"
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+napoleon_use_rtype, napoleon_use_ivar = False, True
+napoleon_google_docstring, napoleon_numpy_docstring = True, False
+
+html_theme = "furo"
+html_title = "hookscope"
+templates_path = ["_templates"]
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_js_files = [("site.js", {"type": "module"})]
+html_copy_source = html_show_sourcelink = False
+html_theme_options = {"navigation_with_keys": False}  # the arrow keys belong to the widgets
+pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
+copybutton_exclude = ".linenos, .gp, .go"
+
+
+def setup(app: Any) -> None:
+    """Let Sphinx call what follows."""
+    app.connect("autodoc-process-docstring", _plain_bars)
+
+
+def _plain_bars(app: Any, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Our docstrings write |x| for a size; reStructuredText would replace it by something."""
+    lines[:] = [line if line.lstrip().startswith(">>>") else line.replace("|x|", r"\|x\|") for line in lines]

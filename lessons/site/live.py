@@ -1,0 +1,234 @@
+"""Record what widgets answer to each thing a reader can choose, so that they work in a page without a kernel.
+
+The widget in the page is the one of the notebooks, script and all. Its model is a stand-in (`site.js`) that knows the
+answers: for each combination of choices that was recorded, what changed in the widget's state. The answers come from
+the real widget and a real model; nothing is computed in the page.
+"""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import json
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from itertools import permutations, product
+from typing import Any
+
+import torch
+import traitlets
+from torch import nn
+
+import hookscope
+from hookscope import samples
+from hookscope.widgets import (
+    GradientPlayground,
+    GradInputExplorer,
+    LayerPicker,
+    OrderPlayer,
+    OrderQuiz,
+    PreHookPlayground,
+    TokenPicker,
+)
+from hookscope.widgets.base import HookWidget
+from hookscope.widgets.compared_layers import LAYERS
+from hookscope_course.history.slider import AuthorSlider
+
+_OWN = ("_model_", "_view_", "_dom_classes", "_anywidget", "layout", "tabbable", "tooltip", "_request", "_response")
+Choice = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Live:
+    """A widget for the page.
+
+    Attributes:
+        name: of its file.
+        heading: what it is, as a reader would ask for it.
+        words: what to do with it.
+        make: makes it.
+        controls: the traits that a reader sets.
+        choices: the combinations of them that are recorded.
+        quiet: traits that the page sets by itself, and that change nothing else.
+        unseen: traits that the page does not ask for.
+        free: whether a combination that was not recorded changes nothing else; if not, the page says so.
+
+    """
+
+    name: str
+    heading: str
+    words: str
+    make: Callable[[], HookWidget]
+    controls: tuple[str, ...]
+    choices: Callable[[HookWidget], Iterator[Choice]]
+    quiet: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+    free: bool = False
+
+
+def recording() -> Any:
+    """Record one pass, there and back, through two layers."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+    with hookscope.record(net) as found:
+        net(torch.ones(1, 4, requires_grad=True)).sum().backward()
+    return found
+
+
+def _every_layer_and_channel(picker: Any) -> Iterator[Choice]:
+    for row in picker.tree:
+        if not row["why"]:
+            yield {"layer": row["name"], "channel": -1}
+            yield from ({"channel": channel} for channel in list(picker.channels))
+
+
+def _every_beginning(quiz: Any) -> Iterator[Choice]:
+    for many in range(len(quiz._cards) + 1):
+        for order in permutations(quiz._cards, many):
+            yield {"revealed": False, "answer": list(order)}
+            yield {"revealed": True}
+
+
+def _every_release(slider: Any) -> Iterator[Choice]:
+    for name, at in product(slider._documents, range(len(slider._releases))):
+        yield {"document": name, "_at": at}
+
+
+def _every_switch(explorer: Any) -> Iterator[Choice]:
+    switches = ("bias", "inplace", "requires_grad")
+    for name, kind in LAYERS.items():
+        for shape in kind.shapes:
+            for values in product((False, True), repeat=len(switches)):
+                yield {"layer": name, "input_shape": shape, **dict(zip(switches, values, strict=True))}
+
+
+LIVE = (
+    Live(
+        "layer_picker",
+        "What does each layer make of a picture?",
+        "Choose a layer of a small CNN that reads handwritten digits, then click one of its channels.",
+        lambda: LayerPicker(samples.digit_cnn(), samples.digit(5)),
+        ("layer", "channel"),
+        _every_layer_and_channel,
+        quiet=("width",),
+    ),
+    Live(
+        "order_player",
+        "In which order do hooks fire?",
+        "Step through one pass, there and back: each step is one hook that fired.",
+        lambda: OrderPlayer(recording()),
+        ("index",),
+        lambda player: iter(()),
+        free=True,
+    ),
+    Live(
+        "order_quiz",
+        "Do you know the order?",
+        "Click the hooks in the order in which you expect them to fire, then let torch tell.",
+        lambda: OrderQuiz(recording(), kinds=["full_backward_pre", "full_backward"], layers=["0", "1"]),
+        ("answer", "revealed"),
+        _every_beginning,
+        free=True,
+    ),
+    Live(
+        "grad_input",
+        "What does a backward hook get as grad_input?",
+        "Choose a layer and its input, and compare a legacy hook with a full one.",
+        GradInputExplorer,
+        ("layer", "input_shape", "bias", "inplace", "requires_grad"),
+        _every_switch,
+        unseen=("png",),
+    ),
+    Live(
+        "versions",
+        "Which release of torch did the author have?",
+        "Choose one of the five documents, and move through the releases: what of it was true when?",
+        lambda: AuthorSlider("D0", "1.7.1"),
+        ("document", "_at"),
+        _every_release,
+    ),
+)
+
+
+def recorded(live: Live) -> dict[str, Any]:
+    """Run a widget through all choices, and return what the page needs.
+
+    Returns:
+        name, quiet, free: as `live` has them. controls: their names. esm, css: the widget's script and style. state:
+        all traits as they are at first. answers: for the values of all controls, as JSON, the traits that differ from
+        these. alone: the same for the first control, where the widget sets the others by itself. values: what is long,
+        once, where the others have {"is": its place}.
+
+    """
+    widget = live.make()
+    start = _state(widget, live.unseen)
+    answers: dict[str, dict[str, Any]] = {}
+    alone: dict[str, dict[str, Any]] = {}
+    for choice in live.choices(widget):
+        first = next(iter(choice))
+        for name, value in choice.items():
+            if getattr(widget, name) == value:
+                continue
+            try:
+                setattr(widget, name, value)
+            except (ValueError, traitlets.TraitError):  # such as a bias for a layer that has none
+                break
+            if name == first == live.controls[0]:
+                alone.setdefault(_key([name, value]), _other(start, _state(widget, live.unseen)))
+        else:
+            if not widget.problem:
+                now = _state(widget, live.unseen)
+                answers[_key([now[name] for name in live.controls])] = _other(start, now)
+    known = {"name": live.name, "controls": list(live.controls), "quiet": list(live.quiet), "free": live.free}
+    values: dict[str, int] = {}
+    states = {"state": start, "answers": answers, "alone": alone}
+    shared = {name: _shared(value, values) for name, value in states.items()}
+    return known | {"esm": str(widget._esm), "css": str(widget._css), "values": [*map(json.loads, values)]} | shared
+
+
+def _shared(states: Any, values: dict[str, int], depth: int = 0) -> Any:
+    """Put what is long into `values`, once, and its number in its place."""
+    text = json.dumps(states, ensure_ascii=False)
+    if len(text) > 40 and not (isinstance(states, dict) and depth < 4 and "base64" not in states):
+        return {"is": values.setdefault(text, len(values))}
+    return (
+        {name: _shared(value, values, depth + 1) for name, value in states.items()}
+        if isinstance(states, dict)
+        else states
+    )
+
+
+def _key(values: list[Any]) -> str:
+    """As JSON.stringify writes it."""
+    return json.dumps(values, separators=(",", ":"), ensure_ascii=False)
+
+
+def _other(start: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in now.items() if value != start[name]}
+
+
+def _state(widget: HookWidget, unseen: Collection[str] = ()) -> dict[str, Any]:
+    """All that the page may ask for, as JSON; bytes in base64."""
+    names = [name for name in widget.keys if not name.startswith(_OWN) and name not in unseen]
+    return {name: _plain(getattr(widget, name)) for name in sorted(names)} | {"_request": 0, "_response": 0}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes | memoryview):
+        return {"base64": base64.b64encode(bytes(value)).decode("ascii")}
+    return json.loads(json.dumps(value))
+
+
+def still() -> Iterator[HookWidget]:
+    """The widgets that compute too much to be recorded, each as it begins."""
+    net, five = samples.digit_cnn(), samples.digit(5)
+    yield GradientPlayground()
+    yield PreHookPlayground(net, five)
+    tokens = samples.story_tokens("the dogs near the cat")
+    words = samples.story_words(tokens)
+    yield TokenPicker(samples.story_lm(), tokens, tokens=words, vocabulary=samples.STORY_WORDS)
+
+
+def sentence(widget: HookWidget) -> str:
+    """What a widget is for: the first sentence of its documentation."""
+    return (inspect.getdoc(type(widget)) or "").partition("\n")[0]

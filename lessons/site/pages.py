@@ -1,0 +1,150 @@
+"""Make the pages of the site: chapters with their answers folded away, and links that lead from page to page."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from posixpath import normpath
+from typing import Any
+
+from lessons.build.reading import NOTEBOOKS, ROOT
+
+Cell = dict[str, Any]
+_PREDICT = re.compile(r"^(?=\*\*Predict\.\*\*)", re.MULTILINE)
+_LINK = re.compile(r"(?<!\!)\[((?:[^\[\]]|\[[^\]]*\])+)\]\(([^()\s]+)\)")
+_WIDGET = "application/vnd.jupyter.widget-view+json"
+RUN_IT = "In your own copy (`make lab`) this is alive. [Some of them work here](widgets.md)."
+
+
+def places() -> dict[str, str]:
+    """Where a file of the repository is on the site; what is not here is not on it."""
+    found = {f"notebooks/{path.name}": path.stem for path in NOTEBOOKS.glob("*.ipynb")}
+    found |= {f"teaching/{path.name}": f"teaching/{path.stem}" for path in (ROOT / "teaching").glob("*.md")}
+    return found | {
+        "README.md": "index",
+        "benchmarks/README.md": "benchmarks",
+        "CHANGELOG.md": "changelog",
+        "CONTRIBUTING.md": "contributing",
+        "hub/README.md": "hub",
+        "lessons/91_chooser": "91_chooser",
+    }
+
+
+def chapter(path: Path) -> dict[str, Any]:
+    """Make a page of a built notebook, as JSON: questions first, and what they ask for only when it is opened.
+
+    Folded are the cells between a prediction and its reason, hints and solutions. Exercises stand there as a learner
+    meets them.
+    """
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    parts = folded(_parts(notebook["cells"], f"notebooks/{path.name}"))
+    cells = [{**cell, "id": f"cell-{number}"} for number, cell in enumerate(parts)]
+    return {**notebook, "cells": cells, "metadata": {"kernelspec": notebook["metadata"]["kernelspec"]}}
+
+
+def _parts(cells: list[Cell], where: str) -> Iterator[Cell]:
+    """The cells of a page: text cut before each prediction, links that lead on, each heading with its old anchors."""
+    for cell in cells:
+        source, tags = "".join(cell["source"]), {*cell["metadata"].get("tags", [])}
+        if "edition" in tags or "hint" in tags:
+            continue
+        if cell["cell_type"] == "code":
+            yield from _code(cell, tags)
+            continue
+        for part in filter(str.strip, _PREDICT.split(source)):
+            yield text(anchored(relinked(part, where), cell["id"]), cell["metadata"].get("tags", []))
+
+
+def _code(cell: Cell, tags: set[str]) -> Iterator[Cell]:
+    source = "".join(cell["source"])
+    if "exercise" in tags:
+        yield {**cell, "outputs": [], "metadata": {}}
+    elif "solution" in tags:
+        yield text("<details class='answer'><summary>A solution</summary>\n")
+        yield {**cell, "source": source.removeprefix("# solution\n"), "metadata": {}}
+        yield text("</details>\n")
+    elif re.search(r"^guess = Guess\(", source, re.MULTILINE):
+        yield {**cell, "outputs": [], "metadata": {"guess": True}}
+    else:
+        alive = any(_WIDGET in output.get("data", {}) for output in cell["outputs"])
+        yield {**cell, "metadata": {}}
+        if alive:
+            yield text(RUN_IT)
+
+
+def folded(cells: Iterator[Cell]) -> Iterator[Cell]:
+    """Fold away what comes between a guess and the end of its reason."""
+    is_open = False
+    for cell in cells:
+        source = "".join(cell["source"])
+        is_code = cell["cell_type"] == "code"
+        starts = not is_code and re.search(r"^(#{1,6} |\*\*Predict\.\*\*)", source, re.MULTILINE)
+        if is_open and starts:
+            yield text("</details>\n")
+            is_open = False
+        yield {**cell, "metadata": {}} if is_code else cell
+        if is_code and cell["metadata"].get("guess"):
+            yield text("<details class='answer'><summary>Run it: what happens, and why</summary>\n")
+            is_open = True
+        elif is_open and not is_code and "**Why.**" in source:
+            yield text("</details>\n")
+            is_open = False
+    if is_open:
+        yield text("</details>\n")
+
+
+def text(source: str, tags: list[str] | None = None) -> Cell:
+    """A cell of Markdown."""
+    return {"cell_type": "markdown", "metadata": {"tags": tags or []}, "source": source}
+
+
+def anchored(source: str, identity: str) -> str:
+    """Put before each heading what links in notebooks call it: JupyterLab's name for it, and the cell's."""
+
+    def anchors(heading: re.Match[str]) -> str:
+        names = dict.fromkeys((heading[1].strip().replace(" ", "-"), f"cell-id={identity}"))
+        spans = "".join(f'<span id="{html.escape(name)}"></span>' for name in names)
+        return f"{spans}\n\n{heading[0]}"
+
+    return re.sub(r"^#{2,6} (.+)$", anchors, source, flags=re.MULTILINE)
+
+
+def relinked(source: str, where: str) -> str:
+    """Let links to files of the repository lead to their pages; to what is no page, only the words stay.
+
+    Args:
+        source: Markdown.
+        where: the path in the repository of the file that it is from.
+
+    Example:
+        >>> relinked("[02](02_call_order.ipynb), [ruff](pyproject.toml), [docs](https://x.org)", "notebooks/01_x.ipynb")
+        '<a href="02_call_order.html">02</a>, ruff, [docs](https://x.org)'
+
+    """
+    pages = places()
+    here = pages.get(where, "")
+
+    def lead(link: re.Match[str]) -> str:
+        words, target = link[1], link[2]
+        if re.match(r"\w+:", target):
+            return link[0]
+        path, _, anchor = target.partition("#")
+        found = pages.get(normpath(PurePosixPath(where).parent / path)) if path else here
+        if not found:
+            return words
+        up = "../" * here.count("/")
+        shown = re.sub(r"`([^`]+)`", lambda code: f"<code>{html.escape(code[1])}</code>", words)
+        return f'<a href="{up}{found}.html{"#" + html.escape(anchor) if anchor else ""}">{shown}</a>'
+
+    fences = re.split(r"(^```.*?^```|`[^`\n]+`(?!\]))", source, flags=re.DOTALL | re.MULTILINE)
+    return "".join(part if number % 2 else _LINK.sub(lead, part) for number, part in enumerate(fences))
+
+
+def document(path: Path) -> str:
+    """A page of the repository as a page of the site."""
+    where = path.relative_to(ROOT).as_posix()
+    source = path.read_text(encoding="utf-8")
+    return relinked(re.sub(r"<!--.*?-->\n?", "", source, flags=re.DOTALL), where)

@@ -1,0 +1,84 @@
+// Finds the sections that answer a question: BM25 (Robertson & Zaragoza 2009) over headings, asked words and texts.
+
+const STOP = new Set(("a an the of to in on at for from with by as is are was be do does did how what why when which who where can could " +
+  "i my me you your it its this that these those and or not no if so there here about into out up get gets use using want need " +
+  "pytorch torch python please way").split(" "));
+const ALIKE = { activations: "output", activation: "output", intermediate: "output", grads: "gradient", grad: "gradient", gradients: "gradient",
+  unregister: "remove", delete: "remove", detach: "remove", clear: "remove", hooks: "hook", layers: "layer", module: "layer", modules: "layer",
+  parameters: "parameter", weights: "weight", images: "picture", image: "picture", visualize: "show", visualise: "show", plot: "show", display: "show",
+  llm: "transformer", gpt: "transformer", bert: "transformer", none: "none", freezing: "freeze", modify: "change", edit: "change", alter: "change" };
+
+function stem(word) {
+  const known = ALIKE[word] ?? word;
+  return known.length > 4 ? known.replace(/(ies)$/, "y").replace(/(ing|ed|es|s)$/, "") : known;
+}
+function words(text) {
+  const found = [];
+  for (const word of text.toLowerCase().match(/[a-z0-9_]+/g) ?? []) {
+    if (word.includes("_")) found.push(word, ...word.split("_").filter(Boolean).map(stem));
+    else found.push(stem(word));
+  }
+  return found;
+}
+
+const FIELDS = { heading: 5, asked: 4, page: 2, text: 1 };
+const sections = window.hookscopeSections.map((section) => {
+  const counts = new Map();
+  let length = 0;
+  for (const [field, weight] of Object.entries(FIELDS)) {
+    for (const word of words(section[field])) {
+      counts.set(word, (counts.get(word) ?? 0) + weight);
+      length += 1;
+    }
+  }
+  return { ...section, counts, length };
+});
+const mean = sections.reduce((sum, section) => sum + section.length, 0) / sections.length;
+const spread = new Map();
+for (const { counts } of sections) for (const word of counts.keys()) spread.set(word, (spread.get(word) ?? 0) + 1);
+
+function search(question) {
+  const asked = [...new Set(words(question))].filter((word) => !STOP.has(word));
+  const scored = sections.map((section) => {
+    let score = 0, hits = 0;
+    for (const word of asked) {
+      const count = section.counts.get(word);
+      if (!count) continue;
+      hits += 1;
+      const rare = Math.log(1 + (sections.length - spread.get(word) + 0.5) / (spread.get(word) + 0.5));
+      score += rare * count * 2.2 / (count + 1.2 * (0.25 + 0.75 * section.length / mean));
+    }
+    return { section, score: score * section.weight * (hits / Math.max(asked.length, 1)) ** 0.5 };
+  }).filter(({ score }) => score > 0).sort((a, b) => b.score - a.score);
+  const taken = {};
+  return scored.filter(({ section }) => (taken[section.url.split("#")[0]] = (taken[section.url.split("#")[0]] ?? 0) + 1) <= 3).slice(0, 20);
+}
+
+function excerpt(text, question) {
+  const asked = words(question).filter((word) => !STOP.has(word));
+  const sentences = text.match(/[^.!?]+[.!?]?/g) ?? [];
+  const best = sentences.map((sentence, place) => [words(sentence).filter((word) => asked.includes(word)).length, -place, sentence])
+    .sort((a, b) => b[0] - a[0] || b[1] - a[1])[0];
+  return best ? best[2].trim().slice(0, 240) : "";
+}
+
+const input = document.getElementById("question");
+const results = document.getElementById("results");
+const found = document.getElementById("found");
+function show() {
+  const question = input.value.trim();
+  const list = question ? search(question) : [];
+  found.textContent = !question ? "" : list.length ? `${list.length} places, the best first` : `Nothing about “${question}”. Try other words.`;
+  results.replaceChildren(...list.map(({ section }) => {
+    const link = Object.assign(document.createElement("a"), { href: section.url, textContent: section.heading });
+    const where = Object.assign(document.createElement("small"), { textContent: ` ${section.page}` });
+    const words = Object.assign(document.createElement("p"), { textContent: excerpt(section.text, question) });
+    const item = document.createElement("li");
+    item.append(link, where, words);
+    return item;
+  }));
+}
+input.value = new URLSearchParams(location.search).get("q") ?? "";
+input.addEventListener("input", () => { history.replaceState(null, "", `?q=${encodeURIComponent(input.value)}`); show(); });
+input.form.addEventListener("submit", (event) => event.preventDefault());
+show();

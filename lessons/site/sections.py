@@ -1,0 +1,84 @@
+"""Cut the built pages into sections for the search, and find links that lead nowhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from bs4 import BeautifulSoup, Tag
+
+# A chooser's row is an answer; what is said to teachers and contributors is seldom one.
+_WEIGHTS = {"91_chooser": 1.5, "teaching": 0.4, "contributing": 0.3, "hub": 0.4, "changelog": 0.3, "benchmarks": 0.6}
+_ASKED = "Also asked as: "
+
+
+def sections_of(folder: Path) -> list[dict[str, Any]]:
+    """Every section of every page.
+
+    Returns:
+        `{"url", "page", "heading", "asked", "text", "weight"}` for each.
+
+    """
+    found = []
+    for path in sorted(folder.rglob("*.html")):
+        name = path.relative_to(folder).as_posix()
+        if not name.startswith(("genindex", "search", "py-modindex")):
+            found += list(_sections(path, name))
+    return found
+
+
+def _sections(path: Path, name: str) -> Iterator[dict[str, Any]]:
+    page = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+    title = _words(page.h1) if page.h1 else name
+    weight = next((each for start, each in _WEIGHTS.items() if name.startswith(start)), 1.0)
+    for section in page.select("article section[id]"):
+        heading = section.find(re.compile("^h[1-6]$"), recursive=False)
+        if heading is None:
+            continue
+        text = " ".join(
+            _words(part) for part in section.find_all(recursive=False) if part.name not in ("section", heading.name)
+        )
+        asked = re.search(rf"{_ASKED}([^.]*)\.", text)
+        names = " ".join(str(each["id"]) for each in section.select(":scope > dl > dt[id]"))
+        yield {
+            "url": f"{name}#{section['id']}",
+            "page": title,
+            "heading": _words(heading),
+            "asked": f"{asked[1] if asked else ''} {names}".strip(),
+            "text": text[:6000],
+            "weight": weight * (0.5 if heading.get_text().startswith("Exercise") else 1.0),
+        }
+
+
+def _words(part: Tag) -> str:
+    return " ".join(part.get_text(" ").replace("¶", "").split()).removesuffix(" #")
+
+
+def write(folder: Path) -> int:
+    """Write the script that the search page reads; return how many sections it has."""
+    found = sections_of(folder)
+    script = f"window.hookscopeSections = {json.dumps(found, ensure_ascii=False)};\n"
+    (folder / "_static" / "sections.js").write_text(script, encoding="utf-8")
+    return len(found)
+
+
+def broken_links(folder: Path) -> list[str]:
+    """Links of the site that lead to no page, or to no place on it, as "page: link"."""
+    pages = {path: BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser") for path in folder.rglob("*.html")}
+    names = {path: {tag["id"] for tag in page.select("[id]")} for path, page in pages.items()}
+    broken = []
+    for path, page in pages.items():
+        for tag in page.select("a[href], img[src], script[src], link[href]"):
+            link = str(tag.get("href") or tag.get("src"))
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            anchor = unquote(parts.fragment)
+            if not target.exists() or (anchor and target in names and anchor not in names[target]):
+                broken.append(f"{path.relative_to(folder)}: {link}")
+    return broken
