@@ -110,7 +110,7 @@ LIVE = (
         lambda: LayerPicker(samples.digit_cnn(), samples.digit(5)),
         ("layer", "channel"),
         _every_layer_and_channel,
-        quiet=("width",),
+        quiet=("width", "more"),
     ),
     Live(
         "order_player",

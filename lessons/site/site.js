@@ -35,6 +35,7 @@ class Recorded {
     if (known && others) next = { ...this.read(this.record.state), ...this.read(known), problem: "" };
     else if (free && others) next = { ...this.read(this.record.state), ...wanted, problem: "" };
     else next.problem = "This was not recorded for the page. In your own copy of the course it works: make lab.";
+    for (const name of quiet) next[name] = wanted[name];
     this.change({ ...next, _request: request, _response: request }, Object.keys(chosen));
   }
   change(next, asked) {
