@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import re
 import subprocess
 import sys
 from datetime import date
@@ -13,7 +14,8 @@ import yaml
 
 import hookscope
 from tests.shared import ROOT
-from tools import release
+from tools import licences, release
+from tools.matrix import environments
 
 TODAY = date(2026, 12, 1)
 GOOD = {
@@ -63,3 +65,22 @@ def test_the_citation_names_this_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
     assert str(citation["version"]) == hookscope.__version__
     assert citation["license"] == "Apache-2.0"
+
+
+def test_the_licences_are_those_of_what_is_pinned() -> None:
+    """After `make lock` and `make dev`: python -m tools.licences."""
+    listed = dict(re.findall(r"^\| ([\w.-]+) \| (\S+) \| .+ \|$", licences.PAGE.read_text(), re.MULTILINE))
+    listed.pop("package")
+    listed.pop("---", None)
+    assert listed == licences.pinned()
+    assert "| torch | " in licences.PAGE.read_text()
+    said = {row["package"]: row["licence"] for row in licences.rows()}
+    assert said["numpy"] != "not said"
+
+
+def test_the_systems_are_tried_on_every_promised_torch_and_python() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "systems.yml").read_text())["jobs"]
+    tried = jobs["torch"]["strategy"]["matrix"]
+    assert set(tried["torch"]) == {torch for torch, _ in environments.PAIRS}
+    assert set(tried["python"]) == {python for _, python in environments.PAIRS}
+    assert set(jobs["tests"]["strategy"]["matrix"]["python"]) == set(tried["python"])

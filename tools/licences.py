@@ -1,0 +1,62 @@
+"""List what a learner's environment is made of, each package with its licence, in LICENCES.md.
+
+python -m tools.licences
+
+The releases are those of requirements.lock; the licences are what the packages say of themselves.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageMetadata, PackageNotFoundError, metadata
+from pathlib import Path
+
+from tools.blocks import table
+
+ROOT = Path(__file__).resolve().parents[1]
+LOCK, PAGE = ROOT / "requirements.lock", ROOT / "LICENCES.md"
+_HEAD = """# What the course stands on
+
+Every package that `make lab` installs, with the licence it names itself. Made by `python -m tools.licences` from
+requirements.lock and the installed packages. On Linux, PyPI's torch brings NVIDIA's CUDA libraries as well, which have
+licences of their own (NVIDIA Software License); `UV_TORCH_BACKEND=cpu` does without them.
+
+"""
+
+
+def pinned() -> dict[str, str]:
+    """The packages of requirements.lock with their releases; where there are several, the first."""
+    found: dict[str, str] = {}
+    for name, release in re.findall(r"^([\w.-]+)==(\S+)", LOCK.read_text(encoding="utf-8"), re.MULTILINE):
+        found.setdefault(name, release)
+    return found
+
+
+def licence(about: PackageMetadata) -> str:
+    """What a package says is its licence: the expression, else the classifiers, else the first words of its text."""
+    said = about.get("License-Expression") or ""
+    classifiers = [each for each in about.get_all("Classifier") or [] if each.startswith("License ::")]
+    said = said or ", ".join(each.rpartition(" :: ")[2] for each in classifiers)
+    return said or (about.get("License") or "").strip().partition("\n")[0][:80] or "not said"
+
+
+def rows() -> Iterator[dict[str, object]]:
+    """A row for each package; of what is for another system only, the licence is not known here."""
+    for name, release in pinned().items():
+        try:
+            said = licence(metadata(name))
+        except PackageNotFoundError:
+            said = "not installed on this system"
+        yield {"package": name, "release": release, "licence": said.replace("|", "/")}
+
+
+def main() -> int:
+    """Write the page."""
+    PAGE.write_text(f"{_HEAD}{table([*rows()])}\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
