@@ -36,10 +36,11 @@ def pinned() -> dict[str, str]:
 
 def licence(about: PackageMetadata) -> str:
     """What a package says is its licence: the expression, else the classifiers, else the first words of its text."""
-    said = about.get("License-Expression") or ""
+    one = {name: (about.get_all(name) or [""])[0] for name in ("License-Expression", "License")}
+    said = one["License-Expression"]
     classifiers = [each for each in about.get_all("Classifier") or [] if each.startswith("License ::")]
     said = said or ", ".join(each.rpartition(" :: ")[2] for each in classifiers)
-    return said or (about.get("License") or "").strip().partition("\n")[0][:80] or "not said"
+    return said or one["License"].strip().partition("\n")[0][:80] or "not said"
 
 
 def rows() -> Iterator[dict[str, object]]:
