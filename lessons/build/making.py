@@ -238,7 +238,7 @@ def exercise_cells(
     yield tagged(nbformat.v4.new_markdown_cell, question, "question")
     starter = tagged(nbformat.v4.new_code_cell, text.starter.strip("\n"), "exercise", exercise=text.number)
     try:
-        yield from held(starter, text.holds_for)
+        yield next(held(starter, text.holds_for))  # what it shows is gone as soon as somebody answers
     except ValueError as error:
         raise LessonError(f"{text.place}: {error}") from None
     if not text.in_lab:

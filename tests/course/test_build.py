@@ -169,14 +169,16 @@ def test_a_cell_that_holds_for_some_releases_says_so(course: Path) -> None:
     lesson(course, HEADER + one.format(">=2.15") + one.format("==2.15.0") + "\n{{exercise q9}}\n")
     text = SAMPLE.replace("3 minutes", "3 minutes · torch>=2.9")
     (course / "lessons" / "00_small" / "exercises.md").write_text(text)
-    cells = making.parse(course / "lessons" / "00_small" / "lesson.md").notebook.cells[2:7]
+    cells = making.parse(course / "lessons" / "00_small" / "lesson.md").notebook.cells[2:8]
     assert [cell.metadata.get("holds_for") for cell in cells] == [
         "torch>=2.15",
         None,
         "torch==2.15.0",
         None,
         "torch>=2.9",
+        None,
     ]
+    assert cells[-1].source == "# q9.hint()"
     assert cells[1].source == "*Before torch 2.15, this cell shows something else.*"
 
 
