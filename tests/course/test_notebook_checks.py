@@ -152,23 +152,27 @@ def test_a_notebook_of_ones_own_is_run_saved_and_held(tmp_path: Path) -> None:
     assert hold().returncode == 1
 
 
-@pytest.mark.parametrize(
-    ("requirement", "now", "verdict"),
-    [
-        ("pytest>=1", "print(2)", "FAILED"),
-        ("pytest<1", "print(2)", "SKIPPED"),
-        ("pytest<1", "1 / 0", "SKIPPED"),
-        ("pytest<1", "import os; os._exit(1)", "FAILED"),
-        ("no_such_package>=1", "print(2)", "SKIPPED"),
-        ("pytest, newer", "print(1)", "FAILED"),
-    ],
-)
-def test_a_cell_is_held_where_it_says(tmp_path: Path, requirement: str, now: str, verdict: str) -> None:
-    path = tmp_path / "mine.ipynb"
+HELD = {
+    "here": ("pytest>=1", "print(2)", "FAILED"),
+    "elsewhere": ("pytest<1", "print(2)", "SKIPPED"),
+    "raises_elsewhere": ("pytest<1", "1 / 0", "SKIPPED"),
+    "dies_elsewhere": ("pytest<1", "import os; os._exit(1)", "FAILED"),
+    "not_installed": ("no_such_package>=1", "print(2)", "SKIPPED"),
+    "not_to_be_read": ("pytest, newer", "print(1)", "FAILED"),
+}
+
+
+def test_a_cell_is_held_where_it_says(tmp_path: Path) -> None:
     saved = new_output("stream", name="stdout", text="1\n")
-    cell = new_code_cell(now, execution_count=1, outputs=[saved], metadata={"holds_for": requirement})
-    after = new_code_cell("print(1)", execution_count=2, outputs=[saved])
-    nbformat.write(new_notebook(cells=[cell, after]), path)
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "hookscope_course.strict", "--nbval", str(path)]
+    for name, (requirement, now, _) in HELD.items():
+        cell = new_code_cell(now, execution_count=1, outputs=[saved], metadata={"holds_for": requirement})
+        after = new_code_cell("print(1)", execution_count=2, outputs=[saved])
+        nbformat.write(new_notebook(cells=[cell, after]), tmp_path / f"{name}.ipynb")
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "hookscope_course.strict", "--nbval", str(tmp_path)]
     said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
-    assert re.findall(r"::Cell \d (\w+)", said)[:2] == [verdict, "FAILED" if "_exit" in now else "PASSED"]
+    found: dict[str, list[str]] = {}
+    for name, word in re.findall(r"(\w+)(?:::|\.)ipynb::Cell \d (\w+)", said.partition("= FAILURES")[0]):
+        found.setdefault(name, []).append(word)
+    assert found == {
+        name: [verdict, "FAILED" if "_exit" in now else "PASSED"] for name, (_, now, verdict) in HELD.items()
+    }
