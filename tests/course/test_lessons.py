@@ -8,9 +8,8 @@ import nbformat
 import pytest
 
 from hookscope_course.practice import read_exercises
-from lessons.build import making, reading
-
-CHAPTERS = [making.parse(path) for path in reading.chapter_files()]
+from lessons.build import making
+from tests.shared.lessons import CHAPTERS
 
 
 @pytest.fixture(params=CHAPTERS, ids=lambda chapter: chapter.name)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import html
 import re
-from functools import cache
-from pathlib import Path
 
 import mistune
 import nbformat
 import pytest
 
-from lessons.build import filling, making, reading
+from lessons.build import filling, reading
+from tests.shared.lessons import REFERENCES, parsed
 
-PAGES = {reading.name_of(path)[3:]: making.parse(path) for path in reading.reference_files()}
+PAGES = {page.name[3:]: page for page in REFERENCES}
 TERMS = reading.rows_of("glossary.toml", "term")
 
 # A link into a chapter: a reader must be able to get from each row to where it is run.
@@ -47,7 +46,7 @@ def test_a_page_says_what_it_is_for_and_leads_to_the_start_and_the_others(name: 
 
 @pytest.mark.parametrize("path", reading.chapter_files(), ids=reading.name_of)
 def test_a_chapter_never_goes_on_to_a_reference_page(path) -> None:
-    head = making.parse(path).notebook.cells[1].source
+    head = parsed(path).notebook.cells[1].source
     assert not [page for page in PAGES.values() if page.name in head]
 
 
@@ -116,11 +115,6 @@ def heading_at(link: str) -> str:
     chapter = next(path for path in reading.chapter_files() if reading.name_of(path) == found[1])
     (cell,) = [cell for cell in parsed(chapter).notebook.cells if cell.id == found[2]]
     return re.findall(r"^## (.+)$", cell.source, re.MULTILINE)[-1]
-
-
-@cache
-def parsed(chapter: Path) -> making.Chapter:
-    return making.parse(chapter)
 
 
 def test_each_document_is_introduced_before_its_claims() -> None:

@@ -14,11 +14,11 @@ from hookscope_course import Guess
 from hookscope_course.classroom.handout import handout
 from hookscope_course.learner.copies import chapters, edition_of
 from hookscope_course.places import NOTEBOOKS
-from lessons.build import planning, reading, teaching
-from lessons.build.making import Chapter, exercises_of, parse
+from lessons.build import planning, teaching
+from lessons.build.making import Chapter, exercises_of
 from lessons.build.reading import LessonError
+from tests.shared.lessons import CHAPTERS
 
-CHAPTERS = [parse(path) for path in reading.chapter_files()]
 PLAN = (teaching.folder() / "plan.md").read_text(encoding="utf-8")
 ALL = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.number)
 

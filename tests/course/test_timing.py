@@ -6,10 +6,9 @@ import nbformat
 import pytest
 
 from hookscope_course.practice import read_exercises
-from lessons.build import making, reading, timing
+from lessons.build import making, timing
 from lessons.build.timing import Minutes
-
-CHAPTERS = [making.parse(path) for path in reading.chapter_files()]
+from tests.shared.lessons import CHAPTERS
 
 
 def code(source: str, *tags: str) -> nbformat.NotebookNode:

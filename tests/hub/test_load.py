@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import math
-import mmap
 import os
 import subprocess
 import sys
@@ -14,24 +14,35 @@ import pytest
 
 pytest.importorskip("jupyterhub", reason="the hub is not set up: make hub, or make dev")
 from tests.hub.load import LAYERS, Load, at, measure, report
-from tests.hub.memory import descendants, held, holding, worked
+from tests.hub.memory import Held, descendants, worked
 from tests.hub.running import running_hub
+from tests.shared import ROOT
+
+# In a small process of its own: what the tests' process shares with others grows when one of these ends.
+SHARING = """
+import json, mmap, os, sys
+from tests.hub.memory import held, holding
+size = int(sys.argv[1]) << 20
+with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+    before = held(os.getpid())
+    memory.write(b"x" * size)
+    alone = held(os.getpid())
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(reading, 1)
+        os._exit(0)
+    shared, both = held(os.getpid()), holding([os.getpid(), child])
+    os.write(writing, b"x")
+    os.waitpid(child, 0)
+print(json.dumps([(each.pss, each.own) for each in (before, alone, shared, both)]))
+"""
 
 
 def test_a_page_that_two_share_is_half_a_page_of_each() -> None:
     size = 64
-    with mmap.mmap(-1, size << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
-        before = held(os.getpid())
-        memory.write(b"x" * (size << 20))
-        alone = held(os.getpid())
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.read(reading, 1)
-            os._exit(0)
-        shared, both = held(os.getpid()), holding([os.getpid(), child])
-        os.write(writing, b"x")
-        os.waitpid(child, 0)
+    done = subprocess.run([sys.executable, "-c", SHARING, str(size)], cwd=ROOT, capture_output=True, check=True)
+    before, alone, shared, both = (Held(*pair) for pair in json.loads(done.stdout))
     assert math.isclose(alone.own - before.own, size, abs_tol=4)
     assert alone.own - shared.own > size - 4, "what is shared is not one's own"
     assert size / 2 - 4 < alone.pss - shared.pss

@@ -43,7 +43,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Result:
         new_code_cell("print(7)", execution_count=3, outputs=[six], metadata={"holds_for": "torch<1"}),
     ]
     nbformat.write(new_notebook(cells=cells), folder / "01_one.ipynb")
-    return running.tested(Path(sys.executable), folder, tests, folder / "01_one.ipynb")
+    return running.run_pytest(Path(sys.executable), folder, tests, folder / "01_one.ipynb", processes=0)
 
 
 def test_a_run_is_read(found: Result) -> None:
@@ -55,7 +55,7 @@ def test_a_run_is_read(found: Result) -> None:
 
 
 def test_a_run_that_does_not_begin_is_wrong(tmp_path: Path) -> None:
-    result = running.tested(Path(sys.executable), tmp_path, tmp_path / "absent.py")
+    result = running.run_pytest(Path(sys.executable), tmp_path, tmp_path / "absent.py", processes=0)
     assert result.right == 0
     assert "absent.py" in result.wrong["pytest"]
 

@@ -59,18 +59,18 @@ def run_all(interpreter: Path, folder: Path) -> Run:
     """Run everything that is promised for the torch of an environment."""
     _said(interpreter, "-c", "import matplotlib.pyplot")  # which says at its first time that it looks for fonts
     torch, torchvision, python = json.loads(_said(interpreter, "-c", _VERSIONS))
-    package = tested(interpreter, folder, ROOT / "tests" / "package")
-    chapters = tested(interpreter, folder, NOTEBOOKS) if minor(torch) >= COURSE_FROM else None
+    package = run_pytest(interpreter, folder, ROOT / "tests" / "package")
+    chapters = run_pytest(interpreter, folder, NOTEBOOKS) if minor(torch) >= COURSE_FROM else None
     return Run(torch, torchvision, python, package, chapters)
 
 
-def tested(interpreter: Path, folder: Path, *what: Path) -> Result:
-    """Run tests or notebooks with pytest, and return what came of them."""
+def run_pytest(interpreter: Path, folder: Path, *what: Path, processes: int = 2) -> Result:
+    """Run tests or notebooks with pytest, in so many processes (0: in its own), and return what came of them."""
     report = folder / "report.xml"
     report.unlink(missing_ok=True)
     root = ROOT if what[0].is_relative_to(ROOT) else what[0].parent  # what names are told from
     ours = ("-c", ROOT / "pyproject.toml", "--rootdir", root, "-p", "hookscope_course.strict", "-p", "no:cacheprovider")
-    words = ("-m", "pytest", "-vv", "-n", "2", "--dist", "loadfile", f"--junitxml={report}")
+    words = ("-m", "pytest", "-vv", "-n", str(processes), "--dist", "loadfile", f"--junitxml={report}")
     done = _run(interpreter, *words, *ours, *what)
     result = read(report) if report.exists() else Result()
     if not (result.right or result.wrong or result.elsewhere):  # it did not even begin

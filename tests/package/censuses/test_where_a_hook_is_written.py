@@ -3,6 +3,7 @@
 import copy
 import functools
 import pickle
+import sys
 import threading
 import unittest.mock
 from pathlib import Path
@@ -127,6 +128,7 @@ def test_locations_are_relative_and_never_tell_where_home_is(net, tmp_path, monk
     (tmp_path / "project").mkdir()
     (tmp_path / "library" / "inner").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "project")
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if not tmp_path.is_relative_to(each)])
     monkeypatch.syspath_prepend(str(tmp_path / "library" / "inner"))
     monkeypatch.syspath_prepend(str(tmp_path / "library"))
     site = tmp_path / "project" / ".venv" / "lib" / "site-packages" / "lib" / "a.py"
