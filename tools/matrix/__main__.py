@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tools.matrix import report
 from tools.matrix.environments import PAIRS, NotInstalledError, install
-from tools.matrix.running import run_all, saved_anew, tested
+from tools.matrix.running import run_all, saved_anew, run_pytest
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,7 +56,7 @@ def compare(torch: str, python: str, against: str) -> int:
         try:
             notebooks = saved_anew(ready(against, python, Path(name) / against), Path(name))
             shutil.rmtree(Path(name) / against)  # 8 GB
-            result = tested(ready(torch, python, Path(name) / torch), Path(name), notebooks)
+            result = run_pytest(ready(torch, python, Path(name) / torch), Path(name), notebooks)
         except NotInstalledError as error:
             print(f"this could not be installed: {error}")
             return 1
