@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tools.matrix import report
 from tools.matrix.environments import PAIRS, NotInstalledError, install
-from tools.matrix.running import run_all, saved_anew, run_pytest
+from tools.matrix.running import run_all, run_pytest, saved_anew
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
