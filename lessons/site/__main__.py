@@ -12,8 +12,9 @@ from pathlib import Path
 
 from sphinx.cmd.build import build_main
 
+from hookscope.widgets.base import HookWidget
 from lessons.build import reading
-from lessons.site import live, pages, reference, sections
+from lessons.site import chapters, live, pages, reference, sections
 
 HERE = Path(__file__).resolve().parent
 OUT = reading.ROOT / "build" / "site"
@@ -66,8 +67,12 @@ def write_source(source: Path) -> None:
     for name in ("site.css", "site.js", "search.js"):
         shutil.copy(HERE / name, static)
     shutil.copy(reading.LESSONS / "00_start_here" / "chapter_00.png", static)
-    for path in reading.NOTEBOOKS.glob("*.ipynb"):
-        (source / path.name).write_text(json.dumps(pages.chapter(path)), encoding="utf-8")
+    notebooks = sorted(reading.NOTEBOOKS.glob("*.ipynb"))
+    cells = {path.stem: json.loads(path.read_text(encoding="utf-8"))["cells"] for path in notebooks}
+    alive = chapters.record([name for name, each in cells.items() if pages.widget_cells(each)], static / "live")
+    for path in notebooks:
+        page = pages.chapter(path, alive.get(path.stem))
+        (source / path.name).write_text(json.dumps(page), encoding="utf-8")
     for name, text in reference.pages().items():
         _write(source / "reference" / f"{name}.rst", text)
     for path in (reading.ROOT / "teaching").glob("*.md"):
@@ -83,20 +88,21 @@ def gallery(folder: Path) -> str:
     """The page of the widgets; what they answer goes into `folder`, a script for each."""
     parts = [(HERE / "widgets.md").read_text(encoding="utf-8")]
     for each in live.LIVE:
-        record = json.dumps(live.recorded(each), ensure_ascii=False)
-        script = f"(window.hookscopeLive ??= {{}})[{each.name!r}] = {record};\n"
-        (folder / f"{each.name}.js").write_text(script, encoding="utf-8")
-        place = f'<div class="live" data-live="{each.name}"><p>This needs JavaScript.</p></div>'
-        parts.append(
-            f'## {each.heading}\n\n{each.words}\n\n<script src="_static/live/{each.name}.js"></script>\n{place}\n'
-        )
+        widget = each.make()
+        fits = live.fitting(widget, each.name)
+        assert fits, f"{each.name} is too large for a page"
+        (folder / f"{each.name}.js").write_text(fits[0], encoding="utf-8")
+        parts.append(f"## {each.heading}\n\n{each.words}\n\n{pages.live_place(each.name, _still(widget))}")
     parts.append("## Those that need a kernel\n")
     for widget in live.still():
-        image = base64.b64encode(widget.png).decode("ascii")
-        parts.append(f"### {type(widget).__name__}\n\n{live.sentence(widget)}\n")
-        parts.append(f'<img class="still" alt="{html.escape(widget.alt)}" src="data:image/png;base64,{image}">\n')
+        parts.append(f"### {type(widget).__name__}\n\n{live.sentence(widget)}\n\n{_still(widget)}\n")
         widget.close()
     return "\n".join(parts)
+
+
+def _still(widget: HookWidget) -> str:
+    image = base64.b64encode(widget.png).decode("ascii")
+    return f'<img class="still" alt="{html.escape(widget.alt)}" src="data:image/png;base64,{image}">'
 
 
 def toctrees() -> str:

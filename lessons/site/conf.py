@@ -32,7 +32,7 @@ html_title = "hookscope"
 templates_path = ["_templates"]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_js_files = [("site.js", {"type": "module"})]
+html_js_files = [("site.js", {"defer": "defer"})]  # no module: a page that was opened from a disk may not load one
 html_copy_source = html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": False}  # the arrow keys belong to the widgets
 pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"

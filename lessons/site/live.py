@@ -8,11 +8,12 @@ the real widget and a real model; nothing is computed in the page.
 from __future__ import annotations
 
 import base64
+import contextlib
 import inspect
 import json
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from itertools import permutations, product
+from itertools import islice, permutations, product
 from typing import Any
 
 import torch
@@ -36,31 +37,28 @@ from hookscope_course.history.slider import AuthorSlider
 
 _OWN = ("_model_", "_view_", "_dom_classes", "_anywidget", "layout", "tabbable", "tooltip", "_request", "_response")
 Choice = dict[str, Any]
+MOST = 1_000_000  # characters that a page loads for one widget
+
+
+Choices = Callable[[Any], Iterator[Choice]]
 
 
 @dataclass(frozen=True)
-class Live:
-    """A widget for the page.
+class Recipe:
+    """How a kind of widget is recorded.
 
     Attributes:
-        name: of its file.
-        heading: what it is, as a reader would ask for it.
-        words: what to do with it.
-        make: makes it.
         controls: the traits that a reader sets.
-        choices: the combinations of them that are recorded.
+        choices: the combinations of them that are recorded, and a sentence that tells the reader so; several, where
+            fewer will do if more are too large.
         quiet: traits that the page sets by itself, and that change nothing else.
         unseen: traits that the page does not ask for.
         free: whether a combination that was not recorded changes nothing else; if not, the page says so.
 
     """
 
-    name: str
-    heading: str
-    words: str
-    make: Callable[[], HookWidget]
     controls: tuple[str, ...]
-    choices: Callable[[HookWidget], Iterator[Choice]]
+    choices: dict[str, Choices]
     quiet: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
     free: bool = False
@@ -76,10 +74,15 @@ def recording() -> Any:
 
 
 def _every_layer_and_channel(picker: Any) -> Iterator[Choice]:
+    for choice in _every_layer(picker):
+        yield choice
+        yield from ({"channel": channel} for channel in list(picker.channels))
+
+
+def _every_layer(picker: Any) -> Iterator[Choice]:
     for row in picker.tree:
         if not row["why"]:
             yield {"layer": row["name"], "channel": -1}
-            yield from ({"channel": channel} for channel in list(picker.channels))
 
 
 def _every_beginning(quiz: Any) -> Iterator[Choice]:
@@ -102,88 +105,151 @@ def _every_switch(explorer: Any) -> Iterator[Choice]:
                 yield {"layer": name, "input_shape": shape, **dict(zip(switches, values, strict=True))}
 
 
+_ALL = "What you choose here is answered from a recording of the real widget."
+RECIPES: dict[type[HookWidget], Recipe] = {
+    LayerPicker: Recipe(
+        ("layer", "channel"),
+        {
+            "Layers and channels are answered from a recording of the real widget; *More choices* needs a kernel "
+            "(`make lab`).": _every_layer_and_channel,
+            "Layers are answered from a recording of the real widget; channels and *More choices* need a kernel "
+            "(`make lab`).": _every_layer,
+        },
+        quiet=("width", "more"),
+    ),
+    OrderPlayer: Recipe(("index",), {_ALL: lambda player: iter(())}, free=True),
+    OrderQuiz: Recipe(("answer", "revealed"), {_ALL: _every_beginning}, free=True),
+    GradInputExplorer: Recipe(
+        ("layer", "input_shape", "bias", "inplace", "requires_grad"), {_ALL: _every_switch}, unseen=("png",)
+    ),
+    AuthorSlider: Recipe(("document", "_at"), {_ALL: _every_release}),
+}
+
+
+@dataclass(frozen=True)
+class Live:
+    """A widget for the page of widgets: its name, what it is as a reader would ask for it, what to do with it."""
+
+    name: str
+    heading: str
+    words: str
+    make: Callable[[], HookWidget]
+
+
 LIVE = (
     Live(
         "layer_picker",
         "What does each layer make of a picture?",
         "Choose a layer of a small CNN that reads handwritten digits, then click one of its channels.",
         lambda: LayerPicker(samples.digit_cnn(), samples.digit(5)),
-        ("layer", "channel"),
-        _every_layer_and_channel,
-        quiet=("width", "more"),
     ),
     Live(
         "order_player",
         "In which order do hooks fire?",
         "Step through one pass, there and back: each step is one hook that fired.",
         lambda: OrderPlayer(recording()),
-        ("index",),
-        lambda player: iter(()),
-        free=True,
     ),
     Live(
         "order_quiz",
         "Do you know the order?",
         "Click the hooks in the order in which you expect them to fire, then let torch tell.",
         lambda: OrderQuiz(recording(), kinds=["full_backward_pre", "full_backward"], layers=["0", "1"]),
-        ("answer", "revealed"),
-        _every_beginning,
-        free=True,
     ),
     Live(
         "grad_input",
         "What does a backward hook get as grad_input?",
         "Choose a layer and its input, and compare a legacy hook with a full one.",
         GradInputExplorer,
-        ("layer", "input_shape", "bias", "inplace", "requires_grad"),
-        _every_switch,
-        unseen=("png",),
     ),
     Live(
         "versions",
         "Which release of torch did the author have?",
         "Choose one of the five documents, and move through the releases: what of it was true when?",
         lambda: AuthorSlider("D0", "1.7.1"),
-        ("document", "_at"),
-        _every_release,
     ),
 )
 
 
-def recorded(live: Live) -> dict[str, Any]:
+def fitting(widget: HookWidget, name: str) -> tuple[str, str] | None:
+    """Record as much of a widget as a page can carry.
+
+    Returns:
+        The script for the page, and a sentence on what it answers; None where that is too much, or where nobody knows
+        how to record such a widget.
+
+    """
+    recipe = next((each for kind, each in RECIPES.items() if isinstance(widget, kind)), None)
+    if recipe is None:
+        return None
+    for words, choices in recipe.choices.items():
+        before = {control: getattr(widget, control) for control in recipe.controls}
+        try:
+            found = recorded(widget, name, recipe, choices)
+        except TooMuchError:
+            continue
+        finally:
+            _put_back(widget, before)
+        script = f"(window.hookscopeLive ??= {{}})[{name!r}] = {json.dumps(found, ensure_ascii=False)};\n"
+        if len(script) < MOST:
+            return script, words
+    return None
+
+
+def _put_back(widget: HookWidget, before: Choice) -> None:
+    """Leave a widget as it was: the next cell goes on with it."""
+    for control, value in before.items():  # one may be refused until another is set: a revealed quiz keeps its answer
+        with contextlib.suppress(ValueError):
+            setattr(widget, control, value)
+    for control, value in before.items():
+        setattr(widget, control, value)
+
+
+class TooMuchError(Exception):
+    """There are more choices than a page can carry the answers of."""
+
+
+def recorded(widget: HookWidget, name: str, recipe: Recipe, choices: Choices) -> dict[str, Any]:
     """Run a widget through all choices, and return what the page needs.
 
     Returns:
-        name, quiet, free: as `live` has them. controls: their names. esm, css: the widget's script and style. state:
-        all traits as they are at first. answers: for the values of all controls, as JSON, the traits that differ from
-        these. alone: the same for the first control, where the widget sets the others by itself. values: what is long,
-        once, where the others have {"is": its place}.
+        name; controls, quiet, free: as the recipe has them. esm, css: the widget's script and style. state: all traits
+        as they are at first. answers: for the values of all controls, as JSON, the traits that differ from these.
+        alone: the same for the first control, where the widget sets the others by itself. values: what is long, once,
+        where the others have {"is": its place}.
+
+    Raises:
+        TooMuchError: it would be more than `MOST` characters.
 
     """
-    widget = live.make()
-    start = _state(widget, live.unseen)
+    start = _state(widget, recipe.unseen)
     answers: dict[str, dict[str, Any]] = {}
     alone: dict[str, dict[str, Any]] = {}
-    for choice in live.choices(widget):
+    values: dict[str, int] = {}
+    size = 0
+    for choice in choices(widget):
         first = next(iter(choice))
-        for name, value in choice.items():
-            if getattr(widget, name) == value:
+        for control, value in choice.items():
+            if getattr(widget, control) == value:
                 continue
             try:
-                setattr(widget, name, value)
+                setattr(widget, control, value)
             except (ValueError, traitlets.TraitError):  # such as a bias for a layer that has none
                 break
-            if name == first == live.controls[0]:
-                alone.setdefault(_key([name, value]), _other(start, _state(widget, live.unseen)))
+            if control == first == recipe.controls[0]:
+                other = _other(start, _state(widget, recipe.unseen))
+                alone.setdefault(_key([control, value]), _shared(other, values, 1))
         else:
             if not widget.problem:
-                now = _state(widget, live.unseen)
-                answers[_key([now[name] for name in live.controls])] = _other(start, now)
-    known = {"name": live.name, "controls": list(live.controls), "quiet": list(live.quiet), "free": live.free}
-    values: dict[str, int] = {}
-    states = {"state": start, "answers": answers, "alone": alone}
-    shared = {name: _shared(value, values) for name, value in states.items()}
-    return known | {"esm": str(widget._esm), "css": str(widget._css), "values": [*map(json.loads, values)]} | shared
+                now = _state(widget, recipe.unseen)
+                known = len(values)
+                answer = _shared(_other(start, now), values, 1)
+                answers[_key([now[control] for control in recipe.controls])] = answer
+                size += len(json.dumps(answer)) + sum(map(len, islice(reversed(values), len(values) - known)))
+                if size > MOST:
+                    raise TooMuchError(name)
+    known_too = {"name": name, "controls": list(recipe.controls), "quiet": list(recipe.quiet), "free": recipe.free}
+    states = {"state": _shared(start, values), "answers": answers, "alone": alone}
+    return known_too | {"esm": str(widget._esm), "css": str(widget._css), "values": [*map(json.loads, values)]} | states
 
 
 def _shared(states: Any, values: dict[str, int], depth: int = 0) -> Any:

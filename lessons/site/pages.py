@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
 from typing import Any
@@ -15,7 +15,7 @@ from lessons.build.reading import NOTEBOOKS, ROOT
 Cell = dict[str, Any]
 _PREDICT = re.compile(r"^(?=\*\*Predict\.\*\*)", re.MULTILINE)
 _LINK = re.compile(r"(?<!\!)\[((?:[^\[\]]|\[[^\]]*\])+)\]\(([^()\s]+)\)")
-_WIDGET = "application/vnd.jupyter.widget-view+json"
+WIDGET = "application/vnd.jupyter.widget-view+json"
 RUN_IT = "In your own copy (`make lab`) this is alive. [Some of them work here](widgets.md)."
 
 
@@ -33,32 +33,56 @@ def places() -> dict[str, str]:
     }
 
 
-def chapter(path: Path) -> dict[str, Any]:
+def widget_cells(cells: list[Cell]) -> list[str]:
+    """The ids of the cells that show a widget."""
+    return [cell["id"] for cell in cells if any(WIDGET in each.get("data", {}) for each in cell.get("outputs", []))]
+
+
+def chapter(path: Path, alive: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Make a page of a built notebook, as JSON: questions first, and what they ask for only when it is opened.
 
     Folded are the cells between a prediction and its reason, hints and solutions. Exercises stand there as a learner
     meets them.
+
+    Args:
+        path: the notebook.
+        alive: a sentence on what it answers for each widget that was recorded, by the id of its cell.
+
     """
     notebook = json.loads(path.read_text(encoding="utf-8"))
-    parts = folded(_parts(notebook["cells"], f"notebooks/{path.name}"))
+    parts = folded(_parts(notebook["cells"], path, alive or {}))
     cells = [{**cell, "id": f"cell-{number}"} for number, cell in enumerate(parts)]
     return {**notebook, "cells": cells, "metadata": {"kernelspec": notebook["metadata"]["kernelspec"]}}
 
 
-def _parts(cells: list[Cell], where: str) -> Iterator[Cell]:
+def _parts(cells: list[Cell], path: Path, alive: Mapping[str, str]) -> Iterator[Cell]:
     """The cells of a page: text cut before each prediction, links that lead on, each heading with its old anchors."""
+    where = f"notebooks/{path.name}"
     for cell in cells:
         source, tags = "".join(cell["source"]), {*cell["metadata"].get("tags", [])}
         if "edition" in tags or "hint" in tags:
             continue
         if cell["cell_type"] == "code":
-            yield from _code(cell, tags)
+            yield from _code(cell, tags, f"{path.stem[:2]}-{cell['id']}", alive.get(cell["id"]))
             continue
         for part in filter(str.strip, _PREDICT.split(source)):
             yield text(anchored(relinked(part, where), cell["id"]), cell["metadata"].get("tags", []))
 
 
-def _code(cell: Cell, tags: set[str]) -> Iterator[Cell]:
+def live_place(name: str, still: str, words: str = "") -> str:
+    """Where a recorded widget is drawn once it comes near to what the reader sees.
+
+    Args:
+        name: of its recording.
+        still: HTML that stands there until then, on paper, and where no script runs.
+        words: a sentence below it.
+
+    """
+    whole = re.sub(r"\n\s*\n", "\n", still)  # a blank line would end the HTML
+    return f'<div class="live" data-live="{name}">\n{whole}\n</div>\n\n{words}\n'
+
+
+def _code(cell: Cell, tags: set[str], name: str, alive: str | None) -> Iterator[Cell]:
     source = "".join(cell["source"])
     if "exercise" in tags:
         yield {**cell, "outputs": [], "metadata": {}}
@@ -69,9 +93,13 @@ def _code(cell: Cell, tags: set[str]) -> Iterator[Cell]:
     elif re.search(r"^guess = Guess\(", source, re.MULTILINE):
         yield {**cell, "outputs": [], "metadata": {"guess": True}}
     else:
-        alive = any(_WIDGET in output.get("data", {}) for output in cell["outputs"])
-        yield {**cell, "metadata": {}}
+        widgets = [each for each in cell["outputs"] if WIDGET in each.get("data", {})]
+        others = [each for each in cell["outputs"] if each not in widgets]
+        yield {**cell, "outputs": others if alive else cell["outputs"], "metadata": {}}
         if alive:
+            still = "".join(widgets[0]["data"].get("text/html", ""))
+            yield text(live_place(name, still, alive), ["guess"] if "OrderQuiz(" in source else [])
+        elif widgets:
             yield text(RUN_IT)
 
 
@@ -86,7 +114,7 @@ def folded(cells: Iterator[Cell]) -> Iterator[Cell]:
             yield text("</details>\n")
             is_open = False
         yield {**cell, "metadata": {}} if is_code else cell
-        if is_code and cell["metadata"].get("guess"):
+        if cell["metadata"].get("guess") or "guess" in cell["metadata"].get("tags", []):
             yield text("<details class='answer'><summary>Run it: what happens, and why</summary>\n")
             is_open = True
         elif is_open and not is_code and "**Why.**" in source:

@@ -1,5 +1,7 @@
 // The stand-in for a kernel: it knows what the real widget answered to each choice, and computes nothing.
 
+const here = document.currentScript.src;
+
 class Recorded {
   constructor(record) {
     this.record = record;
@@ -48,9 +50,8 @@ class Recorded {
   }
 }
 
-for (const place of document.querySelectorAll("[data-live]")) {
+const draw = (place) => {
   const record = (window.hookscopeLive ?? {})[place.dataset.live];
-  if (!record) continue;
   const style = document.createElement("style");
   style.textContent = record.css;
   document.head.append(style);
@@ -60,7 +61,20 @@ for (const place of document.querySelectorAll("[data-live]")) {
     widget.render({ model: new Recorded(record), el: place });
     reachable();
   });
-}
+};
+
+// A recording is fetched when its place comes near; a script, since a page that was opened from a disk may load one.
+const near = new IntersectionObserver((entries) => {
+  for (const { isIntersecting, target } of entries) {
+    if (!isIntersecting) continue;
+    near.unobserve(target);
+    const script = document.createElement("script");
+    script.src = new URL(`live/${target.dataset.live}.js`, here);
+    script.onload = () => draw(target);
+    document.head.append(script);
+  }
+}, { rootMargin: "1000px" });
+for (const place of document.querySelectorAll("[data-live]")) near.observe(place);
 
 // What scrolls sideways can be scrolled by keyboard, too.
 const reachable = () => {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import http.server
+import re
 import shutil
 import threading
 import tomllib
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from lessons.site import __main__ as site
 from lessons.site import live, sections
@@ -118,9 +119,18 @@ def test_the_search_says_when_there_is_nothing(page: Page) -> None:
     assert "Nothing about" in page.get_by_role("status").inner_text()
 
 
+def drawn(page: Page, name: str) -> Locator:
+    """Go to where a widget is, and wait until it is drawn; nothing is wrong with it."""
+    place = page.locator(f"[data-live='{name}']")
+    place.scroll_into_view_if_needed()
+    place.locator(".hs-stage").wait_for()
+    assert place.get_by_role("alert").locator("visible=true").count() == 0, name
+    return place
+
+
 def test_a_layer_and_a_channel_are_chosen_by_keyboard(page: Page) -> None:
     page.goto("widgets.html")
-    picker = page.locator("[data-live=layer_picker]")
+    picker = drawn(page, "layer_picker")
     before = picker.locator("img.hs-picture").first.get_attribute("src")
     picker.get_by_role("listbox").focus()
     page.keyboard.press("ArrowDown")
@@ -135,7 +145,7 @@ def test_a_layer_and_a_channel_are_chosen_by_keyboard(page: Page) -> None:
 
 def test_what_was_not_recorded_is_said(page: Page) -> None:
     page.goto("widgets.html")
-    picker = page.locator("[data-live=layer_picker]")
+    picker = drawn(page, "layer_picker")
     picker.get_by_text("More choices").click()
     expect(picker.locator("details.hs-more")).to_have_attribute("open", "")
     choice = picker.get_by_label("Show", exact=True)
@@ -149,9 +159,7 @@ def test_what_was_not_recorded_is_said(page: Page) -> None:
 def test_every_recorded_widget_is_drawn_and_answers(page: Page) -> None:
     page.goto("widgets.html")
     for each in live.LIVE:
-        stage = page.locator(f"[data-live={each.name}] .hs-stage")
-        stage.wait_for()
-        assert stage.get_by_role("alert").locator("visible=true").count() == 0, each.name
+        drawn(page, each.name)
     slider = page.locator("[data-live=versions]")
     before = slider.inner_text()
     slider.get_by_role("slider").focus()
@@ -163,6 +171,36 @@ def test_every_recorded_widget_is_drawn_and_answers(page: Page) -> None:
     quiz = page.locator("[data-live=order_quiz]")
     quiz.get_by_role("button", name="Reveal").click() if quiz.get_by_role("button", name="Reveal").count() else None
     assert quiz.get_by_role("alert").locator("visible=true").count() == 0
+
+
+def test_the_widgets_of_the_chapters_are_alive(page: Page, built: Path) -> None:
+    """Those of which a recording fits into a page, each in the state in which its chapter shows it."""
+    alive = {path.stem for path in (built / "_static" / "live").glob("[0-9]*.js")}
+    assert {name[:2] for name in alive} >= {"00", "02", "03", "05", "06", "08", "09", "10"}
+    seen = set()
+    for chapter in sorted(built.glob("[0-9]*_*.html")):
+        names = re.findall(r'data-live="([^"]+)"', chapter.read_text(encoding="utf-8"))
+        if names:
+            page.goto(chapter.name)
+            page.evaluate("() => document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        for name in names:
+            drawn(page, name)
+            seen.add(name)
+    assert seen == alive
+
+
+def test_it_works_when_it_is_opened_from_a_disk(browser: Browser, built: Path) -> None:
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    errors: list[str] = []
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.goto((built / "02_call_order.html").as_uri())
+    page.evaluate("() => document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    for name in page.locator("[data-live]").evaluate_all("places => places.map((each) => each.dataset.live)"):
+        drawn(page, name)
+    page.goto(f"{(built / 'search.html').as_uri()}?q=grad_input is None")
+    page.locator("#results li").first.wait_for()
+    page.close()
+    assert errors == []
 
 
 def test_what_leads_nowhere_is_found(built: Path, tmp_path: Path) -> None:

@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 import hookscope
+from hookscope.widgets import GradientPlayground, LayerPicker
+from hookscope_course.history.slider import AuthorSlider
 from lessons.build import reading
 from lessons.site import __main__ as site
-from lessons.site import live, pages, reference, sections
+from lessons.site import chapters, live, pages, reference, sections
 from tests.shared import ROOT
 
 
@@ -34,7 +38,7 @@ def test_what_a_prediction_asks_for_is_folded_up_to_its_reason() -> None:
         cell("markdown", "**Why.** So."),
         cell("markdown", "More."),
     ]
-    made = list(pages.folded(pages._parts(cells, "notebooks/01_x.ipynb")))
+    made = list(pages.folded(pages._parts(cells, Path("01_x.ipynb"), {})))
     assert of(made) == [
         "Words.\n\n",
         "**Predict.** Which?",
@@ -48,9 +52,18 @@ def test_what_a_prediction_asks_for_is_folded_up_to_its_reason() -> None:
     assert made[2]["outputs"] == []
 
 
+def test_what_a_quiz_asks_for_is_folded_below_it() -> None:
+    quiz = {**cell("code", "quiz = OrderQuiz(recording)\nquiz"), "outputs": [{"data": {pages.WIDGET: {}}}]}
+    cells = [quiz, {**cell("code", "quiz.reveal()"), "id": "def"}, cell("markdown", "**Why.** So.")]
+    made = of(list(pages.folded(pages._parts(cells, Path("01_x.ipynb"), {"abc": "Words."}))))
+    assert 'data-live="01-abc"' in made[1]
+    assert made[2].startswith("<details class='answer'>")
+    assert made[3:] == ["quiz.reveal()", "**Why.** So.", "</details>\n"]
+
+
 def test_a_heading_ends_what_is_folded() -> None:
     cells = [cell("code", "guess = Guess(____)"), cell("code", "run()"), cell("markdown", "## Next")]
-    made = of(list(pages.folded(pages._parts(cells, "notebooks/01_x.ipynb"))))
+    made = of(list(pages.folded(pages._parts(cells, Path("01_x.ipynb"), {}))))
     assert made[-2:] == ["</details>\n", '<span id="Next"></span><span id="cell-id=abc"></span>\n\n## Next']
 
 
@@ -88,11 +101,12 @@ def test_the_reference_has_everything_public_once(monkeypatch: pytest.MonkeyPatc
         reference.pages()
 
 
-def test_a_recorded_widget_answers_as_the_real_one() -> None:
+def test_a_recorded_widget_answers_as_the_real_one_and_is_left_as_it_was() -> None:
     versions = next(each for each in live.LIVE if each.name == "versions")
-    record = live.recorded(versions)
+    recipe = live.RECIPES[AuthorSlider]
+    record = live.recorded(versions.make(), "versions", recipe, next(iter(recipe.choices.values())))
     real = versions.make()
-    real.document, real._at = "D2", 3  # type: ignore[attr-defined]
+    real.document, real._at = "D2", 3
     answer = record["answers"][live._key(["D2", 3])]
     values = record["values"]
     shown = {
@@ -101,6 +115,47 @@ def test_a_recorded_widget_answers_as_the_real_one() -> None:
     assert shown["alt"] == real.alt
     assert shown["document"] == "D2"
     assert not re.search(r"/(home|root|work)/", json.dumps(record))
+    assert live.fitting(real, "versions")
+    assert (real.document, real._at) == ("D2", 3)
+
+
+def test_a_widget_is_recorded_as_far_as_a_page_can_carry_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    picker = LayerPicker(nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU()), torch.ones(1, 1, 8, 8), channel=1)
+    everything, words = live.fitting(picker, "small") or ("", "")
+    assert "Layers and channels" in words
+    monkeypatch.setattr(live, "MOST", len(everything) - 1)
+    layers, words = live.fitting(picker, "small") or ("", "")
+    assert "channels and *More choices* need a kernel" in words
+    assert 0 < len(layers) < len(everything)
+    monkeypatch.setattr(live, "MOST", 1000)
+    assert live.fitting(picker, "small") is None
+    assert (picker.layer, picker.channel) == ("0", 1)
+    assert live.fitting(GradientPlayground(), "large") is None
+
+
+def test_a_page_shows_the_widget_that_its_cells_make(tmp_path: Path) -> None:
+    code = "import torch\nfrom torch import nn\nfrom hookscope.widgets import LayerPicker\n"
+    make = "net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU())\nLayerPicker(net, torch.ones(1, 1, 8, 8))"
+    saved = {pages.WIDGET: {}, "text/plain": "LayerPicker", "text/html": "<p>Its\n\npicture</p>"}
+    cells = [cell("code", code), {**cell("code", make), "id": "def", "outputs": [{"data": saved}]}]
+    notebook = tmp_path / "01_x.ipynb"
+
+    def recorded() -> dict[str, str]:
+        notebook.write_text(json.dumps({"cells": cells, "metadata": {"kernelspec": {}}}))
+        return dict(chapters.of_notebook(notebook, tmp_path))
+
+    with pytest.raises(RuntimeError, match=r"01_x.ipynb, cell def: now LayerPicker.* saved LayerPicker$") as error:
+        recorded()
+    saved["text/plain"] = str(error.value).partition("now ")[2].rpartition(", saved")[0]
+    alive = recorded()
+    assert [*alive] == ["def"]
+    assert (tmp_path / "01-def.js").exists()
+    page = "".join(of(pages.chapter(notebook, alive)["cells"]))
+    assert '<div class="live" data-live="01-def">\n<p>Its\npicture</p>\n</div>' in page
+    assert pages.RUN_IT in "".join(of(pages.chapter(notebook)["cells"]))
+    cells[0]["source"] = "1 / 0"
+    with pytest.raises(RuntimeError, match=r"cell abc: division by zero"):
+        recorded()
 
 
 def test_all_lessons_are_in_the_lists_of_the_site() -> None:
