@@ -13,6 +13,7 @@ from pathlib import Path
 from sphinx.cmd.build import build_main
 
 from hookscope.widgets.base import HookWidget
+from hookscope_course.learner.copies import edition_of
 from lessons.build import reading
 from lessons.site import chapters, live, pages, reference, sections
 
@@ -61,7 +62,8 @@ def name_levels(folder: Path) -> None:
 def write_source(source: Path) -> None:
     """Write everything that Sphinx makes the site from."""
     static = source / "_static"
-    (static / "live").mkdir(parents=True)
+    for folder in ("live", "notebooks"):
+        (static / folder).mkdir(parents=True)
     shutil.copy(HERE / "conf.py", source)
     shutil.copytree(HERE / "templates", source / "_templates")
     for name in ("site.css", "site.js", "search.js"):
@@ -73,6 +75,7 @@ def write_source(source: Path) -> None:
     for path in notebooks:
         page = pages.chapter(path, alive.get(path.stem))
         (source / path.name).write_text(json.dumps(page), encoding="utf-8")
+        (static / "notebooks" / path.name).write_bytes(edition_of(path))
     for name, text in reference.pages().items():
         _write(source / "reference" / f"{name}.rst", text)
     for path in (reading.ROOT / "teaching").glob("*.md"):

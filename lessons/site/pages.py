@@ -16,6 +16,7 @@ Cell = dict[str, Any]
 _PREDICT = re.compile(r"^(?=\*\*Predict\.\*\*)", re.MULTILINE)
 _LINK = re.compile(r"(?<!\!)\[((?:[^\[\]]|\[[^\]]*\])+)\]\(([^()\s]+)\)")
 WIDGET = "application/vnd.jupyter.widget-view+json"
+DOWNLOAD = '<a href="_static/notebooks/{}" download>This page as a notebook</a>{}.'
 RUN_IT = "In your own copy (`make lab`) this is alive. [Some of them work here](widgets.md)."
 
 
@@ -50,9 +51,16 @@ def chapter(path: Path, alive: Mapping[str, str] | None = None) -> dict[str, Any
 
     """
     notebook = json.loads(path.read_text(encoding="utf-8"))
-    parts = folded(_parts(notebook["cells"], path, alive or {}))
+    parts = [*folded(_parts(notebook["cells"], path, alive or {}))]
+    parts.insert(
+        1, text(DOWNLOAD.format(path.name, ", with nothing answered" if any(map(_asks, notebook["cells"])) else ""))
+    )
     cells = [{**cell, "id": f"cell-{number}"} for number, cell in enumerate(parts)]
     return {**notebook, "cells": cells, "metadata": {"kernelspec": notebook["metadata"]["kernelspec"]}}
+
+
+def _asks(cell: Cell) -> bool:
+    return "exercise" in cell["metadata"].get("tags", [])
 
 
 def _parts(cells: list[Cell], path: Path, alive: Mapping[str, str]) -> Iterator[Cell]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import json
+import re
+from collections import Counter
+from functools import cache
 from types import ModuleType
 
 import hookscope
 import hookscope.captures
 import hookscope.widgets
+from lessons.build import reading
 
 # What a reader looks for -> the names, and the words people type for it.
 _PAGES = {
@@ -41,6 +47,7 @@ _MODULES = {
     "widgets": ("Widgets for JupyterLab", "Pickers, players and playgrounds.", hookscope.widgets),
     "samples": ("Bundled samples", "Pictures and small trained networks that come along.", hookscope.samples),
 }
+_ROOTS = {"hookscope", *_MODULES}
 
 
 def pages() -> dict[str, str]:
@@ -67,6 +74,8 @@ def _page(title: str, words: str, module: ModuleType, names: tuple[str, ...] | l
     for name in names:
         thing = getattr(module, name)
         parts.append(f"{_title(name, '-')}.. currentmodule:: {module.__name__}\n\n")
+        if links := ", ".join(f":doc:`{title} </{page}>`" for page, title in used_in(name)):
+            parts.append(f"Used in {links}.\n\n")
         if inspect.isclass(thing):
             parts.append(f".. autoclass:: {name}\n   :members:\n\n")
         elif callable(thing):
@@ -74,6 +83,41 @@ def _page(title: str, words: str, module: ModuleType, names: tuple[str, ...] | l
         else:
             parts.append(f".. autodata:: {name}\n   :no-value:\n\n")
     return "".join(parts)
+
+
+def used_in(name: str, most: int = 4) -> list[tuple[str, str]]:
+    """The chapters that use a public name most, in their order.
+
+    Returns:
+        Their pages and titles, such as ("03_forward_hooks", "03 · Forward hooks: watch and change an output").
+
+    """
+    chapters = {reading.name_of(path): reading.header_of(path)["title"] for path in reading.chapter_files()}
+    titles = {page: f"{page[:2]} · {title}" for page, title in chapters.items()}
+    found = {page: uses[name] for page, uses in _uses().items() if uses[name] and page in titles}
+    return [(page, titles[page]) for page in sorted(sorted(found, key=found.__getitem__, reverse=True)[:most])]
+
+
+@cache
+def _uses() -> dict[str, Counter[str]]:
+    """How often each notebook's code takes each name from hookscope."""
+    found: dict[str, Counter[str]] = {}
+    for path in sorted(reading.NOTEBOOKS.glob("*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        names: Counter[str] = Counter()
+        imported: set[str] = set()
+        for cell in cells:
+            if cell["cell_type"] != "code" or re.search(r"^[%!]", source := "".join(cell["source"]), re.MULTILINE):
+                continue
+            for node in ast.walk(ast.parse(source)):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "hookscope":
+                    imported |= {each.name for each in node.names}
+                elif isinstance(node, ast.Attribute) and ast.unparse(node.value).split(".")[0] in _ROOTS:
+                    names[node.attr] += 1
+                elif isinstance(node, ast.Name) and node.id in imported:
+                    names[node.id] += 1
+        found[path.stem] = names
+    return found
 
 
 def _title(words: str, line: str = "=") -> str:
