@@ -25,6 +25,7 @@ help:
 	@echo "make bench  measure against other tools (half an hour; writes benchmarks/README.md)"
 	@echo "make history  ask every release of torch how its hooks behave (an hour; RELEASES='2.0.0 2.16.0' asks these)"
 	@echo "make matrix  tests and chapters on every promised torch and Python (two hours; TORCH='2.14 2.15:3.13' runs these)"
+	@echo "make frontends  try the chapters in Notebook and marimo, and write what works there into the README (20 minutes)"
 	@echo "make check  after each edit, within a minute: lint, and the tests of what changed (BASE=HEAD~1: since then)"
 	@echo "make wheel  build dist/: one file with the package and the whole course, for people without git and make"
 	@echo "make release VERSION=0.2.0  check everything, build and tag; publishes nothing"
@@ -106,6 +107,10 @@ bench:
 	@$(PYTHON) set_up.py bench
 	.venv-bench/bin/python -W ignore -m benchmarks
 
+# What works in other notebooks than JupyterLab: the table in README.
+frontends: dev
+	$(PY) -m tests.browser.frontends
+
 site: dev
 	$(PY) -m lessons.site
 
@@ -152,4 +157,4 @@ lock: dev
 
 # Some of these are folders, too.
 .PHONY: help .venv .venv-hub dev course reset progress lab class slides handout nbgrader grade hub hub-proxy hub-stop test test-all build bench history lint
-.PHONY: check matrix site house lock wheel release
+.PHONY: check frontends matrix site house lock wheel release

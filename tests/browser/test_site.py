@@ -88,8 +88,9 @@ def test_pages_fit_and_are_accessible(browser: Browser, base: str, width: int, s
 def test_no_answer_stands_open_below_its_question(page: Page, built: Path) -> None:
     for path in sorted(built.glob("[01][0-9]_*.html")):
         page.goto(path.name)
-        guesses = page.locator("div.cell_input:has-text('guess = Guess(')").count()
-        assert page.locator("details.answer > summary:has-text('Run it')").count() == guesses, path.name
+        asked = [f"div.cell_input:has-text('{call}')" for call in ("guess = Guess(", "OrderQuiz(")]
+        questions = page.locator(", ".join(asked)).count()
+        assert page.locator("details.answer > summary:has-text('Run it')").count() == questions, path.name
         assert page.locator("details.answer[open]").count() == 0
         assert not page.locator("text=It is").filter(has_text="No guess this time").locator("visible=true").count()
 
