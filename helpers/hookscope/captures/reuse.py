@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from hookscope.captures.call import Call
+from hookscope.captures.call import Call, Slot
 from hookscope.captures.pool import Pool
 from hookscope.captures.writes import expected
 
@@ -19,7 +19,6 @@ __all__ = ["give", "held", "pool_of", "release_memory"]
 
 _MOST = 1 << 30  # bytes that all pools together hold
 _FREE = 0.1  # of the machine's memory that must stay available
-_HELD = 3
 _pools: weakref.WeakKeyDictionary[nn.Module, Pool] = weakref.WeakKeyDictionary()
 
 
@@ -100,10 +99,18 @@ def give(calls: Iterable[Call], into: weakref.ref[nn.Module]) -> None:
     with torch.inference_mode(False), suppress(RuntimeError):
         for call in calls:
             for slot in call.slots():
+                if not isinstance(slot.value, Tensor) or _holders(slot) > _ALONE:
+                    continue  # it is no tensor, or somebody has asked for it and kept it
                 value = slot.value
-                # Held by the slot, by this name, and by getrefcount: nobody has asked for it and kept it.
-                if not isinstance(value, Tensor) or sys.getrefcount(value) > _HELD:
-                    continue
                 if (not slot.needs_grad or call.label in at_once) and value.nbytes <= room:
                     room -= value.nbytes
                     pool.offer(value)
+
+
+def _holders(slot: Slot) -> int:
+    """Count who holds a slot's value, with the slot and what it takes to count them: less since Python 3.14."""
+    value = slot.value
+    return sys.getrefcount(value)
+
+
+_ALONE = _holders(Slot(torch.empty(0, device="cpu"), False, None))

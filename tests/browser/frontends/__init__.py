@@ -1,0 +1,6 @@
+"""The course in other notebooks than JupyterLab: tried in a browser, and the README says what works in each.
+
+    make frontends
+
+`trying` says what is tried, `jupyter` and `marimo` how it is opened; records.json keeps what came of it.
+"""

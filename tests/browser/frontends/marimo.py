@@ -1,0 +1,113 @@
+"""marimo: notebooks are converted, and run in the order of what they read and write, not of the page."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import nbformat
+from playwright.sync_api import Browser, Page
+
+from tests.browser.frontends.trying import Tried
+from tests.shared.lab import PATIENCE, SIZE
+
+_STARTED = "() => document.querySelector('[data-status=running], [data-status=queued]') !== null"
+# Between two cells none may be running for a moment.
+_ENDED = f"""async () => {{
+    for (let quiet = 0; quiet < 20; quiet += 1) {{
+        if (({_STARTED})()) return false;
+        await new Promise((done) => setTimeout(done, 100));
+    }}
+    return true;
+}}"""
+
+
+class Marimo:
+    """A marimo, run by an interpreter that has it.
+
+    Args:
+        python: the interpreter.
+        browser: where to open it.
+
+    """
+
+    def __init__(self, python: Path, browser: Browser) -> None:
+        self._marimo, self._browser = [str(python), "-m", "marimo", "--quiet"], browser
+
+    def run_all(self, course: Path, tried: Tried) -> None:
+        """Run every notebook of a folder; writes cells, failed, widgets and drawn."""
+        for notebook in sorted(course.glob("*.ipynb")):
+            script = self._converted(notebook)
+            outcome = script.with_suffix(".out.ipynb")
+            words = ["export", "ipynb", script.name, "--include-outputs", "-o", outcome.name]
+            subprocess.run([*self._marimo, *words], cwd=course, capture_output=True, check=False)  # 1: a cell failed
+            code = [cell for cell in nbformat.read(outcome, 4).cells if cell.cell_type == "code"]
+            outcome.unlink()
+            tried.cells += len(code)
+            if failed := sum(any(each.output_type == "error" for each in cell.outputs) for cell in code):
+                tried.failed[notebook.stem] = failed
+            with self.page(notebook) as page:
+                widgets = page.locator("marimo-anywidget").all()
+                tried.widgets += len(widgets)
+                for widget in widgets:
+                    with suppress(Exception):  # not drawn, and then not counted
+                        widget.locator("[data-state=ready], [data-state=still]").first.wait_for(timeout=5000)
+                        tried.drawn += 1
+
+    @contextmanager
+    def page(self, notebook: Path) -> Iterator[Page]:
+        """Open one notebook in the browser, with all its cells run."""
+        script = self._converted(notebook)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        words = ["edit", script.name, "--headless", "--no-token", "--host", "127.0.0.1", "--port", str(port)]
+        server = subprocess.Popen(
+            [*self._marimo, *words], cwd=notebook.parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            address = f"http://127.0.0.1:{port}/"
+            _wait_for(address)
+            page = self._browser.new_page(viewport=SIZE)
+            page.set_default_timeout(PATIENCE)
+            page.goto(address)
+            page.locator("[data-status]").first.wait_for()
+            page.get_by_test_id("run-button").last.click()
+            page.wait_for_function(_STARTED, timeout=4 * PATIENCE)
+            while not page.evaluate(_ENDED):
+                pass
+            yield page
+            page.close()
+        finally:
+            server.terminate()
+            server.wait(timeout=20)
+
+    def _converted(self, notebook: Path) -> Path:
+        script = notebook.with_suffix(".py")
+        subprocess.run(
+            [*self._marimo, "convert", notebook.name, "-o", script.name],
+            cwd=notebook.parent,
+            input="y\n" * 2,  # overwrite it
+            text=True,
+            capture_output=True,
+            check=True,
+        )
+        return script
+
+
+def _wait_for(address: str) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            urllib.request.urlopen(address, timeout=5).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+        else:
+            return
