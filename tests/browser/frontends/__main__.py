@@ -1,4 +1,4 @@
-"""The command, `python -m tests.browser.frontends [NAME ...]`: try front ends, and write what came of it into README.md."""
+"""The command, `python -m tests.browser.frontends [NAME ...]`: try front ends, and renew the table in README.md."""
 
 from __future__ import annotations
 
