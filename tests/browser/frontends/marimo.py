@@ -79,7 +79,8 @@ class Marimo:
             page.locator("[data-status]").first.wait_for()
             page.get_by_test_id("run-button").last.click()
             page.wait_for_function(_STARTED, timeout=4 * PATIENCE)
-            while not page.evaluate(_ENDED):
+            deadline = time.monotonic() + 240  # a cell that never ends is not waited for
+            while not page.evaluate(_ENDED) and time.monotonic() < deadline:
                 pass
             yield page
             page.close()
