@@ -16,6 +16,7 @@ from hookscope.widgets.base import HookWidget
 from hookscope_course.learner.copies import edition_of
 from lessons.build import reading
 from lessons.site import chapters, live, pages, reference, sections
+from lessons.site.cards import cards
 
 HERE = Path(__file__).resolve().parent
 OUT = reading.ROOT / "build" / "site"
@@ -62,7 +63,7 @@ def name_levels(folder: Path) -> None:
 def write_source(source: Path) -> None:
     """Write everything that Sphinx makes the site from."""
     static = source / "_static"
-    for folder in ("live", "notebooks"):
+    for folder in ("cards", "live", "notebooks"):
         (static / folder).mkdir(parents=True)
     shutil.copy(HERE / "conf.py", source)
     shutil.copytree(HERE / "templates", source / "_templates")
@@ -84,7 +85,11 @@ def write_source(source: Path) -> None:
         if name.endswith(".md") and "teaching" not in name and place != "index":
             _write(source / f"{place}.md", pages.document(reading.ROOT / name))
     _write(source / "widgets.md", gallery(static / "live"))
-    _write(source / "index.md", (HERE / "index.md").read_text(encoding="utf-8").replace("{{toctrees}}", toctrees()))
+    index = (HERE / "index.md").read_text(encoding="utf-8")
+    parts = {"{{cards}}": cards(static / "cards"), "{{toctrees}}": toctrees()}
+    for place, text in parts.items():
+        index = index.replace(place, text)
+    _write(source / "index.md", index)
 
 
 def gallery(folder: Path) -> str:

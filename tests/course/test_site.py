@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import html
 import json
 import re
 from pathlib import Path
@@ -17,7 +18,7 @@ from hookscope.widgets import GradientPlayground, LayerPicker
 from hookscope_course.history.slider import AuthorSlider
 from lessons.build import reading
 from lessons.site import __main__ as site
-from lessons.site import chapters, live, pages, reference, sections
+from lessons.site import cards, chapters, live, pages, reference, sections
 from tests.shared import ROOT
 
 
@@ -158,6 +159,18 @@ def test_a_page_shows_the_widget_that_its_cells_make(tmp_path: Path) -> None:
     cells[0]["source"] = "1 / 0"
     with pytest.raises(RuntimeError, match=r"cell abc: division by zero"):
         recorded()
+
+
+def test_the_first_page_has_a_card_of_each_chapter_with_a_picture_out_of_it(tmp_path: Path) -> None:
+    made = cards.cards(tmp_path)
+    for path in reading.chapter_files():
+        name = reading.name_of(path)
+        assert f'<a class="card" href="{name}.html">' in made
+        assert html.escape(reading.header_of(path)["promise"]) in made
+        assert (f"{name}.png" in made) == (tmp_path / f"{name}.png").exists()
+    sizes = [path.read_bytes() for path in tmp_path.iterdir()]
+    assert len(sizes) > 12
+    assert len({*sizes}) == len(sizes), "the map of all hooks is in many chapters, and says nothing of one"
 
 
 def test_all_lessons_are_in_the_lists_of_the_site() -> None:
