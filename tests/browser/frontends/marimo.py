@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import time
@@ -13,6 +14,8 @@ from pathlib import Path
 import nbformat
 from playwright.sync_api import Browser, Page
 
+from lessons.build.reading import NOTEBOOKS
+from lessons.site.pages import widget_cells
 from tests.browser.frontends.trying import Tried
 from tests.shared.lab import PATIENCE, SIZE
 
@@ -50,6 +53,8 @@ class Marimo:
             tried.cells += len(code)
             if failed := sum(any(each.output_type == "error" for each in cell.outputs) for cell in code):
                 tried.failed[notebook.stem] = failed
+            if not widget_cells(json.loads((NOTEBOOKS / notebook.name).read_text(encoding="utf-8"))["cells"]):
+                continue
             with self.page(notebook) as page:
                 widgets = page.locator("marimo-anywidget").all()
                 tried.widgets += len(widgets)
