@@ -34,6 +34,11 @@ class Wanted:
         """Whether statistics take the place of the tensors."""
         return not isinstance(self.form, Form)
 
+    @property
+    def copies(self) -> bool:
+        """Whether every tensor is copied, as a rule; kept whole, its memory is shared until somebody writes to it."""
+        return isinstance(self.form, Form) and self.form != Form()
+
 
 _NO_INPUTS: Any = ((), {})  # one for all: whatever is made for each call is felt in a pass
 

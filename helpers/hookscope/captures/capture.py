@@ -49,8 +49,8 @@ def capture(
       gradient of its own: it is that of the tensor, wherever else that is used.
     - A kind of tensor that torch cannot slice or convert is kept whole, and what refuses to be rebuilt is kept as a
       dict, tuple or namespace: `Capture.notes` and a warning say where. Neither stops the model.
-    - Memory of captures of this model that are gone is used again, up to 1 GiB, where nobody holds it;
-      `hookscope.captures.release_memory()` gives it back.
+    - Memory into which a capture has copied waits for the next capture of the model as soon as nobody holds it, up to
+      1 GiB; `hookscope.captures.release_memory()` gives it back.
     - Inside the block the model cannot be deep-copied or saved whole: the copy would keep the hooks, as that of
       `copy.copy` does.
     - A leaf that comes into the model inside the block, as `self.fc = nn.Linear(...)` in a `forward`, is captured where

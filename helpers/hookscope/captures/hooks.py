@@ -18,7 +18,7 @@ from hookscope.captures.keep import Foreign, is_ordinary, lazy_clone_works, shar
 from hookscope.captures.pool import Pool
 from hookscope.captures.stopping import Ending
 from hookscope.captures.writes import Overwrites
-from hookscope.layers import Arrivals, FusedLayer, Modules, take_off
+from hookscope.layers import Arrivals, FusedLayer, Modules, put_on, take_off
 from hookscope.strands import Strands, strand_name
 from hookscope.structures import map_tensors, tensors_in
 
@@ -120,10 +120,7 @@ class Hooks(Kept):
         self._owner = owner
         if self.ending is not None:
             self.ending.owner = self._strands.here()
-        before, after = self._before, self._after  # one of each for all
-        for module in dict.fromkeys([self._model, *self._layers]):
-            module.register_forward_pre_hook(before, with_kwargs=True)
-            module.register_forward_hook(after)
+        put_on(dict.fromkeys([self._model, *self._layers]), self._before, self._after)
         self._arrivals = Arrivals(self._modules.names, self._arrived)
         self._arrivals.watch()
 
@@ -133,8 +130,7 @@ class Hooks(Kept):
         if name in names or (leaf and self.ending is None and self._modules.leaves.keys() <= set(names)):
             self._also[module] = name
             self.arrived.append(name)
-            module.register_forward_pre_hook(self._before, with_kwargs=True)
-            module.register_forward_hook(self._after)
+            put_on([module], self._before, self._after)
             self.notes[f"layer {name}: a {type(module).__name__} came into the model inside the block"] = None
 
     def take_off(self) -> None:
@@ -219,7 +215,7 @@ class Hooks(Kept):
         wanted, needs_grad = self._wanted, tensor.requires_grad
         if self._whole and is_ordinary(tensor):  # nearly always; the other branch does the same in more steps
             alias = tensor.detach()
-            slot = Slot(self._kept_whole(tensor, alias, needs_grad, call), needs_grad)
+            slot = Slot(self._kept_whole(tensor, alias, call), needs_grad)
             self.writes.add_ordinary(tensor, alias, call)
         else:
             slot = self._slot(tensor, call)
@@ -234,13 +230,11 @@ class Hooks(Kept):
             self._handles.append(handle)
         return slot
 
-    def _kept_whole(self, tensor: Tensor, alias: Tensor, needs_grad: bool, call: Call) -> Tensor:
-        at_once = bool(self._at_once) and call.label in self._at_once
-        if self._pool is not None and (at_once or not needs_grad):
-            copy = self._pool.copy(alias, alias.dtype)
-            if copy is not None:
-                return copy
-        shared = None if at_once else share(tensor, alias, self._foreign())
+    def _kept_whole(self, tensor: Tensor, alias: Tensor, call: Call) -> Tensor:
+        if self._at_once and call.label in self._at_once:
+            copy = self._pool.copy(alias, alias.dtype) if self._pool is not None else None
+            return alias.clone() if copy is None else copy
+        shared = share(tensor, alias, self._foreign())
         return alias.clone() if shared is None else shared
 
     def _foreign(self) -> Foreign:
@@ -263,8 +257,7 @@ class Hooks(Kept):
         if not isinstance(form, Form):
             return form(tensor)
         at_once = call.label in self._at_once
-        pool = self._pool if at_once or not tensor.requires_grad else None
-        return form(tensor.detach(), self._foreign(), pool, at_once)
+        return form(tensor.detach(), self._foreign(), self._pool if at_once or self._wanted.copies else None, at_once)
 
     def _say(self, call: Call, text: str) -> None:
         _add_note(self.notes, call, text)

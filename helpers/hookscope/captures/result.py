@@ -175,16 +175,14 @@ class Capture(Tabled, Mapping[str, Layer]):
             raise RuntimeError("this capture is already open; make another one with capture(...)")
         self._need_model()
         self.stopped = ""
-        # Learn from the last pass whose memory can be used again, and what will be overwritten. A copy into memory that
-        # is there already costs less than making the model write to new memory, which is what sharing its outputs
-        # leads to.
+        # Learn from the last pass what will be overwritten: that is copied at once, into the memory of the last copy.
         model = weakref.ref(self._model)
-        give(self._hooks.order, model)
+        give(self._hooks.order, self._wanted, model)
         if self._gone is not None:
             self._gone.detach()
         at_once = expected(self._model)
         self._hooks = Hooks(self.modules, self._layers, self._wanted, self._fused, self._pool, at_once)
-        self._gone = weakref.finalize(self, give, self._hooks.order, model)
+        self._gone = weakref.finalize(self, give, self._hooks.order, self._wanted, model)
         self._gone.atexit = False
         self._open = True
         try:

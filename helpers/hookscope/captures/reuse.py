@@ -1,4 +1,4 @@
-"""The memory of captures that are gone waits for the next capture of their model, within bounds."""
+"""Memory into which captures that are gone had copied waits for the next capture of their model, within bounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from hookscope.captures.call import Call, Slot
+from hookscope.captures.call import Call, Slot, Wanted
 from hookscope.captures.pool import Pool
 from hookscope.captures.writes import expected
 
@@ -33,7 +33,7 @@ def held() -> int:
 
 
 def release_memory() -> int:
-    """Give back the memory of captures that are gone, which waits for the next capture of their model.
+    """Give back the memory into which captures that are gone had copied; it waits for the next one of their model.
 
     At most 1 GiB waits so, until the next block of a capture of the same model ends or the model is gone, and none
     where less than a tenth of the machine's memory, or of the container's, would stay available.
@@ -44,7 +44,7 @@ def release_memory() -> int:
     Example:
         >>> from hookscope import capture
         >>> net = nn.Linear(4, 1000)
-        >>> with torch.no_grad(), capture(net) as seen:
+        >>> with torch.no_grad(), capture(net, keep="copies") as seen:
         ...     _ = net(torch.ones(2, 4))
         >>> del seen
         >>> release_memory(), release_memory()
@@ -71,38 +71,45 @@ def _watched() -> bool:
 def _available() -> float:
     """Count the bytes that may be held before memory gets short; infinite where the machine does not say."""
     room = float("inf")
-    with suppress(OSError, ValueError, IndexError):
-        fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-        total, free = (1024 * int(fields[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
+    with suppress(OSError, ValueError):
+        words = _read("/proc/meminfo").split()
+        total, free = (1024 * int(words[words.index(name) + 1]) for name in (b"MemTotal:", b"MemAvailable:"))
         room = free - _FREE * total
     with suppress(OSError, ValueError):  # a container's
-        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+        limit, used = int(_read("/sys/fs/cgroup/memory.max")), int(_read("/sys/fs/cgroup/memory.current"))
         room = min(room, (1 - _FREE) * limit - used)
     return room
 
 
-def give(calls: Iterable[Call], into: weakref.ref[nn.Module]) -> None:
-    """Offer to the pool what a capture has kept that nobody holds any more and a next pass will write over.
+def _read(file: str) -> bytes:
+    # At once, and of /proc/meminfo, which is long, the beginning: this is asked after each block.
+    with Path(file).open("rb", buffering=0) as opened:
+        return opened.read(256)
 
-    Only what the autograd graph holds anyway is cheaper to share than to copy.
+
+def give(calls: Iterable[Call], wanted: Wanted, into: weakref.ref[nn.Module]) -> None:
+    """Offer to the pool what a capture has kept that nobody holds any more and a next pass will copy again.
+
+    What it will share is freed: the model's own next pass writes there.
 
     Args:
         calls: what it has kept.
+        wanted: what it was to keep.
         into: the model that was captured, to whose pool it goes.
 
     """
     if (model := into()) is None or _watched():
         return
-    room = min(_MOST - held(), _available())
     at_once, pool = expected(model), pool_of(model)
+    copied = list(calls) if wanted.copies else [call for call in calls if call.label in at_once] if at_once else []
+    room = min(_MOST - held(), _available()) if copied else 0
     with torch.inference_mode(False), suppress(RuntimeError):
-        for call in calls:
+        for call in copied:
             for slot in call.slots():
                 if not isinstance(slot.value, Tensor) or _holders(slot) > _ALONE:
                     continue  # it is no tensor, or somebody has asked for it and kept it
                 value = slot.value
-                if (not slot.needs_grad or call.label in at_once) and value.nbytes <= room:
+                if value.nbytes <= room:
                     room -= value.nbytes
                     pool.offer(value)
 

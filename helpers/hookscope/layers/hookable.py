@@ -1,15 +1,18 @@
-"""Refuse models on which hooks would not run, before anything is touched; and take hooks off without handles."""
+"""Refuse models on which hooks would not run, before anything is touched; and put hooks on and off without handles."""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections import OrderedDict
+from collections.abc import Callable, Container, Iterable
+from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from hookscope.layers.modules import Modules
 
-__all__ = ["refuse_unhookable", "take_off"]
+__all__ = ["put_on", "refuse_unhookable", "take_off"]
 
 
 def refuse_unhookable(modules: Modules, chosen: Container[nn.Module], verb: str) -> None:
@@ -44,6 +47,26 @@ def refuse_unhookable(modules: Modules, chosen: Container[nn.Module], verb: str)
         )
 
 
+def put_on(modules: Iterable[nn.Module], before: Callable[..., Any], after: Callable[..., Any]) -> None:
+    """Put the same pre-hook, which is given keyword arguments too, and the same forward hook on some modules.
+
+    As `register_forward_pre_hook` and `register_forward_hook` do, in a third of the time: two handles for each module
+    cost more than its hooks do in a pass. `take_off` needs none.
+
+    Example:
+        >>> net = nn.Linear(2, 1)
+        >>> put_on([net], lambda module, args, kwargs: print(args, kwargs), lambda module, args, output: None)
+        >>> _ = net(input=torch.ones(2))
+        () {'input': tensor([1., 1.])}
+
+    """
+    key = RemovableHandle(OrderedDict()).id  # of which torch gives out none a second time
+    for module in modules:
+        module._forward_pre_hooks[key] = before  # first: an interrupt may come after it, and this is looked for
+        module._forward_pre_hooks_with_kwargs[key] = True
+        module._forward_hooks[key] = after
+
+
 def take_off(owner: object, module: nn.Module) -> None:
     """Take hooks off a module that are methods of an object; without handles, which an interrupt may have lost."""
     for hooks, more in (
@@ -51,11 +74,15 @@ def take_off(owner: object, module: nn.Module) -> None:
         (module._forward_hooks, (module._forward_hooks_with_kwargs, module._forward_hooks_always_called)),
     ):
         for key, hook in list(hooks.items()):
-            for _ in range(100):  # a recording wraps the hooks that it finds; an end even to circles
-                if getattr(hook, "__self__", None) is owner or not hasattr(hook, "__wrapped__"):
-                    break
-                hook = hook.__wrapped__
-            if getattr(hook, "__self__", None) is owner:
+            if getattr(hook, "__self__", None) is owner or (hasattr(hook, "__wrapped__") and _wraps(hook, owner)):
                 for options in more:
                     options.pop(key, None)
                 hooks.pop(key, None)
+
+
+def _wraps(hook: Any, owner: object) -> bool:
+    for _ in range(100):  # a recording wraps the hooks that it finds; an end even to circles
+        if getattr(hook, "__self__", None) is owner or not hasattr(hook, "__wrapped__"):
+            break
+        hook = hook.__wrapped__
+    return getattr(hook, "__self__", None) is owner

@@ -64,7 +64,11 @@ class Modules:
             if not isinstance(module, _NEVER_CALLED)
             and module not in parametrizing
             and not _is_packed(module, name)
-            and all(child in parametrizing or _is_packed(child, part) for part, child in children_of(module))
+            # Asked first whether there are any: this is made for each capture.
+            and (
+                not module._modules
+                or all(child in parametrizing or _is_packed(child, part) for part, child in children_of(module))
+            )
         }
 
     @cached_property

@@ -53,6 +53,7 @@ class Marimo:
             tried.cells += len(code)
             if failed := sum(any(each.output_type == "error" for each in cell.outputs) for cell in code):
                 tried.failed[notebook.stem] = failed
+            print(f"    {notebook.stem}: {len(code)} cells, {failed} failed", flush=True)
             if not widget_cells(json.loads((NOTEBOOKS / notebook.name).read_text(encoding="utf-8"))["cells"]):
                 continue
             with self.page(notebook) as page:

@@ -51,7 +51,7 @@ def assert_only_the_first_line(found: int, stayed: list[str], least: int) -> Non
 
 @pytest.mark.parametrize("make", [everything, entered_again_and_stopped])
 def test_an_interrupt_at_any_line_leaves_no_hook(make: Any) -> None:
-    assert_only_the_first_line(*places(make, hooks_on, 29), 40)
+    assert_only_the_first_line(*places(make, hooks_on, 29), 35)
 
 
 @pytest.mark.slow

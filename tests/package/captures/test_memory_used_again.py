@@ -14,13 +14,15 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hookscope import capture
 from hookscope.captures import Capture, release_memory, reuse
+from hookscope.captures.keep import shares_memory
 
 
 def small() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 8), nn.ReLU())
 
 
-BYTES = 4 * 2 * 8 * 4  # four outputs of two samples with eight float32 each
+OUTPUT = 2 * 8 * 4  # bytes: two samples with eight float32 each
+COPIES: dict[str, Any] = {"keep": "copies"}  # of all four outputs; else only "0" is copied, which is overwritten
 
 
 @pytest.fixture(autouse=True)
@@ -37,23 +39,40 @@ def seen_by(model: nn.Module, factor: float = 1.0, **options: Any) -> Capture:
     return seen
 
 
+def place(seen: Capture, layer: str) -> int:
+    address: int = torch._C._data_address(seen[layer].output)
+    return address
+
+
 def places(seen: Capture) -> set[int]:
-    return {torch._C._data_address(call.output) for call in seen.calls}
+    return {place(seen, layer) for layer in seen}
 
 
-def test_a_fresh_capture_in_a_loop_writes_where_the_last_one_wrote():
+def test_a_fresh_capture_in_a_loop_copies_to_where_the_last_one_copied():
     model, found = small(), []
     for factor in range(4):
-        with torch.no_grad(), capture(model) as seen:
+        with torch.no_grad(), capture(model, **COPIES) as seen:
             model(factor * torch.ones(2, 4))
         found.append(places(seen))
     # The last one is gone only when its name is given to the next, which is when that is entered.
     assert found[1] == found[0] == found[2] == found[3]
 
 
+def test_only_what_is_overwritten_is_copied_and_that_where_the_last_copy_was():
+    model, found = small(), []
+    seen_by(model)  # from which the next learns what will be
+    for factor in range(3):
+        seen = seen_by(model, factor)
+        found.append(place(seen, "0"))
+        assert [layer for layer in seen if shares_memory(seen[layer].output)] == ["1", "2", "3"]
+        del seen
+        assert reuse.held() == OUTPUT
+    assert found[1] == found[0] == found[2]
+
+
 def test_a_capture_that_is_still_there_keeps_its_memory():
     model = small()
-    first, second = seen_by(model), seen_by(model, 2.0)
+    first, second = seen_by(model, **COPIES), seen_by(model, 2.0, **COPIES)
     assert places(first).isdisjoint(places(second))
     assert reuse.held() == 0
 
@@ -86,10 +105,10 @@ def test_what_somebody_holds_stays_what_it_was(hold: Callable[[Capture], Any], r
 
 def test_what_somebody_holds_is_not_copied_either():
     model = small()
-    seen = seen_by(model)
+    seen = seen_by(model, **COPIES)
     held = seen["0"].output
     del seen
-    assert reuse.held() == BYTES - held.nbytes
+    assert reuse.held() == 4 * OUTPUT - held.nbytes
 
 
 def test_what_somebody_writes_to_does_not_reach_the_next_capture():
@@ -103,26 +122,26 @@ def test_what_somebody_writes_to_does_not_reach_the_next_capture():
 
 def test_it_is_given_back_on_request_with_the_model_and_at_the_end_of_the_next_block():
     model = small()
-    seen_by(model)
-    assert reuse.held() == BYTES
-    assert release_memory() == BYTES
+    seen_by(model, **COPIES)
+    assert reuse.held() == 4 * OUTPUT
+    assert release_memory() == 4 * OUTPUT
     assert (reuse.held(), release_memory()) == (0, 0)
-    seen_by(model)
+    seen_by(model, **COPIES)
     seen = seen_by(model, sample=0)  # has no use for all of it
     assert reuse.held() == 0
     del seen
-    assert reuse.held() == BYTES // 2
+    assert reuse.held() == 4 * OUTPUT // 2
     del model
     gc.collect()
     assert reuse.held() == 0
 
 
 def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(reuse, "_MOST", BYTES // 2)
+    monkeypatch.setattr(reuse, "_MOST", 2 * OUTPUT)
     models = [small() for _ in range(3)]
     for model in models:
-        seen_by(model)
-        assert reuse.held() == BYTES // 2
+        seen_by(model, **COPIES)
+        assert reuse.held() == 2 * OUTPUT
 
 
 def test_none_is_held_where_memory_is_short(monkeypatch: pytest.MonkeyPatch):
@@ -130,7 +149,7 @@ def test_none_is_held_where_memory_is_short(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(reuse, "_FREE", 1.0)  # all of the machine's memory must stay available
     assert reuse._available() < 0
     model = small()
-    seen_by(model)
+    seen_by(model, **COPIES)
     assert reuse.held() == 0
 
 
