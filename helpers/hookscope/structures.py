@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
@@ -65,7 +67,7 @@ class _Mapping:
         self._done: dict[int, tuple[object, Any]] = {}  # by id; the object is held, lest its id be used again
 
     def of(self, value: Any, depth: int) -> Any:
-        if value is None or isinstance(value, _SINGLE) or depth > _DEEP:
+        if value is None or type(value) in _OFTEN or isinstance(value, _SINGLE) or depth > _DEEP:
             return value
         if id(value) in self._done:
             return self._done[id(value)][1]
@@ -108,6 +110,8 @@ class _Mapping:
         try:
             if isinstance(value, MappingProxyType):
                 return MappingProxyType(items)
+            if isinstance(value, OrderedDict) and dataclasses.is_dataclass(value):
+                return _model_output(value, items)
             rebuilt: Any = copy.copy(value)
             for key, item in items.items():
                 rebuilt[key] = item
@@ -124,15 +128,13 @@ class _Mapping:
 
     def _object(self, value: Any, depth: int) -> Any:
         attributes = getattr(value, "__dict__", None) if not isinstance(value, Proxy) else None
-        names = list(attributes) if isinstance(attributes, dict) else []
-        slots = (getattr(kind, "__slots__", ()) for kind in type(value).__mro__)
-        names += [name for group in slots for name in ([group] if isinstance(group, str) else group)]
-        if dataclasses.is_dataclass(value):
-            names = [field.name for field in dataclasses.fields(value)]
+        names, only = _declared(type(value))
+        if not only and isinstance(attributes, dict):
+            names = (*attributes, *names)
         if not names:
             return value
         try:
-            was = {name: getattr(value, name) for name in names if hasattr(value, name)}
+            was = {name: held for name in names if (held := getattr(value, name, _NOTHING)) is not _NOTHING}
         except Exception:  # an attribute that cannot be read
             return value
         mapped = {name: self.of(item, depth) for name, item in was.items()}
@@ -161,7 +163,41 @@ class _Mapping:
             self._say(text)
 
 
+def _declared(kind: type) -> tuple[tuple[str, ...], bool]:
+    """Return the names of the attributes that a class declares, and whether only these are followed."""
+    if (known := _known.get(kind)) is None:
+        if dataclasses.is_dataclass(kind):
+            known = tuple(field.name for field in dataclasses.fields(kind)), True
+        else:
+            slots = (getattr(each, "__slots__", ()) for each in kind.__mro__)
+            known = tuple(name for group in slots for name in ([group] if isinstance(group, str) else group)), False
+        _known[kind] = known
+    return known
+
+
+_known: WeakKeyDictionary[type, tuple[tuple[str, ...], bool]] = WeakKeyDictionary()
+
+
+def _model_output(value: OrderedDict[Any, Any], items: dict[Any, Any]) -> OrderedDict[Any, Any]:
+    """Rebuild a ModelOutput of transformers: its fields are entries and attributes at the same time.
+
+    Not by copying it and writing to the copy, which looks through all its fields for each of them, and takes longer
+    than a small layer.
+    """
+    rebuilt = type(value).__new__(type(value))
+    attributes = {**vars(value)}
+    for key, item in items.items():
+        OrderedDict.__setitem__(rebuilt, key, item)
+        if key in attributes and attributes[key] is OrderedDict.get(value, key):
+            attributes[key] = item
+    vars(rebuilt).update(attributes)
+    return rebuilt
+
+
+_NOTHING = object()
 _PLAIN = (tuple, list, set, frozenset)
+# To look a class up here is cheaper than to ask for each of the following.
+_OFTEN = {bool, int, float, str, torch.dtype, torch.device, torch.layout}
 _SINGLE = (
     bool, int, float, complex, str, bytes, type, nn.Module, ModuleType,
     FunctionType, BuiltinFunctionType, MethodType, partial,

@@ -108,16 +108,22 @@ def difference(mine: Tensor, returned: Tensor) -> float:
     if mine.numel() == 0:
         return 0.0
     apart = mine - returned
-    largest = float(torch.linalg.vector_norm(apart, math.inf))
+    largest = _largest(apart)
     if math.isnan(largest):
         apart = apart.masked_fill((mine.isnan() & returned.isnan()) | (mine == returned), 0)
-        largest = float(torch.linalg.vector_norm(apart, math.inf))
+        largest = _largest(apart)
     return largest
+
+
+def _largest(values: Tensor) -> float:
+    # Not a norm: for infinity it takes ten times as long. NaN is in both.
+    low, high = torch.aminmax(values)
+    return max(-float(low), float(high))
 
 
 def bound(dtype: torch.dtype, v: Tensor) -> float:
     """Say how far two ways of computing a weighted mean of `v` may be apart by rounding."""
-    largest = float(torch.linalg.vector_norm(v, math.inf)) if v.numel() else 0.0
+    largest = _largest(v) if v.numel() else 0.0
     if not math.isfinite(largest):
         finite = v[v.isfinite()]
         largest = float(finite.abs().max()) if finite.numel() else 0.0

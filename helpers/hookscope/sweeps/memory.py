@@ -37,14 +37,17 @@ class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         returned = func(*args, **(kwargs or {}))
         given = None
-        for tensor in tree_leaves(returned):
+        # Most operations return one tensor, and are given tensors and numbers: to take trees apart takes longer.
+        for tensor in (returned,) if isinstance(returned, Tensor) else tree_leaves(returned):
             if not isinstance(tensor, Tensor):
                 continue
             storage = _storage(tensor)
             if storage is None or storage in self._known:
                 continue
             if given is None:  # a view of what was there before is no new memory
-                tensors = (each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor))
+                flat = not kwargs and not any(isinstance(each, (list, tuple, dict)) for each in args)
+                leaves = args if flat else tree_leaves((args, kwargs))
+                tensors = (each for each in leaves if isinstance(each, Tensor))
                 given = {held.data_ptr() for each in tensors if (held := _storage(each)) is not None}
             if storage.data_ptr() not in given:
                 self._known.add(storage)

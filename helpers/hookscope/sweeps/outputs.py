@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
@@ -150,6 +151,10 @@ def difference(one: Any, other: Any) -> float:
             continue
         if not a.is_floating_point() and not a.is_complex():
             return float("inf")
+        gap = float((a - b).abs().max())
+        if math.isfinite(gap):  # nearly always: nothing is infinite or NaN
+            largest = max(largest, gap / size if (size := float(b.abs().max())) else math.inf)
+            continue
         apart = ~((a == b) | (a.isnan() & b.isnan()))
         if not apart.any():
             continue
