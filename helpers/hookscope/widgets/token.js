@@ -30,6 +30,7 @@ function textOf(model) {
       class: "tk-token", role: "option", "aria-label": named(model, place), onclick: () => choose(place),
     }, h("span", { class: "tk-place", "aria-hidden": "true" }, String(place)), h("span", {}, shown(text)))));
     mark();
+    connect();
   };
   const mark = () => {
     const chosen = model.get("token");
@@ -37,7 +38,6 @@ function textOf(model) {
       item.tabIndex = place === chosen ? 0 : -1;
       item.setAttribute("aria-selected", String(place === chosen));
     });
-    connect();
     intoSight(box, list.children[chosen]);
   };
   const connect = () => {
@@ -65,8 +65,9 @@ function textOf(model) {
   };
   fill();
   listen(model, list, "_tokens", fill);
-  listen(model, list, "token _weights look", mark);
-  const fit = new ResizeObserver(mark); // and when it is laid out first
+  listen(model, list, "token", mark);
+  listen(model, list, "_weights look", connect); // the page is laid out for it, so not before the weights are there
+  const fit = new ResizeObserver(() => { mark(); connect(); }); // and when it is laid out first
   fit.observe(list);
   cleanups.get(model).push(() => fit.disconnect());
   return box;
@@ -135,18 +136,29 @@ function wordsOf(model) {
   const table = h("table", {}, title, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "layer"),
     h("th", { scope: "col" }, "words with the highest probabilities"))), body);
   const box = h("div", { class: "tk-words", tabindex: "0", role: "group", "aria-label": "Words of each layer" }, table);
+  const name = () => { title.textContent = `At token ${named(model, model.get("token"))}`; };
+  const mark = () => {
+    const here = model.get("_layers").indexOf(model.get("layer"));
+    [...body.children].forEach((row, place) => {
+      row.classList.toggle("tk-here", place === here);
+      if (place === here) row.setAttribute("aria-current", "true");
+      else row.removeAttribute("aria-current");
+    });
+    intoSight(box, body.children[here]);
+  };
   const show = () => {
     const rows = model.get("_predictions");
     box.hidden = !rows.length;
-    title.textContent = `At token ${named(model, model.get("token"))}`;
-    const here = model.get("_layers").indexOf(model.get("layer"));
-    body.replaceChildren(...rows.map(([layer, values], row) => h("tr", row === here ? { "aria-current": "true", class: "tk-here" } : {},
+    name();
+    body.replaceChildren(...rows.map(([layer, values]) => h("tr", {},
       h("th", { scope: "row" }, layer), h("td", {}, ...pairs(values).map(([word, chance]) =>
         h("span", { class: "tk-pair" }, h("span", { class: "tk-word" }, shown(word)), ` ${chance} `))))));
-    intoSight(box, body.children[here]);
+    mark();
   };
   show();
-  listen(model, box, "_predictions layer token", show);
+  listen(model, box, "_predictions _tokens", show);
+  listen(model, box, "token", name);
+  listen(model, box, "layer", mark);
   const fit = new ResizeObserver(() => intoSight(box, body.querySelector(".tk-here"))); // when it is laid out first
   fit.observe(box);
   cleanups.get(model).push(() => fit.disconnect());
@@ -167,24 +179,32 @@ function attentionOf(model) {
   const table = h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "looks most at"), h("th", { scope: "col" }, "weight"))), body);
   const mark = h("div", { class: "tk-cell", "aria-hidden": "true" });
   const map = h("div", { class: "tk-look" }, picture(model, "look_png", "look_alt"), mark);
-  const show = () => {
+  const offer = () => {
     const maps = model.get("_maps");
     of.fill(maps.map((label) => [label, label || "(root)"]));
     head.fill(counted(model.get("_heads")));
     fields[0].hidden = maps.length < 2;
     fields[1].hidden = fields[2].hidden = !maps.length;
+  };
+  const show = () => {
     said.textContent = model.get("_looked");
     table.hidden = !model.get("_looks").length;
     body.replaceChildren(...model.get("_looks").map(([key, weight]) => h("tr", {}, h("th", { scope: "row" }, key), h("td", {}, weight))));
     map.hidden = !model.get("look_png").byteLength;
+  };
+  const point = () => {
     const [wide, tall] = model.get("_look_size");
     const [left, top, width, height] = model.get("_look_box");
     const tokens = model.get("_tokens").length;
     map.style.maxWidth = `${wide}px`;
     place(mark, left, top + (height * model.get("token")) / tokens, width, height / tokens, wide, tall);
   };
+  offer();
   show();
-  listen(model, table, "_maps _heads _looked _looks look_png _look_size _look_box token", show);
+  point();
+  listen(model, table, "_maps _heads", offer);
+  listen(model, table, "_looked _looks look_png", show);
+  listen(model, table, "_look_size _look_box token", point);
   return [h("div", { class: "hs-row" }, ...fields), h("div", { class: "tk-attention" }, said, h("div", { class: "hs-columns" }, table, map))];
 }
 
@@ -195,10 +215,12 @@ function draw(model, el) {
   const told = h("p", { class: "tk-told", role: "status" }); // read out when it changes
   const caption = h("p", { class: "tk-caption" });
   const notes = h("ul", { class: "tk-notes" });
-  const show = () => {
+  const offer = () => {
     sample.fill(Array.from({ length: model.get("_samples") }, (_, index) => [index, String(index)]));
     shows.fill(model.get("_shows"));
     several.hidden = model.get("_samples") < 2;
+  };
+  const show = () => {
     told.textContent = model.get("_told");
     caption.textContent = model.get("_caption");
     notes.replaceChildren(...model.get("_notes").map((text) => h("li", {}, text)));
@@ -208,7 +230,9 @@ function draw(model, el) {
   const left = h("div", { class: "tk-left" }, h("div", { class: "hs-row" }, field("Show", shows), several), mapOf(model), caption);
   stage(model, el, "Token picker", textOf(model), fields, told, notes,
     h("div", { class: "hs-columns" }, left, h("div", { class: "tk-right" }, wordsOf(model), attention)));
-  listen(model, told, "_samples _shows _told _caption _notes", show);
+  listen(model, told, "_samples _shows", offer);
+  listen(model, told, "_told _caption _notes", show);
+  offer();
   show();
   // Drawn for the room there is, the maps need no scaling and stay sharp.
   const fit = new ResizeObserver(() => {
