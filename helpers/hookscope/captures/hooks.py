@@ -18,7 +18,7 @@ from hookscope.captures.keep import Foreign, is_ordinary, lazy_clone_works, shar
 from hookscope.captures.pool import Pool
 from hookscope.captures.stopping import Ending
 from hookscope.captures.writes import Overwrites
-from hookscope.layers import Arrivals, FusedLayer, Modules, put_on, take_off
+from hookscope.layers import Arrivals, FusedLayer, Modules, take_off
 from hookscope.strands import Strands, strand_name
 from hookscope.structures import map_tensors, tensors_in
 
@@ -120,7 +120,10 @@ class Hooks(Kept):
         self._owner = owner
         if self.ending is not None:
             self.ending.owner = self._strands.here()
-        put_on(dict.fromkeys([self._model, *self._layers]), self._before, self._after)
+        before, after = self._before, self._after  # one of each for all
+        for module in dict.fromkeys([self._model, *self._layers]):
+            module.register_forward_pre_hook(before, with_kwargs=True)
+            module.register_forward_hook(after)
         self._arrivals = Arrivals(self._modules.names, self._arrived)
         self._arrivals.watch()
 
@@ -130,7 +133,8 @@ class Hooks(Kept):
         if name in names or (leaf and self.ending is None and self._modules.leaves.keys() <= set(names)):
             self._also[module] = name
             self.arrived.append(name)
-            put_on([module], self._before, self._after)
+            module.register_forward_pre_hook(self._before, with_kwargs=True)
+            module.register_forward_hook(self._after)
             self.notes[f"layer {name}: a {type(module).__name__} came into the model inside the block"] = None
 
     def take_off(self) -> None:

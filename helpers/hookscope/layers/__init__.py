@@ -3,7 +3,7 @@
 from hookscope.layers.arrivals import Arrivals, put_on_all
 from hookscope.layers.find import Which, find_layers, layer_names, leaves, pick
 from hookscope.layers.fused import FusedLayer, fused_around
-from hookscope.layers.hookable import put_on, refuse_unhookable, take_off
+from hookscope.layers.hookable import refuse_unhookable, take_off
 from hookscope.layers.modules import Modules
 from hookscope.layers.outline import tree
 from hookscope.layers.suggestions import LayerNotFoundError
@@ -19,7 +19,6 @@ __all__ = [
     "layer_names",
     "leaves",
     "pick",
-    "put_on",
     "put_on_all",
     "refuse_unhookable",
     "take_off",

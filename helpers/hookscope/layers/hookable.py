@@ -1,18 +1,16 @@
-"""Refuse models on which hooks would not run, before anything is touched; and put hooks on and off without handles."""
+"""Refuse models on which hooks would not run, before anything is touched; and take hooks off without handles."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Container
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 
 from hookscope.layers.modules import Modules
 
-__all__ = ["put_on", "refuse_unhookable", "take_off"]
+__all__ = ["refuse_unhookable", "take_off"]
 
 
 def refuse_unhookable(modules: Modules, chosen: Container[nn.Module], verb: str) -> None:
@@ -45,26 +43,6 @@ def refuse_unhookable(modules: Modules, chosen: Container[nn.Module], verb: str)
         raise ValueError(
             f"{what} is compiled, by .compile(), and would not notice new hooks; {verb} a model that is not"
         )
-
-
-def put_on(modules: Iterable[nn.Module], before: Callable[..., Any], after: Callable[..., Any]) -> None:
-    """Put the same pre-hook, which is given keyword arguments too, and the same forward hook on some modules.
-
-    As `register_forward_pre_hook` and `register_forward_hook` do, in a third of the time: two handles for each module
-    cost more than its hooks do in a pass. `take_off` needs none.
-
-    Example:
-        >>> net = nn.Linear(2, 1)
-        >>> put_on([net], lambda module, args, kwargs: print(args, kwargs), lambda module, args, output: None)
-        >>> _ = net(input=torch.ones(2))
-        () {'input': tensor([1., 1.])}
-
-    """
-    key = RemovableHandle(OrderedDict()).id  # of which torch gives out none a second time
-    for module in modules:
-        module._forward_pre_hooks[key] = before  # first: an interrupt may come after it, and this is looked for
-        module._forward_pre_hooks_with_kwargs[key] = True
-        module._forward_hooks[key] = after
 
 
 def take_off(owner: object, module: nn.Module) -> None:
