@@ -11,7 +11,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hookscope import census
 from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, swallows
+from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, registrations, swallows
+
+
+_NO_HOOK = "that is right, but you found it without a forward hook; use one"
 
 
 def _hooks_on(model: nn.Module) -> int:
@@ -75,7 +78,8 @@ def _wrong_features(features: _Features, model: _Net, name: str, width: int, dty
     layer: Any = model.get_submodule(name)
     batches = [torch.randn(rows, width, dtype=dtype) for rows in (4, 2, 3)]
     try:
-        result = features(model, layer, batches)
+        with registrations() as registered:
+            result = features(model, layer, batches)
     except (RuntimeError, IndexError) as error:
         return Wrong(f"torch says: {error}" if isinstance(error, RuntimeError) else f"your function raised {error!r}")
     if left := _hooks_on(model):
@@ -91,7 +95,7 @@ def _wrong_features(features: _Features, model: _Net, name: str, width: int, dty
         each = [model.second(x) for x in given] if name == "second" else [model.first(batch) for batch in batches]
     right = torch.cat(each)
     if result.shape == right.shape and torch.allclose(result, right):
-        return None
+        return None if "forward" in registered else Wrong(_NO_HOOK)
     if result.shape == each[0].shape and torch.allclose(result, each[0]):
         return Wrong("you have only the first batch: the exception ended your loop, too; catch it inside the loop")
     if result.shape == each[-1].shape and torch.allclose(result, each[-1]):
@@ -201,7 +205,8 @@ def check_q3(linear_flops: Callable[[nn.Module, Tensor], object]) -> Wrong | Non
 
 
 def _wrong_flops(linear_flops: Callable[[nn.Module, Tensor], object], model: _Shares, x: Tensor) -> Wrong | None:
-    result: Any = linear_flops(model, x)
+    with registrations() as registered:
+        result: Any = linear_flops(model, x)
     if left := _hooks_on(model):
         return Wrong(f"{_counted(left)} still on the model; remove every handle")
     if len(model.seen) != 1:
@@ -223,7 +228,7 @@ def _wrong_flops(linear_flops: Callable[[nn.Module, Tensor], object], model: _Sh
     if isinstance(result, bool) or not isinstance(result, int | float):
         return Wrong(f"your function returned {result!r}; return a number")
     if result == right:
-        return None
+        return None if "forward" in registered else Wrong(_NO_HOOK)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(x)
     by_weight = 2 * rows[0] * sum(m.weight.numel() for m in (model.shared, model.idle, model.head))

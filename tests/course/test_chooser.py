@@ -6,6 +6,7 @@ import ast
 import contextlib
 import io
 import pkgutil
+import tomllib
 import warnings
 from collections.abc import Callable, Iterator
 
@@ -15,7 +16,10 @@ from torch import distributed, nn
 from torch.optim import Optimizer
 
 from hookscope import census
+from hookscope_course.history import make
 from lessons.build import reading
+from tests.shared import ROOT
+from tools import since
 
 ROWS = reading.rows_of("chooser.toml", "want")
 
@@ -151,3 +155,40 @@ def test_a_snippet_is_short_and_stands_alone(row: dict) -> None:
     assert lines[0] == "import torch"
     ours = any(hook.startswith("hookscope.") for hook in row["hooks"])
     assert ("hookscope" in row["snippet"]) == ours, "torch and nothing else, where a hook of torch's does it"
+
+
+# --- since when: each row was run on the releases (tools/since.py)
+
+
+def since_in_words(row: dict) -> str:
+    """The release that a row names, without what it says beside it."""
+    return str(row["since"]).partition(" (")[0]
+
+
+def named(release: str) -> str:
+    """As a row names a release; of some lines only a later patch release has wheels.
+
+    Examples: 1.0.0 is "1.0 or earlier", 1.13.1 is "1.13", 2.0.1 is "2.0.1".
+    """
+    if release == "1.0.0":
+        return "1.0 or earlier"
+    major, minor, patch = release.split(".")
+    alone = f"{major}.{minor}.0" not in make.RELEASES
+    return f"{major}.{minor}" if patch == "0" or alone else release
+
+
+@pytest.mark.parametrize("row", since.rows(), ids=lambda row: row["want"])
+def test_a_row_says_since_when_it_was_right_on_the_releases_tried(row: dict) -> None:
+    record = since.read()[row["want"]]
+    assert record["ran"] == since.digest(row), "run `python -m tools.since`: the record is of another snippet"
+    first = since.first_right(record["on"])
+    assert [*record["on"]] == sorted(make.RELEASES, key=make.order)
+    assert since_in_words(row) == named(first), record["on"]
+
+
+def test_a_row_with_hookscope_says_from_which_torch_on_hookscope_works() -> None:
+    needs = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    floor = next(each for each in needs if each.startswith("torch>=")).removeprefix("torch>=")
+    ours = [row for row in ROWS if "hookscope" in row["snippet"]]
+    assert ours
+    assert {row["want"]: row["since"] for row in ours} == {row["want"]: floor for row in ours}

@@ -20,7 +20,8 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,22 @@ def probe_release(uv: str, release: str, python: str) -> dict[str, Any]:
         NotInstalledError: no such Python, no such release, or a torch that does not import.
 
     """
+    with environment(uv, release, python) as (interpreter, settings):
+        answers: dict[str, Any] = json.loads(call([interpreter, str(PROBE)], settings))
+        return answers
+
+
+@contextmanager
+def environment(uv: str, release: str, python: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Install one release of torch into an environment that goes again.
+
+    Yields:
+        Its interpreter, and the environment variables to run it with.
+
+    Raises:
+        NotInstalledError: no such Python, or no such release.
+
+    """
     with tempfile.TemporaryDirectory(prefix="hookscope-history-") as folder:
         home = Path(folder) / "env"
         # The cache goes with the folder: thirty releases would fill a disk.
@@ -93,13 +110,12 @@ def probe_release(uv: str, release: str, python: str) -> dict[str, Any]:
         # No torch before 2.3 imports with numpy 2 without complaints; torch 1.10 imports pkg_resources unasked.
         packages = [f"torch=={release}", "numpy<2", "setuptools<81"]
         call([uv, "pip", "install", "--python", interpreter, *packages], settings)
-        answers: dict[str, Any] = json.loads(call([interpreter, str(PROBE)], settings))
-        return answers
+        yield interpreter, settings
 
 
-def call(command: list[str], settings: dict[str, str], way_out: str = "") -> str:
-    """Run a command and return what it prints; its error becomes one line."""
-    done = subprocess.run(command, env=settings, capture_output=True, text=True)
+def call(command: list[str], settings: dict[str, str], way_out: str = "", given: str = "") -> str:
+    """Run a command, give it a text, and return what it prints; its error becomes one line."""
+    done = subprocess.run(command, env=settings, capture_output=True, text=True, input=given)
     if done.returncode:
         what = " ".join(Path(word).name for word in command[:3])
         raise NotInstalledError(f"`{what}` failed: {one_line(done.stderr)}{way_out}")

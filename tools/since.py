@@ -1,0 +1,100 @@
+"""Run every row of the chooser on releases of torch, to know since when it does what it says.
+
+    python -m tools.since               every release of `make history` (an hour)
+    python -m tools.since 2.0.0 2.16.0  only these
+
+What came of it goes to lessons/91_chooser/since.json, after each release. A test holds the `since` of each row against it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from typing import Any
+
+from hookscope_course.history import make
+from lessons.build import reading
+
+RECORDS = reading.data_file("chooser.toml").with_name("since.json")
+# Runs on every Python since 3.7. Each row gets a process of its own: an old torch may not survive it.
+_RUNNER = """
+import json, os, subprocess, sys
+rows = json.load(sys.stdin)
+found = {}
+for want, snippet in rows:
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", snippet], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    said = done.stdout.decode("utf-8", "replace").strip()
+    errors = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    found[want] = said if done.returncode == 0 else (errors or ["exit status %d" % done.returncode])[-1]
+print(json.dumps(found))
+"""
+
+
+def rows() -> list[dict[str, Any]]:
+    """Return the rows of the chooser that need nothing but torch."""
+    return [row for row in reading.rows_of("chooser.toml", "want") if "hookscope" not in row["snippet"]]
+
+
+def digest(row: dict[str, Any]) -> str:
+    """Identify what a row runs, and what it has to print."""
+    return hashlib.sha256(f"{row['snippet']}{row['prints']}".encode()).hexdigest()[:12]
+
+
+def read() -> dict[str, dict[str, Any]]:
+    """Return the records: for each want what was run, and what it printed where that was not right, by release."""
+    found: dict[str, dict[str, Any]] = json.loads(RECORDS.read_text(encoding="utf-8"))
+    return found
+
+
+def store(release: str, said: dict[str, str]) -> None:
+    """Write down what the rows printed on one release: "right", or what it was instead, in a line."""
+    known = read() if RECORDS.exists() else {}
+    found = {}
+    for row in rows():
+        want, now = row["want"], digest(row)
+        record = known.get(want, {})
+        on = record["on"] if record.get("ran") == now else {}  # what another snippet did tells nothing of this one
+        if want in said:
+            on[release] = "right" if said[want] == row["prints"] else make.one_line(said[want])[:100]
+        found[want] = {"ran": now, "on": {each: on[each] for each in sorted(on, key=make.order)}}
+    RECORDS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def first_right(on: dict[str, str]) -> str:
+    """Return the release since which all are right that were tried; "" if the last one is not.
+
+    Example:
+        >>> first_right({"1.1.0": "right", "1.2.0": "AttributeError", "2.0.0": "right", "2.1.0": "right"})
+        '2.0.0'
+
+    """
+    first = ""
+    for release in reversed(on):
+        if on[release] != "right":
+            break
+        first = release
+    return first
+
+
+def main(asked: list[str]) -> int:
+    """Run the rows on the releases asked for, or on all; the exit status is 1 if one could not be installed."""
+    uv, failed = make.find_uv(), 0
+    given = json.dumps([[row["want"], row["snippet"]] for row in rows()])
+    for release in asked or [*make.RELEASES]:
+        python = make.RELEASES.get(release, make.NEWEST_PYTHON)
+        try:
+            with make.environment(uv, release, python) as (interpreter, settings):
+                said = json.loads(make.call([interpreter, "-c", _RUNNER], settings, given=given))
+        except make.NotInstalledError as error:
+            failed += 1
+            print(f"torch {release}: {error}", flush=True)
+            continue
+        store(release, said)
+        right = sum(said[row["want"]] == row["prints"] for row in rows())
+        print(f"torch {release} on Python {python}: {right} of {len(said)} right", flush=True)
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
