@@ -66,10 +66,12 @@ def draw_heads(shown: Drawn, heads: Sequence[int], sample: int) -> Picture:
     title = f"Attention of {shown.label or 'the model'}, sample {sample}, {which}"
     alt = (
         f"{title}: for each head a map, {queries} queries as rows by {keys} keys as columns, brighter for more weight, "
-        f"on one scale from 0 to {as_text(top)}. The greatest weight, {as_text(most['greatest weight'])}, is in head "
-        f"{most['head']}, from query {most['query']} to key {most['key']}."
+        f"on one scale from 0 to {as_text(top)}. The greatest weight{_of_which([shown], sample)}, "
+        f"{as_text(most['greatest weight'])}, is in head {most['head']}, from query {most['query']} to key "
+        f"{most['key']}."
     )
-    return _done(figure, alt, f"{title}: rows are queries, columns are keys; black has no number", facts)
+    only = f"; the greatest weight is that{among}" if (among := _of_which([shown], sample)) else ""
+    return _done(figure, alt, f"{title}: rows are queries, columns are keys; black has no number{only}", facts)
 
 
 def draw_head(shown: Drawn, head: int, sample: int) -> Picture:
@@ -131,8 +133,8 @@ def draw_all(title: str, maps: Sequence[Drawn], sample: int, most: int) -> Pictu
     alt = (
         f"Attention of {title}, sample {sample}: small maps, a row for each of {len(shown)} calls and a column for "
         f"each of {heads} heads{only}; in each, rows are queries, columns are keys, and the brightest is its greatest "
-        f"weight. The greatest of all, {as_text(best['greatest weight'])}, is in head {best['head']} of "
-        f"{best['call']}, {place}."
+        f"weight. The greatest{_of_which(shown, sample) or ' of all'}, {as_text(best['greatest weight'])}, is in head "
+        f"{best['head']} of {best['call']}, {place}."
     )
     return _done(figure, alt, f"Attention of {title}, sample {sample}: each small map on its own scale{only}", facts)
 
@@ -151,7 +153,8 @@ def _repeated(shown: Sequence[Drawn], most: int) -> list[Drawn]:
 
 def _facts(shown: Drawn, sample: int, head: int) -> dict[str, Any]:
     weights = shown.weights[sample, head].nan_to_num(0.0)
-    place = int(weights.argmax()) if weights.numel() else 0
+    chosen = _choosing(weights)
+    place = int(torch.where(chosen[:, None], weights, -1.0).argmax()) if weights.numel() else 0
     query, key = divmod(place, weights.shape[-1])
     return {
         "head": head,
@@ -160,6 +163,21 @@ def _facts(shown: Drawn, sample: int, head: int) -> dict[str, Any]:
         "key": shown.token(key, "keys"),
         "entropy (bits)": float(shown.entropy[sample, head]),
     }
+
+
+def _choosing(weights: Tensor) -> Tensor:
+    """Tell which queries see more than one key, [queries]; all, if none does.
+
+    The first query of a causal model has all its weight on the first key, in each head of each layer.
+    """
+    several = weights.count_nonzero(-1) > 1
+    return several if bool(several.any()) else torch.ones_like(several)
+
+
+def _of_which(shown: Sequence[Drawn], sample: int) -> str:
+    """Say which queries the greatest weight was looked for among, if not among all."""
+    maps = [each.weights[sample].nan_to_num(0.0).flatten(0, 1) for each in shown]
+    return " of a query that sees several keys" if any(not bool(_choosing(each).all()) for each in maps) else ""
 
 
 def _numbers(weights: Tensor) -> Tensor:

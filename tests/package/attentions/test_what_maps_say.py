@@ -203,6 +203,8 @@ def test_pictures_have_words_and_numbers():
     with pytest.raises(IndexError, match="no sample 2: there are 2"):
         found["once"].picture(sample=2)
 
+    assert "sees several keys" not in picture.caption + picture.alt
+
     small = found.picture()
     assert [(row["call"], row["head"]) for row in small.rows] == [
         (call, head) for call in ("block#1", "block#2", "once") for head in (0, 1)
@@ -229,3 +231,21 @@ def test_the_small_picture_shows_the_weights():
         draw_all("net", [replace(found, weights=each)], 0, 16).png for each in (first, last, mixed, mixed.flip(1))
     }
     assert len(pictures) == 4
+
+
+def test_the_greatest_weight_is_not_that_of_a_query_that_sees_one_key():
+    pytest.importorskip("matplotlib")
+    from dataclasses import replace
+
+    found = attention(Twice().eval(), X, tokens=WORDS)["once"]
+    causal = torch.tensor([[1.0, 0.0, 0.0], [0.25, 0.75, 0.0], [0.5, 0.25, 0.25]])
+    picture = replace(found, weights=causal.expand(2, 2, 3, 3)).picture()
+    assert [(row["query"], row["key"], row["greatest weight"]) for row in picture.rows] == [
+        ("1 <b>cat</b>", "1 <b>cat</b>", 0.75)
+    ] * 2
+    for text in (picture.alt, picture.caption):
+        assert "greatest weight" in text
+        assert "of a query that sees several keys" in text
+    one_each = replace(found, weights=torch.eye(3).expand(2, 2, 3, 3)).picture()
+    assert one_each.rows[0]["greatest weight"] == 1
+    assert "several keys" not in one_each.alt
