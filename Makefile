@@ -24,6 +24,7 @@ help:
 	@echo "make site   everything that is to be read as web pages that need no network and no kernel (build/site/html)"
 	@echo "make bench  measure against other tools (half an hour; writes benchmarks/README.md)"
 	@echo "make history  ask every release of torch how its hooks behave (an hour; RELEASES='2.0.0 2.16.0' asks these)"
+	@echo "make since  run every row of the chooser on every release of torch (an hour; RELEASES= as above)"
 	@echo "make matrix  tests and chapters on every promised torch and Python (two hours; TORCH='2.14 2.15:3.13' runs these)"
 	@echo "make frontends  try the chapters in Notebook and marimo, and write what works there into the README (20 minutes)"
 	@echo "make check  after each edit, within a minute: lint, and the tests of what changed (BASE=HEAD~1: since then)"
@@ -118,6 +119,10 @@ site: dev
 history: dev
 	$(PY) -m hookscope_course.history.make $(RELEASES)
 
+# Likewise: writes lessons/91_chooser/since.json, which the chooser's "since torch" is held to.
+since: dev
+	$(PY) -m lessons.build.since $(RELEASES)
+
 # One file with the package and the whole course, for people without git and make.
 wheel: dev
 	rm -rf dist
@@ -156,5 +161,5 @@ lock: dev
 	for each in requirements requirements-hub requirements-dev; do mv $$each.lock.new $$each.lock; done
 
 # Some of these are folders, too.
-.PHONY: help .venv .venv-hub dev course reset progress lab class slides handout nbgrader grade hub hub-proxy hub-stop test test-all build bench history lint
+.PHONY: help .venv .venv-hub dev course reset progress lab class slides handout nbgrader grade hub hub-proxy hub-stop test test-all build bench history since lint
 .PHONY: check frontends matrix site house lock wheel release

@@ -110,7 +110,7 @@ class _Mapping:
         try:
             if isinstance(value, MappingProxyType):
                 return MappingProxyType(items)
-            if isinstance(value, OrderedDict) and dataclasses.is_dataclass(value):
+            if isinstance(value, OrderedDict) and dataclasses.is_dataclass(type(value)):
                 return _model_output(value, items)
             rebuilt: Any = copy.copy(value)
             for key, item in items.items():

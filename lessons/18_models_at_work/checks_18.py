@@ -13,7 +13,6 @@ from hookscope import census
 from hookscope_course.practice import Wrong, blind_to
 from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, registrations, swallows
 
-
 _NO_HOOK = "that is right, but you found it without a forward hook; use one"
 
 

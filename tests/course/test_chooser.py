@@ -17,9 +17,8 @@ from torch.optim import Optimizer
 
 from hookscope import census
 from hookscope_course.history import make
-from lessons.build import reading
+from lessons.build import reading, since
 from tests.shared import ROOT
-from tools import since
 
 ROWS = reading.rows_of("chooser.toml", "want")
 
@@ -157,7 +156,7 @@ def test_a_snippet_is_short_and_stands_alone(row: dict) -> None:
     assert ("hookscope" in row["snippet"]) == ours, "torch and nothing else, where a hook of torch's does it"
 
 
-# --- since when: each row was run on the releases (tools/since.py)
+# --- since when: each row was run on the releases (lessons/build/since.py)
 
 
 def since_in_words(row: dict) -> str:
@@ -180,7 +179,7 @@ def named(release: str) -> str:
 @pytest.mark.parametrize("row", since.rows(), ids=lambda row: row["want"])
 def test_a_row_says_since_when_it_was_right_on_the_releases_tried(row: dict) -> None:
     record = since.read()[row["want"]]
-    assert record["ran"] == since.digest(row), "run `python -m tools.since`: the record is of another snippet"
+    assert record["ran"] == since.digest(row), "run `python -m lessons.build.since`: the record is of another snippet"
     first = since.first_right(record["on"])
     assert [*record["on"]] == sorted(make.RELEASES, key=make.order)
     assert since_in_words(row) == named(first), record["on"]

@@ -1,9 +1,9 @@
 """Run every row of the chooser on releases of torch, to know since when it does what it says.
 
-    python -m tools.since               every release of `make history` (an hour)
-    python -m tools.since 2.0.0 2.16.0  only these
+    python -m lessons.build.since               every release of `make history` (an hour)
+    python -m lessons.build.since 2.0.0 2.16.0  only these
 
-What came of it goes to lessons/91_chooser/since.json, after each release. A test holds the `since` of each row against it.
+What came of it goes to lessons/91_chooser/since.json, after each release. A test holds the `since` of each row to it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,35 @@ from hookscope_course.history import make
 from lessons.build import reading
 
 RECORDS = reading.data_file("chooser.toml").with_name("since.json")
-# Runs on every Python since 3.7. Each row gets a process of its own: an old torch may not survive it.
+# Runs on every Python since 3.7. Each row gets a process of its own, which an old torch may kill or hold for ever; to
+# import torch each time would take most of the hour.
 _RUNNER = """
-import json, os, subprocess, sys
-rows = json.load(sys.stdin)
-found = {}
-for want, snippet in rows:
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", snippet], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    said = done.stdout.decode("utf-8", "replace").strip()
-    errors = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    found[want] = said if done.returncode == 0 else (errors or ["exit status %d" % done.returncode])[-1]
+import contextlib, io, json, multiprocessing, sys, traceback, warnings
+import torch
+
+def run(snippet, answer):
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
+            exec(compile(snippet, "<snippet>", "exec"), {"__name__": "__main__"})
+        answer.send(said.getvalue().strip())
+    except BaseException as error:
+        answer.send(traceback.format_exception_only(type(error), error)[-1].strip())
+
+warnings.simplefilter("ignore")
+fork, found = multiprocessing.get_context("fork"), {}
+for want, snippet in json.load(sys.stdin):
+    ours, theirs = fork.Pipe(False)
+    process = fork.Process(target=run, args=(snippet, theirs))
+    process.start()
+    theirs.close()
+    try:
+        found[want] = ours.recv() if ours.poll(120) else "it has not ended after 120 seconds"
+    except EOFError:
+        process.join()
+        found[want] = "it killed Python: exit status %s" % process.exitcode
+    process.terminate()
+    process.join()
 print(json.dumps(found))
 """
 
@@ -85,7 +104,7 @@ def main(asked: list[str]) -> int:
         python = make.RELEASES.get(release, make.NEWEST_PYTHON)
         try:
             with make.environment(uv, release, python) as (interpreter, settings):
-                said = json.loads(make.call([interpreter, "-c", _RUNNER], settings, given=given))
+                said = json.loads(make.call([interpreter, "-c", _RUNNER], settings, given=given).splitlines()[-1])
         except make.NotInstalledError as error:
             failed += 1
             print(f"torch {release}: {error}", flush=True)
