@@ -14,13 +14,20 @@ from torch.utils.hooks import RemovableHandle
 from hookscope import capture, census
 from hookscope.samples import StoryLM
 from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, swallows
+from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, registrations, swallows
 
 _LAYERS, _ASKED = 12, 4
 
 
+_GONE = "a hook that was on the model before is gone; take off your own, and no other"
+
+
 def _hooks_on(model: nn.Module) -> int:
     return len(census(model, include_global=False))
+
+
+def _somebody_elses(module: nn.Module, args: object, output: object) -> None:
+    """Stand on a model as a hook that is not the answer's."""
 
 
 def check_q1(index: object) -> Wrong | None:
@@ -67,8 +74,12 @@ class _Reads(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.rand(width, dtype=dtype))
 
-    def forward(self, hidden_states: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, hidden_states: Tensor, mask: Tensor | None = None, encoder_hidden_states: Tensor | None = None
+    ) -> Tensor:
         result = hidden_states * self.weight
+        if encoder_hidden_states is not None:
+            result = result + encoder_hidden_states.sum()
         return result if mask is None else result + mask.sum()
 
 
@@ -84,16 +95,25 @@ def check_q2(count_tokens: Callable[[nn.Module, list[int]], Any]) -> Wrong | Non
 def _wrong_counts(count_tokens: Callable[[nn.Module, list[int]], Any], module: _Reads) -> Wrong | None:
     width, dtype = len(module.weight), module.weight.dtype
     counts: list[int] = []
-    handle = count_tokens(module, counts)
-    lengths = (torch.randperm(7)[:4] + 3).tolist()  # from 3 on, so that no length is a number of texts
-    ways = ("passed by name", "as the first argument", "with a mask before it", "with a mask after it")
+    with registrations() as registered:
+        handle = count_tokens(module, counts)
+    lengths = (torch.randperm(7)[:5] + 3).tolist()  # from 3 on, so that no length is a number of texts
+    ways = (
+        "passed by name",
+        "as the first argument",
+        "with a mask before it",
+        "with a mask after it",
+        "with another stream before it",
+    )
     for done, (tokens, way) in enumerate(zip(lengths, ways, strict=True)):
         x, mask = torch.rand(2, tokens, width, dtype=dtype), torch.rand(2, 1, tokens + 20, tokens + 20, dtype=dtype)
+        other = torch.rand(2, tokens + 9, width, dtype=dtype)
         calls: dict[str, tuple[tuple[Tensor, ...], dict[str, Tensor]]] = {
             ways[0]: ((), {"hidden_states": x}),
             ways[1]: ((x,), {}),
             ways[2]: ((), {"mask": mask, "hidden_states": x}),
             ways[3]: ((x, mask), {}),
+            ways[4]: ((), {"encoder_hidden_states": other, "hidden_states": x}),
         }
         args, kwargs = calls[way]
         try:
@@ -107,6 +127,10 @@ def _wrong_counts(count_tokens: Callable[[nn.Module, list[int]], Any], module: _
             return wrong
         if not torch.equal(output, module.forward(*args, **kwargs)):
             return Wrong("with your hook, the module returns something else; the hook should only count")
+    if not module.training:
+        return Wrong("the module was in `train()`, and is in `eval()` now; the hook should only count")
+    if "forward pre" not in registered:
+        return Wrong("the counts are right, but not by a pre-hook; register one")
     if not isinstance(handle, RemovableHandle):
         return Wrong(f"the counts are right, but `count_tokens` returned {handle!r}; return the handle")
     handle.remove()
@@ -119,12 +143,16 @@ def _wrong_count(new: list[int], x: Tensor, way: str) -> Wrong | None:
     texts, tokens, width = x.shape
     if new == [tokens]:
         return None
-    what = f"`hidden_states` of shape {tuple(x.shape)} was {way if 'mask' not in way else 'passed ' + way}"
+    what = f"`hidden_states` of shape {tuple(x.shape)} was {way if 'with' not in way else 'passed ' + way}"
     if not new:
         return Wrong(f"{what}, and your list holds nothing new; append to the list that was given")
     reasons = {texts: "that is how many texts there are", width: "that is the width of a row"}
     if "before" in way:
-        reasons = {1: "that comes from the mask: look for the name, not the first of the keyword arguments"}
+        by_name = "look for the name, not the first of the keyword arguments"
+        reasons = {
+            1: f"that comes from the mask: {by_name}",
+            tokens + 9: f"that comes from the other stream: {by_name}",
+        }
     said = ", ".join(map(str, new))
     return Wrong(f"{what}, and you noted {said}: {reasons.get(new[0], f'asked for are its {tokens} tokens, once')}")
 
@@ -152,8 +180,10 @@ class _Stack(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(10, width, dtype=dtype)
         self.layers = nn.ModuleList(layers)
+        self.calls = list[int]()
 
     def forward(self, tokens: Tensor) -> Tensor:
+        self.calls.append(len(tokens))
         x: Tensor = self.embedding(tokens)
         for layer in self.layers:
             output = layer(x)
@@ -162,7 +192,7 @@ class _Stack(nn.Module):
 
 
 def check_q3(last_rows: Callable[[nn.Module, list[nn.Module], Tensor], object]) -> Wrong | None:
-    for case in ("tensors", "tuples", "both", "in place"):
+    for case in ("tensors", "tuples", "both", "in place", "backwards"):
         if wrong := _wrong_rows(last_rows, case):
             return wrong
     breaking = _Stack([_Adds(1.0, 4, torch.float32, False, False), Breaks()], 4, torch.float32)
@@ -182,9 +212,12 @@ def _wrong_rows(last_rows: Callable[[nn.Module, list[nn.Module], Tensor], object
         for place, (number, in_tuple) in enumerate(zip(numbers, kinds, strict=True))
     ]
     model = _Stack(layers, width, dtype).eval()
+    model.layers[0].register_forward_hook(_somebody_elses)
     texts = torch.stack([torch.randperm(10)[:tokens] for _ in range(2)])
     start = model.embedding(texts).detach()
     expected = [start + added for added in accumulate(numbers)]
+    if case == "backwards":
+        layers, expected = layers[::-1], expected[::-1]
     with torch.set_grad_enabled(case != "in place"):
         try:
             rows = last_rows(model, layers, texts)
@@ -192,8 +225,10 @@ def _wrong_rows(last_rows: Callable[[nn.Module, list[nn.Module], Tensor], object
             if "tuple" in str(error):
                 return Wrong(f"here a layer returns a tuple that begins with the stream, and torch says: {error}")
             raise
-    if left := _hooks_on(model):
-        return Wrong(f"{left} hooks are still on the model; remove every handle")
+    if (left := _hooks_on(model)) != 1:
+        return Wrong(f"{left - 1} hooks are still on the model; remove every handle" if left else _GONE)
+    if len(model.calls) != 1:
+        return Wrong(f"the model was called {len(model.calls)} times; once is enough")
     if not isinstance(rows, list | tuple):
         return Wrong(f"your function returned {type(rows).__name__}; return a list with a tensor for each layer")
     if len(rows) != len(layers) or not all(isinstance(row, Tensor) for row in rows):
@@ -226,6 +261,8 @@ def _wrong_row(row: Tensor, stream: Tensor, case: str, place: int, other: dict[s
         return Wrong(f"what you kept is {shapes}: where a layer returns a tensor, `output[0]` is the first text")
     if row.shape != (texts, width):
         return Wrong(f"what you kept is {shapes}")
+    if case == "backwards" and is_(other["last"][:, -1]):
+        return Wrong("`layers` named the last layer first, and your list is in the order of the calls")
     if case == "in place" and is_(other["last"][:, -1]):
         return Wrong(f"your row of layer {place} was right, and then a later layer wrote into it in place; keep a copy")
     if torch.allclose(row, row[0, 0].expand_as(row), atol=1e-5):

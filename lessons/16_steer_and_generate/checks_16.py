@@ -69,7 +69,7 @@ class _Layer(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.rand(width, dtype=dtype) + 1)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, position_ids: Tensor | None = None) -> Tensor:
         return x * self.weight
 
 
@@ -90,6 +90,8 @@ def _wrong_edits(edit_at: Callable[[nn.Module, int, Tensor], Any], cache: bool, 
         new = [1, 1, 1] if cache else [length + 1, length + 2, length + 3]
         for number, tokens in enumerate((length, *new), 1):
             x = torch.rand(2, tokens, width, dtype=dtype)
+            first = length + number - 2 if cache and number > 1 else 0  # as the blocks of transformers are told
+            positions = torch.arange(first, first + tokens)[None]
             plain = layer.forward(x).detach()
             said = (
                 f"with{'' if cache else 'out'} the cache, call {number} has {tokens} token{'s' if tokens > 1 else ''}"
@@ -97,7 +99,7 @@ def _wrong_edits(edit_at: Callable[[nn.Module, int, Tensor], Any], cache: bool, 
             said += f", `place` is {place}"
             try:
                 with torch.no_grad():
-                    output = layer(x)
+                    output = layer(x, position_ids=positions)
             except IndexError as error:
                 return Wrong(f"{said}, and your hook raised IndexError: {error}")
             wanted = plain.clone()
@@ -139,14 +141,19 @@ def check_q3(train_vector: Callable[[nn.Module, nn.Module, Tensor, int], object]
     for block, text in ((0, "the birds near the dog"), (1, "when Anna and Ben went to the beach ,")):
         if wrong := _wrong_vector(train_vector, block, text):
             return wrong
-    breaking = story_lm()
+    breaking, called = story_lm(), list[object]()
+    breaking.blocks[0].register_forward_pre_hook(lambda module, args: called.append(module))
     breaking.blocks[1] = Breaks()
     told = swallows(lambda: train_vector(breaking, breaking.blocks[0], story_tokens("the dog"), 3))
-    if left := len(census(breaking, include_global=False)):
+    if (left := len(census(breaking, include_global=False)) - 1) > 0:
         return Wrong(
             f"a layer raised an error, and {left} hook{'s are' if left > 1 else ' is'} still on the model; "
             "remove the handle in a `finally`"
         )
+    if left < 0:
+        return Wrong("a hook that was on the model before is gone; take off your own, and no other")
+    if told and not called:
+        return Wrong("your function never called the model; train the vector by what the model returns")
     return Wrong(SWALLOWED) if told else None
 
 

@@ -27,7 +27,7 @@ def run(snippet, answer):
     said = io.StringIO()
     try:
         with contextlib.redirect_stdout(said):
-            exec(compile(snippet, "<snippet>", "exec"), {"__name__": "__main__"})
+            exec(compile(snippet, "<snippet>", "exec"), vars(sys.modules["__main__"]))  # where the compiler looks
         answer.send(said.getvalue().strip())
     except BaseException as error:
         answer.send(traceback.format_exception_only(type(error), error)[-1].strip())
