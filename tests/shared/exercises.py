@@ -6,6 +6,7 @@ import ast
 import linecache
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,15 +108,17 @@ def global_hooks() -> dict[str, int]:
     return {name: len(value) for name, value in stores.items() if isinstance(value, dict) and value}
 
 
+def answered(exercise: Exercise, code: str) -> Feedback:
+    """Run an answer in a namespace like the notebook's."""
+    names = {"__name__": "__main__", "torch": torch, "nn": nn, "F": F, exercise.name: exercise}
+    exec(exercise.text.before, names)
+    names["____"] = ____
+    return run_cell(code, names)
+
+
 def prove(exercise: Exercise) -> None:
-    """Run the solution, every right and wrong answer and a blank, each in a namespace like the notebook's."""
-
-    def answer(code: str) -> Feedback:
-        names = {"__name__": "__main__", "torch": torch, "nn": nn, "F": F, exercise.name: exercise}
-        exec(exercise.text.before, names)
-        names["____"] = ____
-        return run_cell(code, names)
-
+    """Run the solution, every right and wrong answer and a blank."""
+    answer = partial(answered, exercise)
     feedback = answer(exercise.text.solution)
     assert feedback.outcome == "right", f"the solution is not accepted: {feedback!r}"
     for code in exercise.text.right:
