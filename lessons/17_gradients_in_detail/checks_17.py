@@ -12,6 +12,24 @@ from hookscope import census
 from hookscope_course.practice import Wrong, blind_to
 from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, swallows
 
+_OTHER_GRADS = "a `.grad` of the model is another than before; leave each as it was"
+
+
+def _with_grads(model: nn.Module) -> dict[str, Tensor]:
+    """Give each parameter a `.grad`, as a step before would have left it; return copies."""
+    for parameter in model.parameters():
+        parameter.grad = torch.rand_like(parameter)
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+
+def _changed_grads(model: nn.Module, before: dict[str, Tensor]) -> bool:
+    now = {name: parameter.grad for name, parameter in model.named_parameters()}
+    return any((grad := now[name]) is None or not torch.equal(grad, was) for name, was in before.items())
+
+
+def _left(hooks: int) -> str:
+    return f"{hooks} hook{'s are' if hooks > 1 else ' is'} still on the model"
+
 
 def _hooks_on(*models: nn.Module) -> int:
     return len(census(*models, include_global=False))
@@ -67,7 +85,7 @@ def check_q1(each_gradient: _Each) -> Wrong | None:
     breaking.last = Breaks()
     told = swallows(lambda: each_gradient(breaking, breaking.first, torch.rand(2, 3, 2), torch.tensor([3, 1])))
     if left := _hooks_on(breaking):
-        return Wrong(f"a layer raised an error, and {left} hooks are still on the model; use `with` or `finally`")
+        return Wrong(f"a layer raised an error, and {_left(left)}; use `with` or `finally`")
     return Wrong(SWALLOWED) if told else None
 
 
@@ -81,10 +99,13 @@ def _wrong_each(
     lengths = torch.tensor([steps, 1, steps - 1, 2])[torch.randperm(4)]
     read = _readings(model, layer, x, lengths)
     noted.clear()
+    before = _with_grads(model)
     result = each_gradient(model, layer, x, lengths)
     calls, backward = noted.count("call"), noted.count("backward")
     if left := _hooks_on(model):
-        return Wrong(f"{left} hooks are still on the model; remove every handle")
+        return Wrong(f"{_left(left)}; remove every handle")
+    if _changed_grads(model, before):
+        return Wrong(_OTHER_GRADS)
     if not isinstance(result, Tensor):
         return Wrong(f"your function returned {result!r}; return a tensor (batch, out, in)")
     if calls > 1:
@@ -241,7 +262,7 @@ def check_q3(frozen_cam: _Cam) -> Wrong | None:
     model.head = Breaks()
     told = swallows(lambda: frozen_cam(model, model.second, torch.rand(1, 1, 4, 4), 0))
     if left := _hooks_on(model):
-        return Wrong(f"a layer raised an error, and {left} hooks are still on the model; use `with` or `finally`")
+        return Wrong(f"a layer raised an error, and {_left(left)}; use `with` or `finally`")
     return Wrong(SWALLOWED) if told else None
 
 
@@ -249,23 +270,37 @@ def _wrong_cam(frozen_cam: _Cam, high: int, wide: int, inplace: bool, frozen: bo
     what = "this model is frozen" if frozen else "this model is not frozen"
     what += ", and an in-place ReLU follows the layer" * inplace
     model, x, target, read = _cam_case(high, wide, inplace, frozen, dtype)
+    before = _with_grads(model)
     try:
         result = frozen_cam(model, model.second, x, target)
     except RuntimeError as error:
         return Wrong(f"{what}; torch says: {error}")
     if left := _hooks_on(model):
-        return Wrong(f"{left} hooks are still on the model; remove every handle")
+        return Wrong(f"{_left(left)}; remove every handle")
+    if _changed_grads(model, before):
+        return Wrong(_OTHER_GRADS)
     if not isinstance(result, Tensor):
         return Wrong(f"your function returned {result!r}; return a tensor (batch, height, width)")
     if result.requires_grad:
         return Wrong("your map still has a graph behind it; detach it")
     right = read.pop("right")
     if _close(result, right):
-        return None
+        other = "your map is right for one layer, and not for another: it has to be that of `layer`"
+        return (
+            None if _close(frozen_cam(model, model.first, x, target), _map_at_first(model, x, target)) else Wrong(other)
+        )
     if result.shape != right.shape:
         return Wrong(f"your map has the shape {tuple(result.shape)}, and asked for is {tuple(right.shape)}")
     reasons = (reason for reason, values in read.items() if _close(result, values))
     return Wrong(f"{what}; {next(reasons, 'your map is not the Grad-CAM of this layer')}")
+
+
+def _map_at_first(model: Any, x: Tensor, target: int) -> Tensor:
+    with torch.enable_grad():
+        maps = model.first(x).detach().requires_grad_()
+        scores = model.head(model.second(maps.relu()).relu().flatten(1))
+        (grad,) = torch.autograd.grad(scores[:, target].sum(), maps)
+    return (grad.mean((2, 3), keepdim=True) * maps.detach()).sum(1).relu()
 
 
 def _cam_case(

@@ -20,6 +20,13 @@ def _hooks_on(model: nn.Module) -> int:
     return len(census(model, include_global=False))
 
 
+_GONE = "a hook that was on the model before is gone; take off your own, and no other"
+
+
+def _somebody_elses(module: nn.Module, args: object, output: object) -> None:
+    """Stand on a model as a hook that is not the answer's."""
+
+
 def _counted(hooks: int) -> str:
     return f"{hooks} hook{'s are' if hooks > 1 else ' is'}"
 
@@ -54,8 +61,10 @@ class _Net(nn.Module):
         self.first: nn.Module = nn.Linear(width, width + 1, dtype=dtype)
         self.second = nn.Linear(width + 1, width, dtype=dtype)
         self.after: nn.Module = _Counts()
+        self.seen = list[int]()
 
     def forward(self, x: Tensor) -> Tensor:
+        self.seen.append(len(x))
         y: Tensor = self.second(self.first(x).tanh() + x.sum(1, keepdim=True))
         z: Tensor = self.after(x - y)
         return z
@@ -70,19 +79,28 @@ def check_q1(features: _Features) -> Wrong | None:
             return wrong
     broken = _Net(3, torch.float32)
     broken.first = Breaks()
-    return _left_after_error(broken, lambda: features(broken, broken.second, [torch.randn(2, 3)]))
+    if wrong := _left_after_error(broken, lambda: features(broken, broken.second, [torch.randn(2, 3)])):
+        return wrong
+    sound = _Net(3, torch.float32)
+    try:
+        features(sound, sound.second, [torch.randn(2, 3), torch.randn(2, 5)])  # the second does not fit
+    except RuntimeError as error:
+        return None if "shape" in str(error) else Wrong(f"a batch does not fit the model, and you raise {error!r}")
+    return Wrong("a batch does not fit the model, and your function kept torch's error to itself; catch only your own")
 
 
 def _wrong_features(features: _Features, model: _Net, name: str, width: int, dtype: torch.dtype) -> Wrong | None:
     layer: Any = model.get_submodule(name)
     batches = [torch.randn(rows, width, dtype=dtype) for rows in (4, 2, 3)]
+    layer.register_forward_hook(_somebody_elses)
     try:
         with registrations() as registered:
             result = features(model, layer, batches)
     except (RuntimeError, IndexError) as error:
         return Wrong(f"torch says: {error}" if isinstance(error, RuntimeError) else f"your function raised {error!r}")
-    if left := _hooks_on(model):
-        return Wrong(f"{_counted(left)} still on the model; take every one off")
+    calls = [*model.seen]
+    if (left := _hooks_on(model)) != 1:
+        return Wrong(f"{_counted(left - 1)} still on the model; take every one of yours off" if left else _GONE)
     if model.after.calls:
         return Wrong(f"the pass went on behind `layer`: what comes after it still ran, {model.after.calls} times")
     if not isinstance(result, Tensor):
@@ -94,6 +112,8 @@ def _wrong_features(features: _Features, model: _Net, name: str, width: int, dty
         each = [model.second(x) for x in given] if name == "second" else [model.first(batch) for batch in batches]
     right = torch.cat(each)
     if result.shape == right.shape and torch.allclose(result, right):
+        if calls != [4, 2, 3]:
+            return Wrong(f"the model was called with batches of {calls} samples; those you got have 4, 2 and 3")
         return None if "forward" in registered else Wrong(_NO_HOOK)
     if result.shape == each[0].shape and torch.allclose(result, each[0]):
         return Wrong("you have only the first batch: the exception ended your loop, too; catch it inside the loop")
@@ -122,8 +142,9 @@ def _wrong_copy(bare_copy: Callable[[nn.Module], object], width: int, dtype: tor
     inner = nn.Sequential(nn.Linear(width, 4), nn.Tanh())
     model = nn.Sequential(inner, nn.Linear(4, 2)).to(dtype)
     fired: list[str] = []
+    handles = []
     for part in (model, inner, inner[0], model[1]):
-        part.register_forward_hook(lambda module, args, output: fired.append("forward"))
+        handles.append(part.register_forward_hook(lambda module, args, output: fired.append("forward")))
         part.register_forward_pre_hook(lambda module, args: fired.append("forward pre"))
         part.register_full_backward_hook(lambda module, *grads: fired.append("full backward"))
         part.register_full_backward_pre_hook(lambda module, grads: fired.append("full backward pre"))
@@ -160,14 +181,22 @@ def _wrong_copy(bare_copy: Callable[[nn.Module], object], width: int, dtype: tor
     with torch.no_grad():
         if not torch.equal(copied, model(x)):
             return Wrong("your copy returns something else than the model")
+    for handle in handles:
+        handle.remove()
+    if _hooks_on(model) != before - len(handles):
+        return Wrong("the handles of the original no longer take its hooks off: leave its dictionaries where they are")
     return None
 
 
 # -- FLOPs of Linears, call by call -----------------------------------------------------------------------------------
 
 
+class _Own(nn.Linear):
+    """A class of somebody's own, and a Linear all the same."""
+
+
 class _Shares(nn.Module):
-    """A Linear with two names, called twice, one that is not called, and a convolution."""
+    """A Linear with two names, called twice, one that is not called, one in a block, and a convolution."""
 
     def __init__(self, width: int, calls: int) -> None:
         super().__init__()
@@ -175,7 +204,7 @@ class _Shares(nn.Module):
         self.shared = nn.Linear(width, width)
         self.again = self.shared
         self.idle = nn.Linear(width, 7)
-        self.head = nn.Linear(width, 5)
+        self.head = nn.Sequential(_Own(width, 5))
         self.last: nn.Module = nn.Identity()
         self.times, self.seen = calls, list[Tensor]()
 
@@ -198,16 +227,22 @@ def check_q3(linear_flops: Callable[[nn.Module, Tensor], object]) -> Wrong | Non
         model, x = _Shares(width, calls).to(dtype), torch.randn(6, *between, width, dtype=dtype)
         if wrong := _wrong_flops(linear_flops, model, x):
             return wrong
+    alone, x = nn.Linear(3, 4), torch.randn(2, 3)
+    if (found := linear_flops(alone, x)) != 2 * 2 * 4 * 3:
+        return Wrong(
+            f"a model may itself be a Linear: this one makes 48 FLOPs with a batch of 2, and you count {found}"
+        )
     broken = _Shares(3, 2)
     broken.last = Breaks()
     return _left_after_error(broken, lambda: linear_flops(broken, torch.randn(5, 3)))
 
 
 def _wrong_flops(linear_flops: Callable[[nn.Module, Tensor], object], model: _Shares, x: Tensor) -> Wrong | None:
+    model.shared.register_forward_hook(_somebody_elses)
     with registrations() as registered:
         result: Any = linear_flops(model, x)
-    if left := _hooks_on(model):
-        return Wrong(f"{_counted(left)} still on the model; remove every handle")
+    if (left := _hooks_on(model)) != 1:
+        return Wrong(f"{_counted(left - 1)} still on the model; remove every handle" if left else _GONE)
     if len(model.seen) != 1:
         return Wrong(f"the model was called {len(model.seen)} times; one pass is enough")
     mine = model.seen.pop()
@@ -230,12 +265,13 @@ def _wrong_flops(linear_flops: Callable[[nn.Module, Tensor], object], model: _Sh
         return None if "forward" in registered else Wrong(_NO_HOOK)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(x)
-    by_weight = 2 * rows[0] * sum(m.weight.numel() for m in (model.shared, model.idle, model.head))
+    by_weight = 2 * rows[0] * sum(m.weight.numel() for m in (model.shared, model.idle, model.head[0]))
     reasons = {
         2 * sum(shared) + head: "a layer has two names, and you count it twice at each call",
         shared[-1] + head: f"a layer was called {model.times} times, and you count its last call only",
         shared[0] + head: f"a layer was called {model.times} times, and you count its first call only",
         by_weight: "that counts layers, not calls: one layer is not called, another more than once",
+        sum(shared): "one Linear is inside a block, or of a class made from it; look at all modules, by `isinstance`",
         counter.get_total_flops(): "that counts also what is no Linear: there is a convolution in the model",
         right // 2: "count an addition and a multiplication for each product: twice as many",
     }
