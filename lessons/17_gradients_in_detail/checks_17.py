@@ -300,7 +300,8 @@ def _map_at_first(model: Any, x: Tensor, target: int) -> Tensor:
         maps = model.first(x).detach().requires_grad_()
         scores = model.head(model.second(maps.relu()).relu().flatten(1))
         (grad,) = torch.autograd.grad(scores[:, target].sum(), maps)
-    return (grad.mean((2, 3), keepdim=True) * maps.detach()).sum(1).relu()
+    found: Tensor = (grad.mean((2, 3), keepdim=True) * maps.detach()).sum(1).relu()
+    return found
 
 
 def _cam_case(
