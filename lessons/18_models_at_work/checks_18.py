@@ -265,8 +265,8 @@ def _wrong_flops(linear_flops: Callable[[nn.Module, Tensor], object], model: _Sh
         return None if "forward" in registered else Wrong(_NO_HOOK)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(x)
-    head: Any = model.head[0]
-    by_weight = 2 * rows[0] * sum(m.weight.numel() for m in (model.shared, model.idle, head))
+    own: Any = model.head[0]
+    by_weight = 2 * rows[0] * sum(int(m.weight.numel()) for m in (model.shared, model.idle, own))
     reasons = {
         2 * sum(shared) + head: "a layer has two names, and you count it twice at each call",
         shared[-1] + head: f"a layer was called {model.times} times, and you count its last call only",
