@@ -24,7 +24,7 @@ help:
 	@echo "make site   everything that is to be read as web pages that need no network and no kernel (build/site/html)"
 	@echo "make bench  measure against other tools (half an hour; writes benchmarks/README.md)"
 	@echo "make history  ask every release of torch how its hooks behave (an hour; RELEASES='2.0.0 2.16.0' asks these)"
-	@echo "make since  run every row of the chooser on every release of torch (an hour; RELEASES= as above)"
+	@echo "make since  run the chooser's changed rows on every release of torch (minutes; RELEASES='2.0.0 2.16.0': all rows on these)"
 	@echo "make matrix  tests and chapters on every promised torch and Python (two hours; TORCH='2.14 2.15:3.13' runs these)"
 	@echo "make frontends  try the chapters in Notebook and marimo, and write what works there into the README (20 minutes)"
 	@echo "make check  after each edit, within a minute: lint, and the tests of what changed (BASE=HEAD~1: since then)"

@@ -1,4 +1,4 @@
-"""Which tool makes the awkward edits of `tests/shared/edits.py`, and which leaves them undone without a word."""
+"""Which tool makes the awkward edits of `tests/shared/edits`, and which leaves them undone without a word."""
 
 from __future__ import annotations
 

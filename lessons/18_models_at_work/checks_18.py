@@ -138,9 +138,16 @@ def check_q2(bare_copy: Callable[[nn.Module], object]) -> Wrong | None:
     return None
 
 
+def _ties(model: nn.Module) -> list[int]:
+    """For each parameter, under each of its names, which one it is."""
+    first: dict[int, int] = {}
+    return [first.setdefault(id(each), len(first)) for _, each in model.named_parameters(remove_duplicate=False)]
+
+
 def _wrong_copy(bare_copy: Callable[[nn.Module], object], width: int, dtype: torch.dtype) -> Wrong | None:
     inner = nn.Sequential(nn.Linear(width, 4), nn.Tanh())
-    model = nn.Sequential(inner, nn.Linear(4, 2)).to(dtype)
+    model = nn.Sequential(inner, nn.Linear(4, 4), nn.Linear(4, 4)).to(dtype)
+    model[2].weight = model[1].weight
     fired: list[str] = []
     handles = []
     for part in (model, inner, inner[0], model[1]):
@@ -171,6 +178,10 @@ def _wrong_copy(bare_copy: Callable[[nn.Module], object], width: int, dtype: tor
         return Wrong("your copy is not built of the same modules as the model; copy the model itself")
     if [one.training for one in twin.modules()] != [one.training for one in model.modules()]:
         return Wrong("a module is in `train()` in the one and in `eval()` in the other; copy that, too")
+    if _ties(twin) != _ties(model):
+        return Wrong(
+            "two layers of the model share one weight, and in your copy each has its own; copy the whole at once"
+        )
     if [one.requires_grad for one in twin.parameters()] != [one.requires_grad for one in model.parameters()]:
         return Wrong("a parameter needs a gradient in the one and none in the other; copy that, too")
     fired.clear()

@@ -91,7 +91,7 @@ def body(path: Path, text: str, exercises: dict[str, ExerciseText], level: int =
         if cell.cell_type != "markdown":
             reading.refuse_bad_python(path, lines, start, cell.source)
             try:
-                yield from held(cell, cell.metadata.pop("holds_for", ""))
+                yield from held(cell, cell.metadata.pop("holds_for", ""), cell.metadata.pop("before", ""))
             except ValueError as error:
                 raise LessonError(f"{where(path, start + 1)}: {error}") from None
             continue
@@ -107,17 +107,20 @@ def body(path: Path, text: str, exercises: dict[str, ExerciseText], level: int =
                 level = len(heads[-1])
 
 
-def held(cell: NotebookNode, requirement: str) -> Iterator[NotebookNode]:
+def held(cell: NotebookNode, requirement: str, before: str = "") -> Iterator[NotebookNode]:
     """A cell, and below it since when it shows what it shows, if that is not how it always was.
 
     Args:
         cell: a code cell.
         requirement: such as "torch>=2.15"; `hookscope_course.strict` holds the cell to its output on these only.
+        before: what it shows on an older torch, in words that end the sentence "Before torch 2.15, this cell …".
 
     Raises:
-        ValueError: it is not of this form.
+        ValueError: the requirement is not of this form, or names no release before which it was otherwise.
 
     """
+    if before and not requirement.startswith("torch>="):
+        raise ValueError(f"before is {before!r}; say since when it is otherwise, as in holds_for: torch>=2.15")
     if not requirement:
         yield cell
         return
@@ -127,7 +130,8 @@ def held(cell: NotebookNode, requirement: str) -> Iterator[NotebookNode]:
     cell.metadata["holds_for"] = requirement
     yield cell
     if found[1] == ">=":  # what holds for one release only names it
-        yield nbformat.v4.new_markdown_cell(f"*Before torch {found[2]}, this cell shows something else.*")
+        then = before or "shows something else"
+        yield nbformat.v4.new_markdown_cell(f"*Before torch {found[2]}, this cell {then}.*")
 
 
 def edition_cell() -> NotebookNode:

@@ -1,15 +1,18 @@
 """Run every row of the chooser on releases of torch, to know since when it does what it says.
 
-    python -m lessons.build.since               every release of `make history` (an hour)
-    python -m lessons.build.since 2.0.0 2.16.0  only these
+    python -m lessons.build.since               the rows that changed, on every release of `make history`
+    python -m lessons.build.since 2.0.0 2.16.0  every row, on these releases only
 
-What came of it goes to lessons/91_chooser/since.json, after each release. A test holds the `since` of each row to it.
+All rows on all releases take a quarter of an hour, a changed row a few minutes. What came of it goes to
+lessons/91_chooser/since.json, after each release. A test holds the `since` of each row to it. Runs where Python can
+fork: on Linux and macOS.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
 import sys
 from typing import Any
 
@@ -18,7 +21,7 @@ from lessons.build import reading
 
 RECORDS = reading.data_file("chooser.toml").with_name("since.json")
 # Runs on every Python since 3.7. Each row gets a process of its own, which an old torch may kill or hold for ever; to
-# import torch each time would take most of the hour.
+# import torch each time would take most of the time.
 _RUNNER = """
 import contextlib, io, json, multiprocessing, sys, traceback, warnings
 import torch
@@ -96,12 +99,25 @@ def first_right(on: dict[str, str]) -> str:
     return first
 
 
+def unknown(release: str) -> list[dict[str, Any]]:
+    """Return the rows that have not been run on this release as they are now."""
+    known = read() if RECORDS.exists() else {}
+    ran = {want: record["ran"] for want, record in known.items() if release in record["on"]}
+    return [row for row in rows() if ran.get(row["want"]) != digest(row)]
+
+
 def main(asked: list[str]) -> int:
-    """Run the rows on the releases asked for, or on all; the exit status is 1 if one could not be installed."""
+    """Run the rows on the releases asked for, or the changed ones on all; returns 1 if one could not be installed."""
+    if "fork" not in multiprocessing.get_all_start_methods():
+        sys.exit("The rows run in forked processes, which this system does not have: use Linux, macOS or WSL.")
     uv, failed = make.find_uv(), 0
-    given = json.dumps([[row["want"], row["snippet"]] for row in rows()])
     for release in asked or [*make.RELEASES]:
         python = make.RELEASES.get(release, make.NEWEST_PYTHON)
+        wanted = rows() if asked else unknown(release)
+        if not wanted:
+            print(f"torch {release}: no row has changed", flush=True)
+            continue
+        given = json.dumps([[row["want"], row["snippet"]] for row in wanted])
         try:
             with make.environment(uv, release, python) as (interpreter, settings):
                 said = json.loads(make.call([interpreter, "-c", _RUNNER], settings, given=given).splitlines()[-1])
@@ -110,7 +126,7 @@ def main(asked: list[str]) -> int:
             print(f"torch {release}: {error}", flush=True)
             continue
         store(release, said)
-        right = sum(said[row["want"]] == row["prints"] for row in rows())
+        right = sum(said[row["want"]] == row["prints"] for row in wanted)
         print(f"torch {release} on Python {python}: {right} of {len(said)} right", flush=True)
     return int(failed > 0)
 

@@ -47,7 +47,7 @@ def test_patch_map(lab: Lab) -> None:
     grid, caption, chosen = stage.get_by_role("grid"), stage.locator(".pm-caption"), stage.locator("[aria-selected]")
     chosen = stage.locator("[role=gridcell][aria-selected=true]")
     lines = stage.locator(".pm-lines .pm-code")
-    expect(caption).to_contain_text("embed, position 1 <img src=x …:")
+    expect(caption).to_contain_text("embed, position 1 '<img src=x …':")
     expect(stage.get_by_role("gridcell")).to_have_count(20)
     assert page.locator("img[src='x']").count() == 0
     expect(stage.locator(".pm-output caption")).to_contain_text(
@@ -62,8 +62,8 @@ def test_patch_map(lab: Lab) -> None:
     table.locator("summary").click()
 
     # By mouse, and what is shown is what really running that edit gives.
-    stage.get_by_role("gridcell", name="blocks.0, position 2 sat:").click()
-    expect(caption).to_contain_text("blocks.0, position 2 sat:")
+    stage.get_by_role("gridcell", name="blocks.0, position 2 'sat':").click()
+    expect(caption).to_contain_text("blocks.0, position 2 'sat':")
     expect(lines).to_contain_text("e.swap('blocks.0', seen, at[:, 2])")
     lab.told("print(patches.layer, patches.column, patches.problem)", "blocks.0 2")
     words = [row.split("\t")[0] for row in stage.locator(".pm-outcome .pm-output tbody tr").all_inner_texts()]
@@ -77,7 +77,7 @@ def test_patch_map(lab: Lab) -> None:
         page.keyboard.press(key)
     lab.told("print(patches.layer, patches.column)", "blocks.1 3")
     expect(chosen).to_have_attribute(
-        "aria-label", lab.kernel("print(f'blocks.1, position 3 down: {patches.cell.value:.4g}')")
+        "aria-label", lab.kernel("""print(f"blocks.1, position 3 'down': {patches.cell.value:.4g}")""")
     )
     for key, cell in {
         "Home": "blocks.1 0",
@@ -115,7 +115,7 @@ def test_patch_map(lab: Lab) -> None:
     page.set_viewport_size(SIZE)
     lab.command("application:toggle-left-area")
     lab.kernel("with torch.no_grad(): net.head.weight *= 2")
-    stage.get_by_role("gridcell", name="blocks.0, position 0 the:").click()
+    stage.get_by_role("gridcell", name="blocks.0, position 0 'the':").click()
     expect(stage.locator(".pm-notes")).to_contain_text("With no change the model now gives")
     stage.get_by_text("The plain torch lines").click()
     expect(stage.locator(".pm-plain .pm-code")).to_contain_text("new[:, 0] = kept[0][:, 0]")

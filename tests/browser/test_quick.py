@@ -200,11 +200,11 @@ def test_patch_map(slow: Lab) -> None:
     stage = slow.stage("Patch map")
     grid = stage.get_by_role("grid")
     for _ in range(ROUNDS):
-        stage.get_by_role("gridcell", name="1, position 2 sat:").click()
+        stage.get_by_role("gridcell", name="1, position 2 'sat':").click()
         press(slow, grid, "Home ArrowUp ArrowRight ArrowDown ArrowRight ArrowLeft")
         slow.settled(stage)
-        assert slow.kernel("print(patches.layer, patches.column, patches.cell.name)") == "1 1 1, position 1 cat"
-        expect(stage.locator(".pm-caption")).to_contain_text("1, position 1 cat:", timeout=1)
+        assert slow.kernel("print(patches.layer, patches.column, patches.cell.name)") == "1 1 1, position 1 'cat'"
+        expect(stage.locator(".pm-caption")).to_contain_text("1, position 1 'cat':", timeout=1)
         expect(stage.locator("[aria-selected=true]")).to_have_attribute("data-place", "1", timeout=1)
         assert stage.locator(".pm-lines .pm-code").inner_text().strip() == slow.kernel("print(patches.lines)")
 

@@ -149,11 +149,11 @@ def test_attention_picker(page: Page) -> None:
 def test_patch_map(page: Page) -> None:
     patches = widget(page, 7)
     caption, grid = patches.locator(".pm-caption"), patches.get_by_role("grid")
-    patches.get_by_role("gridcell", name="0, position 1 cat:").click()
-    expect(caption).to_contain_text("0, position 1 cat:")
+    patches.get_by_role("gridcell", name="0, position 1 'cat':").click()
+    expect(caption).to_contain_text("0, position 1 'cat':")
     grid.focus()
     page.keyboard.press("ArrowDown")
-    expect(caption).to_contain_text("1, position 1 cat:")
+    expect(caption).to_contain_text("1, position 1 'cat':")
     expect(patches.locator(".pm-lines .pm-code")).to_contain_text("e.swap('1', seen, at[:, 1])")
 
 

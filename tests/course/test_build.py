@@ -166,10 +166,13 @@ def test_an_exercise_becomes_its_question_starter_hint_and_folded_solution(cours
 
 def test_a_cell_that_holds_for_some_releases_says_so(course: Path) -> None:
     one = "\n```{{code-cell}}\n:holds_for: torch{}\n\nprint(1)\n```\n"
-    lesson(course, HEADER + one.format(">=2.15") + one.format("==2.15.0") + "\n{{exercise q9}}\n")
+    told = one.format(">=2.14\n:before: prints 2")
+    lesson(course, HEADER + one.format(">=2.15") + one.format("==2.15.0") + "\n{{exercise q9}}\n" + told)
     text = SAMPLE.replace("3 minutes", "3 minutes · torch>=2.9")
     (course / "lessons" / "00_small" / "exercises.md").write_text(text)
-    cells = making.parse(course / "lessons" / "00_small" / "lesson.md").notebook.cells[2:8]
+    *cells, last, words = making.parse(course / "lessons" / "00_small" / "lesson.md").notebook.cells[2:]
+    assert (last.metadata, words.source) == ({"holds_for": "torch>=2.14"}, "*Before torch 2.14, this cell prints 2.*")
+    cells = cells[:6]
     assert [cell.metadata.get("holds_for") for cell in cells] == [
         "torch>=2.15",
         None,
@@ -302,6 +305,10 @@ def test_a_reference_page_is_no_chapter(course: Path) -> None:
         (
             HEADER + "\n```{code-cell}\n:holds_for: newer\n\nx = 1\n```\n",
             "lessons/00_small/lesson.md:10: holds_for is 'newer'; write torch>=2.15 or torch==2.15.0",
+        ),
+        (
+            HEADER + "\n```{code-cell}\n:before: prints 2\n\nx = 1\n```\n",
+            "lessons/00_small/lesson.md:10: before is 'prints 2'; say since when it is otherwise",
         ),
         (
             HEADER + "\nWords.\n\n{{claim D0.77}}\n",

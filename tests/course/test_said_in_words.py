@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import pytest
 import torch
@@ -96,3 +97,127 @@ def test_what_chapter_17_says_of_in_place_layers() -> None:
             relu(layer(x))
         relu.inplace = False
         relu(layer(x)).sum().backward()
+
+
+def test_what_chapter_14_says_of_the_fused_encoder() -> None:
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    x = torch.randn(1, 3, 8)
+    called = list[nn.Module]()
+
+    def children_called(grads: bool = False, **kinds: Any) -> int:
+        """Run it with hooks that do nothing on its first Linear, and count the children that were called."""
+        called.clear()
+        anywhere = nn.modules.module.register_module_forward_hook(lambda module, *_: called.append(module))
+        handles = [getattr(encoder.linear1, kind)(hook) for kind, hook in kinds.items()]
+        with torch.set_grad_enabled(grads):
+            encoder(x)
+        for handle in [anywhere, *handles]:
+            handle.remove()
+        return len({*called} - {encoder})
+
+    every = len([module for module in encoder.modules() if module not in (encoder, encoder.self_attn.out_proj)])
+    assert children_called() == 0
+    assert children_called(register_forward_hook=lambda *_: None) == every
+    assert children_called(register_forward_pre_hook=lambda *_: None) == every
+    assert children_called(grads=True) == every
+    encoder.train()
+    assert children_called() == every
+    encoder.eval().self_attn.batch_first = False
+    assert children_called() == every
+
+
+def test_what_chapter_16_says_of_a_reentrant_checkpoint() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    def loss(asked: bool, reentrant: bool) -> torch.Tensor:
+        embedding, adapter = nn.Embedding(4, 3).requires_grad_(False), nn.Linear(3, 3)
+        handle = embedding.register_forward_hook(lambda module, args, output: output.requires_grad_(True))
+        if not asked:
+            handle.remove()
+        with catch_warnings(action="ignore"):
+            made: Any = checkpoint(adapter, embedding(torch.tensor([1, 2])), use_reentrant=reentrant)
+        return made.sum()
+
+    loss(asked=True, reentrant=True).backward()
+    loss(asked=False, reentrant=False).backward()
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        loss(asked=False, reentrant=True).backward()
+
+
+def test_what_chapter_16_says_of_fsdp() -> None:
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import DTensor
+
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    whole = dict[str, bool]()
+
+    def note_as(name: str) -> Any:
+        def note(module: Any, args: object, output: object) -> None:
+            whole[name] = not isinstance(module.weight, DTensor)
+
+        return note
+
+    net[0].register_forward_hook(note_as("inner, before"))
+    net[1].register_forward_hook(note_as("outermost's own, before"))
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        fully_shard(net[0], mesh=mesh)
+        fully_shard(net, mesh=mesh)
+        net[0].register_forward_hook(note_as("inner, later"))
+        net[1].register_forward_hook(note_as("outermost's own, later"))
+        net(torch.randn(2, 4))
+    finally:
+        dist.destroy_process_group()
+    assert whole == {
+        "inner, before": True,
+        "inner, later": False,
+        "outermost's own, before": True,
+        "outermost's own, later": True,
+    }
+
+
+def test_what_chapter_18_says_of_fused_operations_and_flops() -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    def flops(model: nn.Module) -> int:
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            model(torch.randn(1, 3, 8))
+        return counter.get_total_flops()
+
+    encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    assert flops(encoder.eval()) == 0
+    assert flops(encoder.train()) > 0
+    assert flops(nn.LSTM(8, 4)) == 0
+    assert flops(nn.Linear(8, 4)) == 2 * 3 * 8 * 4
+
+
+def test_what_chapter_18_says_of_hooks_on_a_quantized_model() -> None:
+    layer, called = nn.Linear(2, 3), list[str]()
+    layer.register_forward_hook(lambda *_: called.append("forward"))
+    layer.register_full_backward_hook(lambda *_: called.append("backward"))
+    with catch_warnings(action="ignore"):
+        made = torch.ao.quantization.quantize_dynamic(nn.Sequential(layer), {nn.Linear})  # type: ignore[no-untyped-call]
+    made(torch.ones(1, 2))
+    assert called == ["forward"]
+    assert len(made[0]._forward_hooks) == 1
+    assert not made[0]._backward_hooks
+    layer.register_forward_hook(lambda module, args, kwargs, output: None, with_kwargs=True)
+    with catch_warnings(action="ignore"):
+        made = torch.ao.quantization.quantize_dynamic(nn.Sequential(layer), {nn.Linear})  # type: ignore[no-untyped-call]
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        made(torch.ones(1, 2))
+
+
+def test_what_chapter_18_says_of_scripted_backward_hooks() -> None:
+    relu, fired = nn.ReLU(), list[str]()
+    relu.register_full_backward_hook(lambda *_: fired.append("backward"))
+    with catch_warnings(record=True) as said:
+        simplefilter("always")
+        scripted = torch.jit.script(relu)
+    assert {each.category for each in said} <= {DeprecationWarning, FutureWarning}, "not a word about the hook"
+    scripted(torch.ones(1, requires_grad=True)).sum().backward()
+    assert fired == []

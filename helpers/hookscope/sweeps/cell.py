@@ -122,15 +122,15 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What it is called, as in "h.1, position 3 cat"."""
+        """What it is called, as in "h.1, position 3 'cat'"."""
         if self.sweep.kind == "layer":
             return self.layer
-        return f"{self.layer}, {self.sweep.kind} {self.sweep.names[self.at[1]]}"
+        return f"{self.layer}, {self.sweep.kind} {self.sweep.spoken[self.at[1]]}"
 
     @property
     def words(self) -> str:
         """The edit, in a sentence."""
-        found, number = self.sweep, self.sweep.names[self.at[1]]
+        found, number = self.sweep, self.sweep.spoken[self.at[1]]
         axis = "" if found.made is None or found.made.axis == 1 else f" (axis {found.made.axis})"
         what = {
             "layer": f"What layer {self.layer} returns",

@@ -131,10 +131,18 @@ class Sweep:
     @property
     def names(self) -> tuple[str, ...]:
         """What the columns are called: their numbers, with tokens where there are any, as in "3 cat"."""
+        return self._named("{} {}")
+
+    @property
+    def spoken(self) -> tuple[str, ...]:
+        """The same within a sentence, as in "3 'cat'"."""
+        return self._named("{} {!r}")
+
+    def _named(self, form: str) -> tuple[str, ...]:
         if not self.tokens:
             return tuple(map(str, self.columns))
         shown = (shortened(token, _LETTERS) for token in self.tokens)
-        return tuple(f"{number} {token}" for number, token in zip(self.columns, shown, strict=True))
+        return tuple(form.format(number, token) for number, token in zip(self.columns, shown, strict=True))
 
     @property
     def changes(self) -> Tensor:
@@ -214,7 +222,7 @@ class Sweep:
             return "no cell has a number"
         row, column = divmod(int(changes.argmax()), len(self.columns))
         value = float(self.values[row, column])
-        where = self.layers[row] + ("" if self.kind == "layer" else f", {self.kind} {self.names[column]}")
+        where = self.layers[row] + ("" if self.kind == "layer" else f", {self.kind} {self.spoken[column]}")
         return f"largest change: {as_text(value - self.baseline)}, to {as_text(value)} ({where})"
 
     def _lines(self) -> list[str]:

@@ -60,7 +60,7 @@ function cellGrid(model) {
     const level = levels[row][place];
     const text = NAMED[level] ?? texts[row][place];
     const [colour, ink] = palette[level] ?? ["", ""];
-    const where = whole ? layers[row] : `${layers[row]}, ${kind} ${columns[place][1]}`;
+    const where = whole ? layers[row] : `${layers[row]}, ${kind} ${columns[place][2]}`;
     return h("div", {
       class: `pm-cell ${CLASSES[level] ?? ""}`, role: "gridcell", id: `${grid.id}-${row}-${place}`,
       "aria-colindex": String(place + 2), "aria-selected": String(active), "aria-label": `${where}: ${text}`,
@@ -77,7 +77,7 @@ function cellGrid(model) {
       h("div", { class: "pm-corner", role: "columnheader", "aria-colindex": "1" }, whole ? "layer" : `layer, ${kind}`),
       ...places.map((place) => h("div", {
         class: "pm-head", role: "columnheader", "aria-colindex": String(place + 2), title: columns[place][1],
-        "aria-label": whole ? "metric" : `${kind} ${columns[place][1]}`, style: `left:${side + place * wide}px`,
+        "aria-label": whole ? "metric" : `${kind} ${columns[place][2]}`, style: `left:${side + place * wide}px`,
       }, h("span", {}, whole || place % every ? "" : columns[place][1]))));
     room.replaceChildren(top, ...rows.map((row) => h("div", {
       class: "pm-row", role: "row", "aria-rowindex": String(row + 2), style: `top:${head + row * tall}px`,

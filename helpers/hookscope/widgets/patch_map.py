@@ -204,7 +204,7 @@ class PatchMap(HookWidget):
         colours = [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in COOLWARM.tolist()]
         levels, reach = _levels(found)
         self._kind, self._layers, self._palette, self._levels = found.kind, list(found.layers), colours, levels
-        self._columns = [[number, name] for number, name in zip(found.columns, found.names, strict=True)]
+        self._columns = [list(column) for column in zip(found.columns, found.names, found.spoken, strict=True)]
         self._texts = [[as_text(value) for value in line] for line in found.values.tolist()]
         centre = found.baseline if math.isfinite(found.baseline) else 0.0
         self._scale = (

@@ -2,9 +2,10 @@
 
     python probe.py
 
-Runs on every torch from 1.0 on, so it is plain Python 3.6 and needs nothing but torch. Each probe is one small
-function: its docstring is the question, what it returns is the answer, short enough for a chart. A probe that fails
-answers with its error, and the others go on. Answers hold nothing that differs between two runs.
+Runs on every torch from 1.0 on, so it is plain Python 3.6, needs nothing but torch, and is one long file: alone it is
+handed to the Python of each release. Each probe is one small function: its docstring is the question, what it returns
+is the answer, short enough for a chart. A probe that fails answers with its error, and the others go on. Answers hold
+nothing that differs between two runs.
 """
 
 import contextlib

@@ -141,7 +141,7 @@ def test_tokens_label_the_columns_of_table_picture_and_alt_text() -> None:
     assert "<th" in picture.to_html()
     assert "1 cat" in picture.to_html()
     (largest,) = (line for line in repr(found).splitlines() if line.startswith("largest change"))
-    assert any(f", position {name})" in largest for name in found.names)
+    assert any(f", position {name})" in largest for name in found.spoken)
     every = labelled(range(8))
     assert every.names[4:6] == ("4 unbelievabi…", "5 \\n")
     ticks = [text.get_text() for text in every._draw().axes[0].get_xticklabels()]

@@ -113,8 +113,8 @@ def test_the_lines_are_few_and_the_words_say_it() -> None:
         net, X, "stem", Y, positions=range(5), tokens=["the", "cat", "sat", "on", "it"], metric=of_scores, check=1
     )
     cell = Cell(found, "stem", 1)
-    assert cell.name == "stem, position 1 cat"
-    assert cell.words == "What layer stem returns at position 1 cat is patched from the source."
+    assert cell.name == "stem, position 1 'cat'"
+    assert cell.words == "What layer stem returns at position 1 'cat' is patched from the source."
     assert str(explain(cell)) == (
         "import copy\n"
         "import torch\n\n"

@@ -51,8 +51,8 @@ def of_channels(net: nn.Module, **more: Any) -> Any:
 def test_it_shows_the_cell_that_is_chosen(language: Any) -> None:
     net, found = language
     patches = PatchMap(found, vocabulary=VOCABULARY, layer=LAYERS[0], column=1)
-    assert patches._caption.startswith("transformer.h.0, position 1 cat: ")
-    assert patches._words == "What layer transformer.h.0 returns at position 1 cat is patched from the source."
+    assert patches._caption.startswith("transformer.h.0, position 1 'cat': ")
+    assert patches._words == "What layer transformer.h.0 returns at position 1 'cat' is patched from the source."
     assert "e.swap('transformer.h.0', seen, at[:, 1])" in patches.lines
     before = patches._rows
 
@@ -150,7 +150,7 @@ def test_one_word_of_a_story_decides_what_comes_next() -> None:
         metric=lambda logits: logits[0, -1, runs] - logits[0, -1, run],
     )  # fmt: skip
     patches = PatchMap(found, vocabulary=samples.STORY_WORDS, layer="tokens", column=2)
-    assert "position 2 dogs" in patches._caption
+    assert "position 2 'dogs'" in patches._caption
     _, *rows = patches._rows
     assert max(rows, key=lambda row: float(row[1]))[0] in samples.stories.MANY_DO
     assert max(rows, key=lambda row: float(row[2]))[0] in samples.stories.ONE_DOES
