@@ -201,8 +201,8 @@ def option(row: dict[str, Any]) -> str:
     return f" with `{row['option']}=True`" if "option" in row else ""
 
 
-def chooser() -> list[tuple[str, str, str]]:
-    """The sections of the chooser: text and snippet of each row, and where its output holds."""
+def chooser() -> list[tuple[str, str, str, str]]:
+    """The sections of the chooser: text and snippet of each row, where its output holds, and what is seen elsewhere."""
     sections = []
     for row in reading.rows_of("chooser.toml", "want"):
         facts = [" and ".join(f"`{hook}`" for hook in row["hooks"]) + option(row), f"since torch {row['since']}"]
@@ -210,7 +210,7 @@ def chooser() -> list[tuple[str, str, str]]:
             facts.append("taught in chapter " + link(row["chapter"], row["section"]))
         # Whoever looks for other words finds the row by them, in the browser's search as in a site's.
         text = f"## {row['want']}\n\nAlso asked as: {row['also']}.\n\n{' · '.join(facts)}"
-        sections.append((text, row["snippet"].strip(), row.get("holds_for", "")))
+        sections.append((text, row["snippet"].strip(), row.get("holds_for", ""), row.get("before", "")))
     return sections
 
 

@@ -293,9 +293,9 @@ def run_cells(
 
 def chooser_cells(*_: Any) -> Iterator[NotebookNode]:
     """The sections of the chooser."""
-    for text, code, requirement in filling.chooser():
+    for text, code, *holds in filling.chooser():
         yield nbformat.v4.new_markdown_cell(text)
-        yield from held(nbformat.v4.new_code_cell(code), requirement)
+        yield from held(nbformat.v4.new_code_cell(code), *holds)
 
 
 ALONES: dict[str, Callable[[Path, int, str, dict[str, ExerciseText], int], Iterator[NotebookNode]]] = {
