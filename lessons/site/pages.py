@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import html
 import json
 import re
@@ -42,8 +43,8 @@ def widget_cells(cells: list[Cell]) -> list[str]:
 def chapter(path: Path, alive: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Make a page of a built notebook, as JSON: questions first, and what they ask for only when it is opened.
 
-    Folded are the cells between a prediction and its reason, hints and solutions. Exercises stand there as a learner
-    meets them.
+    Folded are the cells between a prediction and its reason, hints and solutions, and imports, which nobody has to read
+    before the question. Exercises stand there as a learner meets them.
 
     Args:
         path: the notebook.
@@ -98,6 +99,8 @@ def _code(cell: Cell, tags: set[str], name: str, alive: str | None) -> Iterator[
         yield text("<details class='answer'><summary>A solution</summary>\n")
         yield {**cell, "source": source.removeprefix("# solution\n"), "metadata": {}}
         yield text("</details>\n")
+    elif only_imports(source):
+        yield {**cell, "metadata": {"imports": True}}
     elif re.search(r"^guess = Guess\(", source, re.MULTILINE):
         yield {**cell, "outputs": [], "metadata": {"guess": True}}
     else:
@@ -111,8 +114,23 @@ def _code(cell: Cell, tags: set[str], name: str, alive: str | None) -> Iterator[
             yield text(RUN_IT)
 
 
+def only_imports(source: str) -> bool:
+    """Whether a cell imports, and does nothing else.
+
+    Example:
+        >>> only_imports("import torch; from torch import nn"), only_imports("import torch; x = torch.ones(1)")
+        (True, False)
+
+    """
+    try:
+        statements = ast.parse(source).body
+    except SyntaxError:  # a %magic
+        return False
+    return bool(statements) and all(isinstance(each, ast.Import | ast.ImportFrom) for each in statements)
+
+
 def folded(cells: Iterator[Cell]) -> Iterator[Cell]:
-    """Fold away what comes between a guess and the end of its reason."""
+    """Fold away what comes between a guess and the end of its reason, and imports."""
     is_open = False
     for cell in cells:
         source = "".join(cell["source"])
@@ -121,7 +139,12 @@ def folded(cells: Iterator[Cell]) -> Iterator[Cell]:
         if is_open and starts:
             yield text("</details>\n")
             is_open = False
-        yield {**cell, "metadata": {}} if is_code else cell
+        if cell["metadata"].get("imports") and not is_open:
+            yield text("<details class='imports'><summary>Imports</summary>\n")
+            yield {**cell, "metadata": {}}
+            yield text("</details>\n")
+        else:
+            yield {**cell, "metadata": {}} if is_code else cell
         if cell["metadata"].get("guess") or "guess" in cell["metadata"].get("tags", []):
             yield text("<details class='answer'><summary>Run it: what happens, and why</summary>\n")
             is_open = True

@@ -95,4 +95,4 @@ const unfold = () => {
 };
 addEventListener("hashchange", unfold);
 unfold();
-addEventListener("beforeprint", () => document.querySelectorAll("details.answer").forEach((each) => { each.open = true; }));
+addEventListener("beforeprint", () => document.querySelectorAll("details.answer, details.imports").forEach((each) => { each.open = true; }));

@@ -62,6 +62,16 @@ def test_what_a_quiz_asks_for_is_folded_below_it() -> None:
     assert made[3:] == ["quiz.reveal()", "**Why.** So.", "</details>\n"]
 
 
+def test_imports_are_folded_but_not_twice() -> None:
+    imports, more = cell("code", "import torch\nfrom torch import nn"), cell("code", "import torch\nx = 1")
+    cells = [imports, more, cell("code", "guess = Guess(____)"), imports, cell("code", "%timeit 1")]
+    made = of(list(pages.folded(pages._parts(cells, Path("01_x.ipynb"), {}))))
+    folded = ["<details class='imports'><summary>Imports</summary>\n", imports["source"], "</details>\n"]
+    assert made[:4] == [*folded, more["source"]]
+    assert made[5:] == [made[5], imports["source"], "%timeit 1", "</details>\n"]
+    assert made[5].startswith("<details class='answer'>")
+
+
 def test_a_heading_ends_what_is_folded() -> None:
     cells = [cell("code", "guess = Guess(____)"), cell("code", "run()"), cell("markdown", "## Next")]
     made = of(list(pages.folded(pages._parts(cells, Path("01_x.ipynb"), {}))))
