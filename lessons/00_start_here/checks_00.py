@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral
 
 import torch
 from torch import nn
@@ -21,16 +22,31 @@ def check_q1(output_of: Callable[[nn.Module, nn.Module, torch.Tensor], object]) 
     return Wrong(SWALLOWED) if swallows(lambda: output_of(breaking[0], breaking, two)) else None
 
 
+def _seen(net: nn.Module, x: torch.Tensor, names: tuple[str, ...]) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """What goes into each layer, and what comes out."""
+    found: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+    handles = [
+        net.get_submodule(name).register_forward_hook(
+            lambda module, args, output, name=name: found.update({name: (args[0].clone(), output.clone())})
+        )
+        for name in names
+    ]
+    net(x)
+    for handle in handles:
+        handle.remove()
+    return found
+
+
 def _wrong_outputs(
     output_of: Callable[[nn.Module, nn.Module, torch.Tensor], object], net: nn.Module, x: torch.Tensor
 ) -> Wrong | None:
     scores: list[torch.Tensor] = []
     net.register_forward_hook(lambda module, args, output: scores.append(output))
     right_scores = net(x)
-    inputs = x
-    for name in ("block1", "block2", "block3"):
-        layer = net.get_submodule(name)
-        expected = layer(inputs)
+    names = "block1", "block2", "block3", "block2.conv"  # a block ends with a ReLU: nothing below 0 comes out of it
+    for name, (inputs, expected) in _seen(net, x, names).items():
+        layer, calls = net.get_submodule(name), list[object]()
+        layer.register_forward_hook(lambda module, args, output, calls=calls: calls.append(module))
         scores.clear()
         with registrations() as registered:
             answer = output_of(layer, net, x)
@@ -50,7 +66,7 @@ def _wrong_outputs(
                 f"for {name} you returned a tensor of shape {tuple(answer.shape)}, but what the layer returned "
                 f"has shape {tuple(expected.shape)}"
             )
-        if len(left):
+        if len(left) > 1:
             return Wrong(f"the output is right, but your hook is still on {name}; call `remove()` on its handle")
         if "forward" not in registered:
             return Wrong("the output is right, but you found it without a forward hook; use one, on `layer`")
@@ -59,15 +75,19 @@ def _wrong_outputs(
                 "the output is right, but with your hook on, the model's scores are different: "
                 "what the hook returned took the place of the output; let it return None"
             )
-        inputs = expected
+        if len(scores) > 1:
+            return Wrong(f"the output is right, but you called the model {len(scores)} times; once is enough")
+        if len(calls) > 1:
+            return Wrong("the output is right, but you called `layer` yourself once more; keep what the hook is given")
     return None
 
 
 def check_q2(strongest: object) -> Wrong | None:
     if isinstance(strongest, torch.Tensor) and strongest.numel() == 1:
         strongest = strongest.item()
-    if isinstance(strongest, bool) or not isinstance(strongest, int):
-        return Wrong(f"the answer is a channel number from 0 to 15, not a {strongest.__class__.__name__}")
+    if isinstance(strongest, bool) or not isinstance(strongest, Integral):
+        return Wrong(f"the answer is a channel number from 0 to 15, not of type {strongest.__class__.__name__}")
+    strongest = int(strongest)
     net = samples.digit_cnn()
     maps = net.block1(samples.digit(3)).detach()[0]
     best = int(maps.amax(dim=(1, 2)).argmax())

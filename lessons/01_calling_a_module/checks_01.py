@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -15,18 +16,39 @@ from hookscope_course.practice.probing import CALLS_NOTHING, registrations
 RETURNED = "your hook returned something, and that replaced the input or the output; return None"
 
 
-class _Double(nn.Module):
-    """Returns 2 * x, and raises when x is negative."""
+class _Stops(nn.Module):
+    """Raises one error, the same each time."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if (x < 0).any():
-            raise ValueError("Double does not take negative numbers")
+        raise self.error
+
+
+class _Returns(nn.Module):
+    """Returns one object, the same each time."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__()
+        self.value = value
+
+    def forward(self, x: torch.Tensor) -> object:
+        return self.value
+
+
+class _Double(nn.Module):
+    """Returns 2 * x."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return 2 * x
 
 
 def check_q1(count: object) -> Wrong | None:
-    if isinstance(count, bool) or not isinstance(count, int):
-        return Wrong(f"the answer is a whole number, not a {count.__class__.__name__}")
+    if isinstance(count, bool) or not isinstance(count, Integral):
+        return Wrong(f"the answer is a whole number, not something of type {count.__class__.__name__}")
+    count = int(count)
     double, x = _Double(), torch.tensor([3.0])
     fired = []
 
@@ -52,21 +74,47 @@ def check_q1(count: object) -> Wrong | None:
 
 
 def check_q2(call_with: Callable[..., object]) -> Wrong | None:
-    for x in (torch.tensor([3.0]), torch.rand(2, 3, dtype=torch.float64) + 1):
+    for x in (torch.tensor([3.0]), torch.rand(2, 3, dtype=torch.float64, requires_grad=True) + 1):
         if wrong := _wrong_call(call_with, x):
             return wrong
+    stopped = "after you pressed stop during a call, your hook is still on; `with` and `finally` take it off then, too"
+    raised = "after a call that raised an exception, your hook is still on: `remove()` was never reached"
+    for error, left in ((ValueError("this module raises"), raised), (KeyboardInterrupt(), stopped)):
+        if wrong := _wrong_error(call_with, error, left):
+            return wrong
     return None
+
+
+def _wrong_error(call_with: Callable[..., object], error: BaseException, left: str) -> Wrong | None:
+    module, fired = _Stops(error), list[object]()
+
+    def ours(module: nn.Module, args: object, output: object) -> None:
+        fired.append(output)
+
+    try:
+        call_with(module, ours, torch.tensor([3.0]))
+    except BaseException as caught:
+        if caught is not error:
+            return Wrong(f"the module raised {error!r}, and your function raised {caught!r}; let it through as it is")
+    else:
+        return Wrong("the module raised, but your function kept that to itself; let the exception through")
+    if len(census(module, include_global=False)):
+        return Wrong(left)
+    return Wrong("the module raised, and your hook fired all the same; leave `always_call` out") if fired else None
 
 
 def _wrong_call(call_with: Callable[..., object], x: torch.Tensor) -> Wrong | None:
     double = _Double()
     log: list[str] = []
+    got: list[tuple[Any, Any]] = []
 
     def theirs(module: nn.Module, args: object, output: object) -> None:
         log.append("theirs")
 
-    def ours(module: nn.Module, args: object, output: object) -> None:
+    def ours(module: nn.Module, args: Any, output: Any) -> Any:
         log.append("ours")
+        got.append((args, output))
+        return output if output is None else output + 1
 
     ours.__qualname__ = "hook"  # as error messages call it
     double.register_forward_hook(theirs)
@@ -78,21 +126,23 @@ def _wrong_call(call_with: Callable[..., object], x: torch.Tensor) -> Wrong | No
         return Wrong("your function called the hook itself; register it on the module, and let torch call it")
     if log.count("ours") != 1:
         return Wrong(f"the hook fired {log.count('ours')} times; call the module once, with the hook registered once")
-    if not isinstance(answer, torch.Tensor) or not torch.equal(answer, 2 * x):
+    args, output = got[0]
+    if output is None or not torch.equal(args[0], x) or not torch.equal(output, 2 * x):
+        return Wrong("the hook was given something else than a forward hook is; register it as it is")
+    expected = 2 * x + 1  # this hook returns something, and that takes the place of the output
+    if isinstance(answer, torch.Tensor) and torch.equal(answer, 2 * x):
+        return Wrong("this hook returns `output + 1`, and the module's output did not become that; register the hook")
+    if not isinstance(answer, torch.Tensor) or not torch.equal(answer, expected):
         what = repr(answer) if answer is None or isinstance(answer, torch.Tensor) else f"a {answer.__class__.__name__}"
-        return Wrong(f"your function returned {what}; it should return the module's output, {2 * x!r}")
+        return Wrong(f"your function returned {what}; it should return the module's output, {expected!r}")
+    if answer.requires_grad != x.requires_grad:
+        return Wrong("the numbers are right, but the output has lost its gradient")
     left = [entry.callable for entry in census(double, include_global=False)]
     if not any("theirs" in name for name in left):
         return Wrong("you also removed a hook that was there before; remove your own handle only")
     if len(left) > 1:
         return Wrong("after a call that went well your hook is still on; call `remove()` on its handle")
-    try:
-        call_with(double, ours, -x)
-    except ValueError:
-        if len(census(double, include_global=False)) > 1:
-            return Wrong("after a call that raised an exception, your hook is still on: `remove()` was never reached")
-        return None
-    return Wrong("the module raised, but your function kept that to itself; let the exception through")
+    return None
 
 
 @blind_to(swallows_errors=CALLS_NOTHING)
@@ -101,6 +151,16 @@ def check_q3(make_hook: Callable[[list[str]], Any]) -> Wrong | None:
     for x in (torch.tensor([3.0]), torch.tensor([0.0]), torch.rand(2, 3, dtype=torch.float64)):
         if wrong := _wrong_place(make_hook, x):
             return wrong
+    for value in (None, (1, 2)):
+        log, other = list[str](), list[str]()
+        hook = make_hook(log)
+        make_hook(other)  # a second hook, with a log of its own
+        with (module := _Returns(value)).register_forward_hook(hook):
+            if module(torch.ones(1)) is not value:
+                return Wrong(RETURNED)
+        if log != ["after"] or other:
+            what = "it wrote to the log of another hook" if other else f"the log was {log}"
+            return Wrong(f'as a forward hook it should write "after" once; when the module returned {value}, {what}')
     return None
 
 

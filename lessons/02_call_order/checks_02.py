@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -61,17 +62,19 @@ def _wrong_line(
     log: list[str] = []
 
     def named(name: str) -> Callable[..., None]:
-        def note(module: nn.Module, args: object, output: object = None) -> None:
+        def note(module: nn.Module, args: object, output: Any = None) -> Any:
             log.append(name if output is not None else f"{name}, as a pre-hook")
+            return output + 1 if name == "yours" and output is not None else None
 
         return note
 
+    plain = layer(x)
     layer.register_forward_hook(named("theirs"))
     handle = first(layer, named("yours"))
     if log:
         return Wrong("your function called the hook itself; register it, and let torch call it")
     layer.register_forward_hook(named("later"))
-    layer(x)
+    changed = layer(x)
     if "yours, as a pre-hook" in log:
         return Wrong("`hook` is called as a pre-hook; a forward hook is asked for")
     if "yours" not in log:
@@ -82,11 +85,14 @@ def _wrong_line(
         return Wrong("your hook fired twice; register it once")
     if sorted(log) != ["later", "theirs", "yours"]:
         return Wrong("a hook that was there before is gone; leave the others alone")
+    if not torch.equal(changed, plain + 1):
+        return Wrong("this hook returns `output + 1`, and the layer's output did not become that; register it as it is")
     if not hasattr(handle, "remove"):
         return Wrong(f"your function returned {handle!r}; return the handle, so that the hook can come off again")
     handle.remove()
     if len(census(layer, include_global=False)) != 2:
         return Wrong("`remove()` on the handle you returned did not take your hook off")
+    handle.remove()  # as everywhere in torch, a second time does nothing
     return None
 
 
@@ -96,7 +102,8 @@ def check_q3(input_gradient: Callable[[nn.Module, torch.Tensor], object]) -> Wro
     for parameter, weight in zip(net.parameters(), (2.0, 5.0), strict=True):
         nn.init.constant_(parameter, weight)
     other = nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1)).double()
-    for model, x in ((net, torch.tensor([[3.0]])), (other, torch.randn(2, 3).double())):
+    given = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)  # the caller trains it
+    for model, x in ((net, torch.tensor([[3.0]])), (other, torch.randn(2, 3).double()), (other, given)):
         if wrong := _wrong_gradient(input_gradient, model, x):
             return wrong
     breaking = nn.Sequential(Breaks())
@@ -106,12 +113,14 @@ def check_q3(input_gradient: Callable[[nn.Module, torch.Tensor], object]) -> Wro
 def _wrong_gradient(
     input_gradient: Callable[[nn.Module, torch.Tensor], object], net: nn.Module, x: torch.Tensor
 ) -> Wrong | None:
-    copy = x.clone().requires_grad_()
+    asked, copy = x.requires_grad, x.detach().clone().requires_grad_()
     (expected,) = torch.autograd.grad(net(copy).sum(), copy)
     with registrations() as registered:
         answer = input_gradient(net, x)
-    if x.requires_grad:
+    if x.requires_grad and not asked:
         return Wrong("the caller's x requires grad now; make your own copy with `x.detach().clone()` first")
+    if asked and not x.requires_grad:
+        return Wrong("the caller's x required grad, and no longer does; make your own copy first")
     if len(census(net, include_global=False)):
         return Wrong("your hook is still on the model; take it off")
     if isinstance(answer, tuple) and len(answer) == 1:
@@ -119,13 +128,13 @@ def _wrong_gradient(
             return Wrong("your hook got grad_input = (None,): no input requires grad, so torch does not compute it")
         return Wrong("you returned the tuple grad_input; the gradient of x is its only entry")
     if answer is None:
-        return Wrong("your function returned None; either the return is missing, or grad_input was (None,)")
+        return Wrong("your function returned None: grad_input was (None,), or the return is missing")
     if not isinstance(answer, torch.Tensor):
         return Wrong(f"your function returned a {answer.__class__.__name__}; it should return a tensor")
     if answer.shape != x.shape or not torch.allclose(answer, expected):
         if expected.numel() == 1:
             return Wrong(f"`y = 5 · 2 · x`, so the gradient of `x` is 10; your function returned {answer.tolist()}")
         return Wrong(f"on a second model the gradient of `x` is {expected.tolist()}; you returned {answer.tolist()}")
-    if not registered:
-        return Wrong("the gradient is right, but no hook was registered; fix the function, and keep its hook")
+    if not {"backward", "tensor"} & {*registered}:
+        return Wrong("right, but no hook that sees a gradient was registered; fix the function, and keep its hook")
     return None

@@ -11,7 +11,7 @@ from torch import nn
 
 from hookscope import census
 from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, swallows
+from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, registrations, swallows
 
 
 class _Returns(nn.Module):
@@ -31,8 +31,8 @@ def _numbers(tensor: torch.Tensor) -> str:
 
 @blind_to(swallows_errors=CALLS_NOTHING)
 def check_q1(at_most: Callable[[float], Any]) -> Wrong | None:
-    for limit in (5, 4):
-        hook = at_most(limit)
+    hooks = {limit: at_most(limit) for limit in (5, 4)}
+    for limit, hook in hooks.items():
         if not callable(hook):
             return Wrong(f"`at_most({limit})` returned {hook!r}; it should return the hook function")
         double, x = _Returns(lambda x: 2 * x), torch.tensor([1.0, 3.0])
@@ -51,13 +51,19 @@ def check_q1(at_most: Callable[[float], Any]) -> Wrong | None:
             return Wrong(f"with your hook the call returns {answer!r}, not a tensor")
         if answer.shape != expected.shape or not torch.equal(answer, expected):
             return Wrong(f"with `at_most({limit})` [2, 6] came out as {_numbers(answer)}, not as [2, {limit}]")
-    return _wrong_limit(at_most(-0.5), -0.5)
+    for limit in (-0.5, 0.3):
+        if wrong := _wrong_limit(at_most(limit), limit):
+            return wrong
+    return None
 
 
 def _wrong_limit(hook: Any, limit: float) -> Wrong | None:
     """Try a hook on other sizes and another dtype, and see whether gradients still go through it."""
     double = _Returns(lambda x: 2 * x)
     double.register_forward_hook(hook)
+    far = torch.tensor([float("inf"), 1e9, -1e9, -float("inf")])
+    if not torch.equal(answer := double(far), (2 * far).clamp(max=limit)):
+        return Wrong(f"with `at_most({limit})`, {(2 * far).tolist()} came out as {answer.tolist()}")
     for shape, dtype in (((3, 4), torch.float64), ((2, 1, 5), torch.float32)):
         x = torch.randn(shape, dtype=dtype, requires_grad=True)
         expected = (2 * x).clamp(max=limit)
@@ -85,6 +91,10 @@ def check_q2(keep_all: Callable[[nn.Module, torch.Tensor], object]) -> Wrong | N
     model = nn.Sequential(OrderedDict(others)).double()
     if wrong := _wrong_record(keep_all, model, torch.randn(5, 3, dtype=torch.float64)):
         return wrong
+    # A layer that writes into what the one before it returned, and a child with children of its own.
+    others = {"first": nn.Linear(3, 4), "relu": nn.ReLU(inplace=True), "block": nn.Sequential(nn.Linear(4, 2))}
+    if wrong := _wrong_record(keep_all, nn.Sequential(OrderedDict(others)), torch.randn(5, 3)):
+        return wrong
     breaking = nn.Sequential(Breaks())
     return Wrong(SWALLOWED) if swallows(lambda: keep_all(breaking, x)) else None
 
@@ -94,10 +104,14 @@ def _wrong_record(
 ) -> Wrong | None:
     last, expected, value = [*dict(model.named_children())][-1], dict[str, torch.Tensor](), x
     for name, layer in model.named_children():
-        value = expected[name] = layer(value).detach()
+        value = layer(value)
+        expected[name] = value.detach().clone()
+    for layer in model.children():
+        layer.register_forward_hook(lambda module, args, output: None)  # somebody else's
     results: list[torch.Tensor] = []
     model.register_forward_hook(lambda module, args, output: results.append(output))
-    kept = keep_all(model, x)
+    with registrations() as registered:
+        kept = keep_all(model, x)
     if not results:
         return Wrong("your function never called `model(x)`")
     if not isinstance(kept, dict):
@@ -117,6 +131,8 @@ def _wrong_record(
             return Wrong(f"under {name!r} you kept {kept[name]!r}; keep a tensor")
         if kept[name].shape != value.shape or not torch.equal(kept[name], value):
             return Wrong(f"under {name!r} you kept {_numbers(kept[name])}, but the layer returned {_numbers(value)}")
+    if "forward" not in registered:
+        return Wrong("what you kept is right, but no forward hook was registered; mend the function, keep its hooks")
     if len(results) > 1:
         return Wrong(f"what you kept is right, but you called the model {len(results)} times; once is enough")
     if not torch.equal(results[0], expected[last]):
@@ -128,29 +144,41 @@ def _wrong_record(
         )
     if any(tensor.requires_grad for tensor in kept.values()):
         return Wrong("what you kept still holds the graph; keep `output.detach().clone()`")
-    if len(census(model, include_global=False)) > 1:
+    if len(census(model, include_global=False)) > 1 + len(expected):
         return Wrong("your hooks are still on the model; remove every handle")
     return None
 
 
 @blind_to(swallows_errors=CALLS_NOTHING)
 def check_q3(halve: Callable[..., object]) -> Wrong | None:
-    for x in (torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.rand(3, dtype=torch.float64, requires_grad=True) + 1):
+    more = torch.rand(2, 1, 3, dtype=torch.float64, requires_grad=True) + 1
+    for x in (torch.tensor([[1.0, 2.0], [3.0, 4.0]]), more):
         if wrong := _wrong_halves(halve, x):
             return wrong
     return None
 
 
 def _wrong_halves(halve: Callable[..., object], x: torch.Tensor) -> Wrong | None:
-    cases: dict[str, Callable[[torch.Tensor], Any]] = {
-        "tensor": lambda x: 2 * x,
-        "tuple": lambda x: (2 * x, 4 * x),
-        "dict": lambda x: {"low": 2 * x, "high": 4 * x},
-    }
-    for what, function in cases.items():
-        module = _Returns(function)
+    cases: list[tuple[str, Callable[[torch.Tensor], Any]]] = [
+        ("tensor", lambda x: 2 * x),
+        ("tuple", lambda x: (2 * x, 4 * x)),
+        ("dict", lambda x: {"low": 2 * x, "high": 4 * x}),
+        ("tuple", lambda x: (2 * x,)),
+        ("tuple", lambda x: (2 * x, 4 * x, 6 * x)),
+        ("dict", lambda x: {"mean": 2 * x}),
+    ]
+    for what, function in cases:
+        module, kept = _Returns(function), list[Any]()
+
+        def keep(module: nn.Module, args: object, output: Any, kept: list[Any] = kept) -> None:
+            kept.append((output, dict(output) if isinstance(output, dict) else {}))
+
+        module.register_forward_hook(keep)
         module.register_forward_hook(halve)
         answer, raw = module(x), function(x)
+        found, before = kept[0]
+        if any(found.get(name) is not tensor for name, tensor in before.items()):
+            return Wrong("a hook before yours has kept the dict, and you put other tensors into it; make a new dict")
         if type(answer) is not type(raw):
             loop = isinstance(raw, torch.Tensor) and isinstance(answer, tuple | list)
             why = "; a loop over a tensor walks along its first axis" if loop else ""

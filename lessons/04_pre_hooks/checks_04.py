@@ -63,8 +63,8 @@ def check_q1(result: object) -> Wrong | None:
 
 @blind_to(swallows_errors=CALLS_NOTHING)
 def check_q2(standardise: Callable[[float, float], Any]) -> Wrong | None:
-    for mean, std in ((2.0, 4.0), (0.0, 2.0)):
-        hook = standardise(mean, std)
+    hooks = {settings: standardise(*settings) for settings in ((2.0, 4.0), (0.0, 2.0), (0.0, 0.001))}
+    for (mean, std), hook in hooks.items():
         if not callable(hook):
             return Wrong(f"`standardise({mean:g}, {std:g})` returned {_numbers(hook)}; it should return the hook")
         keeper, x = _Keeper(), torch.tensor([10.0, 6.0])
@@ -99,6 +99,10 @@ def check_q2(standardise: Callable[[float, float], Any]) -> Wrong | None:
             )
         if keeper.got[1] != "second":
             return Wrong(f'the second argument was "second" and arrived as {keeper.got[1]!r}; hand it on as it is')
+        third = torch.ones(2)
+        keeper(x, "second", third)
+        if len(keeper.got) != 3 or keeper.got[2] is not third:
+            return Wrong("a third argument, a tensor, did not arrive as it was; hand on all further arguments")
     return _wrong_shapes(standardise)
 
 
@@ -128,6 +132,15 @@ def check_q3(guard: Callable[..., Any]) -> Wrong | None:
     for good in (torch.tensor([[0.0, 0.5, 1.0]]), batch):
         if wrong := _wrong_guard(guard, good):
             return wrong
+    keeper, asking = _Keeper(), torch.rand(2, 3, requires_grad=True)
+    keeper.register_forward_pre_hook(guard)
+    keeper(asking, "second")
+    if len(keeper.got) != 2 or keeper.got[1] != "second":
+        return Wrong("a second argument got lost in your guard; it should only look, and return None")
+    if not keeper.got[0].requires_grad:
+        return Wrong(
+            "a good picture that requires grad reached the model without; it should only look, and return None"
+        )
     return None
 
 
@@ -143,7 +156,8 @@ def _wrong_guard(guard: Callable[..., Any], good: Tensor) -> Wrong | None:
         return Wrong("your guard changed a good picture; it should only look, and raise or return None")
     if keeper.got[0].dtype != before.dtype or not torch.equal(keeper.got[0], before):
         return Wrong(f"a good picture, {_numbers(before)}, reached the model as {_numbers(keeper.got[0])}; only look")
-    bad = {"-0.5": -0.5, "1.5": 1.5, "inf": float("inf"), "NaN": float("nan")}
+    bad = {"-0.5": -0.5, "1.5": 1.5, "inf": float("inf"), "-inf": -float("inf"), "NaN": float("nan")}
+    bad |= {"-0.000001": -1e-6, "1.000001": 1 + 1e-6}
     for name, value in bad.items():
         for place in range(before.numel()):
             x = before.clone()

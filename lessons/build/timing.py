@@ -35,7 +35,7 @@ class Minutes:
         return self.reading + self.exercises
 
     def __str__(self) -> str:
-        return f"{self.reading} minutes" + (f" and {self.exercises} of exercises" if self.exercises else "")
+        return f"{self.reading} minutes" + (f", plus {self.exercises} for the exercises" if self.exercises else "")
 
 
 def minutes_of(cells: Iterable[NotebookNode], exercises: int) -> Minutes:

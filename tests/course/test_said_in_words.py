@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from hookscope import samples
 from lessons.build import reading
 
 
@@ -221,3 +222,33 @@ def test_what_chapter_18_says_of_scripted_backward_hooks() -> None:
     assert {each.category for each in said} <= {DeprecationWarning, FutureWarning}, "not a word about the hook"
     scripted(torch.ones(1, requires_grad=True)).sum().backward()
     assert fired == []
+
+
+def test_what_chapter_00_says_of_dead_channels() -> None:
+    net = samples.digit_cnn()
+    kept = list[torch.Tensor]()
+    net.block3.register_forward_hook(lambda module, args, output: kept.append(output))
+    net(torch.cat([samples.digit(number) for number in range(10)]))
+    assert int((kept[0] == 0).all(3).all(2).all(0).sum()) == 3
+
+
+def test_what_chapter_02_says_of_inputs_that_are_not_passed_by_position() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(1, 1)
+
+        def forward(self, x: Any) -> torch.Tensor:
+            return self.inner(x[0] if isinstance(x, list) else x)  # type: ignore[no-any-return]
+
+    def order(call: Any) -> list[str]:
+        module, fired = Named(), list[str]()
+        module.register_full_backward_hook(lambda *_: fired.append("outer"))
+        module.inner.register_full_backward_hook(lambda *_: fired.append("inner"))
+        with catch_warnings(action="ignore"):
+            call(module, torch.ones(1, 1, requires_grad=True)).sum().backward()
+        return fired
+
+    assert order(lambda module, x: module(x)) == ["inner", "outer"]
+    assert order(lambda module, x: module(x=x)) == ["outer", "inner"]
+    assert order(lambda module, x: module([x])) == ["outer", "inner"]
