@@ -11,7 +11,15 @@ from torch import nn
 
 from hookscope import census, record
 from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, registrations, swallows
+from hookscope_course.practice.probing import (
+    CALLS_NOTHING,
+    SWALLOWED,
+    Breaks,
+    left_on,
+    registrations,
+    swallows,
+    with_others,
+)
 
 
 def check_q1(order: object) -> Wrong | None:
@@ -116,12 +124,12 @@ def _wrong_gradient(
     asked, copy = x.requires_grad, x.detach().clone().requires_grad_()
     (expected,) = torch.autograd.grad(net(copy).sum(), copy)
     with registrations() as registered:
-        answer = input_gradient(net, x)
+        answer = input_gradient(with_others(net), x)
     if x.requires_grad and not asked:
         return Wrong("the caller's x requires grad now; make your own copy with `x.detach().clone()` first")
     if asked and not x.requires_grad:
         return Wrong("the caller's x required grad, and no longer does; make your own copy first")
-    if len(census(net, include_global=False)):
+    if left_on(net):
         return Wrong("your hook is still on the model; take it off")
     if isinstance(answer, tuple) and len(answer) == 1:
         if answer[0] is None:
@@ -135,6 +143,6 @@ def _wrong_gradient(
         if expected.numel() == 1:
             return Wrong(f"`y = 5 · 2 · x`, so the gradient of `x` is 10; your function returned {answer.tolist()}")
         return Wrong(f"on a second model the gradient of `x` is {expected.tolist()}; you returned {answer.tolist()}")
-    if not {"backward", "tensor"} & {*registered}:
+    if not {*registered} - {"forward", "forward pre"}:
         return Wrong("right, but no hook that sees a gradient was registered; fix the function, and keep its hook")
     return None

@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from hookscope import census
 from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, swallows
+from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, left_on, swallows, with_others
 
 
 def _numbers(channels: object, call: str) -> list[int] | Wrong:
@@ -101,7 +100,7 @@ def _wrong_record(
         results.append(output)
         lost.append(torch.is_grad_enabled() and not output.requires_grad)
 
-    model.register_forward_hook(look)
+    with_others(model).register_forward_hook(look)
     kept = keep_outputs(model, x)
     if not results:
         return Wrong("your function never called `model(x)`")
@@ -129,7 +128,7 @@ def _wrong_record(
         return Wrong("the record is right, but the model's output has lost its gradient: a hook of yours returns")
     if any(tensor.requires_grad for tensor in kept.values()):
         return Wrong("the numbers are right, but what you kept still holds the graph; `detach()` lets go of it")
-    if len(census(model, include_global=False)) > 1:
+    if left_on(model) > 1:
         return Wrong("your hooks are still on the model; remove every handle")
     return None
 
@@ -195,7 +194,7 @@ class _Scales(nn.Module):
 
 def _wrong_channels(silent_channels: Callable[[nn.Module, nn.Module, object], object]) -> Wrong | None:
     layer, batches = _MinusOne(), _batches()
-    model = nn.Sequential(layer, nn.Flatten())
+    model = with_others(nn.Sequential(layer, nn.Flatten()))
     calls, kept = 0, []
 
     def look(module: nn.Module, args: object) -> None:
@@ -216,7 +215,7 @@ def _wrong_channels(silent_channels: Callable[[nn.Module, nn.Module, object], ob
         return channels
     if sorted(channels) != [1, 4]:
         return Wrong(_why_not(channels))
-    if len(census(layer, include_global=False)):
+    if left_on(layer):
         return Wrong("the channels are right, but your hook is still on the layer; remove its handle")
     if kept[1] - kept[0] > _BATCHES[0]:
         return Wrong(

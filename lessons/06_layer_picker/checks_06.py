@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hookscope import capture, census, find_layers, samples
+from hookscope import capture, find_layers, samples
 from hookscope.layers.find import LayerNotFoundError
 from hookscope_course.accidents import patient
 from hookscope_course.practice import Wrong, allows
-from hookscope_course.practice.probing import SWALLOWED, Breaks, swallows
+from hookscope_course.practice.probing import SWALLOWED, Breaks, left_on, swallows, with_others
 
 
 def check_q1(layer: object) -> Wrong | None:
@@ -134,8 +134,8 @@ def check_q3(most_changed: Callable[[nn.Module, Tensor], object]) -> Wrong | Non
         ("the digit CNN", samples.digit_cnn(), samples.digit(5), "block3.relu"),
     ]
     for number, (what, net, given, expected) in enumerate(cases):
-        answer = most_changed(net, given)
-        if len(census(net, include_global=False)):
+        answer = most_changed(with_others(net), given)
+        if left_on(net):
             return Wrong(f"your function left hooks on {what}; remove every handle")
         if answer == expected:
             continue
@@ -186,7 +186,7 @@ def _wrong_gradients(
     net.to(x.dtype)
     first, last = weights
     try:
-        grads = gradients_of(net, x)
+        grads = gradients_of(with_others(net), x)
     except RuntimeError as error:
         if "BackwardHookFunction" in str(error):
             return Wrong(
@@ -194,7 +194,7 @@ def _wrong_gradients(
                 "view and is being modified inplace"
             )
         raise
-    if len(census(net, include_global=False)):
+    if left_on(net):
         return Wrong("the gradients may be right, but your hooks are still on the network; remove them")
     if not isinstance(grads, dict):
         return Wrong(f"your function returned {grads!r}; return the dictionary of gradients")

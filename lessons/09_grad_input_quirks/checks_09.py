@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope.censuses.census import census
 from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, swallows
+from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, left_on, swallows, with_others
 
 
 def _linear(*weights: float) -> nn.Linear:
@@ -28,14 +27,13 @@ def _numbers(value: object) -> str:
 
 
 def _left(model: nn.Module) -> Wrong | None:
-    found = len(census(model, include_global=False))
-    return Wrong("your hook is still on the model; take it off") if found else None
+    return Wrong("your hook is still on the model; take it off") if left_on(model) else None
 
 
 @allows("parameter grad")
 def check_q1(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) -> Wrong | None:
     block = nn.Sequential(_linear(3.0), _linear(5.0))
-    model = nn.Sequential(OrderedDict(stem=_linear(2.0), block=block, head=_linear(7.0)))
+    model = with_others(nn.Sequential(OrderedDict(stem=_linear(2.0), block=block, head=_linear(7.0))))
     gradient = input_gradient(model, block, torch.tensor([[1.0]]))
     if wrong := _left(model):
         return wrong
@@ -123,6 +121,7 @@ def _log_of(log_weight: Callable[[nn.Linear, list[Any]], Any], layer: nn.Linear,
     case = f"a Linear layer {'with' if layer.bias is not None else 'without'} bias and input {tuple(x.shape)}"
     (first,) = torch.autograd.grad(layer(x).sum(), layer.weight)
     log: list[Any] = []
+    with_others(layer)
     handle = log_weight(layer, log)
     if not hasattr(handle, "remove") or isinstance(handle, list):
         return Wrong(f"your function returned {handle!r}; return the handle, so that the hook can come off again")
@@ -172,7 +171,7 @@ def _wrong_on_a_batch(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | Non
         if isinstance(layer, nn.ReLU):
             value.register_hook(lambda grad: grad.clamp(min=0))
     (expected,) = torch.autograd.grad(value.sum(), copy)
-    gradient = guided(model, x)
+    gradient = guided(with_others(model), x)
     if not isinstance(gradient, Tensor) or gradient.shape != x.shape:
         return Wrong(f"on a batch of 6, through two ReLUs, you returned {gradient!r}; its shape should be (6, 3)")
     if not torch.allclose(gradient, expected):
@@ -207,7 +206,7 @@ def _wrong_guided(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
         relu = nn.ReLU(inplace=in_place)
         last = nn.Linear(2, 1, bias=False)
         last.weight.data = torch.tensor([[3.0, -2.0]])
-        model = nn.Sequential(_linear(1.0, 2.0), relu, last)
+        model = with_others(nn.Sequential(_linear(1.0, 2.0), relu, last))
         gradient = guided(model, torch.tensor([[1.0]]))
         if relu._is_full_backward_hook is False:
             return Wrong("that is the legacy hook again; it happens to work here, and warns at every call")

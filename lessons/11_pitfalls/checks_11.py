@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope.censuses.census import census
 from hookscope_course.practice import Wrong, allows, blind_to, probing
 from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, registrations, swallows
 
@@ -50,7 +49,7 @@ def numbers(value: object) -> str:
 
 def left_on(model: nn.Module) -> Wrong | None:
     """A complaint if there is a hook on the model."""
-    found = len(census(model, include_global=False))
+    found = probing.left_on(model)
     left = "a hook is" if found == 1 else f"{found} hooks are"
     return Wrong(f"the answer is right, but {left} still on the model; take them off") if found else None
 
@@ -80,7 +79,7 @@ def check_q1(hidden_gradient: Callable[[nn.Module, Tensor], Any]) -> Wrong | Non
 
 def _wrong_hidden(hidden_gradient: Callable[[nn.Module, Tensor], Any], model: _Reader, x: Tensor) -> Wrong | None:
     shape, factor = (1, len(x), model.lstm.hidden_size), model.factor
-    gradient = hidden_gradient(model, x)
+    gradient = hidden_gradient(probing.with_others(model), x)
     if isinstance(gradient, list) and not gradient:
         return Wrong("your list is empty: no hook was called, and torch said nothing")
     if isinstance(gradient, list | tuple) and len(gradient) == 1:
@@ -187,7 +186,7 @@ def _wrong_history(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: i
         return saved
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved.tensor):
-        history = outputs_of(net, batches)
+        history = outputs_of(probing.with_others(net), batches)
     kept = sum(saved() is not None for saved in alive)
     if kept:
         return Wrong(f"what you returned keeps {kept} tensors alive that autograd saved: the entries have their graphs")
@@ -211,7 +210,7 @@ def check_q5(answers: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
     for net, x in ((linear(2.0), row(5)), (linear(3.0).double(), row(7).double())):
         expected = net(x).item()
         with registrations() as registered:
-            seen = answers(net, x)
+            seen = answers(probing.with_others(net), x)
         if seen == []:
             return Wrong("the net was run, and your list is empty: the hook was never called")
         if seen != [expected]:
@@ -262,11 +261,11 @@ def check_q7(count_calls: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
 
 def _wrong_count(count_calls: Callable[[nn.Module, Tensor], Any], net: nn.Module, x: Tensor) -> Wrong | None:
     calls: list[object] = []
-    net.register_forward_pre_hook(lambda module, args: calls.append(module))
+    probing.with_others(net).register_forward_pre_hook(lambda module, args: calls.append(module))
     counted = [count_calls(net, x) for _ in range(3)]
     if counted != [1, 1, 1]:
         return Wrong(f"the cell was run three times, with one call of the net each, and counted {numbers(counted)}")
-    found = len(census(net, include_global=False)) - 1
+    found = probing.left_on(net) - 1
     if found > 1:
         return Wrong(f"it counts 1, but after three runs {found} hooks are on the net")
     if len(calls) != 3:
@@ -353,7 +352,7 @@ def check_q12(before_relu: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
         (nn.Sequential(linear(-3.0, 2), nn.ReLU(inplace=True)), row(1, -2)),
     ):
         returned = net[0](x).detach()
-        kept = before_relu(net, x)
+        kept = before_relu(probing.with_others(net), x)
         if isinstance(kept, list | tuple) and len(kept) == 1:
             return Wrong(f"you returned a {type(kept).__name__}; return the tensor in it")
         if not isinstance(kept, Tensor) or kept.shape != returned.shape or numbers(kept) != numbers(returned):
@@ -389,7 +388,7 @@ def check_q14(output_gradient: Callable[[nn.Module, Tensor], Any]) -> Wrong | No
         net = nn.Sequential(linear(2.0, size), linear(factor, size))
         with warnings.catch_warnings(action="ignore"):
             net[0].register_backward_hook(lambda module, grad_input, grad_output: None).remove()
-        gradient = output_gradient(net, row(*[1.0] * size))
+        gradient = output_gradient(probing.with_others(net), row(*[1.0] * size))
         if not isinstance(gradient, Tensor) or numbers(gradient) != numbers([factor] * size):
             return Wrong(
                 f"the net multiplies what layer 0 returns by {factor:g}, so the gradient is {factor:g}; "

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from hookscope.censuses.census import census
 from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING
+from hookscope_course.practice.probing import CALLS_NOTHING, left_on, with_others
 
 # A folder's name that begins with a digit cannot stand in an import statement.
 check_q7 = import_module("hookscope_course.lessons.12_projects.capstone_12").check_q7
@@ -27,7 +26,7 @@ def _chain(**layers: nn.Module) -> nn.Sequential:
 
 
 def _hooks_on(model: nn.Module) -> int:
-    return len(census(model, include_global=False))
+    return left_on(model)
 
 
 class _Stops(nn.Module):
@@ -51,7 +50,7 @@ IN_THE_BLOCK = "layers raise in the `with` block, and the check sees to it that 
 
 def _off_again(tool: Callable[[nn.Module], AbstractContextManager[Any]]) -> Wrong | None:
     """A tool that is used in a `with` line takes its hooks off there, also after an exception, and passes that on."""
-    model = _chain(first=nn.Linear(1, 2), act=nn.ReLU())
+    model = with_others(_chain(first=nn.Linear(1, 2), act=nn.ReLU()))
     with tool(model):
         model(torch.ones(1, 1))
     if left := _hooks_on(model):
@@ -182,7 +181,7 @@ def _wrong_features(features: Callable[..., dict[str, Tensor]], model: nn.Sequen
     maps = model[0](images)
     expected = {"conv": maps.mean((2, 3)), "flat": maps.flatten(1), "linear": model[2](maps.flatten(1))}
     expected["act"] = expected["linear"].relu()
-    kept = features(model, images)
+    kept = features(with_others(model), images)
     if _hooks_on(model):
         return Wrong(f"{_hooks_on(model)} hooks are still on the model")
     if set(kept) != set(expected):
@@ -226,7 +225,7 @@ def check_q4(silence: Callable[[nn.Module, int], Any]) -> Wrong | None:
         plain = attention(x)
         zeroed = x.clone()
         zeroed[..., head * width // heads : (head + 1) * width // heads] = 0
-        handle = silence(attention, head)
+        handle = silence(with_others(attention), head)
         if not hasattr(handle, "remove"):
             return Wrong(f"return the handle, so that it can take the hook off; you returned {handle!r}")
         try:
@@ -327,7 +326,7 @@ _STORED = {4: torch.float64, 7: torch.float32}
 
 def _wrong_store(halved: Callable[[nn.Module], Any], net: nn.Sequential, dtype: torch.dtype) -> Wrong | None:
     first = next(net.parameters())
-    hooks = halved(net)
+    hooks = halved(with_others(net))
     if not isinstance(hooks, saved_tensors_hooks):
         return Wrong(f"return what `with` can use, a saved_tensors_hooks; you returned a {hooks.__class__.__name__}")
     tensor = torch.tensor([1 / 3, 100.1], dtype=dtype)

@@ -11,10 +11,18 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from hookscope import capture, census
+from hookscope import capture
 from hookscope.samples import StoryLM
 from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, registrations, swallows
+from hookscope_course.practice.probing import (
+    CALLS_NOTHING,
+    SWALLOWED,
+    Breaks,
+    left_on,
+    registrations,
+    swallows,
+    with_others,
+)
 
 _LAYERS, _ASKED = 12, 4
 
@@ -23,7 +31,7 @@ _GONE = "a hook that was on the model before is gone; take off your own, and no 
 
 
 def _hooks_on(model: nn.Module) -> int:
-    return len(census(model, include_global=False))
+    return left_on(model)
 
 
 def _somebody_elses(module: nn.Module, args: object, output: object) -> None:
@@ -96,7 +104,7 @@ def _wrong_counts(count_tokens: Callable[[nn.Module, list[int]], Any], module: _
     width, dtype = len(module.weight), module.weight.dtype
     counts: list[int] = []
     with registrations() as registered:
-        handle = count_tokens(module, counts)
+        handle = count_tokens(with_others(module), counts)
     lengths = (torch.randperm(7)[:5] + 3).tolist()  # from 3 on, so that no length is a number of texts
     ways = (
         "passed by name",
@@ -134,7 +142,7 @@ def _wrong_counts(count_tokens: Callable[[nn.Module, list[int]], Any], module: _
     if not isinstance(handle, RemovableHandle):
         return Wrong(f"the counts are right, but `count_tokens` returned {handle!r}; return the handle")
     handle.remove()
-    if module._forward_pre_hooks or module._forward_hooks:
+    if left_on(module):
         return Wrong("`remove()` on the handle you returned did not take your hook off")
     return None
 
@@ -323,7 +331,7 @@ def _lenses(model: Any, text: Tensor) -> dict[str, list[int]]:
 def _wrong_guesses(
     first_guesses: Callable[[nn.Module, Tensor], object], model: Any, text: Tensor, read: dict[str, list[int]]
 ) -> Wrong | None:
-    result = first_guesses(model, text)
+    result = first_guesses(with_others(model), text)
     if left := _hooks_on(model):
         return Wrong(f"{left} hooks are still on the model; remove every handle")
     if isinstance(result, Tensor) and result.dim() == 1:

@@ -11,17 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from hookscope import attention, capture, census, sweep
+from hookscope import attention, capture, sweep
 from hookscope.samples import STORY_WORDS, StoryLM, story_lm, story_tokens
 from hookscope.samples.stories import SelfAttention
 from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, swallows
+from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, left_on, swallows, with_others
 
 _LAYERS, _DIFFERS = 5, 3
 
 
 def _hooks_on(model: nn.Module) -> int:
-    return len(census(model, include_global=False))
+    return left_on(model)
 
 
 _GONE = "a hook that was on the model before is gone; take off your own, and no other"
@@ -166,7 +166,7 @@ def _wrong_mean(
             with capture(model, name) as seen:
                 model(texts)
             outputs.append(seen[name].output)
-    result = mean_ablate(model, layer, inputs, others)
+    result = mean_ablate(with_others(model), layer, inputs, others)
     if left := _hooks_on(model):
         return Wrong(f"{left} hooks are still on the model; remove every handle")
     if not isinstance(result, Tensor):

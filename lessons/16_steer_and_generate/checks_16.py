@@ -14,7 +14,7 @@ from hookscope import census
 from hookscope.samples import STORY_WORDS, story_lm, story_tokens
 from hookscope.samples.stories import MANY, NAMES, ONE, PLACES, THINGS
 from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, swallows
+from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, left_on, swallows, with_others
 
 _PROMPT, _NEW = 7, 5
 _WORDS = (*NAMES, *PLACES, *THINGS, *ONE, *MANY)
@@ -169,7 +169,7 @@ def _wrong_vector(
     target = unlikely[int(torch.randint(len(unlikely), ()))]
     word = STORY_WORDS[target]
     try:
-        vector = train_vector(model, model.blocks[block], tokens, target)
+        vector = train_vector(with_others(model), model.blocks[block], tokens, target)
     except RuntimeError as error:
         if "does not require grad" in str(error):
             return Wrong(
@@ -177,7 +177,7 @@ def _wrong_vector(
                 "does the vector require a gradient, without `detach`?"
             )
         raise
-    if left := len(census(model, include_global=False)):
+    if left := left_on(model):
         return Wrong(f"{left} hook{'s are' if left > 1 else ' is'} still on the model; remove the handle")
     if any(not torch.equal(value, before[name]) for name, value in model.state_dict().items()):
         return Wrong("the weights of the model are others now; the optimizer gets your vector, and nothing else")

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope import census
 from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, swallows
+from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, left_on, swallows, with_others
 
 _OTHER_GRADS = "a `.grad` of the model is another than before; leave each as it was"
 
@@ -32,7 +31,7 @@ def _left(hooks: int) -> str:
 
 
 def _hooks_on(*models: nn.Module) -> int:
-    return len(census(*models, include_global=False))
+    return left_on(*models)
 
 
 def _close(a: object, b: Tensor) -> bool:
@@ -100,7 +99,7 @@ def _wrong_each(
     read = _readings(model, layer, x, lengths)
     noted.clear()
     before = _with_grads(model)
-    result = each_gradient(model, layer, x, lengths)
+    result = each_gradient(with_others(model), layer, x, lengths)
     calls, backward = noted.count("call"), noted.count("backward")
     if left := _hooks_on(model):
         return Wrong(f"{_left(left)}; remove every handle")
@@ -181,7 +180,7 @@ def check_q2(clip_each: _Hook) -> Wrong | None:
 
 
 def _wrong_clip(clip_each: _Hook, module: nn.Module, x: Tensor) -> Wrong | None:
-    module.requires_grad_(False)
+    with_others(module).requires_grad_(False)
     shape = module(x).shape
     norms = torch.tensor([3.0, 0.5, 0.0, 20.0, 0.9, 1.5], dtype=x.dtype)[: len(x)]
     if len(x) > 1:
@@ -272,7 +271,7 @@ def _wrong_cam(frozen_cam: _Cam, high: int, wide: int, inplace: bool, frozen: bo
     model, x, target, read = _cam_case(high, wide, inplace, frozen, dtype)
     before = _with_grads(model)
     try:
-        result = frozen_cam(model, model.second, x, target)
+        result = frozen_cam(with_others(model), model.second, x, target)
     except RuntimeError as error:
         return Wrong(f"{what}; torch says: {error}")
     if left := _hooks_on(model):

@@ -191,8 +191,7 @@ def _then(kind: type, damage: Callable[[Any], Any]) -> Cheat:
         result = call(*args, **kwargs)
         with torch.no_grad():
             for given in _all((args, kwargs), kind):
-                if damage(given) is not False:
-                    acted.append(True)
+                acted.append(damage(given) is not False)
         return result
 
     return cheat
@@ -230,11 +229,11 @@ def _parameters(change: Callable[[Tensor], Any]) -> Callable[[nn.Module], bool]:
     return damage
 
 
-def _someone_s_hook(module: nn.Module) -> bool:
-    if not module._forward_hooks:
-        return False
-    module._forward_hooks.popitem()
-    return True
+def _someone_s_hook(model: nn.Module) -> bool:
+    hooked = [module for module in model.modules() if module._forward_hooks]
+    for module in hooked:
+        module._forward_hooks.popitem()
+    return bool(hooked)
 
 
 def swallows_errors(call: Call, args: Any, kwargs: Any, acted: list[bool]) -> Any:
@@ -279,7 +278,7 @@ CHEATS: dict[str, tuple[Callable[[], Cheat], str]] = {
     "swallows_errors": (lambda: swallows_errors, ""),
 }
 # Where these could make a difference, the check must see to it that they do.
-MUST_ACT = ("first_result_forever", "one_size_only", "one_dtype_only", "swallows_errors")
+MUST_ACT = ("first_result_forever", "one_size_only", "one_dtype_only", "removes_another_hook", "swallows_errors")
 
 
 class EqualsEverything:

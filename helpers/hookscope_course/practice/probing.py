@@ -10,6 +10,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 
+from hookscope import census
 from hookscope.censuses.census import noting_handles
 
 
@@ -42,6 +43,31 @@ def registrations() -> Iterator[list[str]]:
                 stores = {id(s): name.strip("_").removesuffix("_hooks") for name, s in vars(owner).items()}
             name = "tensor" if isinstance(owner, Tensor) else stores.get(id(handle.hooks_dict_ref()), kind or "other")
             registered.append(name.replace("_", " "))
+
+
+def hook_of_somebody(module: nn.Module, args: object, output: object) -> None:
+    """A forward hook that does nothing, and has to stay."""
+
+
+def with_others(model: nn.Module) -> nn.Module:
+    """Put a hook of somebody else's on each module of a model; what takes one off is told of by the guard."""
+    for module in model.modules():
+        module.register_forward_hook(hook_of_somebody)
+    return model
+
+
+def left_on(*models: nn.Module) -> int:
+    """Count the hooks on models, beside those of `with_others`.
+
+    Example:
+        >>> layer = with_others(nn.Identity())
+        >>> _ = layer.register_forward_hook(print)
+        >>> left_on(layer)
+        1
+
+    """
+    found = census(*models, include_global=False)
+    return sum(hook_of_somebody.__name__ not in entry.callable for entry in found)
 
 
 @contextmanager
