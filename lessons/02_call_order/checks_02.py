@@ -123,8 +123,9 @@ def _wrong_gradient(
 ) -> Wrong | None:
     asked, copy = x.requires_grad, x.detach().clone().requires_grad_()
     (expected,) = torch.autograd.grad(net(copy).sum(), copy)
+    with_others(net)
     with registrations() as registered:
-        answer = input_gradient(with_others(net), x)
+        answer = input_gradient(net, x)
     if x.requires_grad and not asked:
         return Wrong("the caller's x requires grad now; make your own copy with `x.detach().clone()` first")
     if asked and not x.requires_grad:

@@ -47,9 +47,9 @@ def numbers(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else repr(value)
 
 
-def left_on(model: nn.Module) -> Wrong | None:
-    """A complaint if there is a hook on the model."""
-    found = probing.left_on(model)
+def left_on(model: nn.Module, own: int = 0) -> Wrong | None:
+    """A complaint if there is a hook on the model, beside so many of the check's own."""
+    found = probing.left_on(model) - own
     left = "a hook is" if found == 1 else f"{found} hooks are"
     return Wrong(f"the answer is right, but {left} still on the model; take them off") if found else None
 
@@ -83,7 +83,7 @@ def _wrong_hidden(hidden_gradient: Callable[[nn.Module, Tensor], Any], model: _R
     if isinstance(gradient, list) and not gradient:
         return Wrong("your list is empty: no hook was called, and torch said nothing")
     if isinstance(gradient, list | tuple) and len(gradient) == 1:
-        return Wrong(f"you returned a {gradient.__class__.__name__}; return the tensor in it")
+        (gradient,) = gradient  # the starter returns a list
     if not isinstance(gradient, Tensor):
         return Wrong(f"you returned {gradient!r}; it should be a tensor")
     if gradient.shape != shape or not torch.equal(gradient, torch.full(shape, factor, dtype=x.dtype)):
@@ -148,6 +148,16 @@ def check_q3(without_first: Callable[[Tensor], Any]) -> Wrong | None:
             )
         if rows != numbers([0.0] * 3 + [2.0] * 9):
             return Wrong(f"with four rows of three numbers and the loss `{name}`, `x.grad` is {rows}")
+    weights, x = torch.tensor([[5.0, 6], [7, 8], [9, 10]]), torch.ones(3, 2, requires_grad=True)
+    y = 2 * x
+    without_first(y)
+    for times in (1, 2):
+        torch.autograd.backward((weights * y).sum(), retain_graph=True)
+        if numbers(x.grad) != numbers(2 * times * weights * torch.tensor([[0.0], [1], [1]])):
+            return Wrong(
+                f"when 5, 6, 7, 8, 9 and 10 arrive at `y`, and `backward()` runs {'once' if times == 1 else 'twice'}, "
+                f"`x.grad` is {numbers(x.grad)}"
+            )
     x, arrives = torch.ones(3, 2, requires_grad=True), torch.ones(3, 2)
     y = 2 * x
     without_first(y)
@@ -179,6 +189,10 @@ def _wrong_history(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: i
     batches = [row(*[float(batch)] * size).repeat(2, 1) for batch in (1, 2, 3)]
     expected = numbers([[2.0 * batch] * 2 * size for batch in (1, 2, 3)])
     alive: list[weakref.ref[_Saved]] = []
+    returned: list[tuple[Tensor, bool]] = []
+
+    def look(module: nn.Module, args: object, output: Tensor) -> None:
+        returned.append((output.detach().clone(), output.requires_grad or not torch.is_grad_enabled()))
 
     def pack(tensor: Tensor) -> _Saved:
         saved = _Saved(tensor.detach())
@@ -186,13 +200,18 @@ def _wrong_history(outputs_of: Callable[[nn.Module, list[Tensor]], Any], size: i
         return saved
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved.tensor):
-        history = outputs_of(probing.with_others(net), batches)
+        probing.with_others(net).register_forward_hook(look)
+        history = outputs_of(net, batches)
     kept = sum(saved() is not None for saved in alive)
     if kept:
         return Wrong(f"what you returned keeps {kept} tensors alive that autograd saved: the entries have their graphs")
     if numbers(history) != expected:
         return Wrong(f"the first layer returned {expected}; you returned {numbers(history)}")
-    return left_on(net)
+    if [numbers(output) for output, _ in returned] != [numbers([6.0 * batch] * 2 * size) for batch in (1, 2, 3)]:
+        return Wrong("what you kept is right, but with your hook on, the net returns other numbers")
+    if not all(has_graph for _, has_graph in returned):
+        return Wrong("what you kept is right, but with your hook on, the net's output has no graph any more")
+    return left_on(net, own=1)
 
 
 class _Saved:
@@ -209,8 +228,9 @@ class _Saved:
 def check_q5(answers: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
     for net, x in ((linear(2.0), row(5)), (linear(3.0).double(), row(7).double())):
         expected = net(x).item()
+        probing.with_others(net)
         with registrations() as registered:
-            seen = answers(probing.with_others(net), x)
+            seen = answers(net, x)
         if seen == []:
             return Wrong("the net was run, and your list is empty: the hook was never called")
         if seen != [expected]:
@@ -285,6 +305,13 @@ def check_q8(net_class: Callable[[], nn.Module]) -> Wrong | None:
             return Wrong(f"{once}; the net noted {numbers(net.seen)}")
         if [value.item() for value in returned] != expected:
             return Wrong(f"the net should still return {numbers(expected)}; it returned {numbers(returned)}")
+        net(row(3.0))
+        if net.seen != [*expected, expected[-1]]:
+            return Wrong(f"a fourth call gave the same as the third, and the net noted {numbers(net.seen)}")
+        if (found := probing.left_on(net)) > 1:
+            return Wrong(f"after four calls {found} hooks are on the net; register one, where the net is made")
+        if not returned[0].requires_grad:
+            return Wrong("with the hook on, the net's output has lost its gradient")
     return None
 
 
@@ -321,6 +348,11 @@ def check_q10(keep_first: Callable[[nn.Module, dict[str, Tensor]], Any]) -> Wron
             return Wrong(f"the first output of layer 0 was {numbers([2.0] * size)}; you kept {numbers(kept)}")
         if kept["0"].requires_grad:
             return Wrong("what you kept is right, but it holds the graph; keep `output.detach().clone()`")
+        torch.autograd.backward(outputs[0].sum())
+        if net.get_parameter("0.weight").grad is None:
+            return Wrong(
+                "what you kept is right, but with your hook on, no gradient comes to layer 0: it returns something"
+            )
     return None
 
 
@@ -352,11 +384,20 @@ def check_q12(before_relu: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
         (nn.Sequential(linear(-3.0, 2), nn.ReLU(inplace=True)), row(1, -2)),
     ):
         returned = net[0](x).detach()
-        kept = before_relu(probing.with_others(net), x)
+        outputs: list[Tensor] = []
+        probing.with_others(net)
+        look = net.register_forward_hook(lambda module, args, output, outputs=outputs: outputs.append(output))
+        with registrations() as registered:
+            kept = before_relu(net, x)
+        look.remove()
         if isinstance(kept, list | tuple) and len(kept) == 1:
             return Wrong(f"you returned a {type(kept).__name__}; return the tensor in it")
         if not isinstance(kept, Tensor) or kept.shape != returned.shape or numbers(kept) != numbers(returned):
             return Wrong(f"layer 0 returned {numbers(returned)}; you returned {numbers(kept)}")
+        if not registered:
+            return Wrong("the numbers are right, but no hook was registered; let a hook keep them")
+        if not all(torch.equal(output, returned.relu()) for output in outputs):
+            return Wrong("what you kept is right, but with your hook on, the net returns other numbers")
         if not (isinstance(net[1], nn.ReLU) and net[1].inplace):
             return Wrong("afterwards the ReLU is no longer in place; leave the model as it was")
         if wrong := left_on(net):

@@ -126,19 +126,18 @@ def check_q1(hunt: Hunter) -> Wrong | None:
 
 @blind_to(swallows_errors=IN_THE_BLOCK)
 def check_q2(watch_relus: Callable[[nn.Module], AbstractContextManager[dict[str, Tensor]]]) -> Wrong | None:
-    model = _chain(stem=_Times(4), relu=nn.ReLU(), more=_chain(relu=nn.ReLU()))
-    batches = torch.tensor([[[1.0, -1, -1, 0], [-1, 2, -1, 0]], [[1, -1, -1, 0], [-1, -1, -3, 0]]])
-    expected = [True, True, False, False]
+    model = _chain(stem=_Times(5), relu=nn.ReLU(), more=_chain(relu=nn.ReLU()))
+    batches = torch.tensor([[[1.0, -1, -1, 0, -1], [-1, 2, -1, 0, -1]], [[1, -1, -1, 0, 3], [-1, -1, -3, 0, -1]]])
+    expected = [True, True, False, False, True]
     with watch_relus(model) as fired:
-        for batch in batches:
-            model(batch)
+        returned = [model(batch) for batch in batches]
     if set(fired) != {"relu", "more.relu"}:
         return Wrong(f"the ReLUs are 'relu' and 'more.relu', and you have {list(fired)}")
     for name, units in fired.items():
-        if not isinstance(units, Tensor) or units.shape != (4,):
+        if not isinstance(units, Tensor) or units.shape != (5,):
             shape = tuple(units.shape) if isinstance(units, Tensor) else ()
             return Wrong(
-                f"what you keep for {name!r} is of shape {shape}, and there should be one value for each of 4 units"
+                f"what you keep for {name!r} is of shape {shape}, and there should be one value for each of 5 units"
             )
         if units.dtype != torch.bool:
             return Wrong(f"keep True or False for each unit, not {units.dtype}")
@@ -147,9 +146,11 @@ def check_q2(watch_relus: Callable[[nn.Module], AbstractContextManager[dict[str,
             continue
         if got[3]:
             return Wrong("the last unit was 0 all the time: no picture made it fire, and your tool says True")
-        if got == [False] * 4:
+        if got == [False] * 5:
             return Wrong(f"a unit that fires for some pictures is not dead: you have {got}, not {expected}")
-        return Wrong(f"a unit fires in the first batch and not in the second; you have {got}, not {expected}")
+        return Wrong(f"units fire in one batch and not in the other; you have {got}, not {expected}")
+    if not all(torch.equal(output, batch.relu()) for output, batch in zip(returned, batches, strict=True)):
+        return Wrong("what you keep is right, but with your hooks on, the model returns other numbers")
     maps = _chain(stem=_Times(5, torch.float64), relu=nn.ReLU())
     with watch_relus(maps) as fired:
         maps(torch.ones(2, 3, 4, 5, dtype=torch.float64))
@@ -225,15 +226,23 @@ def check_q4(silence: Callable[[nn.Module, int], Any]) -> Wrong | None:
         plain = attention(x)
         zeroed = x.clone()
         zeroed[..., head * width // heads : (head + 1) * width // heads] = 0
-        handle = silence(with_others(attention), head)
+        with_others(attention)
+        looked: list[object] = []
+        attention.out.register_forward_pre_hook(lambda module, args, looked=looked: looked.append(args))
+        handle = silence(attention, head)
         if not hasattr(handle, "remove"):
             return Wrong(f"return the handle, so that it can take the hook off; you returned {handle!r}")
         try:
-            got = attention(x)
+            attention(x)
+            got = attention(x.requires_grad_())  # twice, as a hook stays on
         except TypeError as error:
             return Wrong(f"a forward hook is called with three arguments, a pre-hook with two: {error}")
         finally:
             handle.remove()
+        if len(looked) != 2:
+            return Wrong("a pre-hook that was on `attention.out` before is gone; leave the others alone")
+        if not got.requires_grad or torch.autograd.grad(got.sum(), x, allow_unused=True)[0] is None:
+            return Wrong("the head is silent, and no gradient comes back to the others; leave `detach` and `.data` out")
         if not torch.equal(attention.made, x):
             return Wrong("your hook wrote into the tensor that the network had made; write into a copy")
         if torch.equal(got, plain):
@@ -242,7 +251,7 @@ def check_q4(silence: Callable[[nn.Module, int], Any]) -> Wrong | None:
             return Wrong(
                 f"with {heads} heads in {width} numbers, the output is not what it should be without head {head}"
             )
-        if _hooks_on(attention):
+        if _hooks_on(attention) > 1:
             return Wrong("after `handle.remove()` a hook is still there")
     return None
 

@@ -103,8 +103,9 @@ def check_q2(count_tokens: Callable[[nn.Module, list[int]], Any]) -> Wrong | Non
 def _wrong_counts(count_tokens: Callable[[nn.Module, list[int]], Any], module: _Reads) -> Wrong | None:
     width, dtype = len(module.weight), module.weight.dtype
     counts: list[int] = []
+    with_others(module)
     with registrations() as registered:
-        handle = count_tokens(with_others(module), counts)
+        handle = count_tokens(module, counts)
     lengths = (torch.randperm(7)[:5] + 3).tolist()  # from 3 on, so that no length is a number of texts
     ways = (
         "passed by name",
