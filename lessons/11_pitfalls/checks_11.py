@@ -47,6 +47,9 @@ def numbers(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else repr(value)
 
 
+NO_HOOK = "the answer is right, but no hook was registered; let a hook find it"
+
+
 def left_on(model: nn.Module, own: int = 0) -> Wrong | None:
     """A complaint if there is a hook on the model, beside so many of the check's own."""
     found = probing.left_on(model) - own
@@ -79,7 +82,9 @@ def check_q1(hidden_gradient: Callable[[nn.Module, Tensor], Any]) -> Wrong | Non
 
 def _wrong_hidden(hidden_gradient: Callable[[nn.Module, Tensor], Any], model: _Reader, x: Tensor) -> Wrong | None:
     shape, factor = (1, len(x), model.lstm.hidden_size), model.factor
-    gradient = hidden_gradient(probing.with_others(model), x)
+    probing.with_others(model)
+    with registrations() as registered:
+        gradient = hidden_gradient(model, x)
     if isinstance(gradient, list) and not gradient:
         return Wrong("your list is empty: no hook was called, and torch said nothing")
     if isinstance(gradient, list | tuple) and len(gradient) == 1:
@@ -92,6 +97,8 @@ def _wrong_hidden(hidden_gradient: Callable[[nn.Module, Tensor], Any], model: _R
             f"the output is {factor:g} · h_n, so each gradient of h_n, whose shape is {shape}, is {factor:g}. "
             f"You returned {said}"
         )
+    if not registered:
+        return Wrong(NO_HOOK)
     return left_on(model)
 
 
@@ -236,7 +243,7 @@ def check_q5(answers: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
         if seen != [expected]:
             return Wrong(f"the net returned {expected:g} once; your list is {numbers(seen)}")
         if not registered:
-            return Wrong("the number is right, but no hook was registered; let a hook note it")
+            return Wrong(NO_HOOK)
         if wrong := left_on(net):
             return wrong
     return swallowed(answers)
@@ -255,19 +262,29 @@ def check_q6(net_class: Callable[[], nn.Module], watch: Callable[[nn.Module, Any
 
 def _wrong_watch(net: nn.Module, watch: Callable[[nn.Module, Any], Any], dtype: torch.dtype) -> Wrong | None:
     net, called = net.to(dtype), list[str]()
+    flow: list[tuple[Tensor, Tensor]] = []
 
-    def note(module: nn.Module, args: object, output: object) -> None:
+    def note(module: nn.Module, args: Any, output: Tensor) -> None:
         called.append(module.__class__.__name__)
+        flow.append((args[0], output))
 
     x = torch.tensor([[-1.0, 2.0]], dtype=dtype)
     before = net(x)
-    watch(net, note)
+    with registrations() as registered:
+        watch(net, note)
     after = net(x)
     if not torch.equal(before, after) or after.shape != (1, 2) or not (after >= 0).all():
         return Wrong("the net should still run Linear, ReLU, Linear, ReLU, with or without the hook")
     if called != ["Linear", "ReLU"] * 2:
         said = ", ".join(called) or "nothing at all"
         return Wrong(f"the net ran Linear, ReLU, Linear, ReLU, and the hook was told of {said}")
+    if not registered:
+        return Wrong("the hook was told of the layers, but `watch` has registered it on none; let torch call it")
+    ways = zip([x, *(output for _, output in flow)], [*(given for given, _ in flow), after], strict=True)
+    if not all(torch.equal(left, arrives) for left, arrives in ways):
+        return Wrong(
+            "what one layer returns should go into the next, and what the last one returns come out of the net"
+        )
     return None
 
 
@@ -282,7 +299,8 @@ def check_q7(count_calls: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
 def _wrong_count(count_calls: Callable[[nn.Module, Tensor], Any], net: nn.Module, x: Tensor) -> Wrong | None:
     calls: list[object] = []
     probing.with_others(net).register_forward_pre_hook(lambda module, args: calls.append(module))
-    counted = [count_calls(net, x) for _ in range(3)]
+    with registrations() as registered:
+        counted = [count_calls(net, x) for _ in range(3)]
     if counted != [1, 1, 1]:
         return Wrong(f"the cell was run three times, with one call of the net each, and counted {numbers(counted)}")
     found = probing.left_on(net) - 1
@@ -290,7 +308,7 @@ def _wrong_count(count_calls: Callable[[nn.Module, Tensor], Any], net: nn.Module
         return Wrong(f"it counts 1, but after three runs {found} hooks are on the net")
     if len(calls) != 3:
         return Wrong(f"it counts 1, but in three runs the net was called {len(calls)} times")
-    return None
+    return None if registered else Wrong(NO_HOOK)
 
 
 @allows("random")
@@ -395,7 +413,7 @@ def check_q12(before_relu: Callable[[nn.Module, Tensor], Any]) -> Wrong | None:
         if not isinstance(kept, Tensor) or kept.shape != returned.shape or numbers(kept) != numbers(returned):
             return Wrong(f"layer 0 returned {numbers(returned)}; you returned {numbers(kept)}")
         if not registered:
-            return Wrong("the numbers are right, but no hook was registered; let a hook keep them")
+            return Wrong(NO_HOOK)
         if not all(torch.equal(output, returned.relu()) for output in outputs):
             return Wrong("what you kept is right, but with your hook on, the net returns other numbers")
         if not (isinstance(net[1], nn.ReLU) and net[1].inplace):
@@ -429,12 +447,16 @@ def check_q14(output_gradient: Callable[[nn.Module, Tensor], Any]) -> Wrong | No
         net = nn.Sequential(linear(2.0, size), linear(factor, size))
         with warnings.catch_warnings(action="ignore"):
             net[0].register_backward_hook(lambda module, grad_input, grad_output: None).remove()
-        gradient = output_gradient(probing.with_others(net), row(*[1.0] * size))
+        probing.with_others(net)
+        with registrations() as registered:
+            gradient = output_gradient(net, row(*[1.0] * size))
         if not isinstance(gradient, Tensor) or numbers(gradient) != numbers([factor] * size):
             return Wrong(
                 f"the net multiplies what layer 0 returns by {factor:g}, so the gradient is {factor:g}; "
                 f"you returned {gradient!r}"
             )
+        if not registered:
+            return Wrong(NO_HOOK)
         if wrong := left_on(net):
             return wrong
     return swallowed(output_gradient)
