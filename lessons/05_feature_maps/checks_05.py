@@ -12,7 +12,15 @@ import torch
 from torch import nn
 
 from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, left_on, swallows, with_others
+from hookscope_course.practice.probing import (
+    CALLS_NOTHING,
+    SWALLOWED,
+    Breaks,
+    left_on,
+    registrations,
+    swallows,
+    with_others,
+)
 
 
 def _numbers(channels: object, call: str) -> list[int] | Wrong:
@@ -53,6 +61,17 @@ def check_q1(draw: Callable[[torch.Tensor, int], object]) -> Wrong | None:
     again = _numbers(draw(torch.zeros(32, 2, 2), 1), "draw(maps, 1)")
     if isinstance(again, Wrong) or again != choices[1]:
         return Wrong("two calls with seed 1 give different channels; the seed must decide")
+    drawn = set[int]()
+    for seed in range(12):
+        some = _numbers(draw(torch.zeros(20, 2, 2), seed), f"draw(maps, {seed})")
+        if isinstance(some, Wrong):
+            return some
+        if len(set(some)) != 16 or not set(some) <= set(range(20)):
+            return Wrong(f"of 20 maps you drew {some}; it should be 16 different numbers from 0 to 19")
+        drawn |= set(some)
+    if len(drawn) < 20:  # by chance once in a billion
+        never = sorted(set(range(20)) - drawn)
+        return Wrong(f"with a dozen seeds you never drew {never} of 20 maps; each should have its chance")
     few = _numbers(draw(torch.zeros(3, 5, 4, dtype=torch.float64), 1), "draw(maps, 1)")
     if isinstance(few, Wrong) or sorted(few) != [0, 1, 2]:
         return Wrong(f"of 3 maps you drew {few}; there are 0, 1 and 2")
@@ -171,12 +190,14 @@ def check_q3(silent_channels: Callable[[nn.Module, nn.Module, object], object]) 
     if wrong := _wrong_channels(silent_channels):
         return wrong
     layer = _Scales().double()
-    model = nn.Sequential(layer, nn.Flatten())
-    channels = _numbers(
-        silent_channels(layer, model, [torch.rand(2, 3, 4, 4).double() + 0.1] * 2), "silent_channels(…)"
-    )
+    model = with_others(nn.Sequential(_MinusOne(), layer, nn.Flatten()))
+    batches = [1.1 + 0.3 * torch.rand(2, 3, 16, 16).double()] * 2  # small numbers, at 256 places
+    with registrations() as registered:
+        channels = _numbers(silent_channels(layer, model, batches), "silent_channels(…)")
     if channels != [1]:
         return Wrong(f"on a second model, whose layer has 3 channels, only channel 1 is silent; you found {channels}")
+    if "forward" not in registered:
+        return Wrong("the channels are right, but no forward hook was registered; count in one")
     breaking = nn.Sequential(Breaks())
     return Wrong(SWALLOWED) if swallows(lambda: silent_channels(breaking[0], breaking, [torch.ones(1)])) else None
 
@@ -186,7 +207,7 @@ class _Scales(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.factors = nn.Parameter(torch.tensor([2.0, 0.0, -1.0]))
+        self.factors = nn.Parameter(torch.tensor([2.0, 0.0, -1e-6]))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * self.factors.view(-1, 1, 1)

@@ -125,11 +125,19 @@ def _adding() -> nn.Sequential:
     return net.eval()
 
 
+def _two_relus() -> nn.Sequential:
+    """The first sample is changed by the Linear layer alone, the second by the first ReLU, and by more."""
+    last = nn.Linear(2, 2, bias=False)
+    last.load_state_dict({"weight": 2 * torch.eye(2)})
+    return nn.Sequential(nn.ReLU(), nn.ReLU(), last).eval()
+
+
 def check_q3(most_changed: Callable[[nn.Module, Tensor], object]) -> Wrong | None:
     x = torch.tensor([[3.0, -4.0]])
     cases = [
         ("a small network of Linear layers and a ReLU", _small(inplace=False), x, "relu"),
         ("the same network with an in-place ReLU", _small(inplace=True), x, "relu"),
+        ("two samples that disagree, through two ReLUs", _two_relus(), torch.tensor([[1.0, 2], [-8, -9]]), "0"),
         ("three layers that add numbers to their input", _adding(), torch.zeros(1, 8), "swings"),
         ("the digit CNN", samples.digit_cnn(), samples.digit(5), "block3.relu"),
     ]
@@ -170,7 +178,7 @@ def check_q4(gradients_of: Callable[[nn.Module, Tensor], object]) -> Wrong | Non
     ):
         if wrong := _wrong_gradients(gradients_of, inplace, weights, x):
             return wrong
-    if wrong := _after_the_relu(gradients_of):
+    if wrong := _after_the_relu(gradients_of) or _of_random_convs(gradients_of):
         return wrong
     breaking = nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU(), Breaks()).double()
     return Wrong(SWALLOWED) if swallows(lambda: gradients_of(breaking, x)) else None
@@ -211,6 +219,25 @@ def _wrong_gradients(
         f"for convs of weight {first:g} and {last:g} the gradients of their outputs are {last:g} and 1; "
         f"yours are {found}"
     )
+
+
+def _of_random_convs(gradients_of: Callable[[nn.Module, Tensor], object]) -> Wrong | None:
+    """Compare with autograd where no two numbers are the same, and some lie below 0."""
+    net = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(inplace=True), nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True)).double()
+    x = torch.randn(2, 2, 7, 6, dtype=torch.float64)
+    first = net[0](x)
+    second = net[2](first.relu())
+    total = (second.relu()).sum()
+    wanted = torch.autograd.grad(total, [first, second, net.get_parameter("0.weight")])
+    grads = gradients_of(net, x)
+    for name, right in zip(("0", "2"), wanted, strict=False):
+        mine = grads.get(name) if isinstance(grads, dict) else None
+        if not isinstance(mine, Tensor) or mine.shape != right.shape or not torch.allclose(mine, right):
+            return Wrong(f"for two convs with random weights, the gradient of what {name!r} returned is another")
+    weight = net.get_parameter("0.weight").grad
+    if weight is not None and not torch.allclose(weight, wanted[2]):
+        return Wrong("the gradients are right, but with your hooks on, those of the weights are others")
+    return None
 
 
 def _after_the_relu(gradients_of: Callable[[nn.Module, Tensor], object]) -> Wrong | None:

@@ -122,6 +122,17 @@ def check_q3(keep_totals: Callable[[Tensor], Any]) -> Wrong | None:
     for values in (torch.tensor([3.0, 5.0]), torch.ones(3, 1, dtype=torch.float64)):
         if wrong := _wrong_totals(keep_totals, values.requires_grad_()):
             return wrong
+    weight, arrives = torch.ones(4, requires_grad=True), torch.tensor([0.25, -1.5, 3, 0])
+    totals = keep_totals(weight)
+    weight.register_hook(lambda grad: grad / 2)  # type: ignore[no-untyped-call]  # somebody else's, and later
+    for passes in range(1, 6):
+        torch.autograd.backward(weight, arrives)
+        if len(totals) != passes or not torch.equal(totals[-1], passes * arrives / 2):
+            last = _numbers(totals[-1].tolist()) if totals else "nothing"
+            return Wrong(
+                f"somebody's hook halves each gradient, {_numbers(arrives.tolist())}; after pass {passes} `.grad` "
+                f"is {_numbers((passes * arrives / 2).tolist())}, and your list ends with {last}"
+            )
     return None
 
 

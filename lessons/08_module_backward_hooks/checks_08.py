@@ -106,6 +106,21 @@ def check_q2(reverse: Callable[[float], Any]) -> Wrong | None:
                 f"called with a tensor, a number and a tensor, the gradients 2 and 4 went on as {_one(first.grad)} and "
                 f"{_one(second.grad)}; they should be {-2 * factor:g} and {-4 * factor:g}"
             )
+        if wrong := _wrong_in_a_linear(hook, factor):
+            return wrong
+    return None
+
+
+def _wrong_in_a_linear(hook: Any, factor: float) -> Wrong | None:
+    """Use it on a layer with a weight of its own, and with gradients that differ."""
+    layer, x = nn.Linear(2, 1, bias=False), _leaf(3.0, 4.0)
+    layer.load_state_dict({"weight": torch.tensor([[1.0, 500.25]])})
+    layer.register_full_backward_hook(hook)
+    layer(x).sum().backward()
+    if x.grad is None or not torch.equal(x.grad, -factor * torch.tensor([1.0, 500.25])):
+        return Wrong(f"behind a Linear with the weights 1 and 500.25, [1, 500.25] went on as {_numbers(x.grad)}")
+    if _numbers(layer.weight.grad) != [[3.0, 4.0]]:
+        return Wrong(f"the gradient of the layer's own weight should stay [3, 4]; it is {_numbers(layer.weight.grad)}")
     return None
 
 
@@ -152,6 +167,14 @@ def check_q3(half_speed: Callable[[nn.Linear], object]) -> Wrong | None:
             if slow[name] != should:
                 as_before = ", as it was" if should == value else ""
                 return Wrong(f"`{name}` is {slow[name]:g}{when}; it should be {should:g}{as_before}")
+    layer = _layer().eval()
+    half_speed(layer)
+    for passes in range(1, 5):
+        layer.zero_grad()
+        layer(torch.tensor([[3.0]])).sum().backward()
+        if layer.weight.grad is None or layer.weight.grad.item() != 1.5:
+            found = _numbers(layer.weight.grad)
+            return Wrong(f"in `eval()`, with `zero_grad()` before each pass, pass {passes} gave {found}, not [[1.5]]")
     layer, arrives = _layer(), torch.ones(1, 1)
     half_speed(layer)
     torch.autograd.backward(layer.weight, arrives)  # this very tensor reaches the hook

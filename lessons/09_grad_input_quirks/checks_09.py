@@ -76,6 +76,19 @@ class _Around(nn.Module):
         return self.head(self.block(2 * self.stem(x)))  # type: ignore[no-any-return]
 
 
+class _Skip(nn.Module):
+    """Adds to what a block makes of its input a hundred times that input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.block = _linear(2.0), nn.Sequential(_linear(3.0), _linear(5.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.stem(x)
+        made: Tensor = self.block(h) + 100 * h
+        return made
+
+
 def _first_row(expected: Tensor, found: Tensor) -> str:
     """Say in which row two gradients differ first, in numbers short enough to be read."""
     row = int((~torch.isclose(expected, found)).any(dim=1).nonzero()[0])
@@ -102,6 +115,13 @@ def _wrong_block(input_gradient: Callable[[nn.Module, nn.Module, Tensor], Any]) 
         return Wrong(
             "in a third model the block returns 3 · (its input) + (its input), and the head makes 7 times that, so the "
             f"gradient of its input is 28; you returned {_numbers(gradient)}"
+        )
+    beside = _Skip()
+    gradient = input_gradient(beside, beside.block, torch.tensor([[1.0]]))
+    if not isinstance(gradient, Tensor) or gradient.flatten().tolist() != [15.0]:
+        return Wrong(
+            "in a fourth model the input of the block also goes around it, times 100: 15 comes back through the block, "
+            f"and you returned {_numbers(gradient)}"
         )
     breaking = nn.Sequential(nn.Linear(2, 2), Breaks()).double()
     return Wrong(SWALLOWED) if swallows(lambda: input_gradient(breaking, breaking[1], x)) else None
@@ -145,9 +165,16 @@ def _log_of(log_weight: Callable[[nn.Linear, list[Any]], Any], layer: nn.Linear,
         return Wrong(
             "the log is right, but with your hook on, `weight.grad` is another one after two passes; only log it"
         )
+    for _ in range(2):
+        layer.zero_grad()
+        layer(x).sum().backward()
+        if not torch.allclose(log[-1], first, atol=1e-5):
+            return Wrong("after `zero_grad()` the log holds something else than the gradient of that pass")
+    if len(log) != 4:
+        return Wrong(f"after four backward passes the log has {len(log)} entries, not 4")
     handle.remove()
     layer(x).sum().backward()
-    return Wrong("`remove()` on the handle you returned did not take your hook off") if len(log) > 2 else None
+    return Wrong("`remove()` on the handle you returned did not take your hook off") if len(log) > 4 else None
 
 
 @allows("parameter grad")
@@ -178,6 +205,11 @@ def _wrong_on_a_batch(guided: Callable[[nn.Module, Tensor], Any]) -> Wrong | Non
         return Wrong(f"on a batch of 6, through two ReLUs, {_first_row(expected, gradient)}")
     if wrong := _left(model):
         return wrong
+    nested = guided(nn.Sequential(model[:2], model[2:]), x)
+    if not isinstance(nested, Tensor) or not torch.allclose(nested, expected):
+        return Wrong(
+            "when the same layers stand in blocks, your gradient is another; look at all modules, not at children"
+        )
     beside = _Beside()
     gradient = guided(beside, torch.tensor([[2.0]]))
     if not isinstance(gradient, Tensor) or gradient.item() != -1:
