@@ -176,6 +176,9 @@ def an_intermediate_gradient_is_not_kept() -> None:
     assert len(seen) == 1
     flags = [(tensor.is_leaf, tensor.requires_grad, tensor.retains_grad) for tensor in (a, b, k, 2 * k)]
     assert flags == [(True, True, False), (False, True, False), (True, False, False), (True, False, False)]
+    named = 2 * a
+    named.mean().backward(inputs=[named])
+    assert named.grad is not None
     a, b = five_ones()
     assert b.retains_grad
     assert b.grad is not None
