@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -13,9 +12,6 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from hookscope_course.practice import Wrong, allows, blind_to
 from hookscope_course.practice.probing import CALLS_NOTHING, left_on, with_others
-
-# A folder's name that begins with a digit cannot stand in an import statement.
-check_q7 = import_module("hookscope_course.lessons.12_projects.capstone_12").check_q7
 
 
 def _chain(**layers: nn.Module) -> nn.Sequential:
@@ -101,6 +97,8 @@ def check_q1(hunt: Hunter) -> Wrong | None:
         blamed = found.get("forward", {}).get("first bad")
         if blamed != expected:
             return Wrong(f"with {what}, your hunter blames {blamed!r} on the way forward; it should be {expected!r}")
+    if wrong := _wrong_row(hunt):
+        return wrong
     tuples = _chain(embed=nn.Embedding(4, 3), lstm=nn.LSTM(3, 2, 2))
     with torch.no_grad():
         tuples.get_submodule("lstm").weight_hh_l1.fill_(torch.nan)  # type: ignore[operator]
@@ -119,6 +117,24 @@ def check_q1(hunt: Hunter) -> Wrong | None:
             f"your hunter blames {back.get('first bad')!r}, where what came in was {back.get('what came in')!r}"
         )
     return _off_again(hunt)
+
+
+def _wrong_row(hunt: Hunter) -> Wrong | None:
+    """What else is in the row: which call it was, and whether it was bad already."""
+    for what, values, expected in (
+        ("ones, then zeros, which make 0 / 0", (1.0, 0.0), ("divide", 2, "finite")),
+        ("NaN, which is bad already", (float("nan"),), ("stem", 1, "bad already")),
+    ):
+        model = _chain(stem=_Times(2), divide=_Divide())
+        with hunt(model) as found:
+            for value in values:
+                model(torch.full((1, 2), value))
+        row = found.get("forward", {})
+        if (got := tuple(map(row.get, ("first bad", "call", "what came in")))) != expected:
+            return Wrong(
+                f"with {what}, layer, call and what came in should be {expected}, and your hunter writes down {got}"
+            )
+    return None
 
 
 # -- the report on dead units -------------------------------------------------------------------------------------
@@ -314,7 +330,13 @@ def check_q5(step_in_backward: Callable[..., AbstractContextManager[None]]) -> W
         )
     if left := _hooks_on(net):
         return Wrong(f"{left} hooks are still on the parameters")
-    return None
+    try:
+        with step_in_backward(start.parameters(), lambda parameters: torch.optim.SGD(parameters, lr=0.5)):
+            raise ValueError("the training stops")
+    except ValueError:
+        left = _hooks_on(start)
+        return Wrong(f"the training raised, and {left} hooks stayed on; use a `finally`") if left else None
+    return Wrong("the training raised ValueError in the `with` block, and your tool kept it to itself")
 
 
 # -- the store of half the bits -----------------------------------------------------------------------------------

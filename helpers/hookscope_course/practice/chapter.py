@@ -26,10 +26,11 @@ def exercises(chapter: int) -> tuple[Exercise, ...]:
 
     """
     folder = folder_of(chapter)
-    checks = import_module(f"hookscope_course.lessons.{folder.name}.checks_{chapter:02}")
+    files = sorted(folder.glob(f"checks_{chapter:02}*.py"))  # several, where a chapter has many exercises
+    checks = [import_module(f"hookscope_course.lessons.{folder.name}.{file.stem}") for file in files]
     made = []
     for text in read_exercises(folder / "exercises.md"):
-        check = getattr(checks, f"check_{text.name}", None)
+        check = next((vars(each)[name] for each in checks if (name := f"check_{text.name}") in vars(each)), None)
         if check is None:
             raise ExerciseTextError(f"{text.place}: checks_{chapter:02}.py has no function check_{text.name}")
         made.append(Exercise(text, check))

@@ -47,10 +47,17 @@ class _Twice(nn.Module):
 
 def _counts_shared_calls(ledger: Ledger) -> str | None:
     net = _Twice()
-    with ledger(net) as rows:
-        net(torch.ones(1, 1))
-    got, expected = _column(rows, "layer"), ["first", "act", "second", "act"]
-    return None if got == expected else f"a ReLU is called twice, and your layers are {got}, not {expected}"
+    expected, found = ["first", "act", "second", "act"], list[list[dict[str, Any]]]()
+    for times in (1, 2):
+        with ledger(net) as rows:
+            for _ in range(times):
+                net(torch.ones(1, 1))
+        if (got := _column(rows, "layer")) != times * expected:
+            return f"a ReLU is called twice, and your layers are {got}, not {times * expected}"
+        found.append(rows)
+    if len(found[0]) != len(expected):
+        return f"a second `with` block has changed the rows of the first: there were 4, now {len(found[0])}"
+    return None
 
 
 class _Pair(nn.Module):
@@ -62,9 +69,10 @@ def _opens_outputs(ledger: Ledger) -> str | None:
     for net, what, expected in (
         (nn.Sequential(nn.LSTM(1, 2, batch_first=True)), "an LSTM returns tensors of 6, 2 and 2 numbers", 40),
         (nn.Sequential(_Pair()), "a layer returns 3 numbers in a dict and again in a list in it", 24),
+        (nn.Sequential(_Pair()).double(), "a layer returns 3 numbers of float64 in a dict, and again in a list", 48),
     ):
         with ledger(net) as rows:
-            net(torch.ones(1, 3, 1))
+            net(torch.ones(1, 3, 1, dtype=torch.float64 if expected == 48 else torch.float32))
         if _column(rows, "bytes") != [expected]:
             return f"{what}, {expected} bytes in all; you wrote {_column(rows, 'bytes')}"
     return None
@@ -112,11 +120,13 @@ def _leaves_no_trace(ledger: Ledger) -> str | None:
     with ledger(net) as rows:
         output = net(x)
     fired.clear()
-    same = torch.equal(output, expected)
+    same, graph = torch.equal(output, expected), output.requires_grad
     del output
     gc.collect()
     if not same:
         return "the model's output is another with your ledger"
+    if not graph:
+        return "with your ledger, the model's output has lost its gradient"
     if alive[0]() is not None or any(isinstance(value, Tensor) for row in rows for value in row.values()):
         return "your rows keep tensors alive; keep numbers (`.item()`)"
     left = len(census(net, include_global=False)) - 1
@@ -139,7 +149,6 @@ _RUBRIC: tuple[tuple[str, Callable[[Ledger], str | None]], ...] = (
 
 @blind_to(swallows_errors="layers raise in the `with` block, and point 5 sees to it that this comes through")
 def check_q7(ledger: Ledger) -> Wrong | None:
-    """Check exercise 12.7; chapter 12's checks take it from here."""
     lines, points = [], 0
     for number, (asked, point) in enumerate(_RUBRIC, start=1):
         try:
