@@ -139,6 +139,8 @@ def _wrong_record(
         if values == expected and tensor.shape != wanted.shape:
             shapes = f"{tuple(wanted.shape)}, and what you kept has shape {tuple(tensor.shape)}"
             return Wrong(f"the numbers are right, but what {name!r} returned has shape {shapes}; keep it as it is")
+        if values == expected and tensor.dtype != wanted.dtype:
+            return Wrong(f"{name!r} returned {wanted.dtype}, and what you kept is {tensor.dtype}; keep it as it is")
         if values != expected:
             return Wrong(f"{name!r} returned {_whole(expected)}, but your record says {_whole(values)}")
     if not all(torch.equal(result, 10 * x.relu() + 1) for result in results):

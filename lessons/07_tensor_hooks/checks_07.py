@@ -84,33 +84,37 @@ def check_q2(stop_at_nan: Callable[[str, Tensor], Any]) -> Wrong | None:
     return _wrong_stop(stop_at_nan)
 
 
+_NAN, _INF = float("nan"), float("inf")
+_ARRIVING = (
+    ("one of six gradients of `weight` was NaN", (0, 0, 0, 0, 0, _NAN), True),
+    ("three of six gradients of `weight` were NaN", (_NAN, 1, _NAN, _NAN, 2, 3), True),
+    ("all six gradients of `weight` were NaN", (_NAN,) * 6, True),
+    ("a gradient with inf and -inf in it has no NaN (their sum is one)", (-_INF, 0, 0, 0, 0, _INF), False),
+    ("a gradient of 1000 and -1e300 has no NaN", (1000, -1e300, 0, 1e-300, 2, 3), False),
+)
+
+
 def _wrong_stop(stop_at_nan: Callable[[str, Tensor], Any]) -> Wrong | None:
-    """Try a NaN, an infinite number, and a handle that came off, on tensors of other shapes and of float64."""
-    for number, stops in ((float("nan"), True), (float("inf"), False)):
+    """Try the second pass, other shapes, float64, NaNs and large numbers, and a handle that came off."""
+    for what, values, stops in _ARRIVING:
         weight = torch.ones(3, 2, dtype=torch.float64, requires_grad=True)
-        arrives = torch.zeros(3, 2, dtype=torch.float64)
-        arrives[2, 1] = number
-        if not stops:
-            arrives[0, 0] = -number
-        handle = stop_at_nan("weight", weight)
+        arrives = torch.tensor(values, dtype=torch.float64).reshape(3, 2)
+        handle, root = stop_at_nan("weight", weight), 1 * weight
+        torch.autograd.backward(root, torch.zeros_like(arrives), retain_graph=True)  # the first pass is healthy
         try:
-            torch.autograd.backward(weight, arrives)
+            torch.autograd.backward(root, arrives, retain_graph=True)
         except ValueError as error:
             if not stops:
-                return Wrong(
-                    "a gradient with inf and -inf in it has no NaN (their sum is one), and your hook raised ValueError"
-                )
+                return Wrong(f"{what}, and your hook raised ValueError")
             if not re.search(r"\bweight\b", str(error)):
                 return Wrong(f"the tensor is called `weight`, and your message is {str(error)!r}")
         else:
             if stops:
-                return Wrong("one of six gradients of `weight` was NaN, and no ValueError came")
+                return Wrong(f"in a second pass, {what}, and no ValueError came")
             if weight.grad is None or not torch.equal(weight.grad, arrives):
-                return Wrong(
-                    "a gradient with inf and -inf in it has no NaN, and yet your hook changed it; leave it alone"
-                )
+                return Wrong(f"{what}, and yet your hook changed it; leave it alone")
         handle.remove()
-        torch.autograd.backward(weight, arrives * float("nan"))
+        torch.autograd.backward(root, arrives * _NAN)
         if weight._backward_hooks:
             return Wrong("`remove()` on the handle you returned did not take your hook off")
     return None

@@ -79,11 +79,16 @@ def _wrong_average(with_average: Callable[[nn.Module], Any], weight: float) -> W
             return Wrong("your function should return the average and the dict of two lists")
     if average is net:
         return Wrong("your average is the net itself; training would change both")
-    net(row(1))
-    average(row(10))
+    returned = [net(row(1)), average(row(10))]
     if seen != {"net": [weight], "average": [10 * weight]}:
         once = f"the net returned {weight:g}, the average {10 * weight:g}, once each"
         return Wrong(f"{once}; you noted {numbers(seen)}")
+    returned += [net(row(2)), average(row(20))]
+    if seen != {"net": [weight, 2 * weight], "average": [10 * weight, 20 * weight]}:
+        return Wrong(f"the first calls are right, but after a second call of each you noted {numbers(seen)}")
+    expected = [weight, 10 * weight, 2 * weight, 20 * weight]
+    if [output.item() for output in returned] != expected or not all(output.requires_grad for output in returned):
+        return Wrong("what you noted is right, but with your hooks on, a net returns something else")
     with torch.no_grad():
         next(average.parameters()).zero_()
     if next(net.parameters()).item() != weight:

@@ -134,6 +134,8 @@ def check_q9(watch: Callable[[nn.Module, dict[str, Any]], Any]) -> Wrong | None:
                 f"the first pass is right, but in the second, with the input 2, the net returned {output:g}, not "
                 f"{twice:g}: your hook returns something"
             )
+        if seen != (doubled := {name: 2 * value for name, value in expected.items()}):
+            return Wrong(f"in a second pass the layers returned {numbers(doubled)}; `seen` is {numbers(seen)}")
     return None
 
 
@@ -170,6 +172,8 @@ def check_q11(clip: Callable[[Tensor], Any]) -> Wrong | None:
         if layer.weight.grad is None:
             return Wrong("after `backward()`, `weight.grad` is None; clamp it, and leave it there")
         totals.append(layer.weight.grad.item())
+        if layer.weight.item() != 2:
+            return Wrong(f"the weight was 2, and after `backward()` it is {layer.weight.item():g}; leave it alone")
     if totals != [1.0, 0.5, -1.0]:
         return Wrong(f"3, then -0.5, then -5 arrive, so `.grad` is 1, 0.5 and -1; with yours it is {numbers(totals)}")
     weight = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
