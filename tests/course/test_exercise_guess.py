@@ -44,6 +44,17 @@ SAID = [
         "Not understood: here a guess is a list with a number at each place, as in Guess(3, 4), and you wrote 'none'",
     ),
     ([], [], "As you guessed: "),
+    ("root", "(root)", "As you guessed: (root)"),
+    ("(root)", "root", "You guessed (root). It is root."),
+    (["c", "A"], {"A", "C"}, "As you guessed: A, C"),
+    ({"A", "C"}, {"C", "A"}, "As you guessed: A, C"),
+    ("CA", {"A", "C"}, "As you guessed: A, C"),
+    ("A", {"A", "C"}, "Not all of it: you left out C. It is A, C."),
+    (["B", "A"], {"A", "C"}, "Not quite: you left out C, and B does not belong there. It is A, C."),
+    (["A", "C", "D4.1"], {"A", "C"}, "Not quite: D4.1 does not belong there. It is A, C."),
+    ([], set(), "As you guessed: an empty list"),
+    ("D4.8", set(), "Not quite: D4.8 does not belong there. It is an empty list."),
+    ([1], {"A"}, "Not understood: here a guess is a list with text at each place"),
 ]
 
 

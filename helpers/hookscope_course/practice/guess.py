@@ -60,14 +60,22 @@ class Guess:
     def compare(self, actual: object) -> Card:
         """Say how the guess and what was seen agree.
 
-        What is meant counts: "16" and [16] are 16, "True" is True, "C, E, B" is a list, and case makes no difference.
+        What is meant counts: "16" and [16] are 16, "True" is True, "C, E, B" is a list, "root" is "(root)", and case
+        makes no difference.
 
         Args:
-            actual: what the cell showed: a value, or a list that is compared place by place.
+            actual: what the cell showed: a value, a list that is compared place by place, or a set of strings, where
+                the order makes no difference.
+
+        Example:
+            >>> Guess("C, A").compare({"A", "B", "C"})
+            Not all of it: you left out B. It is A, B, C.
 
         """
         if holds_blank(self.guess):
             return Card("No guess this time.", f"It is {_say(actual)}.")
+        if isinstance(actual, set | frozenset):
+            return _compare_sets(self.guess, actual)
         try:
             guess = _meant(self.guess, actual)
         except _Unclear as unclear:
@@ -167,7 +175,8 @@ def _meant_as_list(guess: Any, actual: Sequence[object]) -> list[Any]:
 
 def _agree(guess: object, actual: object) -> bool:
     if isinstance(guess, str) and isinstance(actual, str):
-        return guess.strip().casefold() == actual.strip().casefold()
+        guess, actual = guess.strip().casefold(), actual.strip().casefold()
+        return actual in (guess, f"({guess})")
     if isinstance(guess, int | float) and isinstance(actual, int | float):
         return math.isclose(guess, actual, rel_tol=1e-6)
     return guess == actual
@@ -183,9 +192,26 @@ def _first_difference(guess: Sequence[object], actual: Sequence[object]) -> Card
     return Card("As you guessed:", _say(list(actual)), "right")
 
 
+def _compare_sets(guess: Any, actual: set[str] | frozenset[str]) -> Card:
+    ordered = sorted(actual)
+    if isinstance(guess, set | frozenset):
+        guess = sorted(guess, key=str)
+    try:
+        meant = _meant_as_list(guess, ordered)
+    except _Unclear as unclear:
+        return Card("Not understood:", f"here {unclear}, and you wrote {guess!r}. It is {_say(ordered)}.")
+    missing = [each for each in ordered if not any(_agree(one, each) for one in meant)]
+    wrong = [one for one in meant if not any(_agree(one, each) for each in ordered)]
+    if not missing and not wrong:
+        return Card("As you guessed:", _say(ordered), "right")
+    said = [f"you left out {_say(missing)}"] * bool(missing) + [f"{_say(wrong)} does not belong there"] * bool(wrong)
+    return Card("Not all of it:" if not wrong else "Not quite:", f"{', and '.join(said)}. It is {_say(ordered)}.")
+
+
 def _say(value: object) -> str:
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, list | tuple | set | frozenset):
         return str(value)
+    value = sorted(value, key=str) if isinstance(value, set | frozenset) else value
     return ", ".join(map(str, value)) or "an empty list"
 
 
