@@ -105,6 +105,7 @@ class Sweep:
         tokens: a label for each column; empty if there are none.
         made: what it was made of; None after it was pickled, since metrics seldom can be.
         undone: cells that an interrupt left out, bool, (layers, columns); None if there are none.
+        idle: how many cells were not run, since they put in what was there already.
 
     """
 
@@ -124,6 +125,7 @@ class Sweep:
     tokens: tuple[str, ...] = ()
     made: Made | None = None
     undone: Tensor | None = None
+    idle: int = 0
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "made": None}
@@ -167,13 +169,14 @@ class Sweep:
     @property
     def how(self) -> str:
         """How the cells were computed, in a sentence."""
-        cells = self.values.numel()
+        cells = _count(self.values.numel() - self.idle, "cell")
+        idle = f"; {_count(self.idle, 'cell')} not run, for what is put in is there already" if self.idle else ""
         if not self.batches:
-            return f"{_count(cells, 'cell')}, each run alone, with plain hooks"
-        batches = f"{_count(cells, 'cell')} in {_count(len(self.batches), 'batch', 'batches')}"
+            return f"{cells}, each run alone, with plain hooks{idle}"
+        batches = f"{cells} in {_count(len(self.batches), 'batch', 'batches')}"
         skipped = ", without the layers before the change" if self.skipped else ""
         apart = f"they differ by {self.largest_difference:.1g} of the scale at most"
-        return f"{batches}{skipped}; {self.checked} of them compared with plain hooks: {apart}"
+        return f"{batches}{skipped}; {self.checked} of them compared with plain hooks: {apart}{idle}"
 
     def table(self) -> Table:
         """Return the values: a column for each position up to 16, else lowest and highest of each layer."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from hookscope.sweeps.outputs import NotAloneError, Shares, difference, number_of
@@ -48,6 +49,7 @@ class Runs:
         columns: what is changed of each layer.
         new: what takes the place of the tensor at each place.
         metric: makes a number of what the model returns.
+        baseline: that number with nothing changed.
         scale: what differences of that number are measured against, at least.
         advance: is told of every number of cells done.
 
@@ -58,6 +60,7 @@ class Runs:
         batches: how many cells there were in each batch.
         skipped: whether layers before the change were left out.
         numbers: those of the cells that have been computed, of a batch all at once.
+        idle: how many cells were not run, since what they put there is there already, bit for bit.
 
     """
 
@@ -67,18 +70,21 @@ class Runs:
         columns: Columns,
         new: dict[Place, Tensor],
         metric: Callable[[Any], Any],
+        baseline: float,
         scale: float,
         advance: Callable[[int], None],
     ) -> None:
         self._study, self._columns, self._new, self._metric = study, columns, new, metric
-        self._scale, self._advance = scale, advance
+        self._baseline, self._scale, self._advance = baseline, scale, advance
         self.notes: list[str] = []
-        self._start()
+        self.idle = 0
+        self._start(())
 
-    def _start(self) -> None:
+    def _start(self, idle: Collection[Variant]) -> None:
         self.checked, self.largest, self.skipped = 0, 0.0, False
         self.batches: list[int] = []
-        self.numbers: dict[tuple[int, int], float] = {}
+        self.numbers: dict[tuple[int, int], float] = {variant.cell: self._baseline for variant in idle}
+        self._advance(len(idle))
 
     def all(self, variants: Sequence[Variant], check: int, room: int) -> None:
         """Compute all cells.
@@ -93,23 +99,49 @@ class Runs:
         if study.alone:
             self.notes.append(f"{study.alone}, so each cell was run alone, with plain hooks")
         elif len(variants) > check and room > 1:
-            ordered = sorted(variants, key=lambda variant: study.times[variant.place])
-            gap = (len(ordered) - 1) / max(check - 1, 1)
-            chosen = {ordered[round(number * gap)] for number in range(check)}
-            can_skip = any(study.replays.before(time) for time in study.times.values())
-            for skip in (True, False) if can_skip else (False,):
-                try:
-                    return self._batched(ordered, chosen, room, skip)
-                except NotAloneError as error:
-                    how = "in a batch without the layers before the change" if skip else "in a batch"
-                    self.notes.append(f"{how}, {error}: so this was not done")
-                    self._start()
-                    self._advance(-1)
-            self.notes.append("each cell was run alone, with plain hooks")
+            idle = self._idle(variants)
+            self.idle = len(idle)
+            variants = [variant for variant in variants if variant not in idle]
+            self._start(idle)
+            if len(variants) > check and self._in_batches(variants, idle, check, room):
+                return
         for variant in variants:
             self.numbers[variant.cell] = self.plain(variant)[0]
             self._advance(1)
-        return None
+
+    def _in_batches(self, variants: Sequence[Variant], idle: Collection[Variant], check: int, room: int) -> bool:
+        """Compute all cells in batches, if that gives what plain hooks give; say why if not."""
+        study = self._study
+        ordered = sorted(variants, key=lambda variant: study.times[variant.place])
+        gap = (len(ordered) - 1) / max(check - 1, 1)
+        chosen = {ordered[round(number * gap)] for number in range(check)}
+        can_skip = any(study.replays.before(time) for time in study.times.values())
+        for skip in (True, False) if can_skip else (False,):
+            try:
+                self._batched(ordered, chosen, room, skip)
+            except NotAloneError as error:
+                how = "in a batch without the layers before the change" if skip else "in a batch"
+                self.notes.append(f"{how}, {error}: so this was not done")
+                self._advance(-1)
+                self._start(idle)
+            else:
+                return True
+        self.notes.append("each cell was run alone, with plain hooks")
+        return False
+
+    def _idle(self, variants: Sequence[Variant]) -> set[Variant]:
+        """Find the cells that put in what is there already: where prompts begin alike, that is most of them."""
+        alike = {}
+        for place, new in self._new.items():
+            same = _same_bits(new, self._study.tensors[place])
+            if same is not None and bool(same.any()):
+                alike[place] = same
+        return {
+            variant
+            for variant in variants
+            if (same := alike.get(variant.place)) is not None
+            and bool(same[variant.place.index(same.shape, self._columns, variant.number)].all())
+        }
 
     # -- one alone ----------------------------------------------------------------------------------------------
 
@@ -222,3 +254,14 @@ class Runs:
             raise NotAloneError(f"{where} gave another output than with plain hooks, by {gap:.2g} of its largest value")
         self.checked += 1
         self.largest = max(self.largest, apart, gap)
+
+
+def _same_bits(one: Tensor, other: Tensor) -> Tensor | None:
+    """Return where two tensors have the same bits, so that 0 is not -0; None where torch cannot look at them."""
+    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(one.element_size())
+    if bits is None or one.dtype != other.dtype or one.shape != other.shape:
+        return None
+    try:
+        return one.view(bits) == other.view(bits)
+    except (RuntimeError, NotImplementedError):  # a kind of tensor without
+        return None

@@ -55,12 +55,14 @@ def sweep(
     changed, and nothing stays on the model: hooks, buffers, random numbers are as before, also after an interrupt.
 
     That would be one pass for each cell. Many cells share a pass as samples of one batch, and layers that have returned
-    before the change are left out: they return again what they returned. Whether that is right for this model is not
-    assumed: some cells of every sweep are run alone, too, with one plain hook, and number and output compared. Where
-    they differ by more than 1e-5 of their scale (in half precision: by 4 eps), where samples are not independent (batch
-    norm in training mode, code across samples), where a pass draws random numbers or changes buffers, each cell is run
-    alone, and `Sweep.notes` say so. What is not seen: code that mixes samples, or keeps something for later layers, in
-    such a way that all cells compared are right and another is not; a larger `check` makes that less likely.
+    before the change are left out: they return again what they returned. A cell that puts in what is there already, bit
+    for bit, as where two prompts begin alike, is not run: its number is that with no change. Whether all this is right
+    for this model is not assumed: some cells of every sweep are run alone, too, with one plain hook, and number and
+    output compared. Where they differ by more than 1e-5 of their scale (in half precision: by 4 eps), where samples are
+    not independent (batch norm in training mode, code across samples), where a pass draws random numbers or changes
+    buffers, each cell is run alone, and `Sweep.notes` say so. What is not seen: code that mixes samples, or keeps
+    something for later layers, in such a way that all cells compared are right and another is not; a larger `check`
+    makes that less likely.
 
     Passes run under `torch.no_grad()`, in the modes (`eval()`, `train()`) in which the model is. Meanwhile no other
     thread may run it.
@@ -159,7 +161,7 @@ def sweep(
         ]
         scale = max(abs(number) for number in (baseline, sourced or 0.0) if number == number or not number)
         with progress_bar("sweep", len(cells), "cell", progress) as advance:
-            runs = Runs(study, columns, new, metric, scale, advance)
+            runs = Runs(study, columns, new, metric, baseline, scale, advance)
             try:
                 runs.all(cells, check, room)
             except KeyboardInterrupt:
@@ -183,6 +185,7 @@ def sweep(
             weakref.ref(model), run, state if study.random else None,
         ),
         left_out if bool(left_out.any()) else None,
+        runs.idle,
     )  # fmt: skip
 
 

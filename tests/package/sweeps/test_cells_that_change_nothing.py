@@ -1,0 +1,129 @@
+"""A cell that puts in what is there already has the number of no change, and is not run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from hookscope import sweep
+from tests.shared.language import gpt2
+from tests.shared.swept import by_hand, outputs_of
+
+LAYERS = ["transformer.h.0", "transformer.h.1.attn", "transformer.h.1.mlp"]
+TOKENS, OTHER = torch.tensor([[5, 3, 9, 1, 7]]), torch.tensor([[5, 3, 9, 2, 4]])
+
+
+def logit(output):
+    return output.logits[0, -1, 5] - output.logits[0, -1, 7]
+
+
+@pytest.fixture
+def model():
+    return gpt2()
+
+
+def calls_of(module, run):
+    """How many samples a module is given in all."""
+    rows = []
+    handle = module.register_forward_hook(lambda module, args, output: rows.append(len(args[0])))
+    found = run()
+    handle.remove()
+    return found, sum(rows)
+
+
+def test_where_prompts_begin_alike(model) -> None:
+    def run():
+        return sweep(model, TOKENS, LAYERS, OTHER, positions=range(5), check=2, metric=logit, progress=False)
+
+    found, samples = calls_of(model.lm_head, run)
+    new = outputs_of(model, lambda: model(OTHER), LAYERS)
+    known = by_hand(model, lambda: model(TOKENS), LAYERS, new, [(slice(None), p) for p in range(5)], logit)
+    assert (found.values - known).abs().max() <= 1e-5 * known.abs().max()
+    assert (found.values[:, :3] == found.baseline).all()
+    assert (found.values[0, 3:] != found.baseline).all()
+    assert (found.idle, sum(found.batches)) == (9, 6)
+    assert samples == 1 + 2 + 1 + 6 + 2  # alone, twice, the source, the cells, and two of them once more
+    assert found.how == (
+        "6 cells in 1 batch, without the layers before the change; 2 of them compared with plain hooks: they differ by "
+        f"{found.largest_difference:.1g} of the scale at most; 9 cells not run, for what is put in is there already"
+    )
+
+
+def test_where_few_are_left_they_are_run_alone(model) -> None:
+    found = sweep(model, TOKENS, LAYERS[0], OTHER, positions=range(5), check=3, metric=logit, progress=False)
+    assert (found.idle, found.batches) == (3, ())
+    assert (
+        found.how == "2 cells, each run alone, with plain hooks; 3 cells not run, for what is put in is there already"
+    )
+    assert (found.values[0] != found.baseline).tolist() == [False] * 3 + [True] * 2
+
+
+def test_the_same_prompt(model) -> None:
+    found = sweep(model, TOKENS, LAYERS, TOKENS, positions=range(5), metric=logit, progress=False)
+    assert (found.idle, found.batches) == (15, ())
+    assert (found.values == found.baseline).all()
+    assert found.notes == ("no change made any difference to the metric: does it depend on these layers?",)
+
+
+class Each(nn.Module):
+    """Twenty zeros of each sample, half of them negative."""
+
+    def forward(self, x):
+        return x * torch.tensor([0.0, -0.0] * 10)
+
+
+class Total(nn.Module):
+    def forward(self, x):
+        return torch.atan(1 / x).sum(1)
+
+
+def test_zero_is_not_minus_zero() -> None:
+    net = nn.Sequential(Each(), Total())
+    found = sweep(net, torch.ones(1, 20), "0", "zero", channels=range(20), check=2, metric=lambda y: y[0])
+    assert found.idle == 10
+    pi = torch.pi / 2
+    assert found.baseline == pytest.approx(0, abs=1e-5)
+    assert found.values[0].tolist() == pytest.approx([0, 2 * pi] * 10, abs=1e-5)
+
+
+class Centred(nn.Module):
+    """Takes the mean over the samples of the batch away: no cell can share a batch."""
+
+    def forward(self, x):
+        return x - x.mean(0)
+
+
+def test_they_stay_right_where_a_batch_is_not() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), Centred(), nn.Linear(8, 1)).eval()
+    x = torch.randn(3, 4)
+    with torch.no_grad():
+        net[0].weight[:4] = 0
+        net[0].bias[:4] = -1
+        dead = int((net[:2](x) == 0).all(0).sum())
+    found = sweep(net, x, "1", "zero", channels=range(8), check=2, metric=lambda y: y[0, 0])
+    new = {"1": torch.zeros(3, 8)}
+    known = by_hand(net, lambda: net(x), ["1"], new, [(slice(None), c) for c in range(8)], lambda y: y[0, 0])
+    assert (found.values - known).abs().max() <= 1e-5 * known.abs().max()
+    assert (found.idle, found.batches) == (dead, ())
+    assert found.notes[-1] == "each cell was run alone, with plain hooks"
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex64, torch.complex128])
+def test_other_dtypes(dtype) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1)).to(dtype)
+    x, other = torch.randn(2, 1, 4).to(dtype)
+    with torch.no_grad():
+        net[0].weight[:4] = 0
+
+    def metric(output):
+        return output[0, 0].abs()
+
+    found = sweep(net, x, "0", other, channels=range(8), check=2, metric=metric)
+    new = outputs_of(net, lambda: net(other), ["0"])
+    known = by_hand(net, lambda: net(x), ["0"], new, [(slice(None), c) for c in range(8)], metric)
+    coarse = 0.03 if dtype == torch.bfloat16 else 1e-5
+    assert (found.values - known).abs().max() <= coarse * known.abs().max()
+    assert found.idle == (0 if dtype == torch.complex128 else 4)
