@@ -34,7 +34,11 @@ def tensors_in(value: Any) -> list[Tensor]:
 
 
 def map_tensors(
-    function: Callable[[Any], Any], value: Any, kind: type = Tensor, *, say: Callable[[str], None] | None = None
+    function: Callable[[Any], Any],
+    value: Any,
+    kind: type | tuple[type, ...] = Tensor,
+    *,
+    say: Callable[[str], None] | None = None,
 ) -> Any:
     """Rebuild a value with every tensor (or other `kind` of object) in it replaced by `function(tensor)`.
 
@@ -49,7 +53,7 @@ def map_tensors(
     Args:
         function: makes the replacement.
         value: any value.
-        kind: what is replaced.
+        kind: what is replaced: objects of a class, or of one of several.
         say: is told what could not be rebuilt. If it is given, objects without tensors are copied, too: who changes
             them later does not change the result.
 
@@ -60,7 +64,9 @@ def map_tensors(
 class _Mapping:
     """One walk through one value."""
 
-    def __init__(self, function: Callable[[Any], Any], kind: type, say: Callable[[str], None] | None) -> None:
+    def __init__(
+        self, function: Callable[[Any], Any], kind: type | tuple[type, ...], say: Callable[[str], None] | None
+    ) -> None:
         self._function = function
         self._kind = kind
         self._say = say

@@ -199,7 +199,7 @@ TABLE: dict[str, Row] = {
     ),
     "sweep part": (sweeps, "part", PARTS, "part="),
     "sweep tokens": (lambda model, tokens: sweeps(model, positions=0, tokens=tokens), "tokens", TOKENS, "tokens"),
-    "sweep check": (sweeps, "check", (None, *WORDS, *UNREAL, 0, -1, 1.5, True, [], SOMETHING), "check="),
+    "sweep check": (sweeps, "check", (*WORDS, *UNREAL, 0, -1, 1.5, True, [], SOMETHING), "check="),
     "sweep max_bytes": (sweeps, "max_bytes", (*BYTES, 0), "max_bytes="),
     "sweep progress": (sweeps, "progress", FLAGS, "progress="),
     "attention model": (lambda _, model: attention(model, X), "model", MODELS, "model"),

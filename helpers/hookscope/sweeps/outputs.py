@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -71,9 +71,10 @@ class Shares:
             self._long.add(len(tensor))
         self._count = count
         self._output = output
+        self._parts: dict[int, tuple[Tensor, Sequence[Tensor]]] = {}  # by id: a tensor, and what each variant has of it
         self._light = None
         if kinds := _objects(output):
-            self._light = map_tensors(lambda _: _left_out, output, kinds)  # type: ignore[arg-type]
+            self._light = map_tensors(lambda _: _left_out, output, kinds)
 
     def number(self, metric: Any, variant: int) -> float:
         """Give one variant's output to a metric, and return its number."""
@@ -87,13 +88,19 @@ class Shares:
     def of(self, variant: int, output: Any = None) -> Any:
         """Return the output of one variant."""
 
-        def share(tensor: Tensor) -> Tensor:
-            if not tensor.dim() or len(tensor) not in self._long:
-                return tensor
-            rows = len(tensor) // self._count
-            return tensor[variant * rows : (variant + 1) * rows]
+        def share(found: Any) -> Any:
+            if found is _left_out:
+                return found
+            known = self._parts.get(id(found))
+            if known is None or known[0] is not found:
+                known = self._parts[id(found)] = found, self._divided(found)
+            return known[1][variant]
 
-        return map_tensors(share, self._output if output is None else output)
+        return map_tensors(share, self._output if output is None else output, (Tensor, _LeftOut))
+
+    def _divided(self, tensor: Tensor) -> Sequence[Tensor]:
+        whole = not tensor.dim() or not len(tensor) or len(tensor) not in self._long
+        return (tensor,) * self._count if whole else tensor.chunk(self._count)
 
 
 def _objects(value: Any) -> tuple[type, ...]:

@@ -16,7 +16,7 @@ from hookscope.layers import Modules
 from hookscope.structures import map_tensors, tensors_in
 from hookscope.sweeps.places import Place
 
-__all__ = ["Inputs", "Patch", "Span", "Watch", "hooked", "is_plain"]
+__all__ = ["Inputs", "Look", "Patch", "Span", "Watch", "hooked", "is_plain"]
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,28 @@ def is_plain(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return all(map(is_plain, value))
     return isinstance(value, Mapping) and all(map(is_plain, value.values()))
+
+
+class Look:
+    """A hook that hands on what a module returned.
+
+    Args:
+        keep: what to do with it.
+
+    """
+
+    def __init__(self, keep: Callable[[nn.Module, Any], None]) -> None:
+        self._keep = keep
+
+    def put_on(self, modules: Iterable[nn.Module], handles: list[Any]) -> None:
+        """Put the hook on; what takes it off goes into a list."""
+        handles += [module.register_forward_hook(self.after) for module in modules]
+
+    def after(self, module: nn.Module, args: Any, output: Any) -> None:
+        """Hand on what was returned."""
+        self._keep(module, output)
+
+    after.__qualname__ = "hookscope.sweep"  # what a census shows
 
 
 class Watch:
@@ -230,7 +252,9 @@ class Patch:
 
 
 @contextmanager
-def hooked(patches: Iterable[Patch], watch: Watch | None = None, watched: Iterable[nn.Module] = ()) -> Iterator[None]:
+def hooked(
+    patches: Iterable[Patch], watch: Watch | Look | None = None, watched: Iterable[nn.Module] = ()
+) -> Iterator[None]:
     """Put hooks on, and take all off in the end, also after an interrupt."""
     handles: list[Any] = []
     try:

@@ -17,7 +17,7 @@ from hookscope.sweeps.outputs import NotAloneError, Shares, difference, number_o
 from hookscope.sweeps.passes import Patch, hooked
 from hookscope.sweeps.places import Columns, Place
 from hookscope.sweeps.replays import replaying
-from hookscope.sweeps.study import Study, brief, tolerance
+from hookscope.sweeps.study import Study, brief
 from hookscope.unchanged import model_unchanged, same_random_numbers
 
 __all__ = ["Runs", "Variant"]
@@ -247,7 +247,7 @@ class Runs:
             apart = abs(number - plain) / scale if math.isfinite(scale) and scale else math.inf
             apart = apart if math.isfinite(apart) else math.inf
         where = f"layer {variant.place.label!r}, {self._columns.name(variant.number)}"
-        limit = tolerance(self._study)
+        limit = self._study.tolerance
         if apart > limit:
             raise NotAloneError(f"{where} gave {number:.6g}, and with plain hooks {plain:.6g}")
         if (gap := difference(output, alone)) > limit:

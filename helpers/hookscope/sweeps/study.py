@@ -15,11 +15,11 @@ from hookscope.layers import Modules
 from hookscope.structures import tensors_in
 from hookscope.sweeps.memory import PeakBytes
 from hookscope.sweeps.outputs import NotAloneError, Shares, difference
-from hookscope.sweeps.passes import Inputs, Patch, Span, Watch, hooked
+from hookscope.sweeps.passes import Inputs, Look, Patch, Span, Watch, hooked
 from hookscope.sweeps.places import Place
 from hookscope.sweeps.replays import Replays
 
-__all__ = ["Study", "brief", "tensors_at", "tolerance"]
+__all__ = ["Study", "brief", "tensors_at"]
 
 
 class Study:
@@ -40,6 +40,7 @@ class Study:
         random: whether a pass draws random numbers.
         writes: whether a pass changes a buffer.
         bytes: what one variant needs at its peak.
+        tolerance: how far a result may be off, as a share of its scale: 1e-5, or what half precision lets one hope for.
 
     Raises:
         NotEditedError: a layer was not called, or several times.
@@ -58,6 +59,7 @@ class Study:
         found = tensors_at(modules, inputs, places, "in the run on inputs", watch, self._watched)
         self.tensors, self.ways, self.output = found
         shapes = watch.kept
+        self.tolerance = _tolerance([self.output, *self.tensors.values()])
         self.random = _random_state(model) != drawn
         self.writes = bool(changed := _changed(model, before))
         self.times = {place: _time(place, watch.spans) for place in places}
@@ -84,12 +86,11 @@ class Study:
         found: dict[Place, Tensor] = {}
         patches = [Patch(place, partial(_keep, found, place)) for place in self.places]
 
-        def keep(module: nn.Module, output: Any) -> Any:
+        def keep(module: nn.Module, output: Any) -> None:
             # At once: somebody may write to it later.
             self.replays.keep(module, shapes[module], output)
 
-        watch = Watch(keep)
-        with PeakBytes() as counted, hooked(patches, watch, wanted):
+        with PeakBytes() as counted, hooked(patches, Look(keep), wanted):
             output = self.inputs.run(self.modules.model, 2)
         self.bytes = counted.peak // 2 + 1
         for place, tensor in found.items():
@@ -100,14 +101,12 @@ class Study:
                     "for two"
                 )
         shares = Shares(output, self.output, 2)
-        if any(difference(shares.of(variant), self.output) > tolerance(self) for variant in (0, 1)):
+        if any(difference(shares.of(variant), self.output) > self.tolerance for variant in (0, 1)):
             raise NotAloneError("samples are not independent: twice the same in one batch gives something else")
 
 
-def tolerance(study: Study) -> float:
-    """Return how far a result may be off, as a share of its scale: 1e-5, or what half precision lets one hope for."""
-    found = [tensor.dtype for tensor in (*tensors_in(study.output), *study.tensors.values())]
-    coarse = [torch.finfo(dtype).eps for dtype in found if dtype.is_floating_point]
+def _tolerance(values: list[Any]) -> float:
+    coarse = [torch.finfo(dtype).eps for each in tensors_in(values) if (dtype := each.dtype).is_floating_point]
     return 1e-5 if max(coarse, default=0) < 1e-6 else 4 * max(coarse)
 
 

@@ -25,6 +25,7 @@ from hookscope.unchanged import model_unchanged, same_random_numbers
 
 __all__ = ["sweep"]
 
+_DOZEN = 12
 _ROOM = 1 << 30  # bytes, where nothing is said
 _INPUTS = "a tensor, a tuple of positional arguments, or a dict of keyword arguments"
 
@@ -44,7 +45,7 @@ def sweep(
     axis: int | None = None,
     part: Part | None = None,
     tokens: Iterable[str] | None = None,
-    check: int = 6,
+    check: int | None = None,
     max_bytes: int | None = None,
     progress: bool = True,
 ) -> Sweep:
@@ -84,7 +85,9 @@ def sweep(
         axis: along which axis positions or channels count, where it is another one.
         part: which tensor, where a layer returns several: an index, key or attribute, or a path.
         tokens: with `positions`, a string for each token of one sample; they label the columns.
-        check: how many cells of the batches are compared with plain hooks. A sweep of no more cells is run so at all.
+        check: how many cells of the batches are compared with plain hooks; a sweep of no more cells is run so at all.
+            Without it, all are run so if they are no more than a dozen; else two of a hundred are compared, and four at
+            least.
         max_bytes: how much memory the tensors of a batch may take; 1 GiB without it, and never less than one cell
             needs. It is forecast from what a pass was measured to take at its peak.
         progress: show a progress bar if tqdm is installed and it takes more than a second.
@@ -130,7 +133,7 @@ def sweep(
     patching = _source(source)
     if not callable(metric):
         raise TypeError(f"metric is a function of what the model returns, not {type(metric).__name__}")
-    if not isinstance(check, int) or isinstance(check, bool) or check < 1:
+    if check is not None and (not isinstance(check, int) or isinstance(check, bool) or check < 1):
         raise ValueError(f"check={check!r}: give how many cells are compared with plain hooks, at least 1")
     if max_bytes is not None:
         checked_bytes("max_bytes", max_bytes, 1)
@@ -163,7 +166,7 @@ def sweep(
         with progress_bar("sweep", len(cells), "cell", progress) as advance:
             runs = Runs(study, columns, new, metric, baseline, scale, advance)
             try:
-                runs.all(cells, check, room)
+                runs.all(cells, _usual(len(cells)) if check is None else check, room)
             except KeyboardInterrupt:
                 undone = len(cells) - len(runs.numbers)
                 runs.notes.append(f"interrupted: {undone} of {len(cells)} cells were not run, and are NaN")
@@ -187,6 +190,11 @@ def sweep(
         left_out if bool(left_out.any()) else None,
         runs.idle,
     )  # fmt: skip
+
+
+def _usual(cells: int) -> int:
+    """Return how many cells are compared where nobody says: all where a batch would save nothing."""
+    return cells if cells <= _DOZEN else max(4, cells // 50)
 
 
 def _named(tokens: Any, columns: Columns) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ def test_gpt2_at_every_position(gpt2) -> None:
     assert found.skipped
     assert 0 < len(found.batches) <= 6
     assert sum(found.batches) == 72
-    assert found.checked == 6
+    assert found.checked == 4
     assert found.notes == ()
     with torch.no_grad():
         assert found.baseline == float(logit(gpt2(TOKENS)))

@@ -270,3 +270,10 @@ def test_more_cells_can_be_compared() -> None:
     found, _ = swept(net(straight), check=11)
     assert found.checked == 11
     assert "11 of them compared with plain hooks" in repr(found)
+
+
+@pytest.mark.parametrize(("cells", "batches", "checked"), [(12, 0, 0), (13, 13, 4), (199, 199, 4), (300, 300, 6)])
+def test_the_larger_the_sweep_the_more_cells_are_compared(cells, batches, checked) -> None:
+    model = nn.Sequential(nn.Linear(6, 300), nn.ReLU(), nn.Linear(300, 1)).eval()
+    found = sweep(model, X[0], "0", "mean", channels=range(cells), metric=total, progress=False)
+    assert (sum(found.batches), found.checked) == (batches, checked)
