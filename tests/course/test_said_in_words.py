@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
+import cloudpickle
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from hookscope import samples
+from hookscope_course import ranks
 from lessons.build import reading
+
+# As from a notebook: the ranks get the functions themselves, and need not import pytest.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Any]:
+    """Two ranks."""
+    if not hasattr(os, "fork"):
+        pytest.skip("`ranks` forks")
+    with ranks.start(2) as group:
+        yield group
 
 
 def test_what_chapter_16_says_of_dataparallel() -> None:
@@ -147,7 +166,6 @@ def test_what_chapter_16_says_of_a_reentrant_checkpoint() -> None:
 
 
 def test_what_chapter_16_says_of_fsdp() -> None:
-    import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor import DTensor
@@ -252,3 +270,100 @@ def test_what_chapter_02_says_of_inputs_that_are_not_passed_by_position() -> Non
     assert order(lambda module, x: module(x)) == ["inner", "outer"]
     assert order(lambda module, x: module(x=x)) == ["outer", "inner"]
     assert order(lambda module, x: module([x])) == ["outer", "inner"]
+
+
+def test_what_chapter_08_says_of_a_pre_hook_and_a_named_tuple() -> None:
+    class Largest(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return torch.max(x, 0)
+
+    layer, x = Largest(), torch.randn(3, 2, requires_grad=True)
+    handle = layer.register_full_backward_hook(lambda *_: None)
+    with pytest.raises(TypeError):
+        layer(x)
+    handle.remove()
+    layer(x).values.sum().backward()
+
+
+def test_what_chapter_08_says_of_writing_into_grad_output() -> None:
+    def gradient(x: torch.Tensor, factor: float) -> torch.Tensor:
+        layer = nn.Linear(2, 1, bias=False)
+        layer.register_full_backward_hook(lambda module, given, arrives: arrives[0].mul_(factor) and None)
+        with catch_warnings(action="ignore"):
+            layer(x).sum().backward()
+        assert layer.weight.grad is not None
+        return layer.weight.grad
+
+    assert torch.equal(gradient(torch.ones(1, 2), 10), torch.full((1, 2), 10.0)), "where no input requires grad"
+    assert torch.equal(gradient(torch.ones(1, 2, requires_grad=True), 10), torch.ones(1, 2)), "else it is too late"
+
+
+def test_what_chapter_11_says_of_late_hooks_on_a_compiled_net() -> None:
+    fired = list[str]()
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    torch.compiler.reset()
+    compiled = torch.compile(net, backend="aot_eager")
+    compiled(torch.ones(1, 2))
+    net[0].register_forward_hook(lambda *_: fired.append("a layer inside"))
+    compiled.register_forward_hook(lambda *_: fired.append("what compile returned"))  # type: ignore[attr-defined]
+    net[0].weight.register_hook(lambda grad: fired.append("a weight"))  # type: ignore[no-untyped-call]
+    compiled(torch.ones(1, 2)).sum().backward()
+    assert fired == ["what compile returned", "a weight"]
+    torch.compiler.reset()
+
+
+def test_what_chapter_11_says_of_a_watching_hook_under_a_checkpoint() -> None:
+    from torch.utils.checkpoint import CheckpointError, checkpoint
+
+    def run(detached: bool) -> None:
+        net = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
+        kept = list[torch.Tensor]()
+
+        def watch(module: nn.Module, args: object, output: torch.Tensor) -> None:
+            kept.append(((output.detach() if detached else output) ** 2).sum())
+
+        handle = net[0].register_forward_hook(watch)
+        output: Any = checkpoint(net, torch.ones(1, 2), use_reentrant=False)
+        handle.remove()
+        output.sum().backward()
+
+    run(detached=True)
+    with pytest.raises(CheckpointError):
+        run(detached=False)
+
+
+def _means_of(rank: int, evaluated: bool, without_sync: bool) -> float:
+    """On a rank: the running mean after a pass, another one in `no_sync()` perhaps, and the one that is looked at."""
+    ddp = nn.parallel.DistributedDataParallel(nn.BatchNorm1d(1))
+    with ddp.no_sync() if without_sync else nullcontext():
+        ddp(torch.full((2, 1), 100.0 * (rank + 1))).sum().backward()
+    if evaluated:
+        ddp.eval()
+    seen = list[float]()
+    ddp.module.register_forward_pre_hook(lambda module, args: seen.append(module.running_mean.item()))
+    ddp(torch.zeros(2, 1))
+    return seen[0]
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "without_sync", "means"),
+    [(False, False, [10, 10]), (True, False, [10, 10]), (False, True, [10, 20])],
+    ids=["train", "eval", "after no_sync"],
+)
+def test_what_chapter_13_says_of_buffers(two: Any, evaluated: bool, without_sync: bool, means: list[float]) -> None:
+    def on_each() -> float:
+        return _means_of(dist.get_rank(), evaluated, without_sync)
+
+    assert two.run(on_each) == pytest.approx(means)
+
+
+def test_what_chapter_13_says_of_shapes_that_differ(two: Any) -> None:
+    def gather() -> list[Any]:
+        mine = torch.arange(6).reshape((2, 3) if dist.get_rank() == 0 else (3, 2)) + 10 * dist.get_rank()
+        both = [torch.empty_like(mine) for _ in range(2)]
+        dist.all_gather(both, mine)
+        return [each.tolist() for each in both]
+
+    first, second = two.run(gather)
+    assert first == [[[0, 1, 2], [3, 4, 5]], [[10, 11, 12], [13, 14, 15]]]
+    assert second == [[[0, 1], [2, 3], [4, 5]], [[10, 11], [12, 13], [14, 15]]]
