@@ -111,22 +111,24 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._names, self._max_bytes, self._counting, self._heavy = names, max_bytes, counting, heavy
         held = [each for module in names for each in (*module._parameters.values(), *module._buffers.values())]
         self._tags = Tags(each for each in held if isinstance(each, Tensor))
-        self._rules: dict[Any, Rule | None] = {}
+        self._rules: dict[int, Rule | None] = {}  # by id, for an operation's own hash is written in Python
+        self._operations: list[Any] = []  # held, or their ids might be used again
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         try:
-            rule = self._rules[func]
+            rule = self._rules[id(func)]
         except KeyError:
-            rule = self._rules[func] = self._rule(func)
+            self._operations.append(func)
+            rule = self._rules[id(func)] = self._rule(func)
         if rule is None:  # several operations: those are looked at. Inference mode does not take them apart.
             with self:
                 apart = func.decompose(*args, **kwargs)
             if apart is not NotImplemented:
                 return apart
-            rule = self._rules[func] = self._other
+            rule = self._rules[id(func)] = self._other
         out = func(*args, **kwargs)
         try:
             rule(func, args, kwargs, out)
@@ -148,7 +150,8 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if isinstance(func, torch._ops.OpOverload) and _is_composite(func):
             return None
         if name in _PRODUCTS:
-            return self._product
+            at = _PRODUCTS[name]
+            return lambda func, args, kwargs, out: self._product(args[at], args[at + 1], out)
         if name in _SOFTMAXES:
             return self._softmax
         if name == "bernoulli" and func._overloadname == "float":
@@ -170,9 +173,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     # -- softmax by hand ----------------------------------------------------------------------------------------
 
-    def _product(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
-        at = _PRODUCTS[_named(func)]
-        left, right = args[at : at + 2]
+    def _product(self, left: Tensor, right: Tensor, out: Tensor) -> None:
         a, b = self._tags.of(left), self._tags.of(right)
         mixed = True
         if a.kind == "weights" and _is_keys(a.axes[-1]):
