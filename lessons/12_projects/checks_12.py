@@ -332,7 +332,7 @@ def check_q5(step_in_backward: Callable[..., AbstractContextManager[None]]) -> W
         return Wrong(f"{left} hooks are still on the parameters")
     try:
         with step_in_backward(start.parameters(), lambda parameters: torch.optim.SGD(parameters, lr=0.5)):
-            raise ValueError("the training stops")
+            _Stops()(torch.ones(1))
     except ValueError:
         left = _hooks_on(start)
         return Wrong(f"the training raised, and {left} hooks stayed on; use a `finally`") if left else None
