@@ -261,6 +261,7 @@ def test_ranks_that_sleep_without_waiting_for_each_other_may_sleep(group, monkey
 
 
 def test_an_interrupt_ends_the_run_and_not_the_group(group):
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a shell
     previous = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
     signal.setitimer(signal.ITIMER_REAL, 1, 10)  # again, if Python lost it in a finalizer, as it may
     try:
@@ -269,6 +270,7 @@ def test_an_interrupt_ends_the_run_and_not_the_group(group):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
+        signal.signal(signal.SIGINT, handler)
     assert group.run(distributed.get_rank) == [0, 1]
 
 

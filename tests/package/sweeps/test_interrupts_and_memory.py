@@ -93,7 +93,8 @@ def interrupted(run: Callable[[], Any], when: int) -> tuple[Any, bool]:
                 signal.raise_signal(signal.SIGINT)
         return trace
 
-    before = sys.gettrace()
+    # Where the tests run in the background of a shell, the signal is ignored.
+    before, handler = sys.gettrace(), signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.settrace(trace)
     try:
         return run(), count >= when
@@ -101,6 +102,7 @@ def interrupted(run: Callable[[], Any], when: int) -> tuple[Any, bool]:
         return None, True
     finally:
         sys.settrace(before)
+        signal.signal(signal.SIGINT, handler)
 
 
 @pytest.mark.parametrize("alone", [False, True])
