@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import attentions, changing, correct, edits, other, picker, speed, sweeps
+from benchmarks import attentions, changing, correct, edits, fresh, other, picker, speed, sweeps
 from tests.shared.awkward import PEERS as MODELS_OF_PEERS
 from tests.shared.lab import CHROMIUM
 from tools.blocks import put, table
@@ -61,6 +61,7 @@ MADE: dict[str, tuple[tuple[str, ...], Callable[[int], str]]] = {
     "sweeps": (EDITING, lambda rounds: _one_thread(min(rounds, SWEPT))),
     "attention": (EDITING, _one_thread),
     "other": (("matplotlib",), lambda rounds: f"{_threads(rounds)}; rounds: {rounds}, imports {min(rounds, 5)}"),
+    "fresh": ((), lambda rounds: f"; processor time, one thread; {min(rounds, SWEPT)} processes for each figure"),
     "speed": ((*PEERS, "captum"), _quick),
 }
 """Which packages each part of the page was made with, and how it was timed."""
@@ -227,6 +228,7 @@ PARTS: dict[str, Callable[[int], str]] = {
     "sweeps": swept,
     "attention": attended,
     "other": others,
+    "fresh": lambda rounds: table(fresh.table(min(rounds, SWEPT))),
     "speed": speeds,
 }
 """The parts of the page that are made, and what makes each."""

@@ -31,7 +31,8 @@ class Strands(Generic[_T]):
 
     def __init__(self, make: Callable[[], _T]) -> None:
         self._make = make
-        self._of_threads: dict[int, _T] = {}
+        # Not by thread number, which the system gives to the next thread when one has ended.
+        self._of_threads = threading.local()
         self._of_tasks: WeakKeyDictionary[asyncio.Task[object], _T] = WeakKeyDictionary()
 
     def here(self) -> _T:
@@ -41,15 +42,15 @@ class Strands(Generic[_T]):
             if task not in self._of_tasks:
                 self._of_tasks[task] = self._make()
             return self._of_tasks[task]
-        thread = threading.get_ident()
-        found = self._of_threads.get(thread)
-        if found is None:
-            found = self._of_threads[thread] = self._make()
+        try:
+            found: _T = self._of_threads.mine
+        except AttributeError:
+            found = self._of_threads.mine = self._make()
         return found
 
     def clear(self) -> None:
         """Forget what everybody had."""
-        self._of_threads.clear()
+        self._of_threads = threading.local()
         self._of_tasks.clear()
 
 

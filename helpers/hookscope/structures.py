@@ -45,7 +45,7 @@ def map_tensors(
     Follows tuples, lists, sets, deques, named tuples, `torch.return_types`, mappings (dict, OrderedDict, ModelOutput),
     dataclasses, and other objects by their attributes, also those that can be called; NumPy arrays are copied.
     Containers are new objects. Modules, classes and functions stay the same objects. A tensor that occurs twice is
-    replaced once.
+    replaced once. A list, dict or object that contains itself does so in the result, too.
 
     What does not let itself be rebuilt becomes something plain that holds the same: a mapping a dict, a tuple of a
     class of its own a tuple, an object a `SimpleNamespace` of its attributes.
@@ -71,54 +71,94 @@ class _Mapping:
         self._kind = kind
         self._say = say
         self._done: dict[int, tuple[object, Any]] = {}  # by id; the object is held, lest its id be used again
+        self._shells: dict[int, Any] = {}  # what stands for an object that is reached again from inside of itself
+        self._replaced = 0  # how many tensors have been replaced so far
 
     def of(self, value: Any, depth: int) -> Any:
-        if value is None or type(value) in _OFTEN or isinstance(value, _SINGLE) or depth > _DEEP:
+        if value is None or type(value) in _OFTEN or isinstance(value, _SINGLE):
             return value
         if id(value) in self._done:
-            return self._done[id(value)][1]
+            done = self._done[id(value)][1]
+            return self._again(value) if done is _UNDER_WAY else done
         if isinstance(value, self._kind):
             result = self._function(value)
+            self._replaced += result is not value
+        elif depth > _DEEP:
+            self._note(f"what lies deeper than {_DEEP} levels is kept as it is, and may change later")
+            return value
         else:
-            self._done[id(value)] = (value, value)  # a cycle ends here
+            self._done[id(value)] = (value, _UNDER_WAY)
             result = self._container(value, depth + 1)
         self._done[id(value)] = (value, result)
         return result
 
+    def _again(self, value: Any) -> Any:
+        """Return what stands for a value that contains itself, and is filled when all of it is known."""
+        if id(value) not in self._shells:
+            try:
+                # An empty list, or dict; an object with what it has now.
+                shell = type(value)() if type(value) in (list, dict) else _shell_of(value)
+            except Exception:  # whatever somebody else's copying raises
+                shell = value
+            if shell is value:
+                self._note(f"a {type(value).__name__} contains itself: there it is kept as it is, and may change later")
+            self._shells[id(value)] = shell
+        return self._shells[id(value)]
+
     def _container(self, value: Any, depth: int) -> Any:
         if isinstance(value, (tuple, list, set, frozenset)):
-            return self._sequence(value, [self.of(item, depth) for item in value])
+            return self._sequence(value, [self.of(item, depth) for item in value], depth)
         if isinstance(value, np.ndarray):
-            return value.copy()
+            copied = value.copy()
+            if value.dtype == object:
+                for index in np.ndindex(value.shape):
+                    copied[index] = self.of(value[index], depth)
+            return copied
         if isinstance(value, deque):
             return type(value)((self.of(item, depth) for item in value), value.maxlen)
         if isinstance(value, Mapping):
-            return self._mapping(value, {key: self.of(item, depth) for key, item in value.items()})
+            return self._mapping(value, {key: self.of(item, depth) for key, item in value.items()}, depth)
         return self._object(value, depth)
 
-    def _sequence(self, value: Any, items: list[Any]) -> Any:
+    def _sequence(self, value: Any, items: list[Any], depth: int) -> Any:
         if type(value) in _PLAIN:
+            if (shell := self._shells.get(id(value))) is not None and shell is not value:
+                shell.extend(items)
+                return shell
             return type(value)(items)
         # Not the constructor of a named tuple, which may insist on more than the fields (PackedSequence).
         make: Callable[[list[Any]], Any] = getattr(type(value), "_make", type(value))
         try:
             rebuilt = make(items)
             if type(rebuilt) is type(value) and len(rebuilt) == len(items):
+                for name, item in self._attributes(value, depth).items():
+                    object.__setattr__(rebuilt, name, item)
                 return rebuilt
         except Exception:  # whatever a constructor of somebody else's raises
             pass
         plain = next(kind for kind in _PLAIN if isinstance(value, kind))
         return self._instead(value, plain(items))
 
-    def _mapping(self, value: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
+    def _attributes(self, value: Any, depth: int) -> dict[str, Any]:
+        """Map what a container of a class of its own has beside its items."""
+        held = getattr(value, "__dict__", None)
+        return {name: self.of(item, depth) for name, item in held.items()} if isinstance(held, dict) else {}
+
+    def _mapping(self, value: Mapping[Any, Any], items: dict[Any, Any], depth: int) -> Any:
         if type(value) is dict:
+            if (shell := self._shells.get(id(value))) is not None:
+                shell.update(items)
+                return shell
             return items
         try:
             if isinstance(value, MappingProxyType):
                 return MappingProxyType(items)
             if isinstance(value, OrderedDict) and dataclasses.is_dataclass(type(value)):
-                return _model_output(value, items)
+                return _model_output(value, items, self._attributes(value, depth))
             rebuilt: Any = copy.copy(value)
+            for name, item in self._attributes(value, depth).items():
+                if vars(rebuilt).get(name) is not item:
+                    object.__setattr__(rebuilt, name, item)
             for key, item in items.items():
                 rebuilt[key] = item
             if isinstance(rebuilt, OrderedDict) and list(rebuilt) != list(items):
@@ -134,8 +174,8 @@ class _Mapping:
 
     def _object(self, value: Any, depth: int) -> Any:
         attributes = getattr(value, "__dict__", None) if not isinstance(value, Proxy) else None
-        names, only = _declared(type(value))
-        if not only and isinstance(attributes, dict):
+        names = _declared(type(value))
+        if isinstance(attributes, dict):
             names = (*attributes, *names)
         if not names:
             return value
@@ -143,11 +183,18 @@ class _Mapping:
             was = {name: held for name in names if (held := getattr(value, name, _NOTHING)) is not _NOTHING}
         except Exception:  # an attribute that cannot be read
             return value
+        replaced, done = self._replaced, len(self._done)
         mapped = {name: self.of(item, depth) for name, item in was.items()}
+        shell = self._shells.get(id(value))
+        if self._say is None and shell is not None and self._replaced == replaced:
+            # All that is new are copies that point to each other: they are not wanted.
+            for key in list(self._done)[done:]:
+                del self._done[key]
+            return value
         if (same := all(item is was[name] for name, item in mapped.items())) and self._say is None:
             return value
         try:
-            rebuilt = copy.copy(value)
+            rebuilt = copy.copy(value) if shell is None or shell is value else shell
             for name, item in mapped.items():
                 if rebuilt is not value and getattr(rebuilt, name, None) is not item:
                     object.__setattr__(rebuilt, name, item)
@@ -169,38 +216,43 @@ class _Mapping:
             self._say(text)
 
 
-def _declared(kind: type) -> tuple[tuple[str, ...], bool]:
-    """Return the names of the attributes that a class declares, and whether only these are followed."""
+def _shell_of(value: Any) -> Any:
+    """Copy an object, to be filled later; a container of another kind cannot be."""
+    return value if isinstance(value, (tuple, list, set, frozenset, deque, Mapping, np.ndarray)) else copy.copy(value)
+
+
+def _declared(kind: type) -> tuple[str, ...]:
+    """Return the names of the attributes that a class declares."""
     if (known := _known.get(kind)) is None:
-        if dataclasses.is_dataclass(kind):
-            known = tuple(field.name for field in dataclasses.fields(kind)), True
-        else:
-            slots = (getattr(each, "__slots__", ()) for each in kind.__mro__)
-            known = tuple(name for group in slots for name in ([group] if isinstance(group, str) else group)), False
+        slots = (getattr(each, "__slots__", ()) for each in kind.__mro__)
+        known = tuple(name for group in slots for name in ([group] if isinstance(group, str) else group))
         _known[kind] = known
     return known
 
 
-_known: WeakKeyDictionary[type, tuple[tuple[str, ...], bool]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()
 
 
-def _model_output(value: OrderedDict[Any, Any], items: dict[Any, Any]) -> OrderedDict[Any, Any]:
+def _model_output(
+    value: OrderedDict[Any, Any], items: dict[Any, Any], beside: dict[str, Any]
+) -> OrderedDict[Any, Any]:
     """Rebuild a ModelOutput of transformers: its fields are entries and attributes at the same time.
 
     Not by copying it and writing to the copy, which looks through all its fields for each of them, and takes longer
     than a small layer.
     """
     rebuilt = type(value).__new__(type(value))
-    attributes = {**vars(value)}
+    attributes = {**beside}
     for key, item in items.items():
         OrderedDict.__setitem__(rebuilt, key, item)
-        if key in attributes and attributes[key] is OrderedDict.get(value, key):
+        if key in attributes and vars(value)[key] is OrderedDict.get(value, key):
             attributes[key] = item
     vars(rebuilt).update(attributes)
     return rebuilt
 
 
 _NOTHING = object()
+_UNDER_WAY = object()
 _PLAIN = (tuple, list, set, frozenset)
 # To look a class up here is cheaper than to ask for each of the following.
 _OFTEN = {bool, int, float, str, torch.dtype, torch.device, torch.layout}

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import random
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hookscope.structures import tensors_in
 
-__all__ = ["afterwards", "model_unchanged", "same_random_numbers"]
+__all__ = ["Attributes", "afterwards", "model_unchanged", "same_random_numbers"]
 
 
 @contextmanager
-def model_unchanged(model: nn.Module) -> Iterator[None]:
+def model_unchanged(model: nn.Module, attributes: bool = False) -> Iterator[None]:
     """Put back training flags and buffers, whatever happens to them inside the block.
+
+    Args:
+        model: the model.
+        attributes: put back what modules hold besides, too, see `Attributes`.
 
     Example:
         >>> norm = nn.BatchNorm1d(2)
@@ -39,8 +46,10 @@ def model_unchanged(model: nn.Module) -> Iterator[None]:
     if any(isinstance(module, scripted) for module in modules):
         buffers = dict.fromkeys(model.buffers())
     values = [(buffer, buffer.clone()) for buffer in buffers if not buffer.is_inference()]
+    held = Attributes(modules if attributes else ())
 
     def put_back() -> None:
+        held.put_back()
         for module, was in training:
             if module.training is not was:  # to set it takes ten times as long as to look
                 module.training = was
@@ -58,6 +67,120 @@ def model_unchanged(model: nn.Module) -> Iterator[None]:
 
     with afterwards(put_back):
         yield
+
+
+class Attributes:
+    """What modules hold besides parameters, buffers, modules and hooks, as it is when this is made.
+
+    A value put into an attribute, and what is in lists, dicts, sets, deques, tensors, arrays and random number generators
+    there. What lies deeper, in objects of other classes, is not seen.
+
+    Args:
+        modules: whose attributes.
+
+    Example:
+        >>> module = nn.Identity()
+        >>> module.calls, module.seen = 0, [1]
+        >>> held = Attributes([module])
+        >>> module.calls, module.more = 1, 2
+        >>> module.seen.append(2)
+        >>> held.put_back(), module.calls, module.seen, hasattr(module, "more"), held.put_back()
+        (True, 0, [1], False, False)
+
+    """
+
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        self._held = [
+            (module, {name: value for name, value in module.__dict__.items() if name not in _OF_TORCH})
+            for module in modules
+            if not isinstance(module, torch.jit.ScriptModule)
+        ]
+        self._inside = [
+            (value, kind, take(value))
+            for _, own in self._held
+            for value in own.values()
+            for kind, (take, _) in _CONTENTS.items()
+            if isinstance(value, kind) and not (kind is Tensor and _is_odd(value))
+        ]
+
+    def put_back(self) -> bool:
+        """Put back what has changed; return whether anything had."""
+        changed = False
+        for module, own in self._held:
+            now = module.__dict__
+            for name in [name for name in now if name not in own and name not in _OF_TORCH]:
+                del now[name]
+                changed = True
+            for name, value in own.items():
+                if now.get(name, _HELD) is not value:
+                    now[name] = value
+                    changed = True
+        for value, kind, before in self._inside:
+            take, put = _CONTENTS[kind]
+            if not _same(take(value), before):
+                put(value, before)
+                changed = True
+        return changed
+
+
+_OF_TORCH = frozenset(nn.Module().__dict__) | {"forward"}
+_HELD = object()
+
+
+def _numpy_state(generator: np.random.Generator) -> Any:
+    return generator.bit_generator.state
+
+
+def _set_numpy_state(generator: np.random.Generator, state: Any) -> None:
+    generator.bit_generator.state = state
+
+
+def _refill(container: Any, before: Any) -> None:
+    container.clear()
+    (container.extend if hasattr(container, "extend") else container.update)(before)
+
+
+def _write(tensor: Tensor, before: Tensor) -> None:
+    if tensor.shape != before.shape:
+        tensor.data = before
+    else:
+        tensor.detach().copy_(before)
+
+
+def _is_odd(tensor: Tensor) -> bool:
+    """Whether a tensor cannot be copied and compared as most can."""
+    special = tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or tensor.is_meta
+    return type(tensor) is not Tensor or special or tensor.is_inference()
+
+
+_CONTENTS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], None]]] = {
+    list: (list, _refill),
+    dict: (dict, _refill),
+    set: (set, _refill),
+    deque: (list, _refill),
+    Tensor: (lambda tensor: tensor.detach().clone(), _write),
+    np.ndarray: (np.copy, lambda array, before: np.copyto(array, before)),
+    torch.Generator: (torch.Generator.get_state, torch.Generator.set_state),
+    np.random.Generator: (_numpy_state, _set_numpy_state),
+    np.random.RandomState: (np.random.RandomState.get_state, np.random.RandomState.set_state),
+    random.Random: (random.Random.getstate, random.Random.setstate),
+}
+"""Kind of a value -> what takes its contents, and what puts them back."""
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor):
+        return one.shape == other.shape and torch.equal(one, other)
+    if isinstance(one, np.ndarray):
+        return one.shape == other.shape and bool((one == other).all())
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(a is b or _same(a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(one[key] is other[key] or _same(one[key], other[key]) for key in one)
+    return type(one) in _EASY and bool(one == other)
+
+
+_EASY = (int, float, str, bool, set)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from benchmarks import __main__ as command
-from benchmarks import attentions, changing, correct, edits, other, speed, sweeps
+from benchmarks import attentions, changing, correct, edits, fresh, other, speed, sweeps
 from benchmarks.tools import TOOLS
 from tools.blocks import block
 
@@ -182,6 +182,34 @@ def test_the_tables_of_time_and_memory_are_what_the_command_makes() -> None:
     for backward in command.KINDS.values():
         expected += 2 * [(["tool", *command.columns(backward)], speed.labels(backward))]
     assert tables("speed") == expected, "run: make bench"
+
+
+def test_the_table_of_fresh_captures_is_what_the_command_makes() -> None:
+    ((heads, rows),) = tables("fresh")
+    assert heads == ["tool", *fresh.COLUMNS]
+    assert rows == list(fresh.FRESH)
+
+
+def test_a_fresh_capture_is_timed_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def timed(tool: str, batch: int, settings: dict[str, str]) -> tuple[float, float]:
+        asked.append((tool, batch, bool(settings)))
+        return 1.0 + batch, 2.0 if settings else 3000.0
+
+    monkeypatch.setattr(fresh, "alone", timed)
+    rows = fresh.table(3)
+    assert len(asked) == 3 * len(set(asked)) == 3 * len(fresh.FRESH) * len(fresh.COLUMNS)
+    assert [row["tool"] for row in rows] == list(fresh.FRESH)
+    assert list(rows[0].values())[1:] == ["2.00 (3,000)", "2.00 (2)", "9.00 (3,000)", "9.00 (2)"]
+
+
+@pytest.mark.slow
+def test_a_process_says_a_ratio_and_how_many_pages_were_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fresh, "PASSES", {1: 1})
+    ratio, pages = fresh.alone(fresh.FRESH[0], 1, fresh.KEPT)
+    assert 0.5 < ratio < 10
+    assert pages >= 0
 
 
 def test_the_table_of_the_rest_is_what_the_command_makes() -> None:

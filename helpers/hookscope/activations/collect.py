@@ -6,7 +6,7 @@ import errno
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
-from hookscope.activations.marks import mark_of_batch, mark_of_model
+from hookscope.activations.marks import mark_of_batch, mark_of_model, state_of
 from hookscope.activations.samples import Place, Run, called_with, count, outputs, places
 from hookscope.activations.shards import Shard, shards_in, write_shard
 from hookscope.activations.stored import ABOUT, Activations
@@ -57,11 +57,12 @@ def collect(
     with no sample lost and none twice. It reads the data that is done again, without running the model, and compares
     it: where the model's class, modules, parameters or buffers, the layers, options, batches or data are not the same,
     it refuses and says which. The code of `forward` and of `run` is not compared. An exception or interrupt first
-    writes what is there.
+    writes what is there. A model whose passes change its buffers or parameters cannot be gone on with in the middle:
+    that is refused, too. What else a model keeps from pass to pass, as an attribute of Python's, is not seen.
 
     Hooks look as those of `capture` do and come off in any case. The model runs without gradients and in `eval()`,
     since dropout and batch norm in `train()` would give other values each time. Along which axis an output has the
-    samples is found by running two samples and three, model and random numbers put back. On disk samples come first.
+    samples is found by running two samples and three through a copy of the model. On disk samples come first.
     Sequences of several lengths do not fit into one tensor: pad all to one length.
 
     Args:
@@ -113,7 +114,8 @@ def collect(
     if not callable(run):
         raise TypeError(f"run={run!r}: give a function, as run=lambda model, batch: model(batch.x)")
     # Copied at once: copy-on-write does not see what a NumPy array of an output is used for later.
-    seen = capture(model, *layers, dtype=dtype, device="cpu", keep="copies")
+    kept: Any = {"dtype": dtype, "device": "cpu", "keep": "copies"}
+    seen, names = capture(model, *layers, **kept), list(find_layers(model, *layers))
     if training := [name for name, module in model.named_modules() if module.training]:
         which = "the model" if "" in training else f"layer {training[0]!r}"
         raise ValueError(f"{which} is in train(), where values may be other ones each time; call model.eval() first")
@@ -122,8 +124,8 @@ def collect(
         raise ValueError("the loader shuffles, so samples would have other numbers each time; give shuffle=False")
     folder = Path(to)
     with _alone(folder), torch.no_grad():
-        one = _Collecting(model, seen, list(find_layers(model, *layers)), run, folder, shard_bytes)
-        return one.all(loader, _length(loader), max_bytes, progress)
+        one = _Collecting(model, seen, names, run, folder, shard_bytes)
+        return one.all(loader, _length(loader), max_bytes, progress, lambda other: capture(other, *names, **kept))
 
 
 def _length(loader: Any) -> int | None:
@@ -153,13 +155,17 @@ class _Collecting:
         self._held = 0  # bytes of them
         self._about: dict[str, Any] = {}
         self._shards = self._bytes = self._done = 0  # of what is on disk
+        self._state: dict[str, object] = {}  # of the model before the first pass
 
-    def all(self, loader: Iterable[Any], length: int | None, max_bytes: int | None, progress: bool) -> Activations:
+    def all(
+        self, loader: Iterable[Any], length: int | None, max_bytes: int | None, progress: bool,
+        watch: Callable[[nn.Module], Capture],
+    ) -> Activations:  # fmt: skip
         batches = iter(loader)
         first = next(batches, None)
         if first is None:
             raise ValueError("the loader yields nothing")
-        self._places = places(self._model, self._seen, self._run, self._moved(first))
+        self._places = places(self._model, watch, self._run, self._moved(first))
         self._about = self._asked_for()
         old = self._resumed()
         each = sum(place.bytes for place in self._places.values())
@@ -196,6 +202,7 @@ class _Collecting:
         return map_tensors(lambda tensor: tensor.to(self._device), batch)
 
     def _take(self, batch: Any, samples: int, mark: str) -> None:
+        self._state = self._state or state_of(self._model)
         with self._seen.like() as seen:  # not the same again, which would use its memory again
             self._run(self._model, self._moved(batch))
         found = outputs(seen)
@@ -222,6 +229,10 @@ class _Collecting:
             return
         whole = {name: torch.cat([found[name] for *_, found in self._waiting]) for name in sorted(self._places)}
         batches = [(samples, mark) for samples, mark, _ in self._waiting]
+        if "changes" not in self._about and (now := state_of(self._model)) != self._state:
+            changed = next((name for name in now if now[name] != self._state.get(name)), "its modules")
+            self._about["changes"] = changed
+            self._describe(self._about)  # before the shard, lest somebody goes on after it
         shard = Shard(self._folder / f"{self._shards:05}.safetensors", self._done, batches)
         shard.made = f"torch {torch.__version__} on {self._device.type}"
         try:
@@ -265,6 +276,8 @@ class _Collecting:
             if then != now:
                 told = f"another {word}" if what == "mark" else f"{word} {_listed(then)}, and now it is {_listed(now)}"
                 raise self._not_the_same(f"it was collected with {told}")
+        if (changes := old.about.get("changes")) and old.shards and not old.complete:
+            raise self._not_the_same(f"each pass may change {changes} of the model, and what that was here is gone")
         self._shards, self._bytes = len(old.shards), sum(shard.path.stat().st_size for shard in old.shards)
         return old
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from hookscope.structures import tensors_in
 
-__all__ = ["mark_of_batch", "mark_of_model", "mark_of_tensor"]
+__all__ = ["mark_of_batch", "mark_of_model", "mark_of_tensor", "state_of"]
 
 
 def mark_of_tensor(tensor: Tensor) -> str:
@@ -27,8 +28,39 @@ def mark_of_tensor(tensor: Tensor) -> str:
 
 
 def mark_of_batch(batch: Any) -> str:
-    """Return the SHA-256 of all tensors in a batch, in their order."""
-    return _mark(("", tensor) for tensor in tensors_in(batch))
+    """Return the SHA-256 of all tensors in a batch, of where they are in it, and of the plain values beside them.
+
+    Example:
+        >>> one, other = ({"a": torch.ones(1), "scale": scale} for scale in (1, 2))
+        >>> mark_of_batch(one) == mark_of_batch(other)
+        False
+
+    """
+    return _mark((("", tensor) for tensor in tensors_in(batch)), repr(_outline(batch)))
+
+
+def _outline(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        return value
+    if isinstance(value, Mapping):
+        return [type(value).__name__, *((_outline(key), _outline(item)) for key, item in value.items())]
+    if isinstance(value, list | tuple):
+        return [type(value).__name__, *map(_outline, value)]
+    return type(value).__name__  # of other objects the tensors must do
+
+
+def state_of(model: nn.Module) -> dict[str, object]:
+    """Return what tells whether the passes of a model change it: for each buffer a mark, for each parameter signs.
+
+    A parameter's numbers are added, not hashed: this is asked again and again.
+    """
+    found: dict[str, object] = {f"buffer {name!r}": mark_of_tensor(tensor) for name, tensor in model.named_buffers()}
+    for name, tensor in model.named_parameters():
+        total: object = None
+        with suppress(RuntimeError, NotImplementedError), torch.no_grad():  # a dtype that cannot be added
+            total = mark_of_tensor(tensor.detach().sum())
+        found[f"parameter {name!r}"] = (tuple(tensor.shape), total)
+    return found
 
 
 def mark_of_model(model: nn.Module) -> str:

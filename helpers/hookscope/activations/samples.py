@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.captures import Capture
+from hookscope.captures.keep import lazy_clone
 from hookscope.edits.parts import tensors
 from hookscope.structures import map_tensors, tensors_in
 from hookscope.unchanged import model_unchanged, same_random_numbers
@@ -87,12 +90,15 @@ def outputs(seen: Capture) -> dict[str, Tensor]:
     return found
 
 
-def places(model: nn.Module, seen: Capture, run: Run, batch: Any) -> dict[str, Place]:
+def places(model: nn.Module, watch: Callable[[nn.Module], Capture], run: Run, batch: Any) -> dict[str, Place]:
     """Find out along which axis each output has the samples: by running two samples, and three.
+
+    A copy of the model runs, since a model may keep more from one pass to the next than can be put back: an attribute, a
+    parameter that is set from the first batch. What cannot be copied runs itself, and gets its buffers back.
 
     Args:
         model: the model, which is left as it was.
-        seen: a capture of the chosen layers, closed.
+        watch: makes a capture of the chosen layers of a model.
         run: runs the model on a batch.
         batch: samples to take two and three of.
 
@@ -100,16 +106,41 @@ def places(model: nn.Module, seen: Capture, run: Run, batch: Any) -> dict[str, P
         ValueError: an output has no such axis, or several, or mixes samples with something else along it.
 
     """
+    with same_random_numbers(model, batch):
+        with suppress(Exception), _copied(model) as copied:  # if anything is wrong, the model itself says what
+            return _places(copied, watch(copied), run, batch)
+        with model_unchanged(model, attributes=True):
+            return _places(model, watch(model), run, batch)
+
+
+@contextmanager
+def _copied(model: nn.Module) -> Iterator[nn.Module]:
+    """Give a copy of a model whose parameters share their memory with the model's until somebody writes to them."""
+    shared: dict[int, Any] = {}
+    for parameter in model.parameters():
+        data = lazy_clone(parameter.detach()) if type(parameter) is nn.Parameter else None
+        shared[id(parameter)] = parameter if data is None else nn.Parameter(data, parameter.requires_grad)
+    ours = {id(each) for each in shared.values()} - shared.keys()
+    copied = copy.deepcopy(model, shared)
+    try:
+        yield copied
+    finally:
+        # At once, not when the copy is collected: until then a write to the model would move its memory.
+        for parameter in copied.parameters():
+            if id(parameter) in ours:
+                parameter.data = torch.empty(0, dtype=parameter.dtype, device=parameter.device)
+
+
+def _places(model: nn.Module, seen: Capture, run: Run, batch: Any) -> dict[str, Place]:
     some = []
-    with model_unchanged(model), same_random_numbers(model, batch):
-        for number in (2, 3):
-            with seen:
-                try:
-                    run(model, _only(batch, number))
-                except Exception as error:
-                    error.add_note(f"hookscope: on {number} samples, to find along which axis outputs have them")
-                    raise
-            some.append({name: (tuple(each.shape), each.dtype) for name, each in outputs(seen).items()})
+    for number in (2, 3):
+        with seen:
+            try:
+                run(model, _only(batch, number))
+            except Exception as error:
+                error.add_note(f"hookscope: on {number} samples, to find along which axis outputs have them")
+                raise
+        some.append({name: (tuple(each.shape), each.dtype) for name, each in outputs(seen).items()})
     two, three = some
     if two.keys() != three.keys():
         name = min(two.keys() ^ three.keys())

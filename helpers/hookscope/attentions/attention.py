@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hookscope.attentions.maps import AttentionMaps
 from hookscope.attentions.watch import HeavyError, Watch, mib
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["attention"]
 
 _MOST_BYTES = 4 << 30
-_SIMPLE = (torch.Tensor, int, float, str, bool, type(None))
+_SIMPLE = (Tensor, int, float, str, bool, type(None))
 
 
 def attention(
@@ -108,7 +108,7 @@ def attention(
     sizes = sorted({size for each in watch.found for size in each.weights.shape[2:]})
     if named and sizes and len(named) not in sizes:
         raise ValueError(f"tokens has {len(named)} strings, but the maps have {', '.join(map(str, sizes))} tokens")
-    return AttentionMaps(modules, watch.found, _notes(modules, watch), named)
+    return AttentionMaps(modules, watch.found, _notes(modules, watch, _rows((*inputs, *kwargs.values()))), named)
 
 
 def _run(
@@ -159,7 +159,12 @@ def _forecast(modules: Modules, inputs: Sequence[Any], kwargs: Mapping[str, Any]
     return watch.bytes
 
 
-def _notes(modules: Modules, watch: Watch) -> list[str]:
+def _rows(inputs: Iterable[Any]) -> int:
+    """How many samples went in, by the first tensor; 0 if none did."""
+    return next((len(each) for each in inputs if isinstance(each, Tensor) and each.dim()), 0)
+
+
+def _notes(modules: Modules, watch: Watch, rows: int) -> list[str]:
     """Say what was seen that is no map, and why there is none."""
     seen, notes = watch.seen, []
     for layer in seen.channels:
@@ -172,16 +177,25 @@ def _notes(modules: Modules, watch: Watch) -> list[str]:
         notes.append(f"{_layer(layer)}: a softmax of products met no values in a way that could be followed")
     if any("_orig_mod" in module._modules or module._compiled_call_impl is not None for module in modules.names):
         notes.append("the model is compiled; it ran without its compilation")
+    others = [
+        f"{', '.join(map(_layer, list(seen.softmaxes)[:3]))}{' and others' if len(seen.softmaxes) > 3 else ''}: the "
+        "softmax there is of no product of two activations that could be followed: it weighs classes, channels or "
+        "gates, or is an attention of another kind"
+    ] * bool(seen.softmaxes)
     if watch.found:
-        return notes
-    if seen.softmaxes:
-        where = ", ".join(map(_layer, list(seen.softmaxes)[:3])) + (" and others" if len(seen.softmaxes) > 3 else "")
-        why = f"{where}: the softmax there weighs classes, channels or gates, not products of two activations"
-    elif notes:
-        why = "what ran is no attention of tokens, or not one that can be followed"
-    else:
-        why = "no softmax and no attention call ran where torch could be watched"
-    return [f"0 maps: {why}", *notes]
+        batches = [size for each in watch.found if (size := each.weights.shape[0]) > rows > 0]
+        if batches:
+            maps = "a map has" if len(batches) == 1 else f"{len(batches)} maps have up to"
+            notes.append(
+                f"{rows} {'samples' if rows > 1 else 'sample'} went in, and {maps} {max(batches)} in the batch: windows, "
+                "or heads that could not be told apart"
+            )
+        return notes + others
+    if others:
+        return [f"0 maps: {others[0]}", *notes]
+    if notes:
+        return ["0 maps: what ran is no attention of tokens, or not one that can be followed", *notes]
+    return ["0 maps: no softmax and no attention call ran where torch could be watched"]
 
 
 def _layer(name: str) -> str:

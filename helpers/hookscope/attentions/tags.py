@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from hookscope.attentions.axes import FEATURES, Axes, cut, followed, is_all, plain
+from hookscope.structures import tensors_in
 
 __all__ = [
     "FEATURES",
@@ -73,11 +74,21 @@ class Tags:
         first = args[0] if args else None
         old = self._tags.get(id(first))
         shape = first.shape if isinstance(first, Tensor) and not first.is_nested else None
+        # What is made of parameters alone is one: a norm of weights, a weight made of others.
+        computed = self._is_parameter(first) and all(map(self._is_parameter, tensors_in(args)))
         for each in out if isinstance(out, tuple | list) else (out,):
             if not isinstance(each, Tensor):
                 continue
             stays = not each.is_nested and each.shape == shape
-            self.put(each, Tag(old.axes) if stays and old is not None else None)
+            if computed and not each.is_nested:
+                self.put(each, Tag(plain(each.shape), "parameter"))
+            else:
+                self.put(each, Tag(old.axes) if stays and old is not None else None)
+
+    def _is_parameter(self, tensor: Any) -> bool:
+        if (tag := self._tags.get(id(tensor))) is not None:
+            return tag.kind == "parameter"
+        return id(tensor) in self._parameters
 
     def each(self, args: Sequence[Any], out: Any) -> None:
         """After an operation on each number: a score stays a score, a weight a weight."""
@@ -125,6 +136,9 @@ class Tags:
     def product(self, left: Tensor, right: Tensor, out: Tensor, mixed: bool) -> None:
         """After a matrix product: with a parameter it makes features, of two activations scores, unless it `mixed`."""
         a, b = self.of(left), self.of(right)
+        if a.kind == b.kind == "parameter":
+            self.put(out, Tag(plain(out.shape), "parameter"))
+            return
         if "parameter" in (a.kind, b.kind) or mixed:
             made = ((FEATURES, out.shape[-1]),) if b.kind == "parameter" and out.shape[-1] != 1 else b.axes[-1]
             self.put(out, Tag((*a.axes[:-1], made)))
@@ -238,6 +252,8 @@ def _plan(axes: Axes, shape: Sequence[int], custom: bool) -> _Plan | None:
         if at:
             order["heads"] = [n for n in order["batch"] if names[n].startswith(f"batch {at}.")]
             order["batch"] = [n for n in order["batch"] if n not in order["heads"]]
+            if len(order["batch"]) > 1:
+                notes = ("several axes before the queries, and none known to be cut out of features: heads by custom",)
     elif not order["heads"] and order["batch"]:
         notes = ("no axis was cut out of features: read as one head",)
     batch, heads = (length(parts[n] for n in order[kind]) for kind in ("batch", "heads"))

@@ -196,7 +196,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _by_hand(self, tag: Tag, weights: Tensor, v: Tensor, out: Tensor) -> None:
         layer, module = self._where()
-        self.seen.unused[layer] -= 1
+        self._met_values(layer)
         self._room(layer, module, weights.numel() * weights.dtype.itemsize)
         if self._counting:
             return
@@ -207,6 +207,11 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.found.append(
             Found(layer, ordered.clone(), error, recompute.bound(out.dtype, v), BY_HAND, tag.dropped, notes)
         )
+
+    def _met_values(self, layer: str) -> None:
+        """Count a softmax as used: one of this layer's methods, or of a layer inside of it that is a softmax."""
+        inside = [name for name in self.seen.unused if name.startswith(f"{layer}." if layer else "")]
+        self.seen.unused[layer if layer in self.seen.unused or not inside else inside[-1]] -= 1
 
     # -- one operation ------------------------------------------------------------------------------------------
 

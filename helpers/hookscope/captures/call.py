@@ -53,16 +53,19 @@ class Call:
         by: name of the thread, or of the task of asyncio, that made it.
         run: which pass of the model within the capture it belongs to, from 1.
         decoding: the function of transformers' `generate()` that made the pass, such as `"_sample"`; else `""`.
+        generation: which `generate()` within the capture that was, from 1; 0 without one.
 
     """
 
-    __slots__ = ("_args", "_output", "_returned", "_wanted", "by", "decoding", "layer", "number", "run", "type")
+    __slots__ = (
+        "_args", "_output", "_returned", "_wanted", "by", "decoding", "generation", "layer", "number", "run", "type",
+    )  # fmt: skip
 
     def __init__(self, layer: str, number: int, type_name: str, wanted: Wanted) -> None:
         self.layer, self.number, self.type = layer, number, type_name
         self._wanted = wanted
         self.by = self.decoding = ""
-        self.run = 0
+        self.run = self.generation = 0
         self._returned = False
         # In these, every tensor of the output and of args and kwargs is replaced by a Slot.
         self._output: Any = None

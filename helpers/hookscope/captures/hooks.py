@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from itertools import count
+from types import FrameType
 from typing import Any
 
 from torch import Tensor, nn
@@ -33,6 +34,8 @@ class _Strand:
         self.last: Call | None = None
         self.foreign: Foreign | None = None
         self.run, self.decoding = 0, ""
+        self.generating: FrameType | None = None  # the last generate() that ran the model, and its number
+        self.generation = 0
         self.name = strand_name()
 
 
@@ -105,7 +108,7 @@ class Hooks(Kept):
         self._owner: object = None
         self._numbers: dict[str, int] = {}  # calls of each layer so far
         self._strands = Strands(_Strand)
-        self._runs = count(1)
+        self._runs, self._generations = count(1), count(1)
         self._lock = threading.Lock()  # several threads may run the model
         self._bytes = 0
         self.ending = Ending(layers.values(), wanted.stop) if wanted.stop else None
@@ -169,13 +172,16 @@ class Hooks(Kept):
         here = self._strands.here()
         if not here.running or module is self._model:  # an exception may have left calls there
             here.foreign = Foreign(self._model, tensors_in((args, kwargs)))
-            here.run, here.decoding = next(self._runs), _decoding()
+            here.run, frame = next(self._runs), _generating()
+            if frame is not here.generating:
+                here.generating, here.decoding = frame, frame.f_code.co_name if frame is not None else ""
+                here.generation = next(self._generations) if frame is not None else 0
         name = self._layers.get(module)
         if name is None and (name := self._also.get(module)) is None:
             here.running.append((module, None))
             return
         call = Call(name, self._numbers.get(name, 0) + 1, type(module).__name__, self._wanted)
-        call.by, call.run, call.decoding = here.name, here.run, here.decoding
+        call.by, call.run, call.decoding, call.generation = here.name, here.run, here.decoding, here.generation
         self.writes.look(call, here.last, inside=False)
         if self._wanted.inputs:
             take = partial(self._slot, call=call)
@@ -275,17 +281,17 @@ class Hooks(Kept):
             )
 
 
-def _decoding() -> str:
-    """Name the function of transformers' generate() that is running, or ""."""
+def _generating() -> FrameType | None:
+    """Find the function of transformers' generate() that is running."""
     if (generation := sys.modules.get("transformers.generation.utils")) is None:
-        return ""
+        return None
     frame, file = sys._getframe(2).f_back, generation.__file__
     while frame is not None:
         code = frame.f_code
         if code.co_filename == file and code.co_name.endswith(_DECODING):
-            return code.co_name
+            return frame
         frame = frame.f_back
-    return ""
+    return None
 
 
 _DECODING = ("_sample", "_search", "_decoding")

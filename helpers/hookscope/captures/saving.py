@@ -20,8 +20,8 @@ from hookscope.extras import needed_by
 
 __all__ = ["load", "save", "write_whole"]
 
-_VERSION = 1
-_OF_A_CALL = ("layer", "number", "type", "by", "run", "decoding", "_returned")
+_VERSION = 2
+_OF_A_CALL = ("layer", "number", "type", "by", "run", "decoding", "generation", "_returned")
 
 
 def save(state: Mapping[str, Any], path: str | Path) -> None:

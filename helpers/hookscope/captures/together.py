@@ -39,6 +39,13 @@ def joined(name: str, calls: Sequence[Call], dim: int, part: int | str | None) -
                 "places or tokens are taken back between the passes, so outputs are no sequence; write num_beams=1, "
                 "or run the model once on what was generated"
             )
+    if len({call.generation for call in calls}) > 1:
+        several = sorted({call.generation for call in calls} - {0})
+        told = "several generate()s" if len(several) > 1 else "generate() and by passes outside of it"
+        raise NotCapturedError(
+            f"the calls of {name!r} were made by {told}, whose tokens are no one sequence; put those of .calls together "
+            "that have the same .generation, with torch.cat, or capture each in a block of its own"
+        )
     passes = [call.run for call in calls]
     if len(set(passes)) < len(passes):
         raise NotCapturedError(

@@ -45,15 +45,17 @@ class Aim:
         steps: indices, each into what the one before it has picked; without any, the whole tensor.
         text: how that was written.
         by_row: whether the first of them picks samples.
+        width: how long the last axis of the tensor has to be; 0 if that does not matter.
 
     """
 
     steps: tuple[Any, ...]
     text: str
     by_row: bool = False
+    width: int = 0
 
     @classmethod
-    def of(cls, index: Any, rows: Any, columns: list[int] | None = None, said: str = "") -> Aim:
+    def of(cls, index: Any, rows: Any, columns: list[int] | None = None, said: str = "", width: int = 0) -> Aim:
         """Check what was given, and make an aim of it.
 
         Args:
@@ -61,6 +63,7 @@ class Aim:
             rows: which samples; None for all.
             columns: places on the last axis, those of some heads; None for all.
             said: how these were written.
+            width: how many values all heads have together; 0 without heads.
 
         Raises:
             TypeError: it is no index.
@@ -80,17 +83,19 @@ class Aim:
             first, last = columns[0], columns[-1]
             beside = columns == list(range(first, last + 1))
             steps.append((..., slice(first, last + 1) if beside else columns))
-        return cls(tuple(steps), text + said, rows is not None)
+        return cls(tuple(steps), text + said, rows is not None, width)
 
     def at_places(self, places: list[int]) -> Aim:
         """Mean only these places on axis 1, which then is as long as they are many."""
         beside = places == list(range(places[0], places[-1] + 1))
         step = (slice(None), slice(places[0], places[-1] + 1) if beside else places)
         first = int(self.by_row)
-        return Aim((*self.steps[:first], step, *self.steps[first:]), self.text, self.by_row)
+        return Aim((*self.steps[:first], step, *self.steps[first:]), self.text, self.by_row, self.width)
 
     def cut(self, tensor: Tensor) -> Tensor:
         """Return the values that are meant: the tensor itself, a view of it, or a copy."""
+        if self.width and (not tensor.dim() or tensor.shape[-1] != self.width):
+            raise IndexError(f"all heads have {self.width} values together, side by side on the last axis")
         for step in self.steps:
             if not tensor.is_cpu:
                 _must_fit(step, tensor.shape)

@@ -19,7 +19,7 @@ from hookscope.edits.aim import Aim, rows_of
 from hookscope.edits.changes import Change
 from hookscope.edits.edges import Edges, cutting, refuse_again
 from hookscope.edits.heads import columns_of, count_of, heads_around
-from hookscope.edits.hooks import Layer
+from hookscope.edits.hooks import Layer, Waiting
 from hookscope.edits.options import Where, calls_of, kept_of, numbers_of
 from hookscope.edits.outcome import missing, row_of
 from hookscope.edits.parts import path_of
@@ -112,6 +112,7 @@ class Edit(Tabled):
         self.targets: list[Target] = []
         self._handles: list[Any] = []
         self._notes: dict[str, None] = {}
+        self._waiting: dict[int, Waiting] = {}
         self._open = self._hooked = False
         self._born = 0
 
@@ -239,7 +240,9 @@ class Edit(Tabled):
             found = [heads_around(self.modules, name, module, to) for module, name in chosen.items()]
             chosen = {each.module: each.name for each in found}
             aims = {
-                each.module: (Aim.of(at, where.get("rows"), columns_of(each, heads), f" heads={heads!r}"), each.to)
+                each.module: (
+                    Aim.of(at, where.get("rows"), columns_of(each, heads), f" heads={heads!r}", each.width), each.to,
+                )
                 for each in found
             }
         number, added = self._number, []
@@ -289,7 +292,9 @@ class Edit(Tabled):
 
     def _layer(self, module: nn.Module, name: str) -> Layer:
         if module not in self._layers:
-            layer = self._layers[module] = Layer(name, module, self._fused.get(module), self._notes, self._handles)
+            layer = self._layers[module] = Layer(
+                name, module, self._fused.get(module), self._notes, self._handles, self._waiting
+            )
             layer.put_on(self._born)
         return self._layers[module]
 
@@ -299,7 +304,7 @@ class Edit(Tabled):
         if self._open:
             raise RuntimeError("this edit is already open; make another one with edit(...)")
         self._layers, self.targets, self._handles, self._notes = {}, [], [], {}
-        self._owners, self._by_target = {}, {}
+        self._owners, self._by_target, self._waiting = {}, {}, {}
         self._born = RemovableHandle.next_id
         try:
             self._open = self._hooked = True
@@ -345,6 +350,7 @@ class Edit(Tabled):
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._waiting.clear()
         self._hooked = False
 
     # -- reading ------------------------------------------------------------------------------------------------

@@ -68,7 +68,12 @@ def heads_around(modules: Modules, name: str, module: nn.Module, to: str) -> Hea
         name, module = holder_name, holder  # it never calls its output projection
     if isinstance(module, nn.MultiheadAttention):
         return Heads(name, module, "heads", module.num_heads, module.embed_dim)
-    if (count := count_of(module)) is None and holder is not None and (count := count_of(holder)) is not None:
+    if (count := _heads_of(module)) is None and holder is not None and (count := _heads_of(holder)) is not None:
+        if name.rpartition(".")[2] not in _PROJECTIONS:
+            raise ValueError(
+                f"layer {name!r} is not where the heads of {holder_name!r} lie side by side, which is the input of its "
+                f"output projection: give heads= with {holder_name!r}, or write an index here, at[..., 0:64]"
+            )
         return Heads(name, module, "input", count, _width(module))
     if count is None:
         raise ValueError(
@@ -76,10 +81,15 @@ def heads_around(modules: Modules, name: str, module: nn.Module, to: str) -> Hea
             "goes into its output projection instead: at[..., 0:64], to='input'"
         )
     for part in _PROJECTIONS:
-        child = module._modules.get(part)
-        if isinstance(child, (nn.Linear, nn.Conv1d)) or type(child).__name__ == "Conv1D":
-            assert child is not None
-            return Heads(f"{name}.{part}" if name else part, child, "input", count, _width(child))
+        if (child := module._modules.get(part)) is None:
+            continue
+        place, first = f"{name}.{part}" if name else part, child
+        if isinstance(child, (nn.ModuleList, nn.Sequential)) and len(child):  # a dropout may follow
+            first = child[0]
+            child, place = (first, f"{place}.0") if isinstance(child, nn.ModuleList) else (child, place)
+        # Of whatever kind: it may be quantized, or have a LoRA beside it.
+        if (width := _width(first)) or any(True for _ in child.parameters()):
+            return Heads(place, child, "input", count, width)
     return Heads(name, module, "output", count, count * int(getattr(module, "attention_head_size", 0)))
 
 
@@ -103,9 +113,15 @@ def columns_of(found: Heads, heads: Any) -> list[int]:
     return [column for head in numbers for column in range(head * size, (head + 1) * size)]
 
 
-def count_of(module: nn.Module) -> int | None:
-    """How many heads a module says that it has; None if it does not."""
-    for place in (module, getattr(module, "config", None)):
+def _heads_of(module: nn.Module) -> int | None:
+    """How many heads a module has: a config counts only in a class that says it is attention, for others have one."""
+    named = "attention" in type(module).__name__.lower() or "attn" in type(module).__name__.lower()
+    return count_of(module) if named else count_of(module, config=False)
+
+
+def count_of(module: nn.Module, *, config: bool = True) -> int | None:
+    """How many heads a module, or its config, says that it has; None if it does not."""
+    for place in (module, getattr(module, "config", None) if config else None):
         for name in _COUNTS:
             if isinstance(count := getattr(place, name, None), int) and not isinstance(count, bool):
                 return count

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import get_ident
 from typing import Any
 
@@ -16,7 +18,7 @@ from hookscope.edits.parts import tensors
 from hookscope.edits.target import Target
 from hookscope.layers import FusedLayer, take_off
 
-__all__ = ["Layer"]
+__all__ = ["Layer", "Waiting"]
 
 
 def in_backward() -> bool:
@@ -40,13 +42,15 @@ class Layer:
     """
 
     def __init__(
-        self, name: str, module: nn.Module, fused: FusedLayer | None, notes: dict[str, None], handles: list[Any]
-    ) -> None:
+        self, name: str, module: nn.Module, fused: FusedLayer | None, notes: dict[str, None], handles: list[Any],
+        waiting: dict[int, Waiting],
+    ) -> None:  # fmt: skip
         self.name, self.module = name, module
         self.targets: dict[str, list[Target]] = {}
         self.seen = self.again = 0
         self.checkpointed = False
-        self.notes, self.handles = notes, handles
+        self.notes, self.handles, self._waiting = notes, handles, waiting
+        self._returned: dict[int, tuple[weakref.ref[Tensor], int]] = {}  # by id, with the number of the call
         self._fused = fused
         # By thread: the calls that have not returned, with their numbers and whether they run again; and the call that
         # is about to run its forward.
@@ -135,6 +139,8 @@ class Layer:
             value = target.on(value, number, again)
         if waiting := self.targets.get("grad"):
             given = {id(tensor) for _, tensor in tensors((args, kwargs))}
+            if not again:
+                self._must_be_new(output, given, number, waiting)
             paths: dict[int, tuple[Tensor, list[Target]]] = {}
 
             def wait(tensor: Tensor) -> Tensor:
@@ -152,8 +158,32 @@ class Layer:
             for target in waiting:
                 value = target.on(value, number, again, wait)
             for tensor, targets in paths.values():
-                self.handles.append(tensor.register_hook(self._editing(targets, number)))  # type: ignore[no-untyped-call]
+                self._wait(tensor, self._editing(targets, number))
         return None if value is output else value
+
+    def _wait(self, tensor: Tensor, editing: Callable[[Tensor], Tensor]) -> None:
+        """Edit the gradient of a tensor when it comes."""
+        known = self._waiting.get(id(tensor))
+        if known is not None and known.tensor() is tensor:
+            known.edits.insert(0, editing)  # a layer inside of this one returned it: a gradient is here first
+            return
+        edits = [editing]
+        self._waiting[id(tensor)] = Waiting(weakref.ref(tensor), edits)
+        self.handles.append(tensor.register_hook(lambda grad: _all(edits, grad)))  # type: ignore[no-untyped-call]
+
+    def _must_be_new(self, output: Any, given: set[int], number: int, waiting: list[Target]) -> None:
+        """Refuse a tensor that an earlier call has returned: its gradient is that of both."""
+        for _, tensor in tensors(output):
+            before = self._returned.get(id(tensor))
+            if before is not None and before[0]() is tensor and before[1] != number:
+                for target in waiting:
+                    if target.means(number, False) or target.means(before[1], False):
+                        raise RuntimeError(
+                            f"{target.label(number)}: it returned the tensor of call {before[1]} again, whose gradient "
+                            "is the sum of what comes from both; edit a gradient behind it, of a layer that it goes into"
+                        )
+            if id(tensor) not in given and not tensor.is_leaf:
+                self._returned[id(tensor)] = (weakref.ref(tensor), number)
 
     def _editing(self, targets: list[Target], number: int) -> Callable[[Tensor], Tensor]:
         def hook(grad: Tensor) -> Tensor:
@@ -164,6 +194,26 @@ class Layer:
         return hook
 
     before.__qualname__ = after.__qualname__ = "hookscope.edit"  # what a census shows
+
+
+@dataclass(slots=True)
+class Waiting:
+    """What waits for the gradient of one tensor.
+
+    Attributes:
+        tensor: the tensor.
+        edits: what is to be done with the gradient, in this order.
+
+    """
+
+    tensor: weakref.ref[Tensor]
+    edits: list[Callable[[Tensor], Tensor]]
+
+
+def _all(edits: list[Callable[[Tensor], Tensor]], grad: Tensor) -> Tensor:
+    for editing in edits:
+        grad = editing(grad)
+    return grad
 
 
 def _captures_last(hooks: dict[int, Any], born: int) -> None:

@@ -116,7 +116,15 @@ class Target:
         if path:
             self.keys = keys(value, path)
         new = self.edited(tensor, number, again) if then is None else then(tensor)
-        return value if new is tensor else put(value, path or (), new)
+        if new is tensor:
+            return value
+        try:
+            return put(value, path or (), new)
+        except Exception as error:  # whatever a class of somebody else's raises when it is copied
+            raise TypeError(
+                f"{self.label(number)}: a {type(value).__name__} cannot be built again with another value in it "
+                f"({type(error).__name__}: {error}); edit a layer inside of this one, or the input of the next"
+            ) from error
 
     def means(self, number: int, again: bool) -> bool:
         """Whether the edit means this call."""
@@ -151,6 +159,11 @@ class Target:
             aim = aim.at_places(places)
             places = [tokens.start + place for place in places]
         moment = Moment(self.label, number, tensor, aim, self.held)
+        if (aim.by_row or rule.change.verb == "mean") and is_wrapped(tensor) and _is_batched(tensor):
+            raise RuntimeError(
+                f"{moment.label}: under torch.vmap a layer sees one sample at a time, so that samples cannot be told "
+                f"apart for {'rows=' if aim.by_row else rule.change.verb}; edit a call without vmap"
+            )
         try:
             region = aim.cut(tensor) if aim.steps else tensor
         except IndexError as error:
@@ -169,7 +182,7 @@ class Target:
         if new is UNCHANGED:
             return tensor
         _check(new, region, moment)
-        if rule.change.foreign and not aim.steps and _uses(new) > _alone:
+        if rule.change.foreign and not aim.steps and (_uses(new) > _alone or _is_lent(new)):
             new = new.clone()  # somebody else holds it, and an in-place operation may come next
         if not again:
             self.made(region, new, number, places)
@@ -233,14 +246,31 @@ def largest(old: Tensor, new: Tensor) -> tuple[Tensor, ...] | None:
         return None
     if new.requires_grad or old.requires_grad:
         old, new = old.detach(), new.detach()
-    if old.is_floating_point():
-        # Not torch.dist, nor a norm: for infinity they take ten times as long.
-        return torch.aminmax(new - old)
-    if old.dtype is torch.bool:
-        return ((old != new).any(),)
-    if old.is_complex():
-        return ((new - old).abs().max(),)
-    return torch.aminmax(new.long() - old.long())  # not as uint8, in which 3 - 5 is 254
+    try:
+        if old.is_floating_point():
+            # Not torch.dist, nor a norm: for infinity they take ten times as long.
+            return torch.aminmax(new - old)
+        if old.dtype is torch.bool:
+            return ((old != new).any(),)
+        if old.is_complex():
+            return ((new - old).abs().max(),)
+        return torch.aminmax(new.long() - old.long())  # not as uint8, in which 3 - 5 is 254
+    except (RuntimeError, NotImplementedError):  # float8, quantized: torch does not compute with them
+        return None
+
+
+def _is_batched(tensor: Tensor) -> bool:
+    """Whether `torch.vmap` hides an axis of a tensor."""
+    while is_wrapped(tensor):
+        if torch._C._functorch.is_batchedtensor(tensor):
+            return True
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return False
+
+
+def _is_lent(tensor: Tensor) -> bool:
+    """Whether the memory of a tensor is somebody else's, such as a NumPy array's."""
+    return not is_wrapped(tensor) and tensor.layout is torch.strided and not tensor.untyped_storage().resizable()
 
 
 _use_count: Callable[[int], float] = getattr(torch._C, "_storage_Use_Count", lambda cdata: float("inf"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from hookscope.extras import needed_by
@@ -27,7 +28,14 @@ def frame_of(rows: Sequence[Mapping[str, object]], caption: str = "") -> pandas.
     with needed_by("to_pandas"):
         import pandas
     names = list(dict.fromkeys(name for row in rows for name in row))
-    frame = pandas.DataFrame([[_plain(row.get(name)) for name in names] for row in rows], columns=names)
+    table = [[_plain(row.get(name)) for name in names] for row in rows]
+    frame = pandas.DataFrame(table, columns=names)
+    for number, name in enumerate(names):
+        values = [row[number] for row in table]
+        kinds = set(map(type, values))
+        if kinds == {int, type(None)}:
+            with suppress(OverflowError):  # larger than 64 bits: pandas keeps the objects
+                frame[name] = pandas.array(values, dtype="Int64")  # else all would be floats, and large ones others
     frame.attrs["caption"] = caption
     return frame
 

@@ -128,6 +128,9 @@ class Place:
             raise ValueError(
                 f"{what} has shape {tuple(shape)}, and {_AXIS[columns.kind]}; say which axis is meant, as axis=2"
             )
+        if axis is None and (last := self._other_axis(columns, len(shape))):
+            kind = type(self.module).__name__
+            raise ValueError(f"{what} is a {kind}, and its axis 1 has no {columns.kind}s: say which axis, as axis={last}")
         axis = 1 if axis is None else axis
         if not 0 < axis < len(shape):
             raise ValueError(f"{what}: shape {tuple(shape)} has no axis {axis} after that of the batch, which is 0")
@@ -137,6 +140,20 @@ class Place:
                 f"{what} has no {columns.kind} {number}: axis {axis} of {tuple(shape)} has {size}, so 0 to {size - 1}"
             )
         return (*[slice(None)] * axis, number)
+
+
+    def _other_axis(self, columns: Columns, axes: int) -> int:
+        """Return the axis that must be meant where the kind of the layer says that it is not axis 1; else 0."""
+        if columns.kind == "position" and isinstance(self.module, _CHANNELS_FIRST):
+            return axes - 1
+        return axes - 1 if columns.kind == "channel" and axes > 2 and isinstance(self.module, _FEATURES_LAST) else 0
+
+
+_CHANNELS_FIRST = (
+    nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.modules.pooling._MaxPoolNd,
+    nn.modules.pooling._AvgPoolNd,
+)  # fmt: skip
+_FEATURES_LAST = (nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Embedding)
 
 
 def columns_from(positions: Any, heads: Any, channels: Any, axis: int | None) -> Columns:
@@ -189,8 +206,6 @@ def places_from(modules: Modules, layers: Any, columns: Columns, part: Part | No
     if not items:
         raise ValueError("layers is empty: there is nothing to sweep")
     path = path_of(part)
-    if path is not None and columns.kind == "head":
-        raise ValueError("part= does not go with heads=, which are found in what goes into the output projection")
     found: dict[tuple[nn.Module, int | None], tuple[str, nn.Module, int | None]] = {}
     for item in items:
         for name, module, call in _named(modules, item):
@@ -217,8 +232,25 @@ def _named(modules: Modules, item: Which) -> Iterable[tuple[str, nn.Module, int 
         yield name, module, None
 
 
+def _from_root(modules: Modules, name: str) -> Iterable[nn.Module]:
+    """Yield the modules around a layer and the layer, and the attention of each, which knows the order of its axes."""
+    parts = name.split(".") if name else []
+    for end in range(len(parts) + 1):
+        if (module := modules.called(".".join(parts[:end]))) is not None:
+            yield module
+            if isinstance(inner := module._modules.get("self_attn"), nn.MultiheadAttention):
+                yield inner
+
+
 def _place(modules: Modules, name: str, module: nn.Module, call: int | None, path: Any, columns: Columns) -> Place:
     label = (name or "(root)") + ("" if call is None else f"#{call}")
+    if columns.kind == "position" and columns.axis is None:
+        for around in _from_root(modules, name):
+            if getattr(around, "batch_first", True) is False:
+                raise ValueError(
+                    f"layer {label!r} is, or is in, a {type(around).__name__} with batch_first=False, tokens before "
+                    "samples, and a sweep takes the first axis for that of samples; make it with batch_first=True"
+                )
     if columns.kind != "head":
         return Place(label, name, module, call, "output", path, None)
     heads = heads_around(modules, name, module, "output")
@@ -227,8 +259,10 @@ def _place(modules: Modules, name: str, module: nn.Module, call: int | None, pat
             f"layer {heads.name!r} is an nn.MultiheadAttention, which calls no layer between its heads and its output "
             "projection, so that a sweep cannot reach them; edit(model).set(layer, 0, heads=2) changes one head"
         )
+    if path is not None and heads.to != "output":
+        raise ValueError(f"part= does not go with heads=, which lie in what goes into {heads.name!r}")
     where = {}
     for number in columns.numbers:
         each = columns_of(heads, number)
         where[number] = slice(each[0], each[-1] + 1)
-    return Place(label, heads.name, heads.module, call, heads.to, None, (heads.count, where))
+    return Place(label, heads.name, heads.module, call, heads.to, path, (heads.count, where))

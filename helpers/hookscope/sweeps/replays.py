@@ -64,19 +64,19 @@ class Replays:
                     chosen[span] = None
         return [span.module for span in chosen]
 
-    def keep(self, module: nn.Module, shapes: list[torch.Size], double: Any) -> None:
+    def keep(self, module: nn.Module, shapes: list[torch.Size] | None, double: Any) -> None:
         """Keep what a layer returned, or forget the layer if that does not tell where the samples are.
 
         Args:
             module: the layer.
-            shapes: of the tensors in what it returned.
+            shapes: of the tensors in what it returned; None if one of them has none.
             double: what it returned in a pass with all samples twice.
 
         """
-        found = tensors_in(double)
-        known = len(found) == len(shapes)
+        found = tensors_in(double) if shapes is not None else []
+        known = shapes is not None and len(found) == len(shapes)
         kept: dict[int, _Kept] = {}
-        for tensor, shape in zip(found, shapes, strict=False):
+        for tensor, shape in zip(found, shapes or (), strict=False):
             if tensor.shape == shape:
                 kept[id(tensor)] = _Kept(tensor.clone(), False)
             elif shape and tensor.shape == (2 * shape[0], *shape[1:]):

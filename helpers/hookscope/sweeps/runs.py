@@ -161,7 +161,7 @@ class Runs:
             if study.random:
                 stack.enter_context(same_random_numbers(model, study.inputs.args, study.inputs.kwargs))
             if study.writes:
-                stack.enter_context(model_unchanged(model))
+                stack.enter_context(model_unchanged(model, attributes=True))
             with hooked([patch]):
                 output = study.inputs.run(model)
         patch.must_have_run(study.modules, f"with {self._columns.name(variant.number)} changed")
@@ -215,7 +215,11 @@ class Runs:
         for row, variant in enumerate(batch):
             places.setdefault(variant.place, []).append((row, variant))
         patches = [Patch(place, partial(self._change, place, rows, count)) for place, rows in places.items()]
-        with replaying(forwards), hooked(patches):
+        with ExitStack() as stack:
+            if study.writes:
+                stack.enter_context(model_unchanged(study.modules.model, attributes=True))
+            stack.enter_context(replaying(forwards))
+            stack.enter_context(hooked(patches))
             output = study.inputs.run(study.modules.model, count)
         for patch in patches:
             if patch.done != 1:

@@ -18,6 +18,7 @@ from hookscope.sweeps.outputs import NotAloneError, Shares, difference
 from hookscope.sweeps.passes import Inputs, Look, Patch, Span, Watch, hooked
 from hookscope.sweeps.places import Place
 from hookscope.sweeps.replays import Replays
+from hookscope.unchanged import Attributes, model_unchanged
 
 __all__ = ["Study", "brief", "tensors_at"]
 
@@ -38,13 +39,14 @@ class Study:
         replays: the layers that need not run again, and what they returned.
         alone: why variants cannot share a batch; "" if nothing speaks against it.
         random: whether a pass draws random numbers.
-        writes: whether a pass changes a buffer.
+        writes: whether a pass changes a buffer, or an attribute of a module.
         bytes: what one variant needs at its peak.
         tolerance: how far a result may be off, as a share of its scale: 1e-5, or what half precision lets one hope for.
 
     Raises:
         NotEditedError: a layer was not called, or several times.
         ValueError: a layer returned several tensors, and nothing says which is meant.
+        RuntimeError: the model gives something else each time.
 
     """
 
@@ -53,15 +55,17 @@ class Study:
         model = modules.model
         self._watched = [m for m in modules.names if not isinstance(m, torch.jit.ScriptModule)]
         owned = {m for m in self._watched if m._forward_hooks or m._forward_pre_hooks}
-        watch = Watch(lambda module, output: [tensor.shape for tensor in tensors_in(output)])
+        watch = Watch(lambda module, output: _shapes(output))
         before = [(name, buffer.clone()) for name, buffer in model.named_buffers()]
         drawn = _random_state(model)
+        held = Attributes(self._watched)
         found = tensors_at(modules, inputs, places, "in the run on inputs", watch, self._watched)
         self.tensors, self.ways, self.output = found
         shapes = watch.kept
         self.tolerance = _tolerance([self.output, *self.tensors.values()])
         self.random = _random_state(model) != drawn
-        self.writes = bool(changed := _changed(model, before))
+        changed, keeps = _changed(model, before), held.put_back()
+        self.writes = bool(changed) or keeps
         self.times = {place: _time(place, watch.spans) for place in places}
         self.replays = Replays(watch.spans, owned)
         self.bytes = 0
@@ -74,11 +78,30 @@ class Study:
             self.alone = "inputs has no tensor with samples along its first axis"
         if not self.alone:
             try:
-                self._twice(shapes)
+                with model_unchanged(model, attributes=True):
+                    self._twice(shapes)
             except NotAloneError as error:
                 self.alone = str(error)
             except Exception as error:
                 self.alone = f"a batch of two raised {brief(error)}"
+        if self.alone and not self.random and not changed:
+            self._must_repeat()
+
+    def _must_repeat(self) -> None:
+        """Refuse a model of which every pass gives something else: its cells would differ for that reason alone.
+
+        Raises:
+            RuntimeError: it does.
+
+        """
+        with model_unchanged(self.modules.model, attributes=True):
+            again = self.inputs.run(self.modules.model)
+        if difference(again, self.output) > self.tolerance:
+            raise RuntimeError(
+                f"{type(self.modules.model).__name__} gives something else when it runs again on the same inputs: it "
+                "keeps a state, or takes random numbers, that cannot be put back, so that cells would differ for that "
+                "reason alone; reset it in its forward, or sweep a part of it that does not"
+            )
 
     def _twice(self, shapes: dict[nn.Module, Any]) -> None:
         """Run all samples twice in one batch: what grows, what stays, and how many bytes that takes."""
@@ -103,6 +126,12 @@ class Study:
         shares = Shares(output, self.output, 2)
         if any(difference(shares.of(variant), self.output) > self.tolerance for variant in (0, 1)):
             raise NotAloneError("samples are not independent: twice the same in one batch gives something else")
+
+
+def _shapes(output: Any) -> list[torch.Size] | None:
+    """List the shapes of tensors; None if one has none, as nested tensors do not."""
+    found = tensors_in(output)
+    return None if any(tensor.is_nested for tensor in found) else [tensor.shape for tensor in found]
 
 
 def _tolerance(values: list[Any]) -> float:
@@ -134,6 +163,11 @@ def tensors_at(
 
 
 def _keep(found: dict[Place, Tensor], place: Place, tensor: Tensor) -> None:
+    if tensor.is_nested:
+        raise TypeError(
+            f"layer {place.label!r} has a nested tensor, which has no shape to sweep over; make an nn.TransformerEncoder "
+            "with enable_nested_tensor=False"
+        )
     found[place] = tensor.clone()
 
 

@@ -144,9 +144,9 @@ def sweep(
         torch.inference_mode(False),
         torch.no_grad(),
         same_random_numbers(model, run.args, run.kwargs),
-        model_unchanged(model),
+        model_unchanged(model, attributes=True),
     ):
-        with same_random_numbers(model, run.args, run.kwargs), model_unchanged(model):
+        with same_random_numbers(model, run.args, run.kwargs), model_unchanged(model, attributes=True):
             study = Study(modules, run, places)
         for place in places:
             shape = study.tensors[place].shape
@@ -237,7 +237,7 @@ def _new(
         return {place: torch.zeros_like(tensor) for place, tensor in study.tensors.items()}, None, "set to zero"
     other, output = study.tensors, study.output
     if inputs is not None:
-        with same_random_numbers(model, inputs.args, inputs.kwargs), model_unchanged(model):
+        with same_random_numbers(model, inputs.args, inputs.kwargs), model_unchanged(model, attributes=True):
             other, _, output = tensors_at(study.modules, inputs, places, "in the run on source")
     if kind == "run":
         for place, tensor in study.tensors.items():

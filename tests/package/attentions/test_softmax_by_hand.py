@@ -296,8 +296,8 @@ def exponentials(q, k, v):
     [
         (SqueezeExcitation(nn.Softmax(-1)), torch.randn(2, 3, 6, 6), "weighs classes, channels or gates"),
         (SqueezeExcitation(nn.Sigmoid()), torch.randn(2, 3, 6, 6), "no softmax and no attention call"),
-        (Classes(), X, "the softmax there weighs classes"),
-        (Prototypes(), X, "the softmax there weighs classes"),
+        (Classes(), X, "it weighs classes"),
+        (Prototypes(), X, "it weighs classes"),
         (Attention(product_by_hand), X, "met no values in a way that could be followed"),
         (Attention(exponentials), X, "no softmax and no attention call"),
     ],
