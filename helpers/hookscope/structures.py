@@ -233,9 +233,7 @@ def _declared(kind: type) -> tuple[str, ...]:
 _known: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()
 
 
-def _model_output(
-    value: OrderedDict[Any, Any], items: dict[Any, Any], beside: dict[str, Any]
-) -> OrderedDict[Any, Any]:
+def _model_output(value: OrderedDict[Any, Any], items: dict[Any, Any], beside: dict[str, Any]) -> OrderedDict[Any, Any]:
     """Rebuild a ModelOutput of transformers: its fields are entries and attributes at the same time.
 
     Not by copying it and writing to the copy, which looks through all its fields for each of them, and takes longer

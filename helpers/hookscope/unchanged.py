@@ -72,8 +72,8 @@ def model_unchanged(model: nn.Module, attributes: bool = False) -> Iterator[None
 class Attributes:
     """What modules hold besides parameters, buffers, modules and hooks, as it is when this is made.
 
-    A value put into an attribute, and what is in lists, dicts, sets, deques, tensors, arrays and random number generators
-    there. What lies deeper, in objects of other classes, is not seen.
+    A value put into an attribute, and what is in lists, dicts, sets, deques, tensors, arrays and generators of random
+    numbers there. What lies deeper, in objects of other classes, is not seen.
 
     Args:
         modules: whose attributes.
@@ -100,7 +100,7 @@ class Attributes:
             for _, own in self._held
             for value in own.values()
             for kind, (take, _) in _CONTENTS.items()
-            if isinstance(value, kind) and not (kind is Tensor and _is_odd(value))
+            if isinstance(value, kind) and not (isinstance(value, Tensor) and _is_odd(value))
         ]
 
     def put_back(self) -> bool:
@@ -135,6 +135,10 @@ def _set_numpy_state(generator: np.random.Generator, state: Any) -> None:
     generator.bit_generator.state = state
 
 
+def _set_torch_state(generator: torch.Generator, state: Tensor) -> None:
+    generator.set_state(state)
+
+
 def _refill(container: Any, before: Any) -> None:
     container.clear()
     (container.extend if hasattr(container, "extend") else container.update)(before)
@@ -160,7 +164,7 @@ _CONTENTS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], None]]] =
     deque: (list, _refill),
     Tensor: (lambda tensor: tensor.detach().clone(), _write),
     np.ndarray: (np.copy, lambda array, before: np.copyto(array, before)),
-    torch.Generator: (torch.Generator.get_state, torch.Generator.set_state),
+    torch.Generator: (torch.Generator.get_state, _set_torch_state),
     np.random.Generator: (_numpy_state, _set_numpy_state),
     np.random.RandomState: (np.random.RandomState.get_state, np.random.RandomState.set_state),
     random.Random: (random.Random.getstate, random.Random.setstate),

@@ -56,9 +56,10 @@ def collect(
     **Stopped and started again.** The same call goes on after the last shard, also after a `kill -9` or a power cut,
     with no sample lost and none twice. It reads the data that is done again, without running the model, and compares
     it: where the model's class, modules, parameters or buffers, the layers, options, batches or data are not the same,
-    it refuses and says which. The code of `forward` and of `run` is not compared. An exception or interrupt first
-    writes what is there. A model whose passes change its buffers or parameters cannot be gone on with in the middle:
-    that is refused, too. What else a model keeps from pass to pass, as an attribute of Python's, is not seen.
+    it refuses and says which. The code of `forward` and of `run` is not compared, nor are plain attributes. A model
+    whose passes change its buffers or parameters cannot be gone on with in the middle: that is refused, too. What else
+    a model keeps from pass to pass, as an attribute of Python's, is not seen. An exception or interrupt first writes
+    what is there.
 
     Hooks look as those of `capture` do and come off in any case. The model runs without gradients and in `eval()`,
     since dropout and batch norm in `train()` would give other values each time. Along which axis an output has the
@@ -244,8 +245,15 @@ class _Collecting:
         self._waiting, self._held = [], 0
 
     def _full(self, error: OSError, wanted: int) -> OSError:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return error
+        if error.errno == errno.EFBIG:
+            return OSError(
+                errno.EFBIG,
+                f"a file of {in_bytes(wanted)} is larger than this system allows; the {self._done:,} samples before "
+                f"are whole; give a smaller shard_bytes than {self._shard_bytes:,}, and call collect(...) again",
+                str(self._folder),
+            )
         there = f"the {self._done:,} samples before are whole, in {in_bytes(self._bytes)}"
         rest = (
             f"{there}: read them by hookscope.Activations({str(self._folder)!r})" if self._done else "nothing is there"

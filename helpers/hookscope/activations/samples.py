@@ -93,8 +93,9 @@ def outputs(seen: Capture) -> dict[str, Tensor]:
 def places(model: nn.Module, watch: Callable[[nn.Module], Capture], run: Run, batch: Any) -> dict[str, Place]:
     """Find out along which axis each output has the samples: by running two samples, and three.
 
-    A copy of the model runs, since a model may keep more from one pass to the next than can be put back: an attribute, a
-    parameter that is set from the first batch. What cannot be copied runs itself, and gets its buffers back.
+    A copy of the model runs, since a model may keep more from one pass to the next than can be put back: an
+    attribute, a parameter that is set from the first batch. What cannot be copied runs itself, and gets back
+    what can be.
 
     Args:
         model: the model, which is left as it was.

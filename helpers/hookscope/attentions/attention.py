@@ -175,6 +175,12 @@ def _notes(modules: Modules, watch: Watch, rows: int) -> list[str]:
         notes.append(f"{_layer(layer)}: could not be followed: {what}")
     for layer in +seen.unused:
         notes.append(f"{_layer(layer)}: a softmax of products met no values in a way that could be followed")
+    for module, name in modules.names.items():
+        if getattr(module.__dict__.get("forward"), "__qualname__", "") == "hookscope.edit":
+            notes.append(
+                f"{_layer(name)}: an edit reaches into it; the map is from before that, and what the edit computes may "
+                "stand beside it as another"
+            )
     if any("_orig_mod" in module._modules or module._compiled_call_impl is not None for module in modules.names):
         notes.append("the model is compiled; it ran without its compilation")
     others = [
@@ -187,8 +193,8 @@ def _notes(modules: Modules, watch: Watch, rows: int) -> list[str]:
         if batches:
             maps = "a map has" if len(batches) == 1 else f"{len(batches)} maps have up to"
             notes.append(
-                f"{rows} {'samples' if rows > 1 else 'sample'} went in, and {maps} {max(batches)} in the batch: windows, "
-                "or heads that could not be told apart"
+                f"{rows} {'samples' if rows > 1 else 'sample'} went in, and {maps} {max(batches)} in the batch: "
+                "windows, or heads that could not be told apart"
             )
         return notes + others
     if others:

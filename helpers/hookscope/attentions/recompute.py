@@ -118,7 +118,7 @@ def difference(mine: Tensor, returned: Tensor) -> float:
 def _largest(values: Tensor) -> float:
     # Not a norm: for infinity it takes ten times as long. NaN is in both.
     low, high = torch.aminmax(values)
-    return max(-float(low), float(high))
+    return max(-float(low), float(high)) + 0.0  # not -0
 
 
 def bound(dtype: torch.dtype, v: Tensor) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from hookscope.captures.form import Form, Stats, kept_otherwise
@@ -51,7 +52,8 @@ class Call:
         number: which call of this layer it is within the capture, from 1.
         type: class name of the module.
         by: name of the thread, or of the task of asyncio, that made it.
-        run: which pass of the model within the capture it belongs to, from 1.
+        run: which pass of the model within the capture it belongs to, from 1; 0 for what a checkpoint runs again, in
+            backward.
         decoding: the function of transformers' `generate()` that made the pass, such as `"_sample"`; else `""`.
         generation: which `generate()` within the capture that was, from 1; 0 without one.
 
@@ -105,7 +107,7 @@ class Call:
 
         """
         self._refuse(stats=False)
-        return map_tensors(lambda slot: _read(slot.grads[0]) if slot.grads else None, self._with_grads(), Slot)
+        return map_tensors(_grad_of, self._with_grads(), Slot)
 
     @property
     def stats(self) -> Any:
@@ -245,9 +247,24 @@ class Slot:
         except Exception as error:  # no reason for the backward pass to fail
             kept = kept_otherwise(grad, form, error, say)
         if self.grads and isinstance(kept, Tensor):
-            self.grads = (self.grads[0] + kept,)
+            self.grads = (_added(self.grads[0], kept, kept.dtype is grad.dtype),)
         else:
             self.grads = (*self.grads, kept)
+
+
+def _added(total: Tensor, more: Tensor, own: bool) -> Tensor:
+    """Add gradients: in their own dtype as `Tensor.grad` does, but not in a coarser one that they are kept in."""
+    wide = total if own or more.dtype.itemsize > 2 else total.float()
+    return wide + (more.float() if wide.dtype is torch.float32 else more)
+
+
+def _grad_of(slot: Slot) -> Tensor | None:
+    """Return the sum of the gradients in the dtype in which the output is kept."""
+    if not slot.grads:
+        return None
+    grad: Tensor = _read(slot.grads[0])
+    kept = slot.value.dtype if isinstance(slot.value, Tensor) else grad.dtype
+    return grad.to(kept) if kept.is_floating_point and kept.itemsize < grad.dtype.itemsize else grad
 
 
 def _slots(value: Any) -> list[Slot]:

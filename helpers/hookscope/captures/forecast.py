@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from hookscope.captures.call import Wanted
 from hookscope.captures.form import Form, Stats
 from hookscope.captures.keep import is_wrapped, unwrapped
+from hookscope.unchanged import Attributes
 
 __all__ = ["forecast", "in_bytes", "standing_in"]
 
@@ -95,6 +96,7 @@ def standing_in(model: nn.Module, fake: Callable[[Tensor], Tensor]) -> Iterator[
     ]
     before = [dict(into) for into in held]
     fakes: dict[int, Tensor] = {}
+    own = Attributes(model.modules())  # a pass may leave a fake there
     try:
         for into, was in zip(held, before, strict=True):
             for name, tensor in was.items():
@@ -107,3 +109,4 @@ def standing_in(model: nn.Module, fake: Callable[[Tensor], Tensor]) -> Iterator[
         for into, was in zip(held, before, strict=True):
             into.clear()
             into.update(was)
+        own.put_back()

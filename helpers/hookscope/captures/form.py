@@ -178,7 +178,7 @@ class _Sums:
         off, together = mean - self.mean, self.finite + count
         self.squares += squares + off * off * self.finite * count / together
         self.mean += off * count / together
-        self.absolute += abs(mean) * count if low >= 0 or high <= 0 else float(part.abs().sum())
+        self.absolute += abs(mean) * count if low >= 0 or high <= 0 else _sum(part.abs())
         self.finite = together
         self.low, self.high = min(self.low, low), max(self.high, high)
 
@@ -201,10 +201,15 @@ def _moments(part: Tensor) -> tuple[float, float]:
     squares = dot - total * mean
     # The difference of two large numbers keeps few digits: far from zero, measure from the mean instead.
     if total * mean > 16 * squares:
-        rest = part - mean
+        rest = part.double() - mean  # far enough from zero, float32 has no place for the mean
         slip = float(rest.sum())
         mean, squares = mean + slip / count, float(torch.dot(rest, rest)) - slip * slip / count
     return mean, max(squares, 0.0)
+
+
+def _sum(part: Tensor) -> float:
+    total = float(part.sum())
+    return total if math.isfinite(total) else float(part.double().sum())
 
 
 def _zeros(part: Tensor) -> int:

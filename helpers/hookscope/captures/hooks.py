@@ -11,6 +11,7 @@ from itertools import count
 from types import FrameType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from hookscope.captures.call import Call, Slot, Wanted
@@ -168,11 +169,13 @@ class Hooks(Kept):
             )
         return Kept, (self.order, self.notes, self.writes.found)
 
-    def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+        # Without kwargs only in a race: a thread may read torch's hooks just before it says that this one takes them.
         here = self._strands.here()
         if not here.running or module is self._model:  # an exception may have left calls there
             here.foreign = Foreign(self._model, tensors_in((args, kwargs)))
-            here.run, frame = next(self._runs), _generating()
+            again = torch._C._current_graph_task_id() >= 0  # a checkpoint runs it again, in backward
+            here.run, frame = 0 if again else next(self._runs), _generating()
             if frame is not here.generating:
                 here.generating, here.decoding = frame, frame.f_code.co_name if frame is not None else ""
                 here.generation = next(self._generations) if frame is not None else 0
@@ -185,7 +188,7 @@ class Hooks(Kept):
         self.writes.look(call, here.last, inside=False)
         if self._wanted.inputs:
             take = partial(self._slot, call=call)
-            call._args = map_tensors(take, (args, kwargs), say=partial(self._say, call))
+            call._args = map_tensors(take, (args, kwargs or {}), say=partial(self._say, call))
         elif "inplace" in module.__dict__ and module.inplace and args:
             self.writes.copy_before(args[0])
         if self._fused and (fused := self._fused.get(module)) and fused.would_run():
@@ -229,6 +232,8 @@ class Hooks(Kept):
             self.writes.add_ordinary(tensor, alias, call)
         else:
             slot = self._slot(tensor, call)
+            if wanted.gradients and needs_grad and wanted.max_bytes is not None and isinstance(wanted.form, Form):
+                self._count_bytes(wanted.form.bytes_of(tensor), call)  # of the gradient, which will come
             if isinstance(wanted.form, Form):
                 self.writes.add(tensor, slot.value, call)
         # Reading grad_fn first: torch before 2.15 kills Python where a view of what was edited in place gets a hook.

@@ -48,7 +48,10 @@ is_wrapped: Callable[[Tensor], bool] = getattr(
 
 
 class Foreign:
-    """Memory whose address must stay what it is, since others know it: of parameters, buffers, what a caller gave."""
+    """Memory whose address must stay what it is, since others know it.
+
+    Of parameters, buffers and tensors in plain attributes, which a NumPy array may share, and of what a caller gave.
+    """
 
     def __init__(self, model: nn.Module, given: Iterable[Tensor] = ()) -> None:
         self._model, self._given, self._alone = model, list(given), _uses_by_two()
@@ -58,12 +61,18 @@ class Foreign:
         found = set(map(id, self._given))
         for module in Modules(self._model).names:  # those of now; faster than parameters() and buffers()
             found.update(map(id, module._parameters.values()), map(id, module._buffers.values()))
+        found.update(map(id, self._attributes))
         return found
+
+    @cached_property
+    def _attributes(self) -> list[Tensor]:
+        held = (module.__dict__ for module in Modules(self._model).names)
+        return [value for own in held for value in own.values() if type(value) is Tensor]
 
     @cached_property
     def _storages(self) -> set[int | None]:
         own = (*self._model.parameters(), *self._model.buffers())
-        return {storage_of(tensor) for tensor in (*self._given, *own)}
+        return {storage_of(tensor) for tensor in (*self._given, *own, *self._attributes)}
 
     def has(self, storage: torch.UntypedStorage) -> bool:
         """Whether this is one of them."""

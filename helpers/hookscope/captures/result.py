@@ -26,6 +26,7 @@ from hookscope.captures.stopping import PassEnded
 from hookscope.captures.writes import expected
 from hookscope.layers import LayerNotFoundError, Modules, fused_around
 from hookscope.layers.suggestions import not_among
+from hookscope.leaving import leaving
 from hookscope.pictures import Table, Tabled
 
 __all__ = ["Capture"]
@@ -74,6 +75,8 @@ class Capture(Tabled, Mapping[str, Layer]):
             if not 1 <= int(number) <= len(calls):
                 raise NotCapturedError(f"layer {layer!r} has no call {number}: it was called {len(calls)} times")
             return Layer(name, (calls[int(number) - 1],))
+        if (first := self._first_name(str(name))) in by_layer:
+            return Layer(str(name), tuple(by_layer[first]))
         if name in self._layers.values():
             raise NotCapturedError(f"layer {name!r} {self.uncalled.get(name, 'was not called')}")
         raise not_among(self._layers.values(), name, f"no layer {name!r} in this capture")
@@ -87,7 +90,13 @@ class Capture(Tabled, Mapping[str, Layer]):
     def __contains__(self, name: object) -> bool:
         if isinstance(name, nn.Module):
             name = dict[Any, str](self._layers).get(name)
-        return name in self._hooks.by_layer()
+        by_layer = self._hooks.by_layer()
+        return name in by_layer or self._first_name(str(name)) in by_layer
+
+    def _first_name(self, name: str) -> str | None:
+        """Return the name under which a layer is kept that has several."""
+        module = self.modules.called(name) if hasattr(self, "_model") else None
+        return None if module is None else self._layers.get(module)
 
     def _name_of(self, layer: nn.Module) -> str:
         if not hasattr(self, "_model"):
@@ -192,6 +201,13 @@ class Capture(Tabled, Mapping[str, Layer]):
             self._close()
             raise
 
+    def _is_open(self) -> bool:
+        return self._open
+
+    def _give_up(self) -> None:
+        self._close()
+
+    @leaving
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:  # not bool, for which type checkers take every block to swallow

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,8 +20,14 @@ def stacked(name: str, calls: Sequence[Call], part: int | str | None) -> Any:
     """Stack the outputs of calls along a new first axis; see `Layer.stack`."""
     values = [_part(call, part) for call in calls]
     tensors = [tensors_in(value) for value in values]
-    _same(name, calls, "structure", [repr(map_tensors(lambda _: ..., value)) for value in values], "give part=...")
-    _same(name, calls, "number of tensors", [len(each) for each in tensors], "give part=...")
+    for call, value in zip(calls, values, strict=True):
+        if not _alike(values[0], value):
+            they = f"{calls[0].label} and {call.label}"
+            raise NotCapturedError(
+                f"the calls of {name!r} differ in structure, or in what is beside the tensors: {they}; give part=..."
+            )
+    if any(tensor.is_nested for each in tensors for tensor in each):
+        raise NotCapturedError(f"layer {name!r} returned nested tensors, which do not stack; see .calls")
     for each in zip(*tensors, strict=True):
         _same(name, calls, "shape", [tuple(tensor.shape) for tensor in each], "they do not stack; see .calls")
         _same(name, calls, "dtype", [tensor.dtype for tensor in each], "they do not stack; see .calls")
@@ -43,9 +50,10 @@ def joined(name: str, calls: Sequence[Call], dim: int, part: int | str | None) -
         several = sorted({call.generation for call in calls} - {0})
         told = "several generate()s" if len(several) > 1 else "generate() and by passes outside of it"
         raise NotCapturedError(
-            f"the calls of {name!r} were made by {told}, whose tokens are no one sequence; put those of .calls together "
-            "that have the same .generation, with torch.cat, or capture each in a block of its own"
+            f"the calls of {name!r} were made by {told}, whose tokens are no one sequence; put those of .calls "
+            "together that have the same .generation, with torch.cat, or capture each in a block of its own"
         )
+    calls = [call for call in calls if call.run] or calls  # not what a checkpoint ran again
     passes = [call.run for call in calls]
     if len(set(passes)) < len(passes):
         raise NotCapturedError(
@@ -73,6 +81,24 @@ def joined(name: str, calls: Sequence[Call], dim: int, part: int | str | None) -
     return torch.cat(tensors, dim)
 
 
+def _alike(one: Any, other: Any, depth: int = 0) -> bool:
+    """Whether two values have the same structure, tensors at the same places, and equal values beside them."""
+    if isinstance(one, Tensor) or isinstance(other, Tensor):
+        return isinstance(one, Tensor) and isinstance(other, Tensor)
+    if type(one) is not type(other) or depth > _DEEP:
+        return False
+    if isinstance(one, np.ndarray):
+        return one.shape == other.shape and one.dtype == other.dtype and bool(np.array_equal(one, other))
+    if isinstance(one, Mapping):
+        return list(one) == list(other) and all(_alike(one[key], other[key], depth + 1) for key in one)
+    if isinstance(one, (tuple, list)):
+        return len(one) == len(other) and all(_alike(a, b, depth + 1) for a, b in zip(one, other, strict=True))
+    equals: object = type(one).__eq__
+    if equals is object.__eq__ and hasattr(one, "__dict__"):
+        return one is other or _alike(vars(one), vars(other), depth + 1)
+    return bool(one == other)
+
+
 def _part(call: Call, part: int | str | None) -> Any:
     value = call.output
     if part is None:
@@ -96,4 +122,5 @@ def _same(name: str, calls: Sequence[Call], what: str, values: Sequence[Any], wa
             raise NotCapturedError(f"the calls of {name!r} differ in {what}: {they}; {way_out}")
 
 
+_DEEP = 20
 _ONE_AFTER_THE_OTHER = ("_sample",)  # of the ways of generate() in transformers: each pass goes on where the last ended

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable, Mapping
+from enum import Enum
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
@@ -142,7 +143,19 @@ class Writing:
         if type(value) not in (dict, OrderedDict, MappingProxyType, Fields):
             self._lose(f"a {kind} is read as its fields, without its class")
         kind = value._kind if isinstance(value, Fields) else kind
-        return {"is": "mapping", "kind": kind, "of": [[self.of(key), self.of(item)] for key, item in value.items()]}
+        items = [[self._key(key), self.of(item)] for key, item in value.items()]
+        return {"is": "mapping", "kind": kind, "of": items}
+
+    def _key(self, key: Any) -> Any:
+        """Write a key: as what it is, or as what can be one where it is read."""
+        if isinstance(key, Enum):
+            self._lose(f"a key {key} is read as {key.value!r}")
+            key = key.value
+        plain = key is None or isinstance(key, str | int | float | bytes | torch.dtype | torch.device)
+        if not plain and not (type(key) is tuple and all(each is None or isinstance(each, str | int) for each in key)):
+            self._lose(f"a key that is a {type(key).__name__} is read as text")
+            key = str(key)
+        return self.of(key)
 
     def _object(self, value: Any, kind: str) -> Any:
         slots = (getattr(each, "__slots__", ()) for each in type(value).__mro__)

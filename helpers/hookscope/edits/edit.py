@@ -25,8 +25,9 @@ from hookscope.edits.outcome import missing, row_of
 from hookscope.edits.parts import path_of
 from hookscope.edits.reasons import NotEditedError, refuse_parallel
 from hookscope.edits.target import Rule, Target
-from hookscope.edits.tokens import Owner, owner_of, positions_of, refuse_tokens_first
+from hookscope.edits.tokens import Owner, owner_of, positions_of, refuse_samples_later, refuse_tokens_first
 from hookscope.layers import FusedLayer, Modules, Which, fused_around, pick, refuse_unhookable, take_off
+from hookscope.leaving import leaving
 from hookscope.pictures import Table, Tabled
 
 __all__ = ["Edit", "edit"]
@@ -241,7 +242,8 @@ class Edit(Tabled):
             chosen = {each.module: each.name for each in found}
             aims = {
                 each.module: (
-                    Aim.of(at, where.get("rows"), columns_of(each, heads), f" heads={heads!r}", each.width), each.to,
+                    Aim.of(at, where.get("rows"), columns_of(each, heads), f" heads={heads!r}", each.width),
+                    each.to,
                 )
                 for each in found
             }
@@ -249,9 +251,14 @@ class Edit(Tabled):
         for module, name in chosen.items():
             if positions is not None:
                 refuse_tokens_first(name, module)
+            elif where.get("rows") is not None:
+                refuse_samples_later(self.modules, name, "rows=")
             aim, end = aims[module]
             kept = kept_of(source, name, end, path, number) if isinstance(source, Capture) else None
-            added.append((Rule(number, make(kept), aim, end, path, calls, positions), module, name))
+            change = make(kept)
+            if change.verb == "mean":
+                refuse_samples_later(self.modules, name, "mean")
+            added.append((Rule(number, change, aim, end, path, calls, positions), module, name))
         self._take(added)
 
     def _pick(self, layer: Which) -> dict[nn.Module, str]:
@@ -272,6 +279,8 @@ class Edit(Tabled):
         target = Target(rule, name)
         if rule.positions is not None or rule.to == "edges":
             target.owner = self._owner(name)
+        if rule.aim.by_row or rule.change.verb == "mean":
+            target.samples = self._layer(self.modules.model, "").count_samples(self._born)
         layer = self._by_target[target] = self._layer(module, name)
         self.targets.append(target)
         layer.take(target, self._born)
@@ -313,17 +322,21 @@ class Edit(Tabled):
                 self._aim(*one)
             return self
         except BaseException:
-            self._take_off()
+            self._give_up()
             raise
 
+    def _is_open(self) -> bool:
+        return self._open or self._hooked
+
+    @leaving
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._take_off()
+            self._give_up()
         finally:
             if self._hooked:  # an interrupt has stopped that somewhere
-                self._take_off()
+                self._give_up()
         if error is not None:
             return
         runs = self._layers[self.modules.model].seen
@@ -341,7 +354,7 @@ class Edit(Tabled):
         if self._notes:
             warnings.warn("hookscope: " + "; ".join(self._notes), stacklevel=2)
 
-    def _take_off(self) -> None:
+    def _give_up(self) -> None:
         self._open = False
         for layer in [*self._layers.values()]:
             layer.take_off()

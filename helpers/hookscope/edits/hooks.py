@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from threading import get_ident
 from typing import Any
@@ -56,6 +56,7 @@ class Layer:
         # is about to run its forward.
         self._running: dict[int, list[tuple[int, bool]]] = {}
         self._starting: dict[int, tuple[int, bool, bool]] = {}
+        self._samples: dict[int, int | None] | None = None  # by thread: how many the call that runs was given
         self._replaced: Replaced | None = None
         self._waits = self._off = False
 
@@ -64,11 +65,23 @@ class Layer:
         kind = target.rule.to
         if kind in ("heads", "edges"):
             self._open()
-        elif kind != "input" and not self._waits:
+        elif kind != "input":
+            self._wait_for_the_end(born)
+        self.targets.setdefault(kind, []).append(target)
+
+    def _wait_for_the_end(self, born: int) -> None:
+        if not self._waits:
             self._waits = True
             self.module.register_forward_hook(self.after, with_kwargs=True)
             _captures_last(self.module._forward_hooks, born)
-        self.targets.setdefault(kind, []).append(target)
+
+    def count_samples(self, born: int) -> Callable[[], int | None]:
+        """Count the samples of each call from now on; return what tells those of the call that is running."""
+        if self._samples is None:
+            self._samples = {}
+            self._wait_for_the_end(born)
+        samples = self._samples
+        return lambda: samples.get(get_ident())
 
     def _open(self) -> None:
         """Replace the layer's `forward`, to reach into it."""
@@ -109,6 +122,8 @@ class Layer:
             number = 1 if self.seen == 1 else 0
         else:
             self.seen = number = self.seen + 1
+        if self._samples is not None:
+            self._samples[get_ident()] = _samples_in((*args, *kwargs.values()))
         if self._waits:
             self._running.setdefault(get_ident(), []).append((number, again))
         if self._fused is not None and self._fused.would_run():
@@ -128,6 +143,8 @@ class Layer:
 
     def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """Edit what the call returned, and wait for the gradient of it."""
+        if self._samples is not None:
+            self._samples.pop(get_ident(), None)
         calls = self._running.get(get_ident())
         if not calls:
             return None  # the call began before the block
@@ -180,7 +197,7 @@ class Layer:
                     if target.means(number, False) or target.means(before[1], False):
                         raise RuntimeError(
                             f"{target.label(number)}: it returned the tensor of call {before[1]} again, whose gradient "
-                            "is the sum of what comes from both; edit a gradient behind it, of a layer that it goes into"
+                            "is the sum of what comes from both; edit the gradient of a layer that it goes into"
                         )
             if id(tensor) not in given and not tensor.is_leaf:
                 self._returned[id(tensor)] = (weakref.ref(tensor), number)
@@ -194,6 +211,18 @@ class Layer:
         return hook
 
     before.__qualname__ = after.__qualname__ = "hookscope.edit"  # what a census shows
+
+
+def _samples_in(given: Iterable[Any]) -> int | None:
+    """Count the samples that a model is called with: of the first tensor, or the items of the first list of them."""
+    for value in given:
+        if isinstance(value, Tensor):
+            return len(value) if value.dim() and not value.is_nested else None
+        if isinstance(value, (list, tuple)) and value and isinstance(value[0], Tensor):
+            return len(value) if isinstance(value, list) else _samples_in(value)
+        if isinstance(value, Mapping):
+            return _samples_in(value.values())
+    return None
 
 
 @dataclass(slots=True)

@@ -72,6 +72,7 @@ class Target:
         tokens: those of each call; only with positions.
         places: which of them were edited.
         held: what an edit keeps from one call to the next.
+        samples: tells how many samples the model is running on, if that is known; only where it matters.
 
     """
 
@@ -87,6 +88,7 @@ class Target:
     tokens: dict[int, Tokens] = field(default_factory=dict)
     places: dict[int, list[int]] = field(default_factory=dict)
     held: dict[str, Any] = field(default_factory=dict)
+    samples: Callable[[], int | None] | None = None
 
     def on(self, value: Any, number: int, again: bool, then: Callable[[Tensor], Tensor] | None = None) -> Any:
         """Return a value with the edit made; the value itself if this call is not meant or lacks the part.
@@ -163,6 +165,13 @@ class Target:
             raise RuntimeError(
                 f"{moment.label}: under torch.vmap a layer sees one sample at a time, so that samples cannot be told "
                 f"apart for {'rows=' if aim.by_row else rule.change.verb}; edit a call without vmap"
+            )
+        count = self.samples() if self.samples is not None else None
+        if count is not None and tensor.shape[:1] != (count,):
+            raise ValueError(
+                f"{moment.label}: {'rows=' if aim.by_row else rule.change.verb} takes the first axis for that of "
+                f"samples, but the shape is {tuple(tensor.shape)}, and the model runs on {count}; choose a layer that "
+                "has samples there"
             )
         try:
             region = aim.cut(tensor) if aim.steps else tensor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,10 +15,13 @@ from hookscope.edits.aim import numbers_in
 from hookscope.layers import Modules
 from hookscope.strands import Strands
 
-__all__ = ["Owner", "Positions", "Tokens", "owner_of", "positions_of", "refuse_tokens_first"]
+__all__ = [
+    "Owner", "Positions", "Tokens", "owner_of", "positions_of", "refuse_samples_later",
+    "refuse_tokens_first", "with_tokens_first",
+]  # fmt: skip
 
 _IDS = ("input_ids", "inputs_embeds")
-_CACHES = ("past_key_values", "past_key_value", "layer_past", "past", "kv_cache", "cache")
+_CACHES = ("past_key_values", "past_key_value", "layer_past", "past", "kv_cache", "cache", "cache_params")
 _STARTS = ("cache_position", "input_pos", "start_pos")
 
 
@@ -82,6 +86,30 @@ def positions_of(given: Any) -> Positions | None:
     if min(numbers) < 0:
         raise ValueError(f"{text}: positions count from 0; for the last one of each call write at[:, -1]")
     return Positions(text, min(numbers), numbers)
+
+
+def with_tokens_first(modules: Modules, name: str) -> nn.Module | None:
+    """Find out whether a layer is, or is in, a module of torch's that says that it takes tokens before samples."""
+    parts = name.split(".") if name else []
+    for end in range(len(parts) + 1):
+        module = modules.called(".".join(parts[:end]))
+        if module is not None and getattr(module._modules.get("self_attn", module), "batch_first", True) is False:
+            return module
+    return None
+
+
+def refuse_samples_later(modules: Modules, name: str, what: str) -> None:
+    """Refuse what takes the first axis for that of samples where torch says that tokens come before them.
+
+    Raises:
+        ValueError: says what to write instead.
+
+    """
+    if (around := with_tokens_first(modules, name)) is not None:
+        raise ValueError(
+            f"layer {name!r} is, or is in, a {type(around).__name__} with batch_first=False, tokens before samples, "
+            f"and {what} takes the first axis for that of samples; write an index, such as at[:, 1]"
+        )
 
 
 def refuse_tokens_first(name: str, module: nn.Module) -> None:
@@ -254,7 +282,8 @@ def _given(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str
 def _length(cache: Any, name: str) -> int | str:
     """Count the tokens that a cache holds."""
     if (length := getattr(cache, "get_seq_length", None)) is not None:
-        return int(length())
+        with suppress(ValueError):  # it holds states of a recurrence, not tokens
+            return int(length())
     while isinstance(cache, (tuple, list)):
         if not cache:
             return 0

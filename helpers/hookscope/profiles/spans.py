@@ -187,8 +187,17 @@ def _new_bytes(made: Iterable[Any], given: Iterable[Any]) -> int:
     for tensor in made:
         if isinstance(tensor, Tensor) and (place := _place(tensor)) not in known:
             known.add(place)
-            total += tensor.nbytes
+            total += _bytes_of(tensor)
     return total
+
+
+def _bytes_of(tensor: Tensor) -> int:
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices().nbytes + tensor._values().nbytes
+    try:
+        return tensor.nbytes
+    except RuntimeError:  # another sparse layout
+        return int(tensor.values().nbytes)
 
 
 def _place(tensor: Tensor) -> int:

@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hookscope.layers import Modules, Which, pick, refuse_unhookable
+from hookscope.leaving import leaving
 from hookscope.recordings.event import GIVEN, Event
 from hookscope.recordings.journal import Journal
 from hookscope.recordings.log import EventLog
@@ -284,6 +285,13 @@ class Recording(EventLog):
             self._recorder.stop()
             raise
 
+    def _is_open(self) -> bool:
+        return self._journal.running
+
+    def _give_up(self) -> None:
+        self._recorder.stop()
+
+    @leaving
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

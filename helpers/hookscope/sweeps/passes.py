@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hookscope.edits import NotEditedError
 from hookscope.edits.parts import keys
 from hookscope.edits.reasons import why_not_called
-from hookscope.layers import Modules
+from hookscope.layers import Modules, take_off
 from hookscope.structures import map_tensors, tensors_in
 from hookscope.sweeps.places import Place
 
@@ -107,9 +107,10 @@ class Look:
     def __init__(self, keep: Callable[[nn.Module, Any], None]) -> None:
         self._keep = keep
 
-    def put_on(self, modules: Iterable[nn.Module], handles: list[Any]) -> None:
-        """Put the hook on; what takes it off goes into a list."""
-        handles += [module.register_forward_hook(self.after) for module in modules]
+    def put_on(self, modules: Iterable[nn.Module]) -> None:
+        """Put the hook on."""
+        for module in modules:
+            module.register_forward_hook(self.after)
 
     def after(self, module: nn.Module, args: Any, output: Any) -> None:
         """Hand on what was returned."""
@@ -137,11 +138,11 @@ class Watch:
         self._running: list[Span] = []
         self._clock = 0
 
-    def put_on(self, modules: Iterable[nn.Module], handles: list[Any]) -> None:
-        """Put the hooks on; what takes them off goes into a list."""
+    def put_on(self, modules: Iterable[nn.Module]) -> None:
+        """Put the hooks on."""
         for module in modules:
-            handles.append(module.register_forward_pre_hook(self.before, with_kwargs=True))
-            handles.append(module.register_forward_hook(self.after, with_kwargs=True))
+            module.register_forward_pre_hook(self.before, with_kwargs=True)
+            module.register_forward_hook(self.after, with_kwargs=True)
 
     def before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """Note that a call begins."""
@@ -203,12 +204,12 @@ class Patch:
         self.calls = self.done = 0
         self.way: tuple[tuple[str, Any], ...] = ()
 
-    def put_on(self, handles: list[Any]) -> None:
-        """Put the hook on; what takes it off goes into a list."""
+    def put_on(self) -> None:
+        """Put the hook on."""
         if self.place.to == "input":
-            handles.append(self.place.module.register_forward_pre_hook(self.before, with_kwargs=True))
+            self.place.module.register_forward_pre_hook(self.before, with_kwargs=True)
         else:
-            handles.append(self.place.module.register_forward_hook(self.after))
+            self.place.module.register_forward_hook(self.after)
 
     def _new(self, value: Any) -> Any:
         self.calls += 1
@@ -256,17 +257,23 @@ def hooked(
     patches: Iterable[Patch], watch: Watch | Look | None = None, watched: Iterable[nn.Module] = ()
 ) -> Iterator[None]:
     """Put hooks on, and take all off in the end, also after an interrupt."""
-    handles: list[Any] = []
+    patches, watched = list(patches), list(watched)
+
+    def off() -> None:
+        # Without handles: an interrupt may have come between the hook and its handle.
+        for patch in patches:
+            take_off(patch, patch.place.module)
+        for module in watched:
+            take_off(watch, module)
+
     try:
         try:
             if watch is not None:
-                watch.put_on(watched, handles)
+                watch.put_on(watched)
             for patch in patches:
-                patch.put_on(handles)
+                patch.put_on()
             yield
         finally:
-            for handle in handles:
-                handle.remove()
+            off()
     finally:  # an interrupt may have come in there, at the first line, too
-        for handle in handles:
-            handle.remove()
+        off()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from hookscope.edits.aim import numbers_in
 from hookscope.edits.heads import columns_of, heads_around
 from hookscope.edits.parts import Part, get, listed, path_of, put, tensors
+from hookscope.edits.tokens import with_tokens_first
 from hookscope.layers import LayerNotFoundError, Modules, Which, pick
 
 __all__ = ["Columns", "Place", "columns_from", "places_from"]
@@ -130,7 +131,9 @@ class Place:
             )
         if axis is None and (last := self._other_axis(columns, len(shape))):
             kind = type(self.module).__name__
-            raise ValueError(f"{what} is a {kind}, and its axis 1 has no {columns.kind}s: say which axis, as axis={last}")
+            raise ValueError(
+                f"{what} is a {kind}, and its axis 1 has no {columns.kind}s: say which axis, as axis={last}"
+            )
         axis = 1 if axis is None else axis
         if not 0 < axis < len(shape):
             raise ValueError(f"{what}: shape {tuple(shape)} has no axis {axis} after that of the batch, which is 0")
@@ -141,7 +144,6 @@ class Place:
             )
         return (*[slice(None)] * axis, number)
 
-
     def _other_axis(self, columns: Columns, axes: int) -> int:
         """Return the axis that must be meant where the kind of the layer says that it is not axis 1; else 0."""
         if columns.kind == "position" and isinstance(self.module, _CHANNELS_FIRST):
@@ -149,10 +151,7 @@ class Place:
         return axes - 1 if columns.kind == "channel" and axes > 2 and isinstance(self.module, _FEATURES_LAST) else 0
 
 
-_CHANNELS_FIRST = (
-    nn.modules.conv._ConvNd, nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.modules.pooling._MaxPoolNd,
-    nn.modules.pooling._AvgPoolNd,
-)  # fmt: skip
+_CHANNELS_FIRST = (nn.modules.conv._ConvNd, nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd)
 _FEATURES_LAST = (nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Embedding)
 
 
@@ -232,25 +231,14 @@ def _named(modules: Modules, item: Which) -> Iterable[tuple[str, nn.Module, int 
         yield name, module, None
 
 
-def _from_root(modules: Modules, name: str) -> Iterable[nn.Module]:
-    """Yield the modules around a layer and the layer, and the attention of each, which knows the order of its axes."""
-    parts = name.split(".") if name else []
-    for end in range(len(parts) + 1):
-        if (module := modules.called(".".join(parts[:end]))) is not None:
-            yield module
-            if isinstance(inner := module._modules.get("self_attn"), nn.MultiheadAttention):
-                yield inner
-
-
 def _place(modules: Modules, name: str, module: nn.Module, call: int | None, path: Any, columns: Columns) -> Place:
     label = (name or "(root)") + ("" if call is None else f"#{call}")
-    if columns.kind == "position" and columns.axis is None:
-        for around in _from_root(modules, name):
-            if getattr(around, "batch_first", True) is False:
-                raise ValueError(
-                    f"layer {label!r} is, or is in, a {type(around).__name__} with batch_first=False, tokens before "
-                    "samples, and a sweep takes the first axis for that of samples; make it with batch_first=True"
-                )
+    around = with_tokens_first(modules, name) if columns.kind == "position" and columns.axis is None else None
+    if around is not None:
+        raise ValueError(
+            f"layer {label!r} is, or is in, a {type(around).__name__} with batch_first=False, tokens before samples, "
+            "and a sweep takes the first axis for that of samples; make it with batch_first=True"
+        )
     if columns.kind != "head":
         return Place(label, name, module, call, "output", path, None)
     heads = heads_around(modules, name, module, "output")

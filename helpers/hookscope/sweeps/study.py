@@ -165,8 +165,8 @@ def tensors_at(
 def _keep(found: dict[Place, Tensor], place: Place, tensor: Tensor) -> None:
     if tensor.is_nested:
         raise TypeError(
-            f"layer {place.label!r} has a nested tensor, which has no shape to sweep over; make an nn.TransformerEncoder "
-            "with enable_nested_tensor=False"
+            f"layer {place.label!r} has a nested tensor, which has no shape to sweep over; make an "
+            "nn.TransformerEncoder with enable_nested_tensor=False"
         )
     found[place] = tensor.clone()
 

@@ -255,6 +255,11 @@ def _new(
                 f"layer {place.label!r}: no mean over samples of shape {tuple(samples.shape)} and dtype "
                 f"{samples.dtype} can take the place of shape {tuple(tensor.shape)}"
             )
+        if (rows := (inputs or study.inputs).rows) and len(samples) != rows:
+            raise ValueError(
+                f"layer {place.label!r} has shape {tuple(samples.shape)}, and {rows} samples went in: its first axis "
+                "is not that of samples, over which 'mean' takes the mean"
+            )
         if len(samples) < 2:
             raise ValueError(
                 "the mean over one sample is that sample, and changes nothing: give source=('mean', others) with "

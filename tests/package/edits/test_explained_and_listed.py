@@ -200,7 +200,7 @@ def test_lines_for_heads_of_multihead_attention(name: str, batch_first: bool, ev
         plain = net(x)
         with edit(net) as e:
             if name == "some":
-                e.scale("attn", 3.0, at[1, :, 0], heads=[1], rows=[2, 0])
+                e.scale("attn", 3.0, at[1, :, 0], heads=[1], rows=[2, 0] if batch_first else None)
             elif name == "second":
                 e.map("attn", torch.tanh, heads=0, calls={2})
             elif name == "frozen":

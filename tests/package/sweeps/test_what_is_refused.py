@@ -90,7 +90,7 @@ def test_what_only_a_pass_can_tell_is_said_before_the_cells(what: str) -> None:
 
 
 def test_several_tensors_are_to_be_told_apart() -> None:
-    model = Net(lambda self, x: self.lstm(x)[0], lstm=nn.LSTM(4, 4))
+    model = Net(lambda self, x: self.lstm(x)[0], lstm=nn.LSTM(4, 4, batch_first=True))
     with pytest.raises(ValueError, match=r"layer 'lstm' returned several tensors; say which: part=0 \(2, 5, 4\)"):
         sweep(**{"model": model} | GOOD | {"layers": "lstm"})
 
