@@ -41,23 +41,21 @@ def entered_again_and_stopped() -> tuple[nn.Module, Run]:
     return net, run
 
 
-def assert_only_the_first_line(found: int, stayed: list[str], least: int) -> None:
+def assert_nothing_stays(found: int, stayed: list[str], least: int) -> None:
     print(f"{found} places, and {len(stayed)} where something stays: {stayed}")
     assert found > least
-    # Before the first line of __exit__ has run, nothing in Python can take them off.
-    assert len(set(stayed)) <= 1, stayed
-    assert all(place.startswith("result.py: __exit__, ") for place in stayed), stayed
+    assert not stayed, stayed
 
 
 @pytest.mark.parametrize("make", [everything, entered_again_and_stopped])
 def test_an_interrupt_at_any_line_leaves_no_hook(make: Any) -> None:
-    assert_only_the_first_line(*places(make, hooks_on, 29), 35)
+    assert_nothing_stays(*places(make, hooks_on, 29), 35)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [everything, entered_again_and_stopped])
 def test_an_interrupt_at_each_line_leaves_no_hook(make: Any) -> None:
-    assert_only_the_first_line(*places(make, hooks_on, 1), 500)
+    assert_nothing_stays(*places(make, hooks_on, 1), 500)
 
 
 def test_a_capture_that_ends_inside_a_recording_that_began_in_it_leaves_no_hook() -> None:

@@ -50,16 +50,11 @@ def what_could_stay(net: nn.Module) -> object:
     return len(census(net)), len(modes), ["forward" in vars(module) for module in net.modules()]
 
 
-FIRST = "edit.py: __exit__, "
-
-
 @pytest.mark.parametrize("make", [every_kind, inside_attention])
 def test_an_interrupt_at_any_line_leaves_no_hook(make: Any) -> None:
     found, stayed = places(make, what_could_stay, 7, "edits")
     assert found > 40
-    # Before the first line of __exit__ has run, nothing in Python can take them off.
-    assert len(set(stayed)) <= 1, stayed
-    assert all(place.startswith(FIRST) for place in stayed), stayed
+    assert not stayed, stayed
 
 
 @pytest.mark.slow
@@ -68,8 +63,7 @@ def test_an_interrupt_at_each_line_leaves_no_hook(make: Any) -> None:
     found, stayed = places(make, what_could_stay, 1, "edits")
     print(f"{found} places, and {len(stayed)} where something stays: {stayed}")
     assert found > 300
-    assert len(set(stayed)) <= 1, stayed
-    assert all(place.startswith(FIRST) for place in stayed), stayed
+    assert not stayed, stayed
 
 
 def test_an_interrupt_while_hooks_come_off_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,152 @@
+"""What is missing beside maps is said, computed weights are weights, and axes that are a guess are called so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hookscope import attention, edit
+from tests.shared.language import IDS, llama
+
+Wrap = Callable[[nn.Linear], nn.Module]
+WRAPS: dict[str, Wrap] = {
+    "plain": lambda linear: linear,
+    "weight_norm": nn.utils.parametrizations.weight_norm,
+    "orthogonal": nn.utils.parametrizations.orthogonal,
+    "spectral_norm": lambda linear: nn.utils.parametrizations.spectral_norm(linear),
+}
+
+
+class Router(nn.Module):
+    """Weighs experts."""
+
+    def __init__(self, wrap: Wrap) -> None:
+        super().__init__()
+        self.gate, self.experts = wrap(nn.Linear(8, 4)), nn.ModuleList([nn.Linear(8, 8) for _ in range(4)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.bmm(self.gate(x).softmax(-1).unsqueeze(1), torch.stack([each(x) for each in self.experts], 1))
+
+
+class Channels(nn.Module):
+    """Channels look at channels."""
+
+    def __init__(self, wrap: Wrap) -> None:
+        super().__init__()
+        self.qkv = wrap(nn.Linear(8, 24))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).view(2, 5, 3, 2, 4).permute(2, 0, 3, 4, 1)
+        return (F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT).softmax(-1) @ v
+
+
+class Folded(nn.Module):
+    """Samples and heads in one axis."""
+
+    def __init__(self, wrap: Wrap) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (wrap(nn.Linear(32, 32)) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each(x).view(3, 5, 4, 8).transpose(1, 2).reshape(12, 5, 8) for each in (self.q, self.k, self.v))
+        return torch.bmm(torch.bmm(q, k.mT).softmax(-1), v)
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_a_weight_that_is_computed_is_a_weight(wrap: str) -> None:
+    torch.manual_seed(0)
+    router, channels, folded = (kind(WRAPS[wrap]).eval() for kind in (Router, Channels, Folded))
+    assert not len(attention(router, torch.randn(5, 8)))
+    maps = attention(channels, torch.randn(2, 5, 8))
+    assert not len(maps)
+    assert any("channels look at channels" in note for note in maps.notes)
+    maps = attention(folded, torch.randn(3, 5, 32))
+    assert maps[0].weights.shape == (3, 4, 5, 5)
+    assert maps.notes == ()
+
+
+class Additive(nn.Module):
+    """Scores by a layer, not by products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.score = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.score(torch.tanh(self.q(x)[:, :, None] + self.k(x)[:, None])).squeeze(-1).softmax(-1) @ x
+
+
+def test_attention_of_another_kind_beside_maps_is_said() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = Additive(), nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.a(x)
+            return self.b(x, x, x)[0]
+
+    maps = attention(Both(), torch.randn(2, 5, 8))
+    assert list(maps) == ["b"]
+    assert len(maps.notes) == 1
+    assert maps.notes[0].startswith("layer 'a': the softmax there is of no product of two activations")
+    assert maps.notes[0].endswith("or is an attention of another kind")
+
+
+def test_a_softmax_that_is_a_layer_has_met_its_values() -> None:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.k, self.v, self.softmax = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8), nn.Softmax(-1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.softmax(self.q(x) @ self.k(x).mT) @ self.v(x)
+
+    maps = attention(nn.Sequential(Attention()), torch.randn(2, 5, 8))
+    assert len(maps) == 1
+    assert maps.notes == ()
+    assert "-0" not in repr(maps).split()
+
+
+def test_heads_that_are_in_the_batch_are_said_to_be() -> None:
+    class Split(Folded):
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = (torch.cat(each(x).split(8, 2), 0) for each in (self.q, self.k, self.v))
+            return torch.cat((q.bmm(k.mT) / 8**0.5).softmax(2).bmm(v).split(3, 0), 2)
+
+    maps = attention(Split(WRAPS["plain"]).eval(), torch.randn(3, 5, 32))
+    assert maps[0].weights.shape == (12, 1, 5, 5)
+    said = "3 samples went in, and a map has 12 in the batch: windows, or heads that could not be told apart"
+    assert maps.notes == (said,)
+
+
+def test_windows_and_heads_by_custom_are_said_to_be() -> None:
+    class Windows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.k, self.v = (nn.Linear(32, 32) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:  # samples, heads, windows, tokens; made so that nobody can follow it
+            q, k, v = (
+                torch.stack([each(x).sin()[..., 8 * n : 8 * n + 8] for n in range(4)], 1).unflatten(2, (2, 3))
+                for each in (self.q, self.k, self.v)
+            )
+            return ((q @ k.mT).softmax(-1) @ v).sum()
+
+    maps = attention(Windows().eval(), torch.randn(2, 6, 32))
+    assert maps[0].notes == (
+        "several axes before the queries, and none known to be cut out of features: heads by custom",
+    )
+
+
+def test_a_map_of_an_attention_that_is_being_cut_is_said_to_be_from_before() -> None:
+    model = llama()
+    with torch.no_grad(), edit(model) as e:
+        e.cut("model.layers.0.self_attn", head=1, query=2, key=1)
+        maps = attention(model, IDS)
+    assert any("an edit reaches into it; the map is from before that" in note for note in maps.notes)
+    assert attention(model, IDS).notes == ()

@@ -1,0 +1,220 @@
+"""Memory that NumPy shares, sums of gradients, passes of a checkpoint, names of threads: what a capture says holds."""
+
+from __future__ import annotations
+
+import enum
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import hookscope
+from hookscope import capture
+from hookscope.captures import Capture, NotCapturedError
+from hookscope.captures.form import stats_of
+from tests.shared.language import llama
+
+
+class Memory(nn.Module):
+    """A tensor that code of NumPy's fills, with no copy between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = torch.zeros(3)
+        self.array = self.state.numpy()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.array += 1
+        self.state.mul_(2)
+        return self.state
+
+
+def test_memory_of_an_attribute_that_numpy_shares_stays_where_it_is() -> None:
+    net = Memory()
+    with capture(net) as seen:
+        outputs = [net(torch.ones(1)).clone() for _ in range(4)]
+    assert [y[0].item() for y in outputs] == [2, 6, 14, 30]
+    assert [call.output[0].item() for call in seen.calls] == [2, 6, 14, 30]
+    assert net.array.tolist() == net.state.tolist()
+
+
+def test_a_forecast_leaves_no_fake_in_the_model() -> None:
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.table = nn.Linear(4, 4), None
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.table is None:
+                self.table = torch.arange(x.shape[1] * 4.0).reshape(-1, 4).sin()
+            return self.linear(x) + self.table
+
+    net = Positions()
+    assert capture(net).estimate(torch.ones(2, 3, 4)) == 2 * 3 * 4 * 4
+    assert net.table is None
+    assert type(net(torch.ones(2, 3, 4))) is Tensor
+
+
+def test_max_bytes_counts_gradients_as_the_forecast_does() -> None:
+    net, x = nn.Sequential(*[nn.Linear(100, 100) for _ in range(10)]), torch.ones(50, 100)
+    seen = capture(net, gradients=True, max_bytes=399_999)
+    assert seen.estimate(x) == 400_000
+    with pytest.raises(MemoryError, match="more than max_bytes=399,999"), seen:
+        net(x)
+    with capture(net, gradients=True, max_bytes=400_000):
+        net(x).sum().backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16])
+def test_gradients_add_up_in_their_own_dtype_and_are_read_in_the_one_asked_for(dtype: torch.dtype) -> None:
+    net = nn.Linear(4, 2)
+    with capture(net, gradients=True, dtype=dtype) as seen:
+        y = net(torch.ones(1, 4))
+        for _ in range(400):
+            y.sum().backward(retain_graph=True)
+    assert seen[""].grad.dtype is dtype
+    assert seen[""].grad.tolist() == [[400, 400]]
+
+
+def test_a_model_in_half_precision_adds_up_as_torch_does() -> None:
+    net = nn.Linear(4, 2).bfloat16()
+    with capture(net, gradients=True) as seen:
+        y = net(torch.ones(1, 4, dtype=torch.bfloat16))
+        y.retain_grad()
+        for _ in range(400):
+            y.sum().backward(retain_graph=True)
+    assert torch.equal(seen[""].grad, y.grad)
+
+
+def test_what_a_checkpoint_runs_again_is_no_pass() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return checkpoint(self.block, x, use_reentrant=False)
+
+    net = Net()
+    with capture(net) as seen:
+        net(torch.ones(1, 5, 4)).sum().backward()
+    assert [call.run for call in seen["block.0"].calls] == [1, 0]
+    assert seen["block.0"].join().shape == (1, 5, 4)
+
+
+def test_two_generations_are_no_one_sequence() -> None:
+    model = llama()
+    with capture(model, "model.norm") as seen, torch.no_grad():
+        for length in (5, 4):
+            model.generate(torch.ones(1, length, dtype=torch.int64), max_new_tokens=3, do_sample=False)
+    calls = seen["model.norm"].calls
+    assert [call.generation for call in calls] == [1, 1, 1, 2, 2, 2]
+    with pytest.raises(NotCapturedError, match=r"made by several generate\(\)s"):
+        seen["model.norm"].join()
+    with capture(model, "model.norm") as seen, torch.no_grad():
+        model.generate(torch.ones(1, 5, dtype=torch.int64), max_new_tokens=3, do_sample=False)
+    assert seen["model.norm"].join().shape[1] == 7
+
+
+def test_a_thread_is_called_by_its_own_name() -> None:
+    net = nn.Linear(2, 2)
+    with capture(net) as seen:
+        for number in range(6):  # one after the other: the system gives the number of a dead thread to the next
+            thread = threading.Thread(target=net, args=(torch.ones(1, 2),), name=f"worker {number}")
+            thread.start()
+            thread.join()
+    assert [call.by for call in seen.calls] == [f"worker {number}" for number in range(6)]
+
+
+def test_a_layer_is_found_under_its_second_name() -> None:
+    net = nn.Module()
+    net.encoder = net.decoder = nn.Linear(2, 2)
+    with capture(net) as seen:
+        net.encoder(torch.ones(1, 2))
+        net.decoder(torch.ones(1, 2))
+    assert len(seen["decoder"].calls) == 2
+    assert "decoder" in seen
+    assert "other" not in seen
+
+
+# -- stacked, saved, counted --------------------------------------------------------------------------------------
+
+
+def test_what_is_beside_the_tensors_has_to_be_the_same() -> None:
+    class Layer(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            lengths = np.zeros(2000)  # longer than what NumPy writes out
+            lengths[1000] = x.item()
+            return x * 2, lengths
+
+    net = Layer()
+    with capture(net) as seen:
+        for value in (1.0, 2.0, 2.0):
+            net(torch.tensor(value))
+    with pytest.raises(NotCapturedError, match="differ in structure, or in what is beside the tensors"):
+        seen[""].stack()
+    assert seen[""].stack(part=0).tolist() == [2, 4, 4]
+
+
+def test_objects_of_one_kind_that_hold_the_same_are_the_same() -> None:
+    class Held:
+        def __init__(self, tensor: Tensor) -> None:
+            self.tensor, self.name = tensor, "h"
+
+    class Layer(nn.Module):
+        def forward(self, x: Tensor) -> Held:
+            return Held(x * 2)
+
+    net = Layer()
+    with capture(net) as seen:
+        for value in (1.0, 2.0):
+            net(torch.tensor(value))
+    assert seen[""].stack().tensor.tolist() == [2, 4]
+
+
+class Kind(enum.StrEnum):
+    TEXT = "text"
+
+
+def test_keys_that_are_enums_or_objects_are_read_as_what_they_stand_for(tmp_path: Path) -> None:
+    class Split(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            return {Kind.TEXT: x * 2, frozenset({1}): x * 3}
+
+    net = nn.Sequential(Split())
+    with capture(net, "0") as seen:
+        net(torch.ones(1))
+    seen.save(tmp_path / "kept.safetensors")
+    read = Capture.load(tmp_path / "kept.safetensors")
+    assert read["0"].output["text"].item() == 2
+    assert read["0"].output["frozenset({1})"].item() == 3
+    assert any("a key text is read as 'text'" in note for note in read.notes)
+    assert any("a key that is a frozenset is read as text" in note for note in read.notes)
+
+
+def test_statistics_far_from_zero_and_near_the_largest_number() -> None:
+    x = 1e8 + torch.randn(300_000, generator=torch.Generator().manual_seed(0))
+    assert stats_of(x).std == pytest.approx(x.double().std(correction=0).item(), rel=1e-3)
+    assert stats_of(torch.tensor([3e38, -3e38, 3e38])).mean_abs == pytest.approx(3e38, rel=1e-6)
+
+
+def test_a_profile_counts_sparse_gradients() -> None:
+    net = nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Linear(4, 2))
+    costs = hookscope.profile(net, torch.tensor([[1, 2]]), repeats=1)
+    assert costs["0"].forward.median > 0
+
+
+def test_whole_numbers_stay_so_beside_an_empty_cell() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = hookscope.Table([{"layer": "a", "n": 2**60 + 1}, {"layer": "b"}, {"layer": "c", "n": 3}])
+    column = table.to_pandas()["n"]
+    assert column[0] == 2**60 + 1
+    assert column[1] is pandas.NA
+    assert str(column.dtype) == "Int64"
+    mixed = hookscope.Table([{"n": 1}, {"n": None}, {"n": 0.5}]).to_pandas()["n"]
+    assert str(mixed.dtype) == "float64"

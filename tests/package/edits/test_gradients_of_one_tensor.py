@@ -1,0 +1,82 @@
+"""A tensor that several layers, or several calls, return has one gradient; it is edited in the order it comes in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hookscope import edit
+
+
+@pytest.mark.parametrize("order", [("1", "1.0"), ("1.0", "1")])
+def test_a_container_comes_before_the_layer_whose_output_it_returns(order: tuple[str, str]) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 6), nn.Sequential(nn.Linear(6, 6)))
+    x = torch.randn(4, 6, requires_grad=True)
+    outer, inner = net[1], net[1][0]  # type: ignore[index]
+    handles = [
+        outer.register_full_backward_pre_hook(lambda module, grads: (torch.ones_like(grads[0]),)),
+        inner.register_full_backward_pre_hook(lambda module, grads: (grads[0] * 2,)),
+    ]
+    (net(x) * 5).sum().backward()
+    truth, x.grad = x.grad, None
+    for handle in handles:
+        handle.remove()
+    with edit(net) as e:
+        for layer in order:
+            _ = e.set("1", 1.0, to="grad") if layer == "1" else e.scale("1.0", 2.0, to="grad")
+        (net(x) * 5).sum().backward()
+    assert torch.equal(x.grad, truth)
+    assert [row["calls changed"] for row in e.rows] == [1, 1]
+
+
+class Remembers(nn.Module):
+    """Computes once, and returns the very same tensor again, as tables of rotary positions are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.kept = nn.Parameter(torch.ones(3)), None
+
+    def forward(self) -> Tensor:
+        if self.kept is None:
+            self.kept = self.weight * 1
+        return self.kept
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = Remembers()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.table.kept = None
+        return (self.table() * x).sum() + (self.table() * x * 10).sum()
+
+
+@pytest.mark.parametrize("calls", [None, 1, 2])
+def test_a_tensor_that_an_earlier_call_has_returned_is_refused(calls: Any) -> None:
+    net = Twice()
+    e = edit(net)
+    e.scale("table", 0.5, to="grad", calls=calls)
+    with pytest.raises(RuntimeError, match="call 2: it returned the tensor of call 1 again"), e:
+        net(torch.ones(3))
+
+
+def test_an_identity_that_is_called_twice_with_one_tensor_has_two_gradients() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.same = nn.Identity()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (self.same(x) + 10 * self.same(x)).sum()
+
+    net, x = Net(), torch.ones(2, requires_grad=True)
+    y = x * 1
+    with edit(net) as e:
+        e.scale("same", 0.5, to="grad", calls=1)
+        net(y).backward()
+    assert x.grad.tolist() == [10.5, 10.5]

@@ -1,0 +1,192 @@
+"""`heads=` means heads and nothing else, `rows=` and `mean` mean samples and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hookscope import at, edit
+from tests.shared.language import llama
+
+X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("layer", ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"])
+def test_heads_of_what_makes_queries_keys_and_values_are_refused(layer: str) -> None:
+    with pytest.raises(ValueError, match=f"'model.layers.0.{layer}' is not where the heads of"):
+        edit(llama()).set(f"model.layers.0.{layer}", 0, heads=1)
+
+
+@pytest.mark.parametrize("layer", ["lm_head", "model.layers.0.mlp.down_proj", "model.layers.0.mlp"])
+def test_what_has_a_config_but_no_heads_is_refused(layer: str) -> None:
+    with pytest.raises(ValueError, match="does not say how many heads it has"):
+        edit(llama()).set(layer, 0, heads=1)
+
+
+class Attention(nn.Module):
+    """Heads side by side, then an output projection of whatever kind."""
+
+    def __init__(self, out_proj: nn.Module, turned: bool = False) -> None:
+        super().__init__()
+        self.num_heads, self.attention_head_size, self.out_proj, self.turned = 2, 3, out_proj, turned
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(x)
+        return x.mT if self.turned else self.out_proj(x)
+
+
+class Wrapped(nn.Module):
+    """As an adapter does: a linear layer, and something beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_features, self.base, self.more = 6, nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base(x) + self.more(x)
+
+
+@pytest.mark.parametrize("kind", ["adapter", "quantized", "sequential", "list"])
+def test_heads_lie_before_an_output_projection_of_any_kind(kind: str) -> None:
+    torch.manual_seed(0)
+    linear = nn.Linear(6, 6)
+    made: dict[str, nn.Module] = {
+        "adapter": Wrapped(),
+        "quantized": torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(6, 6)), {nn.Linear})[0],
+        "sequential": nn.Sequential(linear, nn.Dropout()),
+        "list": nn.ModuleList([linear, nn.Dropout()]),
+    }
+    net = Attention(made[kind]).eval()
+    if kind == "list":
+        net.forward = lambda x: linear(torch.tanh(x))  # type: ignore[method-assign]
+    inside = torch.tanh(X)
+    inside[:, 3:] = 0
+    with torch.no_grad(), edit(net) as e:
+        e.set("", 0, heads=1)
+        y = net(X)
+        after = made[kind][0] if kind == "list" else made[kind]  # type: ignore[index]
+    with torch.no_grad():
+        torch.testing.assert_close(y, after(inside))
+    assert e.rows[0]["layer"] == ("out_proj.0" if kind == "list" else "out_proj")
+
+
+def test_an_axis_that_is_not_that_of_heads_is_refused() -> None:
+    net = Attention(nn.Identity(), turned=True)
+    del net.out_proj
+    e = edit(net)
+    e.set("", 0, heads=1)
+    with pytest.raises(IndexError, match="all heads have 6 values together"), e:
+        net(torch.ones(2, 5, 6))
+
+
+# -- samples ------------------------------------------------------------------------------------------------------
+
+
+class Flat(nn.Module):
+    """Puts samples and tokens into one axis on the way, as experts do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.expert = nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.expert(x.flatten(0, 1) * 1).view_as(x)
+
+
+@pytest.mark.parametrize("how", ["rows", "mean"])
+def test_samples_and_tokens_in_one_axis_are_refused(how: str) -> None:
+    net, x = Flat(), torch.randn(2, 3, 4)
+    e = edit(net)
+    _ = e.set("expert", 0, rows=[1]) if how == "rows" else e.mean("expert")
+    with pytest.raises(ValueError, match=r"the shape is \(6, 4\), and the model runs on 2; choose a layer"), e:
+        net(x)
+    with edit(net) as e:  # called by itself, it runs on what it is given
+        e.set("expert", 0, rows=[5])
+        y = net.expert(x.flatten(0, 1))
+    assert torch.equal(y[5], torch.zeros(4))
+
+
+@pytest.mark.parametrize("how", ["rows", "mean"])
+def test_tokens_before_samples_are_refused(how: str) -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16)
+    with pytest.raises(ValueError, match="'linear1' is, or is in, a TransformerEncoderLayer with batch_first=False"):
+        _ = edit(layer).set("linear1", 0, rows=[1]) if how == "rows" else edit(layer).mean("linear1")
+
+
+@pytest.mark.parametrize("how", ["rows", "mean"])
+def test_under_vmap_there_are_no_samples(how: str) -> None:
+    net = nn.Sequential(nn.Linear(6, 6), nn.ReLU())
+    e = edit(net)
+    _ = e.set("0", 0, rows=[1]) if how == "rows" else e.mean("0")
+    with pytest.raises(RuntimeError, match=r"under torch\.vmap a layer sees one sample at a time"), e:
+        torch.vmap(net)(X)
+
+
+def test_rows_of_a_list_of_pictures() -> None:
+    class Batches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Identity()
+
+        def forward(self, pictures: list[Tensor]) -> Tensor:
+            return self.layer(torch.stack(pictures) * 1)
+
+    net = Batches()
+    with edit(net) as e:
+        e.set("layer", 0, rows=[1])
+        y = net([torch.ones(3), torch.ones(3)])
+    assert y.tolist() == [[1, 1, 1], [0, 0, 0]]
+
+
+# -- what a function returns, and what cannot be built again or measured --------------------------------------------
+
+
+def test_memory_that_a_function_returns_and_that_is_numpys_is_copied() -> None:
+    mine = np.full((4, 6), -1.0, dtype=np.float32)
+    net = nn.Sequential(nn.Linear(6, 6), nn.ReLU(inplace=True))
+    with torch.no_grad(), edit(net) as e:
+        e.map("0", lambda values: torch.from_numpy(mine))
+        net(X)
+    assert (mine == -1).all()
+
+
+class Pair(tuple[Any, ...]):
+    def __new__(cls, a: Any, b: Any) -> Pair:
+        return super().__new__(cls, (a, b))
+
+
+class Returns(nn.Module):
+    def __init__(self, make: Any) -> None:
+        super().__init__()
+        self.make = make
+
+    def forward(self, x: Tensor) -> Any:
+        return self.make(x)
+
+
+def test_what_cannot_be_built_again_names_the_edit() -> None:
+    e = edit(net := nn.Sequential(Returns(lambda x: Pair(x, 1))))
+    e.scale("0", 2.0, part=0)
+    with pytest.raises(TypeError, match=r"edit 1 \(scale\) of layer '0', call 1: a Pair cannot be built"), e:
+        net(X)
+
+
+def test_a_dtype_that_torch_does_not_compute_with_is_edited_and_not_measured() -> None:
+    net = nn.Sequential(Returns(lambda x: x.to(torch.float8_e4m3fn)))
+    with edit(net) as e:
+        e.map("0", lambda values: torch.zeros_like(values))
+        y = net(X)
+    assert not y.float().any()
+    assert e.rows[0]["largest change"] == "not measured"
+
+
+def test_an_index_is_what_the_layer_sees_also_under_vmap() -> None:
+    net = nn.Sequential(nn.Identity())
+    with edit(net) as e:
+        e.set("0", 0.0, at[1])
+        y = torch.vmap(net)(X)
+    assert torch.equal(y, X.index_fill(1, torch.tensor([1]), 0))
