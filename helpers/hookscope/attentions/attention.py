@@ -53,12 +53,13 @@ def attention(
 
     **What is no map.** Where channels look at channels (XCiT, squeeze-and-excitation) or classes are weighed, no tokens
     look at tokens: `notes` says so. Not found are flex attention, kernels of other packages, an exponential divided by
-    its sum, weights that something else than a product uses, and calls in other threads. Then there are 0 maps, and
-    `notes` says why. A compiled model runs without its compilation.
+    its sum, scores that are no product (additive, banded), weights that something else than a product uses, and calls
+    in other threads. A softmax that was met and not followed is in `notes`, also beside maps; where there are none,
+    `notes` says why. A compiled model runs without its compilation, and while `edit` cuts edges, maps are from before.
 
     Heads are what was cut out of the features of a linear layer or a convolution; where that cannot be followed, the
-    axis before the queries. A layer is the innermost module of the model in whose methods the call was made, so inside
-    TorchScript it is what is around it.
+    axis before the queries, and `notes` say so where there are several. A layer is the innermost module of the model in
+    whose methods the call was made, so inside TorchScript it is what is around it.
 
     Args:
         model: any module.

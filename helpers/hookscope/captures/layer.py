@@ -91,9 +91,10 @@ class Layer:
         """Join the outputs of all calls along an axis, as the passes of `generate()` with a KV cache make a sequence.
 
         The first pass has the positions of the prompt, each other one the next position; the last token generated is
-        never given to the model and has none. Refused is what gives no sequence: several calls in one pass; beam search
-        and assisted decoding of transformers, where rows change places or tokens are taken back; outputs that grow from
-        call to call, as without a cache. A loop of your own that moves rows is not noticed.
+        never given to the model and has none. Refused is what gives no sequence: several calls in one pass; the passes
+        of several `generate()`; beam search and assisted decoding of transformers, where rows change places or tokens
+        are taken back; outputs that grow from call to call, as without a cache. A loop of your own that moves rows is
+        not noticed.
 
         Args:
             dim: the axis of the sequence; 1 in [batch, sequence, features].

@@ -268,9 +268,10 @@ class Capture(Tabled, Mapping[str, Layer]):
     def estimate(self, *args: Any, **kwargs: Any) -> int:
         """Forecast how many bytes one pass will keep at most, without computing anything.
 
-        The model runs on fake tensors, which have shapes and no values: parameters, buffers, random numbers and the
-        inputs stay as they are. What copy-on-write saves is not known before and is counted in. The first forecast of a
-        process takes some seconds, in which torch loads what it needs for them; later ones take milliseconds.
+        The model runs on fake tensors, which have shapes and no values: parameters, buffers, attributes of modules,
+        random numbers and the inputs stay as they are. What copy-on-write saves is not known before and is counted in.
+        The first forecast of a process takes some seconds, in which torch loads what it needs for them; later ones take
+        milliseconds.
 
         Args:
             *args: the inputs of the pass, as the model is called with.

@@ -44,7 +44,7 @@ def edit(model: nn.Module) -> Edit:
       respect to its output;
     - `part`: which tensor, where there are several: an index, key, attribute or keyword, or a path, ``(1, "h")``;
     - `calls`: which calls of the layer, counted from 1 inside the block; all of them without it;
-    - `rows`: which samples of the batch;
+    - `rows`: which samples of the batch, on the first axis; refused where the layer has something else there;
     - `heads`: which heads of an attention layer, in what goes into its output projection;
     - `positions`: which tokens, by their places in the whole sequence from 0: ``positions=7``, ``range(12)``,
       ``slice(5, None)``. Under a KV cache, as in `generate()`, each is edited once, in the call that computes it. The
@@ -148,7 +148,7 @@ class Edit(Tabled):
         self._add(layer, at, where, lambda _: changes.masking(keep, other))
 
     def noise(self, layer: Which, std: float, at: Any = ..., *, seed: int = 0, **where: Unpack[Where]) -> None:
-        """Add Gaussian noise, which `seed` and the number of the call decide; torch's generators stay as they are."""
+        """Add Gaussian noise that `seed` and the call's number decide, the same in layers of one shape; torch's stay."""
         self._add(layer, at, where, lambda _: changes.noising(std, seed))
 
     def project_out(self, layer: Which, direction: Tensor, at: Any = ..., **where: Unpack[Where]) -> None:
@@ -326,7 +326,7 @@ class Edit(Tabled):
             raise
 
     def _is_open(self) -> bool:
-        return self._open or self._hooked
+        return self._hooked
 
     @leaving
     def __exit__(

@@ -85,7 +85,11 @@ def _run(cell: Cell, holder: str) -> str:
     return "\n".join(
         [
             "def run(given, hook=None):",
-            *(["    network = copy.deepcopy(model)  # a pass changes its buffers"] if made.writes else []),
+            *(
+                ["    network = copy.deepcopy(model)  # a pass changes its buffers, or attributes"]
+                if made.writes
+                else []
+            ),
             *(["    calls.clear()"] if row.call is not None else []),
             "    handles = []",
             "    try:",

@@ -99,7 +99,11 @@ def _run(made: Made) -> str:
     return "\n".join(
         [
             "def run(given, *places):",
-            *(["    network = copy.deepcopy(model)  # a pass changes its buffers"] if made.writes else []),
+            *(
+                ["    network = copy.deepcopy(model)  # a pass changes its buffers, or attributes"]
+                if made.writes
+                else []
+            ),
             "    handles = []",
             "    try:",
             "        for row, index in places:",

@@ -292,7 +292,7 @@ class Cell:
     def _as_it_was(self, inputs: Inputs) -> Iterator[None]:
         """Leave all as it is, and begin with the random numbers of the sweep."""
         model, state = self.model, self.made.state
-        with same_random_numbers(model, inputs.args, inputs.kwargs), model_unchanged(model):
+        with same_random_numbers(model, inputs.args, inputs.kwargs), model_unchanged(model, attributes=True):
             if state is not None:
                 torch.set_rng_state(state)
             yield

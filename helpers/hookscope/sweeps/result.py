@@ -64,7 +64,7 @@ class Made:
         by_keyword: whether the model is called with keyword arguments.
         metric: the metric.
         random: whether a pass draws random numbers.
-        writes: whether a pass changes a buffer.
+        writes: whether a pass changes a buffer, or an attribute of a module.
         model: the model, held weakly: the numbers of a sweep keep no weights in memory.
         given: what the model was run on.
         state: of torch's generator on the CPU, in which each pass began; None if no pass draws random numbers.

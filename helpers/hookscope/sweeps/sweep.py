@@ -53,7 +53,8 @@ def sweep(
 
     Each cell is one run on `inputs` in which what one layer returns is replaced at one position by what the layer
     returns there in a run on `source` (activation patching), by zeros, or by a mean (ablation). Nothing else is
-    changed, and nothing stays on the model: hooks, buffers, random numbers are as before, also after an interrupt.
+    changed, and nothing stays on the model: hooks, buffers, what its modules have in plain attributes, and random
+    numbers are as before, also after an interrupt.
 
     That would be one pass for each cell. Many cells share a pass as samples of one batch, and layers that have returned
     before the change are left out: they return again what they returned. A cell that puts in what is there already, bit
@@ -61,9 +62,10 @@ def sweep(
     for this model is not assumed: some cells of every sweep are run alone, too, with one plain hook, and number and
     output compared. Where they differ by more than 1e-5 of their scale (in half precision: by 4 eps), where samples are
     not independent (batch norm in training mode, code across samples), where a pass draws random numbers or changes
-    buffers, each cell is run alone, and `Sweep.notes` say so. What is not seen: code that mixes samples, or keeps
-    something for later layers, in such a way that all cells compared are right and another is not; a larger `check`
-    makes that less likely.
+    buffers, each cell is run alone, and `Sweep.notes` say so. Each begins with the buffers and attributes that the
+    model had; one that gives something else every time all the same is refused. What is not seen: code that mixes
+    samples, or keeps something for later layers, in such a way that all cells compared are right and another is not; a
+    larger `check` makes that less likely.
 
     Passes run under `torch.no_grad()`, in the modes (`eval()`, `train()`) in which the model is. Meanwhile no other
     thread may run it.
@@ -78,7 +80,8 @@ def sweep(
             samples of `inputs`; or `("mean", others)`, the mean over the samples of others.
         metric: gets what the model returns for `inputs`, with one place changed, and returns a real number or a tensor
             without axes.
-        positions: which positions: axis 1 of (batch, positions, features).
+        positions: which positions: axis 1 of (batch, positions, features). Layers that say that they take tokens before
+            samples are refused.
         heads: which heads of attention layers, in what goes into their output projection, as `edit` takes them.
         channels: which channels: axis 1 of (batch, channels) or (batch, channels, height, width). Without any of the
             three, each layer is changed as a whole.
