@@ -148,7 +148,7 @@ class Edit(Tabled):
         self._add(layer, at, where, lambda _: changes.masking(keep, other))
 
     def noise(self, layer: Which, std: float, at: Any = ..., *, seed: int = 0, **where: Unpack[Where]) -> None:
-        """Add Gaussian noise that `seed` and the call's number decide, the same in layers of one shape; torch's stay."""
+        """Add Gaussian noise by `seed` and the call's number, so the same for layers of one shape; torch's stay."""
         self._add(layer, at, where, lambda _: changes.noising(std, seed))
 
     def project_out(self, layer: Which, direction: Tensor, at: Any = ..., **where: Unpack[Where]) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from hookscope.captures.hooks import Hooks as CaptureHooks
 from hookscope.edits.inside import Inside, Replaced, crossing, forget
+from hookscope.edits.lending import Lent, lend, take_back
 from hookscope.edits.parts import tensors
 from hookscope.edits.target import Target
 from hookscope.layers import FusedLayer, take_off
@@ -58,6 +59,8 @@ class Layer:
         self._starting: dict[int, tuple[int, bool, bool]] = {}
         self._samples: dict[int, int | None] | None = None  # by thread: how many the call that runs was given
         self._replaced: Replaced | None = None
+        self._lent: dict[int, list[Lent]] = {}  # by thread: to be taken back when the call has ended
+        self._born = 0
         self._waits = self._off = False
 
     def take(self, target: Target, born: int) -> None:
@@ -92,6 +95,9 @@ class Layer:
     def take_off(self) -> None:
         """Take off whatever `put_on` and `take` have put on; as often as you like."""
         self._off = True
+        for waiting in self._lent.values():
+            while waiting:  # an exception has left it
+                take_back(waiting.pop())
         take_off(self, self.module)
         if self._replaced is not None:
             self._replaced.remove()
@@ -105,6 +111,7 @@ class Layer:
 
     def put_on(self, born: int) -> None:
         """Count the layer's calls; captures that began later than `born` go on seeing what was edited."""
+        self._born = born
         self.module.register_forward_pre_hook(self.before, with_kwargs=True)
         _captures_last(self.module._forward_pre_hooks, born)
 
@@ -136,15 +143,24 @@ class Layer:
             self._starting[get_ident()] = (number, again, crossing(args, kwargs, module))
         if (edits := self.targets.get("input")) is None:
             return None
-        given: Any = {**dict(enumerate(args)), **kwargs}
+        plain: Any = {**dict(enumerate(args)), **kwargs}
+        given = plain
         for target in edits:
             given = target.on(given, number, again)
+        if any(isinstance(value, (list, dict, tuple)) and value is not plain[key] for key, value in given.items()):
+            lent: Lent = []
+            given = {key: lend(plain[key], value, lent) for key, value in given.items()}
+            if lent:
+                self._lent.setdefault(get_ident(), []).append(lent)
+                self._wait_for_the_end(self._born)
         return tuple(given[index] for index in range(len(args))), {key: given[key] for key in kwargs}
 
     def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """Edit what the call returned, and wait for the gradient of it."""
         if self._samples is not None:
             self._samples.pop(get_ident(), None)
+        if waiting := self._lent.get(get_ident()):
+            take_back(waiting.pop())
         calls = self._running.get(get_ident())
         if not calls:
             return None  # the call began before the block
@@ -154,10 +170,10 @@ class Layer:
         value = output
         for target in self.targets.get("output", ()):
             value = target.on(value, number, again)
-        if waiting := self.targets.get("grad"):
+        if grads := self.targets.get("grad"):
             given = {id(tensor) for _, tensor in tensors((args, kwargs))}
             if not again:
-                self._must_be_new(output, given, number, waiting)
+                self._must_be_new(output, given, number, grads)
             paths: dict[int, tuple[Tensor, list[Target]]] = {}
 
             def wait(tensor: Tensor) -> Tensor:
@@ -172,7 +188,7 @@ class Layer:
                 target.hooked += 1
                 return tensor
 
-            for target in waiting:
+            for target in grads:
                 value = target.on(value, number, again, wait)
             for tensor, targets in paths.values():
                 self._wait(tensor, self._editing(targets, number))

@@ -54,6 +54,8 @@ def tokens_first(blocks: Sequence[nn.Module]) -> bool:
 def runs_of(modules: Modules, single: bool = False) -> list[list[nn.Module]]:
     """List the runs of modules of one class, side by side in a ModuleList or Sequential, that have children.
 
+    A ModuleList with modules of several classes, as attention and recurrence in turn, is a run, too.
+
     Args:
         modules: those of a model.
         single: list single modules, too, which may be called several times.
@@ -75,6 +77,9 @@ def runs_of(modules: Modules, single: bool = False) -> list[list[nn.Module]]:
                 run = []
             if child is not None:
                 run.append(child)
+        children = [child for child in holder._modules.values() if child is not None]
+        if isinstance(holder, nn.ModuleList) and len(set(map(type, children))) > 1:
+            runs.append(children)
     least = 1 if single else 2
     return [run for run in runs if len(run) >= least and all(each._modules for each in run)]
 

@@ -50,6 +50,30 @@ def test_a_block_that_is_called_three_times_is_three_layers() -> None:
     assert not torch.equal(streams.reading().norm[0], streams.reading().norm[1])
 
 
+def test_blocks_of_several_classes_in_turn_are_all_found() -> None:
+    class Other(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + super().forward(x)
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, width = nn.Embedding(9, 8), 8
+            attending = [nn.TransformerEncoderLayer(width, 2, 16, batch_first=True) for _ in range(2)]
+            self.layers = nn.ModuleList([attending[0], Other(nn.Linear(8, 8)), attending[1], Other(nn.Linear(8, 8))])
+            self.head = nn.Linear(8, 9)
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            x = self.embed(ids)
+            for layer in self.layers:
+                x = layer(x)
+            return self.head(x)
+
+    torch.manual_seed(0)
+    streams = Streams(Net().eval(), (torch.arange(6)[None],))
+    assert streams.labels == [f"layers.{number}" for number in range(4)]
+
+
 @pytest.mark.parametrize("size", [(2, 5), (4, 4)])
 def test_tokens_first(size: tuple[int, int]) -> None:
     """What torch has by default: (tokens, batch, width)."""
