@@ -163,6 +163,7 @@ def _editing(rounds: int) -> str:
     pictures, words = torch.randn(8, 3, 224, 224), torch.randint(0, 1000, (8, changing.TOKENS))
     nets = {
         "resnet18": (resnet18().eval(), pictures, ["layer1.0.conv1", "layer3.1.conv2"]),
+        "GPT-2, 768 wide, 12 layers": (changing.gpt2(768, 12, 12), words, ["transformer.h.2", "transformer.h.3.mlp"]),
         "GPT-2, 128 wide": (changing.gpt2(128), words, ["transformer.h.2", "transformer.h.3.mlp"]),
     }
     return "; ".join(

@@ -6,16 +6,17 @@ import random
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from hookscope.structures import tensors_in
 
-__all__ = ["Attributes", "afterwards", "model_unchanged", "same_random_numbers"]
+__all__ = ["Attributes", "afterwards", "model_unchanged", "same_random_numbers", "take_mode_off"]
 
 
 @contextmanager
@@ -185,6 +186,32 @@ def _same(one: Any, other: Any) -> bool:
 
 
 _EASY = (int, float, str, bool, set)
+
+
+def take_mode_off(mode: object) -> None:
+    """Take a dispatch mode off torch's stack, if an interrupt in torch's own code has left it there.
+
+    Example:
+        >>> from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+        >>> mode = TorchDispatchMode().__enter__()
+        >>> take_mode_off(mode)
+        >>> take_mode_off(mode)  # as often as you like
+        >>> _get_current_dispatch_mode_stack()
+        []
+
+    """
+    if not isinstance(mode, TorchDispatchMode):
+        return
+    while mode in (stack := _get_current_dispatch_mode_stack()):  # twice, if it was in itself
+        if stack[-1] is mode:
+            with suppress(IndexError):  # it was leaving, and has put its flags back already
+                mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+                continue
+        above = []
+        while (top := torch._C._pop_torch_dispatch_stack(None)) is not mode:
+            above.append(top)
+        for each in reversed(above):
+            torch._C._push_on_torch_dispatch_stack(each)
 
 
 @contextmanager

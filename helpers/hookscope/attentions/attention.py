@@ -17,7 +17,7 @@ from hookscope.captures.forecast import standing_in
 from hookscope.captures.options import checked_bytes
 from hookscope.layers import Modules
 from hookscope.pictures.tokens import checked_tokens
-from hookscope.unchanged import model_unchanged, same_random_numbers
+from hookscope.unchanged import model_unchanged, same_random_numbers, take_mode_off
 
 if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -132,6 +132,7 @@ def _run(
             model(*args, **kwargs)
     finally:
         stack.close()  # for an interrupt that came just before the block would have
+        take_mode_off(watch)
 
 
 def _again(inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

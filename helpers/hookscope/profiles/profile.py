@@ -15,7 +15,7 @@ from hookscope.layers.modules import kind_of
 from hookscope.profiles.result import LayerProfile, Profile, Time
 from hookscope.profiles.spans import Span, Spans
 from hookscope.structures import map_tensors, tensors_in
-from hookscope.unchanged import afterwards, model_unchanged, same_random_numbers
+from hookscope.unchanged import afterwards, model_unchanged, same_random_numbers, take_mode_off
 
 __all__ = ["profile"]
 
@@ -239,11 +239,12 @@ class _Job:
     def _counted(self, read: Callable[[], int], mode: Any) -> Spans:
         args, kwargs = self._inputs()
         spans = Spans(self._hooked, read, look=True)
-        stack = ExitStack()
+        stack, own = ExitStack(), None
         try:
             with stack:
                 if mode is not None:
                     stack.enter_context(mode)
+                    own = mode.mode  # the counter's, which it forgets as it leaves
                 with spans.forward():
                     output = self.model(*args, **kwargs)
                 if (scalar := self._scalar(output)) is not None:
@@ -251,6 +252,7 @@ class _Job:
                         scalar.backward()  # type: ignore[no-untyped-call]
         finally:
             stack.close()  # for an interrupt that came just before the block would have
+            take_mode_off(own or getattr(mode, "mode", None))
         return spans
 
     def saved(self) -> dict[nn.Module, int] | None:

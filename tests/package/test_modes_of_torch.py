@@ -1,0 +1,79 @@
+"""An interrupt inside torch's own code, as a mode is put on or taken off, leaves none on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils import _python_dispatch as dispatch
+
+from hookscope import attention, profile
+from hookscope.unchanged import take_mode_off
+
+X = torch.randn(2, 3, 4)
+
+
+def encoder() -> nn.Module:
+    return nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()
+
+
+def interrupted(run: Callable[[], object], place: int) -> bool:
+    """Raise KeyboardInterrupt at one line of torch's dispatch modes after the other; whether there was such a line."""
+    count, came = -1, False
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal count, came
+        if frame.f_code.co_filename != dispatch.__file__ or frame.f_code.co_name not in ("__enter__", "__exit__"):
+            return trace if event == "call" else None
+        if event == "line" and not came:
+            count += 1
+            if count == place:
+                came = True
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        run()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+    return came
+
+
+def profiled(net: nn.Module, x: Tensor) -> object:
+    return profile(net, x, repeats=1, warmup=0)
+
+
+@pytest.mark.parametrize(
+    ("what", "step"), [(attention, 1), (profiled, 23), pytest.param(profiled, 1, marks=pytest.mark.slow)]
+)
+def test_no_mode_stays(what: Callable[..., object], step: int) -> None:
+    net, places = encoder(), 0
+    what(net, X)
+    while interrupted(lambda: what(net, X), places):
+        assert not dispatch._get_current_dispatch_mode_stack(), places
+        places += step
+    assert places > 10
+
+
+def test_modes_above_it_stay() -> None:
+    class Below(dispatch.TorchDispatchMode):
+        pass
+
+    class Above(dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    below, above = Below(), Above()
+    below.__enter__()
+    with above:
+        take_mode_off(below)
+        assert dispatch._get_current_dispatch_mode_stack() == [above]
+    assert not dispatch._get_current_dispatch_mode_stack()
