@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch.utils import _python_dispatch as dispatch
 
 from hookscope import attention, profile
 from hookscope.unchanged import take_mode_off
+from tests.shared.interrupts import counted, interrupted
 
 X = torch.randn(2, 3, 4)
 
@@ -21,30 +21,10 @@ def encoder() -> nn.Module:
     return nn.TransformerEncoderLayer(4, 2, 8, batch_first=True).eval()
 
 
-def interrupted(run: Callable[[], object], place: int) -> bool:
-    """Raise KeyboardInterrupt at one line of torch's dispatch modes after the other; whether there was such a line."""
-    count, came = -1, False
-
-    def trace(frame: Any, event: str, arg: Any) -> Any:
-        nonlocal count, came
-        if frame.f_code.co_filename != dispatch.__file__ or frame.f_code.co_name not in ("__enter__", "__exit__"):
-            return trace if event == "call" else None
-        if event == "line" and not came:
-            count += 1
-            if count == place:
-                came = True
-                raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        run()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.settrace(before)
-    return came
+def leaving_or_entering(place: int) -> Callable[[Any], bool]:
+    """Tell the so manyth line that puts a mode on or takes it off, from 0."""
+    is_it = counted(place)
+    return lambda frame: frame.f_code.co_name in ("__enter__", "__exit__") and is_it(frame)
 
 
 def profiled(net: nn.Module, x: Tensor) -> object:
@@ -57,7 +37,7 @@ def profiled(net: nn.Module, x: Tensor) -> object:
 def test_no_mode_stays(what: Callable[..., object], step: int) -> None:
     net, places = encoder(), 0
     what(net, X)
-    while interrupted(lambda: what(net, X), places):
+    while interrupted(lambda: what(net, X), leaving_or_entering(places), (dispatch.__file__,)):
         assert not dispatch._get_current_dispatch_mode_stack(), places
         places += step
     assert places > 10

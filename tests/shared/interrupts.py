@@ -15,7 +15,7 @@ from torch import nn
 
 import hookscope
 
-__all__ = ["Run", "lines", "places"]
+__all__ = ["Run", "counted", "interrupted", "lines", "places"]
 
 Run = Callable[[], None]
 _HERE = str(Path(hookscope.__file__).parent)

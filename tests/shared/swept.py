@@ -83,3 +83,14 @@ def outputs_of(model: nn.Module, run: Callable[[], Any], layers: list[str]) -> d
     for handle in handles:
         handle.remove()
     return found
+
+
+class Flat(nn.Module):
+    """Puts samples and tokens into one axis on the way, as experts do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.expert = nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.expert(x.flatten(0, 1) * 1).view_as(x)

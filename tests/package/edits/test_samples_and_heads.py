@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hookscope import at, edit
 from tests.shared.language import llama
+from tests.shared.swept import Flat
 
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
 
@@ -84,17 +85,6 @@ def test_an_axis_that_is_not_that_of_heads_is_refused() -> None:
 
 
 # -- samples ------------------------------------------------------------------------------------------------------
-
-
-class Flat(nn.Module):
-    """Puts samples and tokens into one axis on the way, as experts do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.expert = nn.Identity()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.expert(x.flatten(0, 1) * 1).view_as(x)
 
 
 @pytest.mark.parametrize("how", ["rows", "mean"])

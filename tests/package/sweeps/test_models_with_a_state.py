@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import sweep
+from tests.shared.swept import Flat
 
 X = torch.ones(1, 6)
 
@@ -134,14 +135,6 @@ def test_an_axis_that_the_layer_says_is_another_is_refused(
 
 
 def test_the_mean_over_tokens_is_not_that_over_samples() -> None:
-    class Flat(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.expert = nn.Identity()
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.expert(x.flatten(0, 1) * 1).view_as(x)
-
     with pytest.raises(ValueError, match="2 samples went in: its first axis is not that of samples"):
         sweep(Flat(), torch.randn(2, 3, 4), "expert", "mean", metric=lambda y: y.sum())
 
