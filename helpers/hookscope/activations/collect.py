@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, Wei
 
 from hookscope.activations.marks import mark_of_batch, mark_of_model, state_of
 from hookscope.activations.samples import Place, Run, called_with, count, outputs, places
-from hookscope.activations.shards import Shard, shards_in, write_shard
+from hookscope.activations.shards import Shard, can_be_written, shards_in, write_shard
 from hookscope.activations.stored import ABOUT, Activations
 from hookscope.captures import Capture, capture
 from hookscope.captures.forecast import in_bytes
@@ -85,6 +85,7 @@ def collect(
     Raises:
         ValueError: the model is in `train()`, the loader shuffles, an output has no axis of samples, or the folder has
             been collected from something else; says what is not the same.
+        TypeError: an output has a dtype that safetensors does not write, such as complex128.
         LayerNotFoundError: no such layer; names the nearest.
         MemoryError: the forecast is more than `max_bytes`.
         OSError: the disk has less room than the forecast says, or is full; says which samples are there to be read.
@@ -167,6 +168,10 @@ class _Collecting:
         if first is None:
             raise ValueError("the loader yields nothing")
         self._places = places(self._model, watch, self._run, self._moved(first))
+        for name, place in self._places.items():
+            if not can_be_written(place.dtype):
+                way = "run the model in another dtype, or leave the layer out"
+                raise TypeError(f"{name!r} is {place.dtype}, which safetensors does not write; {way}")
         self._about = self._asked_for()
         old = self._resumed()
         each = sum(place.bytes for place in self._places.values())
@@ -240,9 +245,9 @@ class _Collecting:
             self._bytes += write_shard(shard, whole)
         except OSError as error:
             raise self._full(error, sum(tensor.nbytes for tensor in whole.values())) from error
-        self._shards += 1
-        self._done += shard.samples
-        self._waiting, self._held = [], 0
+        # Nothing is called between these, so no interrupt comes; before them, the same shard is written once more.
+        done = self._done + shard.samples
+        self._done, self._shards, self._waiting, self._held = done, self._shards + 1, [], 0
 
     def _full(self, error: OSError, wanted: int) -> OSError:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -273,6 +278,8 @@ class _Collecting:
 
     def _resumed(self) -> Activations | None:
         """Return what is in the folder, if it is of the same model and layers; begin it if there is nothing."""
+        for part in self._folder.glob(".*.part"):  # of a process that was killed
+            part.unlink(missing_ok=True)
         if not (self._folder / ABOUT).is_file():
             if shards_in(self._folder):
                 raise ValueError(f"{self._folder} has shards, but no {ABOUT}; take another folder")

@@ -6,8 +6,10 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -28,7 +30,7 @@ def mark_of_tensor(tensor: Tensor) -> str:
 
 
 def mark_of_batch(batch: Any) -> str:
-    """Return the SHA-256 of all tensors in a batch, of where they are in it, and of the plain values beside them.
+    """Return the SHA-256 of all numbers in a batch, of where they are in it, and of the plain values beside them.
 
     Example:
         >>> one, other = ({"a": torch.ones(1), "scale": scale} for scale in (1, 2))
@@ -36,30 +38,48 @@ def mark_of_batch(batch: Any) -> str:
         False
 
     """
-    return _mark((("", tensor) for tensor in tensors_in(batch)), repr(_outline(batch)))
+    return hashlib.sha256(repr(_outline(batch, ())).encode()).hexdigest()
 
 
-def _outline(value: Any) -> Any:
+def _outline(value: Any, around: tuple[int, ...]) -> Any:
+    kind = type(value).__name__
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return value
+    if isinstance(value, Tensor):
+        return mark_of_tensor(value)
+    if id(value) in around:  # it contains itself
+        return kind
+    within = partial(_outline, around=(*around, id(value)))
+    if isinstance(value, np.ndarray | np.generic):
+        if value.dtype.hasobject:
+            return [kind, value.shape, *map(within, value.reshape(-1).tolist())]
+        data = np.ascontiguousarray(value).tobytes()
+        return [kind, str(value.dtype), value.shape, hashlib.sha256(data).hexdigest()]
     if isinstance(value, Mapping):
-        return [type(value).__name__, *((_outline(key), _outline(item)) for key, item in value.items())]
+        return [kind, *((within(key), within(item)) for key, item in value.items())]
     if isinstance(value, list | tuple):
-        return [type(value).__name__, *map(_outline, value)]
-    return type(value).__name__  # of other objects the tensors must do
+        return [kind, *map(within, value)]
+    # Of other objects: the tensors that are found in them, and what their attributes are.
+    return [kind, *map(mark_of_tensor, tensors_in(value)), within(getattr(value, "__dict__", None))]
+
+
+_HASHED = 1 << 16  # elements of a parameter; of larger ones sums are taken
 
 
 def state_of(model: nn.Module) -> dict[str, object]:
     """Return what tells whether the passes of a model change it: for each buffer a mark, for each parameter signs.
 
-    A parameter's numbers are added, not hashed: this is asked again and again.
+    The numbers of a large parameter are added along its first axis and along its last, not hashed: this is asked again
+    and again.
     """
     found: dict[str, object] = {f"buffer {name!r}": mark_of_tensor(tensor) for name, tensor in model.named_buffers()}
     for name, tensor in model.named_parameters():
-        total: object = None
+        signs: list[str] = []
         with suppress(RuntimeError, NotImplementedError), torch.no_grad():  # a dtype that cannot be added
-            total = mark_of_tensor(tensor.detach().sum())
-        found[f"parameter {name!r}"] = (tuple(tensor.shape), total)
+            whole = tensor.detach()
+            for sign in (whole,) if whole.numel() <= _HASHED else (whole.sum(0), whole.sum(-1)):
+                signs.append(mark_of_tensor(sign))
+        found[f"parameter {name!r}"] = (tuple(tensor.shape), *signs)
     return found
 
 

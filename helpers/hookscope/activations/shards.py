@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from hookscope.activations.marks import mark_of_tensor
 from hookscope.captures.saving import write_whole
 from hookscope.extras import needed_by
 
-__all__ = ["DamagedError", "Shard", "read_shard", "shards_in", "write_shard"]
+__all__ = ["DamagedError", "Shard", "can_be_written", "read_shard", "shards_in", "write_shard"]
 
 
 class DamagedError(RuntimeError):
@@ -32,6 +33,7 @@ class Shard:
         batches: of each batch in it how many samples it has, and the mark of the data that went into the model.
         marks: SHA-256 of each tensor.
         made: by which torch, on which device.
+        head: SHA-256 of all this, as the file has it.
 
     """
 
@@ -40,6 +42,7 @@ class Shard:
     batches: list[tuple[int, str]]
     marks: dict[str, str] = field(default_factory=dict)
     made: str = ""
+    head: str = ""
 
     @property
     def samples(self) -> int:
@@ -50,6 +53,24 @@ class Shard:
 def shards_in(folder: Path) -> list[Path]:
     """List the files of a folder in their order; those being written have another ending."""
     return sorted(folder.glob("[0-9]*.safetensors"))
+
+
+def can_be_written(dtype: torch.dtype) -> bool:
+    """Try whether safetensors writes tensors of a dtype.
+
+    Example:
+        >>> can_be_written(torch.complex128)
+        False
+
+    """
+    with needed_by("collect"):
+        from safetensors import SafetensorError
+        from safetensors.torch import save
+    try:
+        save({"": torch.empty(0, dtype=dtype, device="cpu")})
+    except (KeyError, SafetensorError, TypeError):
+        return False
+    return True
 
 
 def write_shard(shard: Shard, tensors: Mapping[str, Tensor]) -> int:
@@ -64,7 +85,8 @@ def write_shard(shard: Shard, tensors: Mapping[str, Tensor]) -> int:
     shard.marks = {name: mark_of_tensor(tensor) for name, tensor in tensors.items()}
     about = {"first": shard.first, "batches": shard.batches, "marks": shard.marks, "made": shard.made}
     text = json.dumps(about)
-    data = save(dict(tensors), {"hookscope": text, "sha256": hashlib.sha256(text.encode()).hexdigest()})
+    shard.head = hashlib.sha256(text.encode()).hexdigest()
+    data = save(dict(tensors), {"hookscope": text, "sha256": shard.head})
     write_whole(shard.path, data)
     return len(data)
 
@@ -90,7 +112,7 @@ def read_shard(path: Path) -> Shard:
     batches = [(int(number), str(mark)) for number, mark in about["batches"]]
     if names != set(about["marks"]):
         raise DamagedError(f"{path} has other tensors than it says; {_WAY_OUT}")
-    return Shard(path, about["first"], batches, about["marks"], about["made"])
+    return Shard(path, about["first"], batches, about["marks"], about["made"], told["sha256"])
 
 
 _WAY_OUT = "delete it and all shards after it, and collect(...) makes them again"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -27,7 +27,8 @@ _OPEN = 64  # files at once; systems allow a few hundred
 class Activations(Tabled, Dataset[dict[str, Tensor]]):
     """What `collect` wrote into a folder: a `torch.utils.data.Dataset`, and a mapping from names to columns.
 
-    Nothing is read before it is asked for, and then from a memory map: a sample costs its own bytes. It pickles as its
+    Nothing is read before it is asked for, and then from a memory map: a sample costs its own bytes, and what you do to
+    it changes nothing here. It pickles as its
     folder, so that the workers of a DataLoader read for themselves.
 
     - ``stored[5]`` is sample 5: a dict from names to tensors, without the axis of samples.
@@ -144,15 +145,27 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
         if not parts:
             like = self.about["tensors"][name]
             return torch.empty((0, *like["shape"]), dtype=getattr(torch, like["dtype"]), device="cpu")
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        # A copy: what is written into a map would be there for every later reader of it.
+        return parts[0].clone() if len(parts) == 1 else torch.cat(parts)
 
     def _file(self, number: int) -> Any:
         if number not in self._files:
             with needed_by("reading activations"):
-                from safetensors import safe_open
+                from safetensors import SafetensorError, safe_open
             if len(self._files) >= _OPEN:
                 self._files.pop(next(iter(self._files)))
-            self._files[number] = safe_open(self.shards[number].path, framework="pt")
+            shard = self.shards[number]
+            try:
+                file: Any = safe_open(shard.path, framework="pt")
+                same = (file.metadata() or {}).get("sha256") == shard.head
+            except (SafetensorError, OSError):
+                same = False
+            if not same:
+                raise DamagedError(
+                    f"{shard.path} is gone, or was written anew since {self.folder} was opened: open "
+                    f"Activations({str(self.folder)!r}) again"
+                )
+            self._files[number] = file
         return self._files[number]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -213,14 +226,17 @@ class Column:
     def __len__(self) -> int:
         return len(self.stored)
 
-    def __getitem__(self, which: int | slice) -> Tensor:
-        """Read a sample, or several; what lies in one shard is memory-mapped, and is not copied."""
+    def __getitem__(self, which: SupportsIndex | slice) -> Tensor:
+        """Read a sample, or several: of the file those bytes alone, into a tensor of your own."""
+        if isinstance(which, bool) or not isinstance(which, SupportsIndex | slice):
+            raise TypeError(f"{self.name!r} is taken by a number or by [first:last], not by {type(which).__name__}")
         if isinstance(which, slice):
             first, last, step = which.indices(len(self))
             if step != 1:
                 raise ValueError(f"step {step}: take {self.name!r} by [first:last], and the step of what it gives")
             return self.stored.read(self.name, first, max(first, last))
-        index = which + len(self) if which < 0 else which
+        index = which.__index__()
+        index += len(self) if index < 0 else 0
         if not 0 <= index < len(self):
             raise IndexError(f"no sample {which}: {self.stored.folder} has {len(self):,}")
         return self.stored.read(self.name, index, index + 1)[0]

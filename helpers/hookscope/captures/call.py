@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import torch
@@ -224,6 +225,9 @@ def _read(value: Any) -> Any:
     return readable(value)
 
 
+_ADDING = Lock()  # several threads may run backward through one graph
+
+
 class Slot:
     """The place of one tensor in a call's output or inputs: what was kept of it, and of its gradients."""
 
@@ -246,10 +250,11 @@ class Slot:
             kept = form(grad.detach())
         except Exception as error:  # no reason for the backward pass to fail
             kept = kept_otherwise(grad, form, error, say)
-        if self.grads and isinstance(kept, Tensor):
-            self.grads = (_added(self.grads[0], kept, kept.dtype is grad.dtype),)
-        else:
-            self.grads = (*self.grads, kept)
+        with _ADDING:
+            if self.grads and isinstance(kept, Tensor):
+                self.grads = (_added(self.grads[0], kept, kept.dtype is grad.dtype),)
+            else:
+                self.grads = (*self.grads, kept)
 
 
 def _added(total: Tensor, more: Tensor, own: bool) -> Tensor:

@@ -151,7 +151,8 @@ class _Sums:
     def __init__(self) -> None:
         self.zeros = self.nan = self.inf = self.finite = 0
         self.low, self.high = math.inf, -math.inf
-        self.mean = self.squares = self.absolute = 0.0  # squares: of the distances from the mean, summed
+        self.mean = self.absolute = 0.0
+        self.root = 0.0  # of the summed squares of the distances from the mean, which may be too large for a float
 
     def add(self, part: Tensor) -> None:
         """Take one piece, one axis, real numbers."""
@@ -173,10 +174,10 @@ class _Sums:
         if low <= 0 <= high:
             self.zeros += _zeros(part)
         count = part.numel()
-        mean, squares = _moments(part) if low < high else (low, 0.0)
+        mean, root = _moments(part) if low < high else (low, 0.0)
         # Two means and two sums of squares into one: Chan, Golub and LeVeque, 1979.
         off, together = mean - self.mean, self.finite + count
-        self.squares += squares + off * off * self.finite * count / together
+        self.root = math.hypot(self.root, root, off * math.sqrt(self.finite * count / together))
         self.mean += off * count / together
         self.absolute += abs(mean) * count if low >= 0 or high <= 0 else _sum(part.abs())
         self.finite = together
@@ -187,16 +188,21 @@ class _Sums:
         counts = self.zeros, self.nan, self.inf
         if not self.finite:
             return (math.nan,) * 5 + counts
-        std = math.sqrt(self.squares / self.finite)
+        std = self.root / math.sqrt(self.finite)
         return self.mean, std, self.absolute / self.finite, self.low, self.high, *counts
 
 
 def _moments(part: Tensor) -> tuple[float, float]:
-    """Return the mean and the sum of the squared distances from it."""
+    """Return the mean, and the root of the summed squares of the distances from it."""
     count = part.numel()
     total, dot = float(part.sum()), float(torch.dot(part, part))
-    if not (math.isfinite(total) and math.isfinite(dot)):
-        return _moments(part.double()) if part.dtype is not torch.float64 else (float(part.mean()), math.nan)
+    least = torch.finfo(part.dtype).tiny / torch.finfo(part.dtype).eps * count  # below it squares have lost digits
+    if not (math.isfinite(total) and least < dot < math.inf):
+        if part.dtype is not torch.float64:
+            return _moments(part.double())
+        scale = 2.0 ** (math.frexp(float(part.abs().max()))[1] - 1)
+        mean, root = _moments(part / scale)
+        return mean * scale, root * scale
     mean = total / count
     squares = dot - total * mean
     # The difference of two large numbers keeps few digits: far from zero, measure from the mean instead.
@@ -204,7 +210,7 @@ def _moments(part: Tensor) -> tuple[float, float]:
         rest = part.double() - mean  # far enough from zero, float32 has no place for the mean
         slip = float(rest.sum())
         mean, squares = mean + slip / count, float(torch.dot(rest, rest)) - slip * slip / count
-    return mean, max(squares, 0.0)
+    return mean, math.sqrt(max(squares, 0.0))
 
 
 def _sum(part: Tensor) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 from torch import Tensor
@@ -69,9 +70,24 @@ def load(path: str | Path) -> dict[str, Any]:
             tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"{path} is not whole, or no safetensors file ({error})") from error
-    about = json.loads(told["hookscope capture"])
-    if about["version"] != _VERSION:
-        raise ValueError(f"{path} is of another version of hookscope, {about['version']}; this one reads {_VERSION}")
+    try:
+        about = json.loads(told["hookscope capture"])
+        version = about["version"]
+    except (ValueError, LookupError, TypeError) as error:
+        raise _not_as_saved(path, error) from error
+    if version != _VERSION:
+        raise ValueError(f"{path} is of another version of hookscope, {version}; this one reads {_VERSION}")
+    try:
+        return _state(about, tensors)
+    except (LookupError, AttributeError, TypeError, ValueError) as error:
+        raise _not_as_saved(path, error) from error
+
+
+def _not_as_saved(path: str | Path, error: Exception) -> ValueError:
+    return ValueError(f"the head of {path} is not what Capture.save wrote ({error!r}): save the capture again")
+
+
+def _state(about: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
     reading = Reading(tensors.__getitem__)
     gradients, inputs, max_bytes, stop, whole = reading.of(about["wanted"])
     if whole is not None and whole["sample"] is not None:
@@ -99,7 +115,7 @@ def load(path: str | Path) -> dict[str, Any]:
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file under another name first, so that under its own it is whole whenever somebody looks."""
-    part = path.with_name(f".{path.name}.part")
+    part = path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}.part")  # each writer has its own
     try:
         with part.open("wb") as file:
             file.write(data)

@@ -250,7 +250,7 @@ class Edit(Tabled):
         number, added = self._number, []
         for module, name in chosen.items():
             if positions is not None:
-                refuse_tokens_first(name, module)
+                refuse_tokens_first(self.modules, name)
             elif where.get("rows") is not None:
                 refuse_samples_later(self.modules, name, "rows=")
             aim, end = aims[module]

@@ -17,7 +17,7 @@ from hookscope.strands import Strands
 
 __all__ = [
     "Owner", "Positions", "Tokens", "owner_of", "positions_of", "refuse_samples_later",
-    "refuse_tokens_first", "with_tokens_first",
+    "refuse_tokens_first", "said_of", "with_tokens_first",
 ]  # fmt: skip
 
 _IDS = ("input_ids", "inputs_embeds")
@@ -89,17 +89,28 @@ def positions_of(given: Any) -> Positions | None:
 
 
 def with_tokens_first(modules: Modules, name: str) -> nn.Module | None:
-    """Find out whether a layer is, or is in, a module of torch's that says that it takes tokens before samples."""
+    """Find out whether a layer is, or is in, a module that is known to have tokens before samples inside.
+
+    Modules of torch say so by `batch_first`. XLNet's model turns what it is called with, and turns its output back.
+    """
     parts = name.split(".") if name else []
     for end in range(len(parts) + 1):
         module = modules.called(".".join(parts[:end]))
+        if end < len(parts) and type(module).__name__ == "XLNetModel":
+            return module
         if module is not None and getattr(module._modules.get("self_attn", module), "batch_first", True) is False:
             return module
     return None
 
 
+def said_of(around: nn.Module) -> str:
+    """Say of what kind a module is that has tokens before samples."""
+    option = " with batch_first=False" if hasattr(around._modules.get("self_attn", around), "batch_first") else ""
+    return f"{type(around).__name__}{option}"
+
+
 def refuse_samples_later(modules: Modules, name: str, what: str) -> None:
-    """Refuse what takes the first axis for that of samples where torch says that tokens come before them.
+    """Refuse what takes the first axis for that of samples where it is known that tokens come before them.
 
     Raises:
         ValueError: says what to write instead.
@@ -107,22 +118,22 @@ def refuse_samples_later(modules: Modules, name: str, what: str) -> None:
     """
     if (around := with_tokens_first(modules, name)) is not None:
         raise ValueError(
-            f"layer {name!r} is, or is in, a {type(around).__name__} with batch_first=False, tokens before samples, "
-            f"and {what} takes the first axis for that of samples; write an index, such as at[:, 1]"
+            f"layer {name!r} is, or is in, a {said_of(around)}, tokens before samples, and {what} takes the first axis "
+            "for that of samples; write an index, such as at[:, 1]"
         )
 
 
-def refuse_tokens_first(name: str, module: nn.Module) -> None:
-    """Refuse positions where torch says that tokens come before samples: of as many they could not be told apart.
+def refuse_tokens_first(modules: Modules, name: str) -> None:
+    """Refuse positions where it is known that tokens come before samples: of as many they could not be told apart.
 
     Raises:
         ValueError: says what to write instead.
 
     """
-    if getattr(getattr(module, "self_attn", module), "batch_first", True) is False:
+    if (around := with_tokens_first(modules, name)) is not None:
         raise ValueError(
-            f"layer {name!r} has batch_first=False, tokens before samples, and positions= is for (samples, tokens, …); "
-            "write an index for it, such as at[7], and calls="
+            f"layer {name!r} is, or is in, a {said_of(around)}, tokens before samples, and positions= is for "
+            "(samples, tokens, …); write an index for it, such as at[7], and calls="
         )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hookscope.edits.aim import numbers_in
 from hookscope.edits.heads import columns_of, heads_around
 from hookscope.edits.parts import Part, get, listed, path_of, put, tensors
-from hookscope.edits.tokens import with_tokens_first
+from hookscope.edits.tokens import said_of, with_tokens_first
 from hookscope.layers import LayerNotFoundError, Modules, Which, pick
 
 __all__ = ["Columns", "Place", "columns_from", "places_from"]
@@ -235,9 +235,10 @@ def _place(modules: Modules, name: str, module: nn.Module, call: int | None, pat
     label = (name or "(root)") + ("" if call is None else f"#{call}")
     around = with_tokens_first(modules, name) if columns.kind == "position" and columns.axis is None else None
     if around is not None:
+        said = said_of(around)
         raise ValueError(
-            f"layer {label!r} is, or is in, a {type(around).__name__} with batch_first=False, tokens before samples, "
-            "and a sweep takes the first axis for that of samples; make it with batch_first=True"
+            f"layer {label!r} is, or is in, a {said}, tokens before samples, and a sweep takes the first axis for that "
+            f"of samples; {'make it with batch_first=True' if 'batch_first' in said else 'choose layers around it'}"
         )
     if columns.kind != "head":
         return Place(label, name, module, call, "output", path, None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-import hookscope
 from hookscope import capture
-from hookscope.captures import Capture, NotCapturedError
+from hookscope.captures import Capture, NotCapturedError, call
 from hookscope.captures.form import stats_of
 from tests.shared.language import llama
 
@@ -203,18 +204,67 @@ def test_statistics_far_from_zero_and_near_the_largest_number() -> None:
     assert stats_of(torch.tensor([3e38, -3e38, 3e38])).mean_abs == pytest.approx(3e38, rel=1e-6)
 
 
-def test_a_profile_counts_sparse_gradients() -> None:
-    net = nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Linear(4, 2))
-    costs = hookscope.profile(net, torch.tensor([[1, 2]]), repeats=1)
-    assert costs["0"].forward.median > 0
+@pytest.mark.parametrize("size", [1e-25, 1e-22, 1e-200, 1e-320, 1e300])
+@pytest.mark.parametrize("count", [2, 300_000])
+def test_the_deviation_of_numbers_whose_squares_have_no_place(size: float, count: int) -> None:
+    dtype = torch.float32 if 1e-40 < size < 1e38 else torch.float64
+    whole = torch.randn(count, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = (whole * size).to(dtype)
+    true = (x.double() / size).std(correction=0).item() * size
+    assert stats_of(x).std == pytest.approx(true, rel=1e-4, abs=0)
+    assert stats_of(torch.tensor([size, -size], dtype=dtype)).std == pytest.approx(size, rel=1e-3, abs=0)
 
 
-def test_whole_numbers_stay_so_beside_an_empty_cell() -> None:
-    pandas = pytest.importorskip("pandas")
-    table = hookscope.Table([{"layer": "a", "n": 2**60 + 1}, {"layer": "b"}, {"layer": "c", "n": 3}])
-    column = table.to_pandas()["n"]
-    assert column[0] == 2**60 + 1
-    assert column[1] is pandas.NA
-    assert str(column.dtype) == "Int64"
-    mixed = hookscope.Table([{"n": 1}, {"n": None}, {"n": 0.5}]).to_pandas()["n"]
-    assert str(mixed.dtype) == "float64"
+def test_two_who_save_to_one_path(tmp_path: Path) -> None:
+    net = nn.Linear(2, 2)
+    with capture(net) as seen:
+        net(torch.ones(1, 2))
+    path, faults = tmp_path / "one.safetensors", []
+    seen.save(path)
+
+    def work(what: Callable[[], object]) -> None:
+        try:
+            for _ in range(100):
+                what()
+        except Exception as error:
+            faults.append(error)
+
+    jobs = [lambda: seen.save(path), lambda: seen.save(path), lambda: Capture.load(path)]
+    threads = [threading.Thread(target=work, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(("word", "other"), [("version", "verzion"), ("calls", "callz"), ("slot", "slog")])
+def test_a_head_that_was_changed_is_said(word: str, other: str, tmp_path: Path) -> None:
+    net = nn.Linear(2, 2)
+    with capture(net) as seen:
+        net(torch.ones(1, 2))
+    path = tmp_path / "a.safetensors"
+    seen.save(path)
+    path.write_bytes(path.read_bytes().replace(f'\\"{word}\\"'.encode(), f'\\"{other}\\"'.encode()))
+    with pytest.raises(ValueError, match=r"is not what Capture.save wrote .*: save the capture again"):
+        Capture.load(path)
+
+
+def test_gradients_that_threads_add(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = call._added
+
+    def slowly(total: torch.Tensor, more: torch.Tensor, own: bool) -> torch.Tensor:
+        time.sleep(0.002)
+        return real(total, more, own)
+
+    monkeypatch.setattr(call, "_added", slowly)
+    net = nn.Linear(2, 2)
+    with capture(net, gradients=True) as seen:
+        y = net(torch.ones(1, 2))
+        threads = [threading.Thread(target=lambda: y.sum().backward(retain_graph=True)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert (seen[""].grad == 4).all()

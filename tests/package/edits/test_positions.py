@@ -203,7 +203,7 @@ def test_positions_under_gradient_checkpointing(reentrant: bool) -> None:
 )
 def test_layers_with_tokens_before_samples_are_refused(layer: nn.Module) -> None:
     # With as many samples as tokens, nothing in the pass could tell.
-    with pytest.raises(ValueError, match=r"layer '1' has batch_first=False, tokens before samples.*such as at"):
+    with pytest.raises(ValueError, match=r"'1' is, or is in, a .* with batch_first=False, tokens before .*such as at"):
         edit(nn.Sequential(nn.Embedding(9, 4), layer)).set("1", 0, part=0, positions=2)
 
 
@@ -213,3 +213,18 @@ def test_positions_of_a_gradient_that_never_came() -> None:
     e.set("transformer.h.0.mlp", 0, to="grad", positions=1)
     with pytest.raises(NotEditedError, match="no gradient came: backward"), e:
         net(IDS)
+
+
+def test_layers_inside_xlnet_have_tokens_before_samples() -> None:
+    from transformers import XLNetConfig, XLNetLMHeadModel
+
+    torch.manual_seed(0)
+    config = XLNetConfig(vocab_size=50, d_model=16, n_layer=2, n_head=4, d_inner=24)
+    net = XLNetLMHeadModel(config).eval()
+    x = torch.randint(3, 50, (6, 6))
+    for wrong in ({"positions": 2}, {"rows": 2}):
+        with pytest.raises(ValueError, match=r"layer 'transformer.layer.0' is, or is in, a XLNetModel, tokens before"):
+            edit(net).set("transformer.layer.0", 0, part=0, **wrong)
+    with torch.no_grad(), edit(net) as e:
+        e.set("transformer", 0, part=0, positions=2)  # its own output has samples first
+        assert (net(x).logits[:, 2] == net.lm_loss(torch.zeros(16))).all()
