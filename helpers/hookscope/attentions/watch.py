@@ -151,7 +151,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return None
         if name in _PRODUCTS:
             at = _PRODUCTS[name]
-            return lambda func, args, kwargs, out: self._product(args[at], args[at + 1], out)
+            return lambda func, args, kwargs, out: self._product(args[at], args[at + 1], out, biased=name == "addmm")
         if name in _SOFTMAXES:
             return self._softmax
         if name == "bernoulli" and func._overloadname == "float":
@@ -173,8 +173,12 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     # -- softmax by hand ----------------------------------------------------------------------------------------
 
-    def _product(self, left: Tensor, right: Tensor, out: Tensor) -> None:
+    def _product(self, left: Tensor, right: Tensor, out: Tensor, biased: bool) -> None:
         a, b = self._tags.of(left), self._tags.of(right)
+        # Of parameters alone a weight may be computed, or a layer is given queries that are learned.
+        if a.kind == b.kind == "parameter" and (biased or type(self._where()[1]).forward is nn.Linear.forward):
+            self._tags.features(out, -1)
+            return
         mixed = True
         if a.kind == "weights" and _is_keys(a.axes[-1]):
             self._by_hand(a, left, right, out)

@@ -55,8 +55,8 @@ def stats_of(tensor: Tensor) -> Stats:
         tensor: any real tensor, on any device. Complex numbers count by their absolute value.
 
     Example:
-        >>> stats_of(torch.tensor([0.0, 3.0, float("nan")]))[2:]
-        (1.5, 1.5, 1.5, 0.0, 3.0, 1, 1, 0)
+        >>> stats_of(torch.tensor([0.0, 2.0, float("nan")]))[2:]
+        (1.0, 1.0, 1.0, 0.0, 2.0, 1, 1, 0)
 
     """
     if is_wrapped(tensor):

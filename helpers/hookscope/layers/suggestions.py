@@ -103,7 +103,8 @@ def _near(names: list[str], asked: str) -> list[str]:
         return [by_plain[plain]]
     last = plain.rpartition(".")[2]
     same_last = [p for p in by_plain if p.rpartition(".")[2] == last and not last.isdigit()]
-    near = get_close_matches(plain, by_plain) + get_close_matches(plain, same_last, cutoff=0)
+    below = [p for p in by_plain if p.endswith(f".{plain}")]  # the beginning was left out: `h.3` for `transformer.h.3`
+    near = below + get_close_matches(plain, by_plain) + get_close_matches(plain, same_last, cutoff=0)
     return [by_plain[p] for p in dict.fromkeys(near)][:3]
 
 

@@ -13,11 +13,40 @@ from hookscope import attention, edit
 from tests.shared.language import IDS, llama
 
 Wrap = Callable[[nn.Linear], nn.Module]
+
+
+class LowRank(nn.Module):
+    """Adds a product of two parameters to a weight."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.a, self.b = (
+            nn.Parameter(torch.randn(2, linear.in_features)),
+            nn.Parameter(torch.randn(linear.out_features, 2)),
+        )
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight + self.b @ self.a
+
+
+class Merged(nn.Linear):
+    """Does the same in its own forward."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__(linear.in_features, linear.out_features, bias=False)
+        self.added = LowRank(linear)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight + self.added.b @ self.added.a)
+
+
 WRAPS: dict[str, Wrap] = {
     "plain": lambda linear: linear,
     "weight_norm": nn.utils.parametrizations.weight_norm,
     "orthogonal": nn.utils.parametrizations.orthogonal,
     "spectral_norm": lambda linear: nn.utils.parametrizations.spectral_norm(linear),
+    "low rank": lambda linear: nn.utils.parametrize.register_parametrization(linear, "weight", LowRank(linear)),
+    "merged": Merged,
 }
 
 
@@ -66,6 +95,39 @@ def test_a_weight_that_is_computed_is_a_weight(wrap: str) -> None:
     assert any("channels look at channels" in note for note in maps.notes)
     maps = attention(folded, torch.randn(3, 5, 32))
     assert maps[0].weights.shape == (3, 4, 5, 5)
+    assert maps.notes == ()
+
+
+class Learned(nn.Module):
+    """Asks with queries that are parameters, as DETR's, Perceiver's and SigLIP's do."""
+
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        self.latents = nn.Parameter(torch.randn(1, 3, 8))
+        self.q, self.k, self.v = (nn.Linear(8, 8, bias=bias) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.q(self.latents).expand(len(x), -1, -1), self.k(x), self.v(x)
+        return (q @ k.mT).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_queries_that_are_learned(bias: bool) -> None:
+    net, x = Learned(bias), torch.randn(2, 5, 8)
+    maps = attention(net, x)
+    truth = (net.q(net.latents) @ net.k(x).mT).softmax(-1)
+    torch.testing.assert_close(maps[0].weights, truth.detach()[:, None])
+    assert maps[0].verified
+    assert maps.notes == ()
+
+
+def test_the_pooling_head_of_siglip() -> None:
+    from transformers import SiglipVisionConfig, SiglipVisionModel
+
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 4}
+    config = SiglipVisionConfig(**sizes, image_size=32, patch_size=16, attn_implementation="eager")
+    maps = attention(SiglipVisionModel(config).eval(), torch.randn(2, 3, 32, 32))
+    assert [maps[place].weights.shape for place in range(len(maps))] == [(2, 4, 4, 4), (2, 4, 1, 4)]
     assert maps.notes == ()
 
 

@@ -158,6 +158,8 @@ def test_the_message_reads_as_a_question(net):
     assert str(refused(nn.ModuleDict({"layer4": nn.ReLU()}), "layer5")) == ("no layer 'layer5'; did you mean 'layer4'?")
     error = refused(net, "layer9")
     assert str(error) == "no layer 'layer9'; did you mean 'layer2', 'layer1' or 'layer2.0'?"
+    deep = nn.ModuleDict({"transformer": nn.ModuleDict({"h": nn.ModuleList([nn.ReLU() for _ in range(4)])})})
+    assert str(refused(deep, "h.3")).startswith("no layer 'h.3'; did you mean 'transformer.h.3'")
     error = refused(nn.Sequential(*map(nn.Linear, [1] * 3, [1] * 3)), "00")
     assert str(error) == "no layer '00'; did you mean '0'?"
 
