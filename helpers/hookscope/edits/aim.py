@@ -74,15 +74,15 @@ class Aim:
             return _ALL
         steps = [] if rows is None else [rows_of(rows)]
         text = "" if rows is None else f" rows={rows!r}"
+        if columns is not None:
+            first, last = columns[0], columns[-1]
+            beside = columns == list(range(first, last + 1))
+            steps.append((..., slice(first, last + 1) if beside else columns))
         if index is not Ellipsis:
             for item in index if isinstance(index, tuple) else (index,):
                 _check(item, index)
             steps.append(index)
             text = f" {index_text(index)}{text}"
-        if columns is not None:
-            first, last = columns[0], columns[-1]
-            beside = columns == list(range(first, last + 1))
-            steps.append((..., slice(first, last + 1) if beside else columns))
         return cls(tuple(steps), text + said, rows is not None, width)
 
     def at_places(self, places: list[int]) -> Aim:

@@ -21,11 +21,12 @@ from hookscope.edits.edges import Edges, cutting, refuse_again
 from hookscope.edits.heads import columns_of, count_of, heads_around
 from hookscope.edits.hooks import Layer, Waiting
 from hookscope.edits.options import Where, calls_of, kept_of, numbers_of
-from hookscope.edits.outcome import missing, row_of
+from hookscope.edits.order import Order, refuse_samples_later, refuse_states, refuse_tokens_first
+from hookscope.edits.outcome import missing, not_run_again, row_of
 from hookscope.edits.parts import path_of
 from hookscope.edits.reasons import NotEditedError, refuse_parallel
 from hookscope.edits.target import Rule, Target
-from hookscope.edits.tokens import Owner, owner_of, positions_of, refuse_samples_later, refuse_tokens_first
+from hookscope.edits.tokens import Owner, owner_of, positions_of
 from hookscope.layers import FusedLayer, Modules, Which, fused_around, pick, refuse_unhookable, take_off
 from hookscope.leaving import leaving
 from hookscope.pictures import Table, Tabled
@@ -44,13 +45,15 @@ def edit(model: nn.Module) -> Edit:
       respect to its output;
     - `part`: which tensor, where there are several: an index, key, attribute or keyword, or a path, ``(1, "h")``;
     - `calls`: which calls of the layer, counted from 1 inside the block; all of them without it;
-    - `rows`: which samples of the batch, on the first axis; refused where the layer has something else there;
+    - `rows`: which samples of the batch, on the first axis; refused where that is known to be something else, by its
+      length or by a module with `batch_first=False` that the model hands its tokens to;
     - `heads`: which heads of an attention layer, in what goes into its output projection;
     - `positions`: which tokens, by their places in the whole sequence from 0: ``positions=7``, ``range(12)``,
-      ``slice(5, None)``. Under a KV cache, as in `generate()`, each is edited once, in the call that computes it. The
-      module around the layer that takes `input_ids` says where it is; padding on the left counts, and is said. `at` is
-      then an index into what was picked.
+      ``slice(5, None)``. Under a KV cache, as in `generate()`, each is edited in the call that computes it, which is
+      once, unless decoding takes tokens back to try others. The module around the layer that takes `input_ids` says
+      where it is; padding on the left counts, and is said where a mask tells of it.
 
+    With `rows`, `heads` or `positions`, `at` is an index into what these pick.
     `cut` takes `head`, `query` and `key` instead: one edge of attention.
 
     Nothing is written to in place: an edit makes a tensor of its own, so that what shares memory with the layer's stays
@@ -114,6 +117,7 @@ class Edit(Tabled):
         self._handles: list[Any] = []
         self._notes: dict[str, None] = {}
         self._waiting: dict[int, Waiting] = {}
+        self._order: Order | None = None
         self._open = self._hooked = False
         self._born = 0
 
@@ -249,15 +253,14 @@ class Edit(Tabled):
             }
         number, added = self._number, []
         for module, name in chosen.items():
-            if positions is not None:
-                refuse_tokens_first(self.modules, name)
-            elif where.get("rows") is not None:
-                refuse_samples_later(self.modules, name, "rows=")
             aim, end = aims[module]
             kept = kept_of(source, name, end, path, number) if isinstance(source, Capture) else None
             change = make(kept)
-            if change.verb == "mean":
-                refuse_samples_later(self.modules, name, "mean")
+            if positions is not None:
+                refuse_tokens_first(self.modules, name)
+            if by := "rows=" if aim.by_row else change.verb if change.verb == "mean" else "":
+                refuse_samples_later(self.modules, name, by)
+                refuse_states(module, name, end, path, by)
             added.append((Rule(number, change, aim, end, path, calls, positions), module, name))
         self._take(added)
 
@@ -276,11 +279,14 @@ class Edit(Tabled):
                 self._aim(*one)
 
     def _aim(self, rule: Rule, module: nn.Module, name: str) -> None:
-        target = Target(rule, name)
+        target = Target(rule, name, notes=self._notes)
         if rule.positions is not None or rule.to == "edges":
             target.owner = self._owner(name)
-        if rule.aim.by_row or rule.change.verb == "mean":
+        if rule.positions is not None or rule.by_sample:
             target.samples = self._layer(self.modules.model, "").count_samples(self._born)
+            if self._order is None:
+                self._order = Order(self.modules, target.samples, rule.by_sample or "positions=")
+                self._order.put_on()
         layer = self._by_target[target] = self._layer(module, name)
         self.targets.append(target)
         layer.take(target, self._born)
@@ -313,7 +319,7 @@ class Edit(Tabled):
         if self._open:
             raise RuntimeError("this edit is already open; make another one with edit(...)")
         self._layers, self.targets, self._handles, self._notes = {}, [], [], {}
-        self._owners, self._by_target, self._waiting = {}, {}, {}
+        self._owners, self._by_target, self._waiting, self._order = {}, {}, {}, None
         self._born = RemovableHandle.next_id
         try:
             self._open = self._hooked = True
@@ -340,17 +346,10 @@ class Edit(Tabled):
         if error is not None:
             return
         runs = self._layers[self.modules.model].seen
-        reasons = [
-            reason for target in self.targets for reason in missing(self.modules, target, self._by_target[target], runs)
-        ]
-        if reasons:
+        of = self._by_target
+        if reasons := [why for each in self.targets for why in missing(self.modules, each, of[each], runs)]:
             raise NotEditedError(reasons)
-        for layer in self._layers.values():
-            if layer.checkpointed and not layer.again and any(layer.targets.values()):
-                self._notes[
-                    f"layer {layer.name!r} ran in a checkpoint, which runs it again in backward(): outside the block "
-                    "that is without the edit, so run backward() inside"
-                ] = None
+        self._notes.update(dict.fromkeys(filter(None, map(not_run_again, self._layers.values()))))
         if self._notes:
             warnings.warn("hookscope: " + "; ".join(self._notes), stacklevel=2)
 
@@ -360,6 +359,8 @@ class Edit(Tabled):
             layer.take_off()
         for owner in [*self._owners.values()]:
             take_off(owner, owner.module)
+        if self._order is not None:
+            self._order.take_off()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()

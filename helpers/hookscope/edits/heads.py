@@ -13,7 +13,10 @@ from hookscope.layers import Modules
 __all__ = ["Heads", "columns_of", "count_of", "heads_around"]
 
 _COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead")
-_PROJECTIONS = ("c_proj", "o_proj", "out_proj", "out_lin", "dense", "proj", "wo", "o", "to_out", "out")
+_PROJECTIONS = (
+    "c_proj", "o_proj", "out_proj", "out_lin", "output_proj", "linear_out", "post_proj", "dense", "proj", "wo", "Wo",
+    "o", "to_out", "out", "merge",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,13 @@ def heads_around(modules: Modules, name: str, module: nn.Module, to: str) -> Hea
     holder = modules.called(holder_name) if name else None
     if isinstance(holder, nn.MultiheadAttention):
         name, module = holder_name, holder  # it never calls its output projection
+    for each in (holder, module):
+        if each is not None and "lambda_q1" in each._parameters:
+            raise ValueError(
+                f"layer {name!r}: {type(each).__name__} is differential attention, which takes one half of its heads "
+                "from the other before its output projection, so heads= cannot tell them apart; write an index into "
+                "what goes into that: at[..., 0:64], to='input'"
+            )
     if isinstance(module, nn.MultiheadAttention):
         return Heads(name, module, "heads", module.num_heads, module.embed_dim)
     if (count := _heads_of(module)) is None and holder is not None and (count := _heads_of(holder)) is not None:
@@ -105,7 +115,13 @@ def columns_of(found: Heads, heads: Any) -> list[int]:
         numbers = list(range(found.count))[numbers]
     if wrong := [head for head in numbers if not 0 <= head < found.count]:
         raise ValueError(f"layer {found.name!r} has no head {wrong[0]}: its {found.count} heads count from 0")
-    if not found.width or found.width % found.count:
+    if not found.width:
+        raise ValueError(
+            f"layer {found.name!r} has {found.count} heads, and nothing in it has a name by which an output projection "
+            f"is known ({', '.join(_PROJECTIONS[:4])}, …); write an index into the input of the layer that mixes them: "
+            "at[..., 0:64], to='input'"
+        )
+    if found.width % found.count:
         raise ValueError(
             f"layer {found.name!r}: {found.count} heads do not share {found.width} values evenly; write an index"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import get_ident
 from typing import Any
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from hookscope.captures.hooks import Hooks as CaptureHooks
 from hookscope.edits.inside import Inside, Replaced, crossing, forget
 from hookscope.edits.lending import Lent, lend, take_back
+from hookscope.edits.order import samples_in
 from hookscope.edits.parts import tensors
 from hookscope.edits.target import Target
 from hookscope.layers import FusedLayer, take_off
@@ -130,7 +131,7 @@ class Layer:
         else:
             self.seen = number = self.seen + 1
         if self._samples is not None:
-            self._samples[get_ident()] = _samples_in((*args, *kwargs.values()))
+            self._samples[get_ident()] = samples_in((*args, *kwargs.values()))
         if self._waits:
             self._running.setdefault(get_ident(), []).append((number, again))
         if self._fused is not None and self._fused.would_run():
@@ -227,18 +228,6 @@ class Layer:
         return hook
 
     before.__qualname__ = after.__qualname__ = "hookscope.edit"  # what a census shows
-
-
-def _samples_in(given: Iterable[Any]) -> int | None:
-    """Count the samples that a model is called with: of the first tensor, or the items of the first list of them."""
-    for value in given:
-        if isinstance(value, Tensor):
-            return len(value) if value.dim() and not value.is_nested else None
-        if isinstance(value, (list, tuple)) and value and isinstance(value[0], Tensor):
-            return len(value) if isinstance(value, list) else _samples_in(value)
-        if isinstance(value, Mapping):
-            return _samples_in(value.values())
-    return None
 
 
 @dataclass(slots=True)

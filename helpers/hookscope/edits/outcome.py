@@ -10,7 +10,7 @@ from hookscope.edits.reasons import why_not_called
 from hookscope.edits.target import Target
 from hookscope.layers import Modules
 
-__all__ = ["missing", "row_of"]
+__all__ = ["missing", "not_run_again", "row_of"]
 
 
 def missing(modules: Modules, target: Target, layer: Layer, runs: int) -> Iterator[str]:
@@ -55,6 +55,16 @@ def missing(modules: Modules, target: Target, layer: Layer, runs: int) -> Iterat
         yield f"{what} was called {times}, but what it returned does not require grad, or it ran under no_grad"
     else:
         yield f"{what} was called {times}, but raised an exception, which the model caught"
+
+
+def not_run_again(layer: Layer) -> str:
+    """Say that a checkpoint is still to run a layer again, without its edits; "" if it is not."""
+    if not layer.checkpointed or layer.again or not any(layer.targets.values()):
+        return ""
+    return (
+        f"layer {layer.name!r} ran in a checkpoint, which runs it again in backward(): outside the block that is "
+        "without the edit, so run backward() inside"
+    )
 
 
 def _not_seen(to: str) -> str:

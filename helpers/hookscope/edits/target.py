@@ -13,6 +13,7 @@ from torch import Tensor
 from hookscope.captures.keep import is_wrapped
 from hookscope.edits.aim import Aim
 from hookscope.edits.changes import UNCHANGED, Change, Moment
+from hookscope.edits.order import as_many
 from hookscope.edits.parts import get, keys, listed, put, tensors
 from hookscope.edits.tokens import Owner, Positions, Tokens
 
@@ -46,6 +47,11 @@ class Rule:
     positions: Positions | None = None
 
     @property
+    def by_sample(self) -> str:
+        """What of it takes the first axis for that of samples; "" if nothing does."""
+        return "rows=" if self.aim.by_row else "mean" if self.change.verb == "mean" else ""
+
+    @property
     def text(self) -> str:
         """Say what it does, without the layer."""
         part = "" if self.path is None else f" part={self.path[0] if len(self.path) == 1 else self.path!r}"
@@ -73,6 +79,7 @@ class Target:
         places: which of them were edited.
         held: what an edit keeps from one call to the next.
         samples: tells how many samples the model is running on, if that is known; only where it matters.
+        notes: what there is to know, as keys; shared with the others.
 
     """
 
@@ -89,6 +96,7 @@ class Target:
     places: dict[int, list[int]] = field(default_factory=dict)
     held: dict[str, Any] = field(default_factory=dict)
     samples: Callable[[], int | None] | None = None
+    notes: dict[str, None] = field(default_factory=dict)
 
     def on(self, value: Any, number: int, again: bool, then: Callable[[Tensor], Tensor] | None = None) -> Any:
         """Return a value with the edit made; the value itself if this call is not meant or lacks the part.
@@ -161,18 +169,19 @@ class Target:
             aim = aim.at_places(places)
             places = [tokens.start + place for place in places]
         moment = Moment(self.label, number, tensor, aim, self.held)
-        if (aim.by_row or rule.change.verb == "mean") and is_wrapped(tensor) and _is_batched(tensor):
+        if (by := rule.by_sample) and is_wrapped(tensor) and _is_batched(tensor):
             raise RuntimeError(
                 f"{moment.label}: under torch.vmap a layer sees one sample at a time, so that samples cannot be told "
-                f"apart for {'rows=' if aim.by_row else rule.change.verb}; edit a call without vmap"
+                f"apart for {by}; edit a call without vmap"
             )
-        count = self.samples() if self.samples is not None else None
-        if count is not None and tensor.shape[:1] != (count,):
-            raise ValueError(
-                f"{moment.label}: {'rows=' if aim.by_row else rule.change.verb} takes the first axis for that of "
-                f"samples, but the shape is {tuple(tensor.shape)}, and the model runs on {count}; choose a layer that "
-                "has samples there"
-            )
+        if self.samples is not None and (count := self.samples()) is not None:
+            if by and tensor.shape[:1] != (count,):
+                raise ValueError(
+                    f"{moment.label}: {by} takes the first axis for that of samples, but the shape is "
+                    f"{tuple(tensor.shape)}, and the model runs on {count}; choose a layer that has samples there"
+                )
+            if said := as_many(tensor, count, f"layer {self.layer!r}"):
+                self.notes[said] = None
         try:
             region = aim.cut(tensor) if aim.steps else tensor
         except IndexError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,13 +16,15 @@ from hookscope.edits.aim import numbers_in
 from hookscope.layers import Modules
 from hookscope.strands import Strands
 
-__all__ = [
-    "Owner", "Positions", "Tokens", "owner_of", "positions_of", "refuse_samples_later",
-    "refuse_tokens_first", "said_of", "with_tokens_first",
-]  # fmt: skip
+__all__ = ["Owner", "Positions", "Tokens", "owner_of", "positions_of"]
 
 _IDS = ("input_ids", "inputs_embeds")
 _CACHES = ("past_key_values", "past_key_value", "layer_past", "past", "kv_cache", "cache", "cache_params")
+# What an RNN, or a model with a memory, hands on: it says that tokens came before, and not how many.
+_STATES = (
+    "state", "states", "hidden", "hx", "mems", "memory", "past_buckets_states", "initial_state", "initial_states",
+    "conv_state",
+)  # fmt: skip
 _STARTS = ("cache_position", "input_pos", "start_pos")
 
 
@@ -86,55 +89,6 @@ def positions_of(given: Any) -> Positions | None:
     if min(numbers) < 0:
         raise ValueError(f"{text}: positions count from 0; for the last one of each call write at[:, -1]")
     return Positions(text, min(numbers), numbers)
-
-
-def with_tokens_first(modules: Modules, name: str) -> nn.Module | None:
-    """Find out whether a layer is, or is in, a module that is known to have tokens before samples inside.
-
-    Modules of torch say so by `batch_first`. XLNet's model turns what it is called with, and turns its output back.
-    """
-    parts = name.split(".") if name else []
-    for end in range(len(parts) + 1):
-        module = modules.called(".".join(parts[:end]))
-        if end < len(parts) and type(module).__name__ == "XLNetModel":
-            return module
-        if module is not None and getattr(module._modules.get("self_attn", module), "batch_first", True) is False:
-            return module
-    return None
-
-
-def said_of(around: nn.Module) -> str:
-    """Say of what kind a module is that has tokens before samples."""
-    option = " with batch_first=False" if hasattr(around._modules.get("self_attn", around), "batch_first") else ""
-    return f"{type(around).__name__}{option}"
-
-
-def refuse_samples_later(modules: Modules, name: str, what: str) -> None:
-    """Refuse what takes the first axis for that of samples where it is known that tokens come before them.
-
-    Raises:
-        ValueError: says what to write instead.
-
-    """
-    if (around := with_tokens_first(modules, name)) is not None:
-        raise ValueError(
-            f"layer {name!r} is, or is in, a {said_of(around)}, tokens before samples, and {what} takes the first axis "
-            "for that of samples; write an index, such as at[:, 1]"
-        )
-
-
-def refuse_tokens_first(modules: Modules, name: str) -> None:
-    """Refuse positions where it is known that tokens come before samples: of as many they could not be told apart.
-
-    Raises:
-        ValueError: says what to write instead.
-
-    """
-    if (around := with_tokens_first(modules, name)) is not None:
-        raise ValueError(
-            f"layer {name!r} is, or is in, a {said_of(around)}, tokens before samples, and positions= is for "
-            "(samples, tokens, …); write an index for it, such as at[7], and calls="
-        )
 
 
 @dataclass(frozen=True)
@@ -251,25 +205,49 @@ class Owner:
         for name in _CACHES:
             if (cache := given.get(name)) is not None:
                 return _length(cache, name)
+        for name in _STATES:
+            if given.get(name) is not None:
+                taken = [start for start in _STARTS if start in self._signature.parameters]
+                return (
+                    f"{self._what} was called with {name}, which comes from tokens before these and does not say how "
+                    f"many; {f'give it {taken[0]}, or ' if taken else ''}write calls= and an index, such as at[:, 0]"
+                )
         if not any(name in self._signature.parameters for name in _CACHES) and self._calls > 1:
             if count == 1:
                 return (
                     f"{self._what} was called with 1 token, and with nothing that says how many came before; give it "
                     f"{' or '.join(_STARTS)}, or write calls= and at[:, 0]"
                 )
-            self.notes[f"{self._what} takes no cache, so positions count from 0 in each of its calls"] = None
+            self.notes[f"{self._what} was given no cache, so positions count from 0 in each of its calls"] = None
         return 0
 
     def _note(self, given: dict[str, Any], start: int) -> None:
-        mask, ids = given.get("attention_mask"), given.get("position_ids")
-        if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[1]:
-            if padded := (mask[:, 0] == 0).nonzero().flatten().tolist():
+        real, ids = _real(given.get("attention_mask"), start), given.get("position_ids")
+        if real is not None:
+            if padded := (~real[:, 0]).nonzero().flatten().tolist():
                 self.notes[
                     f"samples {padded} begin with padding, which positions count: the first real token of sample "
-                    f"{padded[0]} has position {int(mask[padded[0]].int().argmax())}"
+                    f"{padded[0]} has position {int(real[padded[0]].int().argmax())}"
                 ] = None
         elif isinstance(ids, Tensor) and ids.numel() and int(ids.flatten()[0]) != start:
             self.notes["position_ids were given that count otherwise than positions=, which counts tokens"] = None
+
+
+def _real(mask: Any, start: int) -> Tensor | None:
+    """Tell real tokens from padding, [samples, tokens]; None if a mask does not say it.
+
+    Under a static cache transformers gives a model the mask of its attention, [samples, 1, queries, keys]: in it a
+    token of padding does not even see itself, with a sliding window or without.
+    """
+    if isinstance(mask, Mapping):
+        mask = next(iter(mask.values()), None)
+    if not isinstance(mask, Tensor) or mask.is_meta or not mask.numel():
+        return None
+    if mask.dim() == 2:
+        return mask != 0
+    if mask.dim() != 4 or start:
+        return None
+    return (mask[:, 0] if mask.dtype is torch.bool else mask[:, 0] == 0).diagonal(dim1=1, dim2=2)
 
 
 def _given(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

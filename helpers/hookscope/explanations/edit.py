@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from textwrap import indent
+from textwrap import fill, indent
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hookscope.captures.result import Capture
 from hookscope.explanations import inside
-from hookscope.explanations.code import REMOVE, listing, returns_tensor, run, script, tensors_in
+from hookscope.explanations.code import REMOVE, returns_tensor, run, script, tensors_in
 
 if TYPE_CHECKING:
     from hookscope.edits.edit import Edit
@@ -52,12 +52,25 @@ class _Names:
     def __init__(self) -> None:
         self.of: dict[str, Any] = {}
         self.said: list[str] = []
+        self._written: set[str] = set()
 
     def give(self, name: str, value: Any, what: str) -> str:
-        while name in self.of:
-            name += "_too"
+        name = self._free(name)
         self.of[name] = value
         self.said.append(f"# {name}: {what}")
+        return name
+
+    def write(self, name: str, expression: str) -> str:
+        """Let a name stand for something long."""
+        name = self._free(name)
+        self._written.add(name)
+        short = f"{name} = {expression}"
+        self.said += [short] if len(short) <= 88 else [f"{name} = (", indent(fill(expression, 84), "    "), ")"]
+        return name
+
+    def _free(self, name: str) -> str:
+        while name in self.of or name in self._written:
+            name += "_too"
         return name
 
 
@@ -293,6 +306,19 @@ def _index(step: Any, hook: str, names: _Names) -> str:
     if isinstance(step, slice):
         ends = ["" if end is None else str(end) for end in (step.start, step.stop)]
         return ":".join([*ends, *([str(step.step)] if step.step is not None else [])])
-    if isinstance(step, Tensor) or (isinstance(step, list) and len(listing(list(map(str, step)))) > 40):
+    if isinstance(step, Tensor):
         return names.give(f"index_{hook}", step, "your index")
+    if isinstance(step, list) and len(repr(step)) > 40:
+        return names.write(f"index_{hook}", _runs(step) or repr(step))
     return "..." if step is Ellipsis else repr(step)
+
+
+def _runs(numbers: list[Any]) -> str:
+    """Write numbers that are runs of one length, as the columns of some heads are; "" if they are not."""
+    if not all(isinstance(number, int) for number in numbers):
+        return ""
+    length = next((count for count, number in enumerate(numbers) if number != numbers[0] + count), len(numbers))
+    firsts = numbers[::length]
+    if length < 2 or numbers != [first + place for first in firsts for place in range(length)]:
+        return ""
+    return f"[first + i for first in {firsts} for i in range({length})]"

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from hookscope.edits.aim import numbers_in
 from hookscope.edits.heads import columns_of, heads_around
+from hookscope.edits.order import said_of, with_tokens_first
 from hookscope.edits.parts import Part, get, listed, path_of, put, tensors
-from hookscope.edits.tokens import said_of, with_tokens_first
 from hookscope.layers import LayerNotFoundError, Modules, Which, pick
 
 __all__ = ["Columns", "Place", "columns_from", "places_from"]

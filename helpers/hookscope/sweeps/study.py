@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hookscope.edits.order import Order
 from hookscope.layers import Modules
 from hookscope.structures import tensors_in
 from hookscope.sweeps.memory import PeakBytes
@@ -30,6 +31,7 @@ class Study:
         modules: those of the model.
         inputs: what it is called with.
         places: where the sweep is to change something.
+        by_sample: what takes the first axis for that of samples, such as "positions="; "" if nothing does.
 
     Attributes:
         output: what the model returned.
@@ -45,12 +47,12 @@ class Study:
 
     Raises:
         NotEditedError: a layer was not called, or several times.
-        ValueError: a layer returned several tensors, and nothing says which is meant.
+        ValueError: a layer returned several tensors, and nothing says which is meant; or tokens come before samples.
         RuntimeError: the model gives something else each time.
 
     """
 
-    def __init__(self, modules: Modules, inputs: Inputs, places: Sequence[Place]) -> None:
+    def __init__(self, modules: Modules, inputs: Inputs, places: Sequence[Place], by_sample: str = "") -> None:
         self.modules, self.inputs, self.places = modules, inputs, places
         model = modules.model
         self._watched = [m for m in modules.names if not isinstance(m, torch.jit.ScriptModule)]
@@ -59,7 +61,13 @@ class Study:
         before = [(name, buffer.clone()) for name, buffer in model.named_buffers()]
         drawn = _random_state(model)
         held = Attributes(self._watched)
-        found = tensors_at(modules, inputs, places, "in the run on inputs", watch, self._watched)
+        order = Order(modules, lambda: inputs.rows, by_sample, "sweep a model that is called with samples first")
+        try:
+            if by_sample:
+                order.put_on()
+            found = tensors_at(modules, inputs, places, "in the run on inputs", watch, self._watched)
+        finally:
+            order.take_off()
         self.tensors, self.ways, self.output = found
         shapes = watch.kept
         self.tolerance = _tolerance([self.output, *self.tensors.values()])

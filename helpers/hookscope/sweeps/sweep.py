@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.captures.options import checked_bytes
+from hookscope.edits.order import as_many
 from hookscope.edits.parts import Part
 from hookscope.layers import Modules, Which, refuse_unhookable
 from hookscope.pictures.tokens import checked_tokens
@@ -141,6 +142,8 @@ def sweep(
     if max_bytes is not None:
         checked_bytes("max_bytes", max_bytes, 1)
     checked_progress(progress)
+    by_place = columns.kind == "position" and columns.axis is None
+    by_sample = "positions=" if by_place else "the mean" if patching[0] == "mean" else ""
     state = torch.get_rng_state()
     # Not in inference mode, where torch does not count who writes to a tensor.
     with (
@@ -150,7 +153,7 @@ def sweep(
         model_unchanged(model, attributes=True),
     ):
         with same_random_numbers(model, run.args, run.kwargs), model_unchanged(model, attributes=True):
-            study = Study(modules, run, places)
+            study = Study(modules, run, places, by_sample)
         for place in places:
             shape = study.tensors[place].shape
             for number in columns.numbers:
@@ -168,6 +171,9 @@ def sweep(
         scale = max(abs(number) for number in (baseline, sourced or 0.0) if number == number or not number)
         with progress_bar("sweep", len(cells), "cell", progress) as advance:
             runs = Runs(study, columns, new, metric, baseline, scale, advance)
+            if by_sample:
+                square = [as_many(study.tensors[place], run.rows, f"layer {place.label!r}") for place in places]
+                runs.notes += list(dict.fromkeys(filter(None, square)))
             try:
                 runs.all(cells, _usual(len(cells)) if check is None else check, room)
             except KeyboardInterrupt:

@@ -314,3 +314,18 @@ def test_lines_are_few() -> None:
         "    for handle in handles:\n"
         "        handle.remove()  # otherwise your hooks fire in every later pass\n"
     )
+
+
+@pytest.mark.parametrize("heads", [[1, 3], [0, 2, 5, 7, 8, 11, 13, 15]])
+def test_lines_for_heads_that_are_not_side_by_side_need_nothing_else(heads: list[int]) -> None:
+    net = llama(num_attention_heads=4 * len(heads) // 2, hidden_size=64)
+    rows = 0 if len(heads) > 2 else 1
+    with torch.no_grad():
+        plain = net(IDS).logits
+        with edit(net) as e:
+            e.scale("model.layers.1.self_attn", 3.0, at[..., :5], heads=heads, rows=rows)
+            e.set("model.layers.0", 0.0, at[..., [*range(20), *range(30, 40)]])
+            y = net(IDS).logits
+        assert not explain(e).names
+        assert torch.equal(in_plain(e, net, IDS).logits, y)
+        assert (y - plain).abs().max() > 1e-4

@@ -173,7 +173,7 @@ def test_a_model_of_ones_own_with_and_without_a_place_to_start() -> None:
     e.set("embed", 0, positions=3)
     with pytest.raises(ValueError, match="nothing that says how many came before; give it cache_position or"), e:
         [stepping(ids) for ids in (IDS, IDS[:, :1])]
-    with pytest.warns(UserWarning, match="takes no cache, so positions count from 0 in each"), e:
+    with pytest.warns(UserWarning, match="was given no cache, so positions count from 0 in each"), e:
         [stepping(IDS) for _ in range(2)]
 
 
@@ -228,3 +228,59 @@ def test_layers_inside_xlnet_have_tokens_before_samples() -> None:
     with torch.no_grad(), edit(net) as e:
         e.set("transformer", 0, part=0, positions=2)  # its own output has samples first
         assert (net(x).logits[:, 2] == net.lm_loss(torch.zeros(16))).all()
+
+
+def test_a_state_that_does_not_say_how_many_tokens_came_before_is_refused() -> None:
+    from transformers import RwkvConfig, RwkvModel
+
+    torch.manual_seed(0)
+    config = RwkvConfig(
+        vocab_size=20, context_length=64, hidden_size=16, num_hidden_layers=2, attention_hidden_size=16,
+        intermediate_size=24,
+    )  # fmt: skip
+    net, ids = RwkvModel(config).eval(), torch.cat([IDS, IDS], 1)[:, :8]
+
+    def in_two() -> None:
+        first = net(ids[:, :4], use_cache=True)
+        net(ids[:, 4:], state=first.state)
+
+    e = edit(net)
+    e.set("blocks.0", 0.0, positions=2, part=0)
+    message = "call 2: positions= cannot be told: the model was called with state, which comes from tokens before"
+    with torch.no_grad(), pytest.raises(ValueError, match=message), e:
+        in_two()
+    with torch.no_grad(), edit(net) as e:
+        e.set("blocks.0", 0.0, at[:, 2], part=0, calls=1)
+        in_two()
+
+
+@pytest.mark.parametrize("attn", ["eager", "sdpa"])
+@pytest.mark.parametrize("kind", ["Llama", "Mistral", "Qwen2", "Gemma2"])
+@pytest.mark.parametrize("cache", [None, "static"])
+def test_padding_on_the_left_is_said_also_under_a_static_cache(attn: str, kind: str, cache: str | None) -> None:
+    import transformers
+
+    torch.manual_seed(0)
+    more = {"head_dim": 8} if kind == "Gemma2" else {}
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=20, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        intermediate_size=24, max_position_embeddings=32, pad_token_id=0, sliding_window=4, **more,
+    )  # fmt: skip
+    if kind == "Gemma2" and attn == "sdpa":
+        return  # it has no such path
+    config._attn_implementation = attn
+    net = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+    ids = torch.cat([IDS, IDS], 1)
+    for padding in (0, 3):
+        mask = torch.ones_like(ids)
+        mask[1, :padding] = 0
+        with warnings.catch_warnings(), torch.no_grad(), edit(net) as e:
+            warnings.simplefilter("ignore")
+            e.add("model.layers.0", 1.0, positions=2)
+            net.generate(
+                ids, attention_mask=mask, max_new_tokens=3, do_sample=False, eos_token_id=None,
+                cache_implementation=cache,
+            )  # fmt: skip
+        said = "samples [1] begin with padding, which positions count: the first real token of sample 1 has position 3"
+        assert e.notes == ((said,) if padding else ())
+        assert e.rows[0]["positions"] == "call 1: 2"

@@ -75,6 +75,82 @@ def test_heads_lie_before_an_output_projection_of_any_kind(kind: str) -> None:
     assert e.rows[0]["layer"] == ("out_proj.0" if kind == "list" else "out_proj")
 
 
+def of_transformers(kind: str, **sizes: Any) -> nn.Module:
+    import transformers
+
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(vocab_size=20, **sizes)
+    config._attn_implementation = "eager"
+    return getattr(transformers, f"{kind}Model")(config).eval()
+
+
+WIDE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
+
+
+def test_heads_of_differential_attention_are_refused() -> None:
+    # Head 0 takes part in what stands where heads 0 and 1 would, and so does head 2.
+    net = of_transformers("DiffLlama", num_key_value_heads=2, **WIDE)
+    for name in ("layers.0.self_attn", "layers.0.self_attn.o_proj"):
+        with pytest.raises(ValueError, match=f"layer '{name}': .* is differential attention.*; write an index"):
+            edit(net).set(name, 0.0, heads=1)
+
+
+@pytest.mark.parametrize("kind", ["ModernBert", "Funnel", "MaxViT"])
+def test_heads_before_projections_of_other_names(kind: str) -> None:
+    from torchvision.models.maxvit import RelativePositionalMultiHeadAttention
+
+    ids = torch.randint(3, 20, (2, 16), generator=torch.Generator().manual_seed(0))
+    x: Tensor = ids if kind != "MaxViT" else torch.randn(2, 3, 16, 8, generator=torch.Generator().manual_seed(0))
+    net, layer, projection = {
+        "ModernBert": lambda: (of_transformers(kind, pad_token_id=0, **WIDE), "layers.0.attn", "layers.0.attn.Wo"),
+        "Funnel": lambda: (
+            of_transformers(kind, d_model=16, n_head=4, d_head=4, d_inner=24, block_sizes=[1, 1]),
+            "encoder.blocks.0.0.attention",
+            "encoder.blocks.0.0.attention.post_proj",
+        ),
+        "MaxViT": lambda: (RelativePositionalMultiHeadAttention(8, 4, 16).eval(), "", "merge"),
+    }[kind]()
+    size = net.get_submodule(projection).in_features // (2 if kind == "MaxViT" else 4)  # type: ignore[operator]
+
+    def without(module: nn.Module, args: tuple[Any, ...]) -> Tensor:
+        new: Tensor = args[0].clone()
+        new[..., size : 2 * size] = 0
+        return new
+
+    def out(y: Any) -> Tensor:
+        return y if isinstance(y, Tensor) else y[0]
+
+    with torch.no_grad():
+        with edit(net) as e:
+            e.set(layer, 0.0, heads=1)
+            y = out(net(x))
+        handle = net.get_submodule(projection).register_forward_pre_hook(without)
+        assert torch.equal(y, out(net(x)))
+        handle.remove()
+        assert not torch.equal(y, out(net(x)))
+
+
+def test_heads_without_a_projection_that_is_known_say_what_is_missing() -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.num_heads, self.mixing = 2, nn.Linear(6, 6)
+
+    with pytest.raises(ValueError, match=r"has 2 heads, and nothing in it has a name by which .* projection is known"):
+        edit(Odd()).set("", 0.0, heads=1)
+
+
+def test_an_index_goes_into_what_heads_and_rows_have_picked() -> None:
+    net = Attention(nn.Linear(6, 6)).eval()
+    inside = torch.tanh(X)
+    inside[1, 3:5] = 0
+    with torch.no_grad(), edit(net) as e:
+        e.set("", 0.0, at[..., :2], heads=1, rows=[1])
+        y = net(X)
+    with torch.no_grad():
+        torch.testing.assert_close(y, net.out_proj(inside))
+
+
 def test_an_axis_that_is_not_that_of_heads_is_refused() -> None:
     net = Attention(nn.Identity(), turned=True)
     del net.out_proj

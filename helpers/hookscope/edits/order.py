@@ -1,0 +1,168 @@
+"""Know where tokens come before samples, so that the first axis is not taken for that of samples there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from hookscope.layers import Modules, take_off
+
+__all__ = [
+    "Order", "as_many", "refuse_samples_later", "refuse_states", "refuse_tokens_first", "said_of", "samples_in",
+    "with_tokens_first",
+]  # fmt: skip
+
+
+def with_tokens_first(modules: Modules, name: str) -> nn.Module | None:
+    """Find out whether a layer is, or is in, a module that is known to have tokens before samples inside.
+
+    Modules of torch say so by `batch_first`. XLNet's model turns what it is called with, and turns its output back.
+    """
+    parts = name.split(".") if name else []
+    for end in range(len(parts) + 1):
+        module = modules.called(".".join(parts[:end]))
+        if end < len(parts) and type(module).__name__ == "XLNetModel":
+            return module
+        if module is not None and getattr(module._modules.get("self_attn", module), "batch_first", True) is False:
+            return module
+    return None
+
+
+def said_of(around: nn.Module) -> str:
+    """Say of what kind a module is that has tokens before samples."""
+    option = " with batch_first=False" if hasattr(around._modules.get("self_attn", around), "batch_first") else ""
+    return f"{type(around).__name__}{option}"
+
+
+def refuse_samples_later(modules: Modules, name: str, what: str) -> None:
+    """Refuse what takes the first axis for that of samples where it is known that tokens come before them.
+
+    Raises:
+        ValueError: says what to write instead.
+
+    """
+    if (around := with_tokens_first(modules, name)) is not None:
+        raise ValueError(
+            f"layer {name!r} is, or is in, a {said_of(around)}, tokens before samples, and {what} takes the first axis "
+            "for that of samples; write an index, such as at[:, 1]"
+        )
+
+
+def refuse_tokens_first(modules: Modules, name: str) -> None:
+    """Refuse positions where it is known that tokens come before samples: of as many they could not be told apart.
+
+    Raises:
+        ValueError: says what to write instead.
+
+    """
+    if (around := with_tokens_first(modules, name)) is not None:
+        raise ValueError(
+            f"layer {name!r} is, or is in, a {said_of(around)}, tokens before samples, and positions= is for "
+            "(samples, tokens, …); write an index for it, such as at[7], and calls="
+        )
+
+
+def refuse_states(module: nn.Module, name: str, to: str, path: tuple[int | str, ...] | None, what: str) -> None:
+    """Refuse what takes the first axis for that of samples in the states of an RNN, which have the RNN's layers there.
+
+    Raises:
+        ValueError: says what to write instead.
+
+    """
+    if isinstance(module, nn.RNNBase) and path and path[0] in ((1, "hx") if to == "input" else (1,)):
+        raise ValueError(
+            f"layer {name!r} is an {type(module).__name__}, whose states are (layers, samples, features), and {what} "
+            "takes the first axis for that of samples; write an index, such as at[:, 1]"
+        )
+
+
+def samples_in(given: Iterable[Any]) -> int | None:
+    """Count the samples that a model is called with: of the first tensor, or the items of the first list of them."""
+    for value in given:
+        if isinstance(value, PackedSequence):
+            return int(value.batch_sizes[0])
+        if isinstance(value, Tensor):
+            return len(value) if value.dim() and not value.is_nested else None
+        if isinstance(value, (list, tuple)) and value and isinstance(value[0], Tensor):
+            return len(value) if isinstance(value, list) else samples_in(value)
+        if isinstance(value, Mapping):
+            return samples_in(value.values())
+    return None
+
+
+def as_many(tensor: Tensor, count: int, label: str) -> str:
+    """Say that two axes of a tensor could be taken for that of samples; "" if they cannot.
+
+    Example:
+        >>> import torch
+        >>> as_many(torch.ones(4, 4, 2), 4, "layer 'fc'")
+        "layer 'fc', shape (4, 4, 2): two axes are as long as there are samples; the first is taken for theirs"
+        >>> as_many(torch.ones(4, 3, 2), 4, "layer 'fc'")
+        ''
+
+    """
+    if tensor.dim() != 3 or count < 2 or tensor.shape[:2] != (count, count):
+        return ""
+    return (
+        f"{label}, shape {tuple(tensor.shape)}: two axes are as long as there are samples; the first is taken for "
+        "theirs"
+    )
+
+
+@dataclass(eq=False)
+class Order:
+    """Hooks on the modules that take tokens before samples, which notice if the model itself is called in that order.
+
+    A word-language model may have its tokens first from its inputs on: nothing but the LSTM in it says so.
+
+    Attributes:
+        modules: those of the model.
+        count: tells how many samples the model is running on, if its first axis is that of samples.
+        what: what takes it to be, such as "rows=".
+        instead: what to do then.
+
+    """
+
+    modules: Modules
+    count: Callable[[], int | None]
+    what: str
+    instead: str = "write an index, such as at[7] for a token or at[:, 1] for a sample"
+
+    def put_on(self) -> None:
+        """Hook them; `batch_first=False` is what torch calls that order."""
+        for module in self._asked():
+            module.register_forward_pre_hook(self.before, with_kwargs=True)
+
+    def take_off(self) -> None:
+        """Take the hooks off; as often as you like."""
+        for module in self._asked():
+            take_off(self, module)
+
+    def _asked(self) -> list[nn.Module]:
+        kinds = (nn.RNNBase, nn.MultiheadAttention)  # the layers of nn.Transformer have one of the latter
+        return [module for module in self.modules.names if isinstance(module, kinds) and not module.batch_first]
+
+    def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Compare what a module is called with and what the model was called with.
+
+        Raises:
+            ValueError: the model has tokens first.
+
+        """
+        given = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+        count = self.count()
+        if given is None or given.dim() != 3 or count is None:
+            return
+        tokens, samples = given.shape[:2]
+        if tokens == count != samples:
+            raise ValueError(
+                f"layer {self.modules.names[module]!r} ({said_of(module)}) is given shape {tuple(given.shape)}: "
+                f"{tokens} tokens of {samples} samples. So the model was called with tokens first, and {self.what} "
+                f"takes its first axis for that of samples; {self.instead}"
+            )
+
+    before.__qualname__ = "hookscope.edit"  # what a census shows
