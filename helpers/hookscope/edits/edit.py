@@ -19,7 +19,7 @@ from hookscope.edits.aim import Aim, rows_of
 from hookscope.edits.changes import Change
 from hookscope.edits.edges import Edges, cutting, refuse_again
 from hookscope.edits.heads import columns_of, count_of, heads_around
-from hookscope.edits.hooks import Layer, Waiting
+from hookscope.edits.hooks import Gradients, Layer
 from hookscope.edits.options import Where, calls_of, kept_of, numbers_of
 from hookscope.edits.order import Order, refuse_samples_later, refuse_states, refuse_tokens_first
 from hookscope.edits.outcome import missing, not_run_again, row_of
@@ -114,9 +114,8 @@ class Edit(Tabled):
         self._owners: dict[nn.Module, Owner] = {}
         self._by_target: dict[Target, Layer] = {}
         self.targets: list[Target] = []
-        self._handles: list[Any] = []
         self._notes: dict[str, None] = {}
-        self._waiting: dict[int, Waiting] = {}
+        self._gradients = Gradients()
         self._order: Order | None = None
         self._open = self._hooked = False
         self._born = 0
@@ -307,9 +306,7 @@ class Edit(Tabled):
 
     def _layer(self, module: nn.Module, name: str) -> Layer:
         if module not in self._layers:
-            layer = self._layers[module] = Layer(
-                name, module, self._fused.get(module), self._notes, self._handles, self._waiting
-            )
+            layer = self._layers[module] = Layer(name, module, self._fused.get(module), self._notes, self._gradients)
             layer.put_on(self._born)
         return self._layers[module]
 
@@ -318,8 +315,8 @@ class Edit(Tabled):
     def __enter__(self) -> Self:
         if self._open:
             raise RuntimeError("this edit is already open; make another one with edit(...)")
-        self._layers, self.targets, self._handles, self._notes = {}, [], [], {}
-        self._owners, self._by_target, self._waiting, self._order = {}, {}, {}, None
+        self._layers, self.targets, self._notes = {}, [], {}
+        self._owners, self._by_target, self._gradients, self._order = {}, {}, Gradients(), None
         self._born = RemovableHandle.next_id
         try:
             self._open = self._hooked = True
@@ -361,10 +358,7 @@ class Edit(Tabled):
             take_off(owner, owner.module)
         if self._order is not None:
             self._order.take_off()
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-        self._waiting.clear()
+        self._gradients.remove()
         self._hooked = False
 
     # -- reading ------------------------------------------------------------------------------------------------

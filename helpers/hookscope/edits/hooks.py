@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import get_ident
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from hookscope.captures.hooks import Hooks as CaptureHooks
 from hookscope.edits.inside import Inside, Replaced, crossing, forget
@@ -20,7 +20,7 @@ from hookscope.edits.parts import tensors
 from hookscope.edits.target import Target
 from hookscope.layers import FusedLayer, take_off
 
-__all__ = ["Layer", "Waiting"]
+__all__ = ["Gradients", "Layer"]
 
 
 def in_backward() -> bool:
@@ -39,20 +39,19 @@ class Layer:
         again: how often it ran again, to recompute what a checkpoint did not keep.
         checkpointed: whether it ran where a checkpoint does not keep what autograd needs.
         notes: what there is to know, as keys; shared with the others.
-        handles: what takes hooks on tensors off.
 
     """
 
     def __init__(
-        self, name: str, module: nn.Module, fused: FusedLayer | None, notes: dict[str, None], handles: list[Any],
-        waiting: dict[int, Waiting],
+        self, name: str, module: nn.Module, fused: FusedLayer | None, notes: dict[str, None],
+        gradients: Gradients,
     ) -> None:  # fmt: skip
         self.name, self.module = name, module
         self.targets: dict[str, list[Target]] = {}
         self.seen = self.again = 0
         self.checkpointed = False
-        self.notes, self.handles, self._waiting = notes, handles, waiting
-        self._returned: dict[int, tuple[weakref.ref[Tensor], int]] = {}  # by id, with the number of the call
+        self.notes, self._gradients = notes, gradients
+        self._returned: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # with the number of the call
         self._fused = fused
         # By thread: the calls that have not returned, with their numbers and whether they run again; and the call that
         # is about to run its forward.
@@ -192,32 +191,22 @@ class Layer:
             for target in grads:
                 value = target.on(value, number, again, wait)
             for tensor, targets in paths.values():
-                self._wait(tensor, self._editing(targets, number))
+                self._gradients.wait(tensor, self._editing(targets, number))
         return None if value is output else value
-
-    def _wait(self, tensor: Tensor, editing: Callable[[Tensor], Tensor]) -> None:
-        """Edit the gradient of a tensor when it comes."""
-        known = self._waiting.get(id(tensor))
-        if known is not None and known.tensor() is tensor:
-            known.edits.insert(0, editing)  # a layer inside of this one returned it: a gradient is here first
-            return
-        edits = [editing]
-        self._waiting[id(tensor)] = Waiting(weakref.ref(tensor), edits)
-        self.handles.append(tensor.register_hook(lambda grad: _all(edits, grad)))  # type: ignore[no-untyped-call]
 
     def _must_be_new(self, output: Any, given: set[int], number: int, waiting: list[Target]) -> None:
         """Refuse a tensor that an earlier call has returned: its gradient is that of both."""
         for _, tensor in tensors(output):
-            before = self._returned.get(id(tensor))
-            if before is not None and before[0]() is tensor and before[1] != number:
+            before = self._returned.get(tensor, number)  # type: ignore[no-untyped-call]
+            if before != number:
                 for target in waiting:
-                    if target.means(number, False) or target.means(before[1], False):
+                    if target.means(number, False) or target.means(before, False):
                         raise RuntimeError(
-                            f"{target.label(number)}: it returned the tensor of call {before[1]} again, whose gradient "
+                            f"{target.label(number)}: it returned the tensor of call {before} again, whose gradient "
                             "is the sum of what comes from both; edit the gradient of a layer that it goes into"
                         )
             if id(tensor) not in given and not tensor.is_leaf:
-                self._returned[id(tensor)] = (weakref.ref(tensor), number)
+                self._returned[tensor] = number
 
     def _editing(self, targets: list[Target], number: int) -> Callable[[Tensor], Tensor]:
         def hook(grad: Tensor) -> Tensor:
@@ -230,18 +219,31 @@ class Layer:
     before.__qualname__ = after.__qualname__ = "hookscope.edit"  # what a census shows
 
 
-@dataclass(slots=True)
-class Waiting:
-    """What waits for the gradient of one tensor.
+class Gradients:
+    """The hooks on tensors that wait for a gradient, of all layers."""
 
-    Attributes:
-        tensor: the tensor.
-        edits: what is to be done with the gradient, in this order.
+    def __init__(self) -> None:
+        self._edits: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        self._handles: list[RemovableHandle] = []
+        self._room = 64
 
-    """
+    def wait(self, tensor: Tensor, editing: Callable[[Tensor], Tensor]) -> None:
+        """Edit the gradient of a tensor when it comes."""
+        if tensor in self._edits:
+            self._edits[tensor].insert(0, editing)  # a layer inside of this one returned it: a gradient is here first
+            return
+        if len(self._handles) >= self._room:  # what steps of training have left behind is gone
+            self._handles = [handle for handle in self._handles if handle.hooks_dict_ref() is not None]
+            self._room = max(64, 2 * len(self._handles))
+        edits = self._edits[tensor] = [editing]
+        self._handles.append(tensor.register_hook(lambda grad: _all(edits, grad)))  # type: ignore[no-untyped-call]
 
-    tensor: weakref.ref[Tensor]
-    edits: list[Callable[[Tensor], Tensor]]
+    def remove(self) -> None:
+        """Take the hooks off; as often as you like."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._edits.clear()
 
 
 def _all(edits: list[Callable[[Tensor], Tensor]], grad: Tensor) -> Tensor:

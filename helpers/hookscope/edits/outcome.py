@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from hookscope.edits.hooks import Layer
@@ -83,18 +82,9 @@ def row_of(target: Target, layer: Layer) -> dict[str, object]:
         "layer": target.layer or "(root)",
         "change": target.rule.text,
         "calls seen": layer.seen,
-        **_sizes(target),
+        **target.sizes.row(),
     }
     if target.places:
         calls = (f"call {number}: {', '.join(map(str, places))}" for number, places in sorted(target.places.items()))
         row["positions"] = "; ".join(calls)
     return row
-
-
-def _sizes(target: Target) -> dict[str, object]:
-    measured = [size for size in target.sizes if size is not None]
-    if len(measured) < len(target.sizes):
-        return {"calls changed": len(target.sizes), "largest change": "not measured"}
-    numbers = [max(abs(float(end)) for end in size) for size in measured]
-    largest = math.nan if any(map(math.isnan, numbers)) else max(numbers, default=0.0)
-    return {"calls changed": sum(number != 0 for number in numbers), "largest change": largest if numbers else ""}

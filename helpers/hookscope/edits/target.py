@@ -15,9 +15,10 @@ from hookscope.edits.aim import Aim
 from hookscope.edits.changes import UNCHANGED, Change, Moment
 from hookscope.edits.order import as_many
 from hookscope.edits.parts import get, keys, listed, put, tensors
+from hookscope.edits.sizes import Sizes
 from hookscope.edits.tokens import Owner, Positions, Tokens
 
-__all__ = ["Rule", "Target", "largest"]
+__all__ = ["Rule", "Target"]
 
 Path = tuple[int | str, ...]
 
@@ -68,7 +69,7 @@ class Target:
     Attributes:
         rule: the edit.
         layer: the layer's name.
-        sizes: tensors with the largest change of a value, for each call edited; None where it could not be measured.
+        sizes: how large the changes were.
         done: the numbers of these calls.
         missed: what there was in a call that lacked the part, if one did.
         hooked: how many tensors wait for a gradient.
@@ -85,7 +86,7 @@ class Target:
 
     rule: Rule
     layer: str
-    sizes: list[tuple[Tensor, ...] | None] = field(default_factory=list)
+    sizes: Sizes = field(default_factory=Sizes)
     done: set[int] = field(default_factory=set)
     missed: str = ""
     hooked: int = 0
@@ -209,7 +210,7 @@ class Target:
     def made(self, old: Tensor, new: Tensor, number: int, places: list[int]) -> None:
         """Note what was edited in a call."""
         self.done.add(number)
-        self.sizes.append(largest(old, new))
+        self.sizes.add(old, new)
         if places:
             self.places[number] = places
 
@@ -256,25 +257,6 @@ def _check(new: Any, region: Tensor, moment: Moment) -> None:
         raise TypeError(f"{moment.label}: dtype {region.dtype} would become {new.dtype}")
     if new.device != region.device:
         raise ValueError(f"{moment.label}: device {region.device} would become {new.device}")
-
-
-def largest(old: Tensor, new: Tensor) -> tuple[Tensor, ...] | None:
-    """Measure the largest change of a value, without waiting for it: the largest and the smallest differences."""
-    if is_wrapped(old) or is_wrapped(new) or old.is_nested or old.layout is not torch.strided or not old.numel():
-        return None
-    if new.requires_grad or old.requires_grad:
-        old, new = old.detach(), new.detach()
-    try:
-        if old.is_floating_point():
-            # Not torch.dist, nor a norm: for infinity they take ten times as long.
-            return torch.aminmax(new - old)
-        if old.dtype is torch.bool:
-            return ((old != new).any(),)
-        if old.is_complex():
-            return ((new - old).abs().max(),)
-        return torch.aminmax(new.long() - old.long())  # not as uint8, in which 3 - 5 is 254
-    except (RuntimeError, NotImplementedError):  # float8, quantized: torch does not compute with them
-        return None
 
 
 def _is_batched(tensor: Tensor) -> bool:

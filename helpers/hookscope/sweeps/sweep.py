@@ -16,6 +16,7 @@ from hookscope.edits.parts import Part
 from hookscope.layers import Modules, Which, refuse_unhookable
 from hookscope.pictures.tokens import checked_tokens
 from hookscope.progress import checked_progress, progress_bar
+from hookscope.structures import tensors_in
 from hookscope.sweeps.outputs import number_of
 from hookscope.sweeps.passes import Inputs
 from hookscope.sweeps.places import Columns, Place, columns_from, places_from
@@ -106,7 +107,8 @@ def sweep(
         IndexError: a layer has no such position, head or channel; names the axis.
         TypeError: an option of the wrong type; or the metric returned no number.
         ValueError: options contradict each other; there are not as many tokens as positions; the metric returned
-            several numbers; the source has another shape; a layer returned several tensors.
+            several numbers; the source has another shape; a layer returned several tensors; tokens come before
+            samples; there are no values, as on the meta device.
         MemoryError: one run alone takes more than `max_bytes`.
 
     Example:
@@ -134,6 +136,8 @@ def sweep(
     named = _named(tokens, columns)
     refuse_unhookable(modules, {place.module for place in places}, "sweep")
     run = Inputs.of(inputs, "inputs")
+    if any(tensor.is_meta for tensor in (*model.parameters(), *tensors_in((run.args, run.kwargs)))):
+        raise ValueError("tensors on the meta device have no values, so no metric could be told; move the model first")
     patching = _source(source)
     if not callable(metric):
         raise TypeError(f"metric is a function of what the model returns, not {type(metric).__name__}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hookscope import at, edit
 from tests.shared.language import llama
@@ -256,3 +258,38 @@ def test_an_index_is_what_the_layer_sees_also_under_vmap() -> None:
         e.set("0", 0.0, at[1])
         y = torch.vmap(net)(X)
     assert torch.equal(y, X.index_fill(1, torch.tensor([1]), 0))
+
+
+def test_what_has_no_values_is_edited_and_not_measured() -> None:
+    net = nn.Sequential(nn.Linear(6, 3), nn.ReLU()).to("meta")
+    with edit(net) as e:
+        e.scale("0", 2.0)
+        assert net(torch.empty(4, 6, device="meta")).shape == (4, 3)
+    with FakeTensorMode():
+        small = nn.Linear(6, 3)
+        with edit(small) as fake:
+            fake.scale("", 2.0)
+            small(torch.empty(4, 6))
+    for each in (e, fake):
+        assert "not measured" in repr(each)
+        assert each.rows[0]["calls changed"] == 1
+
+
+def test_steps_of_training_leave_nothing_behind_inside_the_block() -> None:
+    net = nn.Sequential(nn.Linear(6, 3), nn.ReLU(), nn.Linear(3, 1))
+
+    def held(steps: int) -> int:
+        for _ in range(steps):
+            net.zero_grad()
+            net(X).sum().backward()
+        gc.collect()
+        return sum(type(each) is Tensor for each in gc.get_objects())
+
+    with edit(net) as e:
+        e.scale("0", 2.0)
+        e.scale("1", 0.5, to="grad")
+        before = held(300)
+        assert held(700) - before < 300
+        expected = [{"calls changed": 1000, "largest change": pytest.approx(row["largest change"])} for row in e.rows]
+        assert [{key: row[key] for key in expected[0]} for row in e.rows] == expected
+        assert len(e._gradients._handles) < 100

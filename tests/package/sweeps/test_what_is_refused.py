@@ -106,3 +106,9 @@ def test_a_layer_that_only_some_values_reach() -> None:
     weight = model.b.weight.detach()
     assert torch.allclose(found.values[0, 0], (2 * (weight.sum() + bias)).double())
     assert torch.allclose(found.values[0, 1:], (6 * (weight.sum() + bias)).double().expand(3))
+
+
+def test_a_model_without_values_is_refused() -> None:
+    net = nn.Sequential(nn.Linear(3, 3), nn.ReLU()).to("meta")
+    with pytest.raises(ValueError, match="tensors on the meta device have no values"):
+        sweep(net, torch.ones(2, 3, device="meta"), "0", "zero", metric=lambda y: y[0, 0], progress=False)
