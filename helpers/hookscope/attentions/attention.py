@@ -58,7 +58,9 @@ def attention(
     `notes` says why. A compiled model runs without its compilation, and while `edit` cuts edges, maps are from before.
 
     Heads are what was cut out of the features of a linear layer or a convolution; where that cannot be followed, the
-    axis before the queries, and `notes` say so where there are several. A layer is the innermost module of the model in
+    axis before the queries, unless that alone is as long as there are samples; `notes` say so where it may be another.
+    Weights that meet several values are one map. Pieces of a softmax (BigBird) are maps of their own, and said to be
+    pieces; weights that meet weights, as in a pseudo-inverse (Nyströmformer), are none. A layer is the innermost module of the model in
     whose methods the call was made, so inside TorchScript it is what is around it.
 
     Args:
@@ -94,7 +96,8 @@ def attention(
         checked_bytes("max_bytes", max_bytes)
     limit = float("inf") if max_bytes is None else max_bytes
 
-    watch = Watch(modules.names, limit, heavy=_forecaster(modules, limit) if _again(inputs, kwargs) else None)
+    rows, again = _rows((*inputs, *kwargs.values())), _again(inputs, kwargs)
+    watch = Watch(modules.names, limit, rows, heavy=_forecaster(modules, limit) if again else None)
     try:
         _run(model, watch, inputs, kwargs)
     except HeavyError:
@@ -103,17 +106,27 @@ def attention(
                 f"the attention maps would take {mib(total)}, more than max_bytes={max_bytes:,}: give fewer samples or "
                 "a shorter text, or a larger max_bytes"
             ) from None
-        watch = Watch(modules.names, limit)
+        watch = Watch(modules.names, limit, rows)
         _run(model, watch, inputs, kwargs)
+    except Exception as error:
+        if not any(isinstance(module, torch.jit.ScriptModule) for module in modules.names) or not again:
+            raise
+        _run(model, None, inputs, kwargs)  # raises if the model does it by itself
+        said = next(iter(str(error).splitlines()), "")
+        return AttentionMaps(modules, [], [f"0 maps: TorchScript cannot be watched here ({said[:120]})"], named)
 
     sizes = sorted({size for each in watch.found for size in each.weights.shape[2:]})
     if named and sizes and len(named) not in sizes:
         raise ValueError(f"tokens has {len(named)} strings, but the maps have {', '.join(map(str, sizes))} tokens")
-    return AttentionMaps(modules, watch.found, _notes(modules, watch, _rows((*inputs, *kwargs.values()))), named)
+    return AttentionMaps(modules, watch.found, _notes(modules, watch, rows), named)
 
 
 def _run(
-    model: nn.Module, watch: Watch, args: Sequence[Any], kwargs: Mapping[str, Any], fake: FakeTensorMode | None = None
+    model: nn.Module,
+    watch: Watch | None,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    fake: FakeTensorMode | None = None,
 ) -> None:
     stack = ExitStack()
     try:
@@ -128,11 +141,13 @@ def _run(
             if fake is not None:
                 stack.enter_context(fake)
                 stack.enter_context(standing_in(model, fake.from_tensor))
-            stack.enter_context(watch)
+            if watch is not None:
+                stack.enter_context(watch)
             model(*args, **kwargs)
     finally:
         stack.close()  # for an interrupt that came just before the block would have
-        take_mode_off(watch)
+        if watch is not None:
+            take_mode_off(watch)
 
 
 def _again(inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -175,7 +190,7 @@ def _notes(modules: Modules, watch: Watch, rows: int) -> list[str]:
         notes.append(f"{_layer(layer)}: {what} is not followed")
     for layer, what in seen.failed:
         notes.append(f"{_layer(layer)}: could not be followed: {what}")
-    for layer in +seen.unused:
+    for layer in dict.fromkeys(seen.unused.values()):
         notes.append(f"{_layer(layer)}: a softmax of products met no values in a way that could be followed")
     for module, name in modules.names.items():
         if getattr(module.__dict__.get("forward"), "__qualname__", "") == "hookscope.edit":

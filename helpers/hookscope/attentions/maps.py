@@ -68,6 +68,12 @@ class AttentionMap:
         return (total == 0) | total.isnan()
 
     @cached_property
+    def _sums(self) -> tuple[float, float]:
+        """The smallest and the largest sum of a row, without those of queries that saw no key; 1 without any."""
+        totals = self.weights.float().sum(-1)[~self.blind]
+        return (float(totals.min()), float(totals.max())) if totals.numel() else (1.0, 1.0)
+
+    @cached_property
     def entropy(self) -> Tensor:
         """The mean entropy of the weights of a query, in bits, [batch, heads]: 0 for one key, 3 for eight alike.
 
@@ -154,6 +160,13 @@ class AttentionMap:
             said.append("weights @ v is not what the call returned, by more than rounding: do not trust this map")
         if self.dropout and self.output_error is not None:
             said.append(f"dropout of {self.dropout:g}: the weights are those after it, so rows do not add up to 1")
+        low, high = self._sums
+        if not self.dropout and high - low + abs(1 - high) > 0.01:
+            sums = f"{low:.2g}" if high - low < 0.01 else f"{low:.2g} to {high:.2g}"
+            said.append(
+                f"rows add up to {sums}, not to 1: a piece of a softmax over more keys, or weights that were changed "
+                "after it"
+            )
         if count := int(self.blind.sum()):
             what = "NaN" if bool(self.weights.isnan().any()) else "0"
             why = "dropped, or fully masked" if self.dropout else "fully masked, queries that see no key"
@@ -253,6 +266,14 @@ class AttentionMaps(Tabled, Mapping[str, AttentionMap]):
         for label, each in self._maps.items():
             for text in each.remarks():
                 by_text.setdefault(text, []).append(label or "(root)")
+        for layer in dict.fromkeys(each.layer for each in self._maps.values()):
+            maps = [each for each in self._maps.values() if each.layer == layer]
+            if len({each.weights.shape[2:] for each in maps}) > 1:
+                text = (
+                    "maps of several sizes: of several calls, or of one attention in pieces, whose queries and keys "
+                    "are counted within each piece"
+                )
+                by_text.setdefault(text, []).append(layer or "(root)")
         return (*self._said, *(f"{_listed(labels)}: {text}" for text, labels in by_text.items()))
 
     def picture(self, sample: int = 0) -> Picture:

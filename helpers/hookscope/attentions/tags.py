@@ -38,6 +38,7 @@ class Tag(NamedTuple):  # not a dataclass: many are made, and a frozen one takes
             "noise" of a dropout; a "parameter"; or "".
         dropped: the share of weights that dropout has set to 0.
         lifted: whether a leading axis of 1 was put before three.
+        softmax: of weights, which softmax of the pass they are, from 1.
 
     """
 
@@ -45,6 +46,7 @@ class Tag(NamedTuple):  # not a dataclass: many are made, and a frozen one takes
     kind: str = ""
     dropped: float = 0.0
     lifted: bool = False
+    softmax: int = 0
 
 
 class Tags:
@@ -111,7 +113,7 @@ class Tags:
             return
         axes = _fitted(lead.axes, out.shape)
         dropped = max([tag.dropped for tag in tags if kind and tag.kind in (kind, "noise")], default=0.0)
-        self.put(out, Tag(axes, kind, dropped))
+        self.put(out, Tag(axes, kind, dropped, softmax=_softmax_of(kind, tags)))
 
     def moved(self, name: str, args: Sequence[Any], out: Any) -> None:
         """After a view or a reshape."""
@@ -120,14 +122,15 @@ class Tags:
             # An empty tensor of one axis may go with any, as an empty cache does.
             tags = [self.of(each) for each in first if each.dim() == out.dim()] or [Tag(plain(out.shape))]
             kind = _first_kind(tags)
-            tag = Tag(next(tag for tag in tags if tag.kind == kind or not kind).axes, kind)
+            axes = next(tag for tag in tags if tag.kind == kind or not kind).axes
+            tag = Tag(axes, kind, softmax=_softmax_of(kind, tags))
         else:
             tag = self.of(first)
         for each in out if isinstance(out, tuple | list) else (out,):
             if not each.is_nested:
                 lifted = name == "unsqueeze" and rest[0] == 0 and each.dim() == 4
                 axes = followed(name, tag.axes, each.shape, *map(_hashable, rest))
-                self._tags[id(each)] = Tag(axes, tag.kind, tag.dropped, lifted)
+                self._tags[id(each)] = Tag(axes, tag.kind, tag.dropped, lifted, tag.softmax)
 
     def features(self, out: Tensor, place: int) -> None:
         """After a linear layer or a convolution: one axis holds features."""
@@ -155,7 +158,7 @@ class Tags:
     def dropout(self, args: Sequence[Any], out: Any) -> None:
         """After a dropout in one operation."""
         tag = self.of(args[0])
-        self.put(out[0], Tag(tag.axes, tag.kind, args[1] if args[2] is not False else 0.0))
+        self.put(out[0], Tag(tag.axes, tag.kind, args[1] if args[2] is not False else 0.0, softmax=tag.softmax))
         self.put(out[1], None)
 
     def noise(self, args: Sequence[Any], out: Tensor) -> None:
@@ -208,19 +211,21 @@ def turned(axes: Axes) -> Axes:
     return (*axes[:-2], axes[-1], axes[-2])
 
 
-def arranged(axes: Axes, weights: Tensor, custom: bool = False) -> tuple[Tensor, tuple[str, ...]]:
+def arranged(axes: Axes, weights: Tensor, custom: bool = False, samples: int = 0) -> tuple[Tensor, tuple[str, ...]]:
     """Bring weights into [batch, heads, queries, keys]: heads are what was cut out of features, the rest is batch.
 
     Args:
         axes: the named axes of `weights`.
         weights: the weights.
-        custom: if no axis is known to be heads, take the one before the queries.
+        custom: if no axis is known to be heads, take the one before the queries, or the other of two if that alone is
+            as long as there are samples.
+        samples: how many went into the model; 0 if that is not known.
 
     Returns:
         The weights, and what there is to say about it.
 
     """
-    plan = _plan(axes, weights.shape, custom)
+    plan = _plan(axes, weights.shape, custom, samples)
     if plan is None:
         note = "heads and samples could not be told apart; all are in the batch"
         return weights.reshape(-1, 1, *weights.shape[-2:]), (note,)
@@ -236,7 +241,7 @@ class _Plan(NamedTuple):
 
 
 @lru_cache(1024)
-def _plan(axes: Axes, shape: Sequence[int], custom: bool) -> _Plan | None:
+def _plan(axes: Axes, shape: Sequence[int], custom: bool, samples: int) -> _Plan | None:
     """Say how weights of these axes get [batch, heads, queries, keys]; None if axes were not followed all the way."""
     parts = [(what, size) for axis in axes for what, size in axis]
     if length(parts) != math.prod(shape):
@@ -252,8 +257,13 @@ def _plan(axes: Axes, shape: Sequence[int], custom: bool) -> _Plan | None:
         if at:
             order["heads"] = [n for n in order["batch"] if names[n].startswith(f"batch {at}.")]
             order["batch"] = [n for n in order["batch"] if n not in order["heads"]]
-            if len(order["batch"]) > 1:
+            first, second = (length(parts[n] for n in order[kind]) for kind in ("batch", "heads"))
+            if at > 1 or len(order["batch"]) > 1:
                 notes = ("several axes before the queries, and none known to be cut out of features: heads by custom",)
+            elif first == second == samples > 1:
+                notes = ("as many heads as samples, and none known to be cut out of features: heads by custom",)
+            elif second == samples and first % samples:  # heads come first
+                order["batch"], order["heads"] = order["heads"], order["batch"]
     elif not order["heads"] and order["batch"]:
         notes = ("no axis was cut out of features: read as one head",)
     batch, heads = (length(parts[n] for n in order[kind]) for kind in ("batch", "heads"))
@@ -268,6 +278,10 @@ def length(axis: Iterable[tuple[str, int]]) -> int:
     for _, size in axis:
         long *= size
     return long
+
+
+def _softmax_of(kind: str, tags: Sequence[Tag]) -> int:
+    return next((tag.softmax for tag in tags if tag.softmax), 0) if kind == "weights" else 0
 
 
 def _first_kind(tags: Sequence[Tag]) -> str:

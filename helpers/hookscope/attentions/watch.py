@@ -70,7 +70,7 @@ class Seen:
 
     channels: Counter[str] = field(default_factory=Counter)
     softmaxes: Counter[str] = field(default_factory=Counter)  # of what is no product of two activations
-    unused: Counter[str] = field(default_factory=Counter)  # of such a product, but it met no values
+    unused: dict[int, str] = field(default_factory=dict)  # by number, of such a product, but it met no values
     unknown: Counter[tuple[str, str]] = field(default_factory=Counter)
     failed: Counter[tuple[str, str]] = field(default_factory=Counter)
 
@@ -85,6 +85,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Args:
         names: module -> name.
         max_bytes: how much the maps may take.
+        samples: how many go into the model; 0 if that is not known.
         counting: only add up the bytes, as with fake tensors.
         heavy: given the bytes of the first map and its module, say whether all may be too many.
 
@@ -101,6 +102,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self,
         names: Mapping[nn.Module, str],
         max_bytes: float,
+        samples: int = 0,
         counting: bool = False,
         heavy: Callable[[int, nn.Module], bool] | None = None,
     ) -> None:
@@ -109,6 +111,10 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.seen = Seen()
         self.bytes = 0
         self._names, self._max_bytes, self._counting, self._heavy = names, max_bytes, counting, heavy
+        self._samples = samples
+        self._softmaxes = 0
+        self._by_softmax: dict[int, list[Tensor]] = {}  # the maps of each
+        self._inverted: set[int] = set()
         held = [each for module in names for each in (*module._parameters.values(), *module._buffers.values())]
         self._tags = Tags(each for each in held if isinstance(each, Tensor))
         self._rules: dict[int, Rule | None] = {}  # by id, for an operation's own hash is written in Python
@@ -180,10 +186,15 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._tags.features(out, -1)
             return
         mixed = True
-        if a.kind == "weights" and _is_keys(a.axes[-1]):
+        if a.kind == b.kind == "weights":
+            # Two weights are no weights and values: a pseudo-inverse begins like this (Nyströmformer).
+            self._inverted |= {a.softmax, b.softmax}
+        elif a.softmax in self._inverted or b.softmax in self._inverted:
+            pass
+        elif a.kind == "weights" and _is_keys(a.axes[-1]):
             self._by_hand(a, left, right, out)
         elif b.kind == "weights" and _is_keys(b.axes[-2]):  # values from the left
-            self._by_hand(Tag(turned(b.axes), b.kind, b.dropped), right.mT, left.mT, out.mT)
+            self._by_hand(b._replace(axes=turned(b.axes)), right.mT, left.mT, out.mT)
         else:
             mixed = False
         self._tags.product(left, right, out, mixed)
@@ -195,27 +206,26 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             (self.seen.channels if tag.kind == "channels" else self.seen.softmaxes)[layer] += 1
             self._tags.put(out, None)
         else:
-            self._tags.put(out, Tag(axes, "weights"))
-            self.seen.unused[layer] += 1
+            self._softmaxes += 1
+            self._tags.put(out, Tag(axes, "weights", softmax=self._softmaxes))
+            self.seen.unused[self._softmaxes] = layer
 
     def _by_hand(self, tag: Tag, weights: Tensor, v: Tensor, out: Tensor) -> None:
         layer, module = self._where()
-        self._met_values(layer)
+        self.seen.unused.pop(tag.softmax, None)
         self._room(layer, module, weights.numel() * weights.dtype.itemsize)
         if self._counting:
             return
-        ordered, notes = arranged(tag.axes, weights, custom=True)
+        ordered, notes = arranged(tag.axes, weights, True, self._samples)
+        before = self._by_softmax.setdefault(tag.softmax, [])
+        if any(each.shape == ordered.shape and torch.equal(each, ordered) for each in before):
+            return  # the same weights meet other values
         wide = weights.float() if weights.dtype.itemsize <= 2 else weights
         error = recompute.difference(wide @ v.to(wide.dtype), out)
         # A copy: the product may go on with the very same memory.
-        self.found.append(
-            Found(layer, ordered.clone(), error, recompute.bound(out.dtype, v), BY_HAND, tag.dropped, notes)
-        )
-
-    def _met_values(self, layer: str) -> None:
-        """Count a softmax as used: one of this layer's methods, or of a layer inside of it that is a softmax."""
-        inside = [name for name in self.seen.unused if name.startswith(f"{layer}." if layer else "")]
-        self.seen.unused[layer if layer in self.seen.unused or not inside else inside[-1]] -= 1
+        kept = ordered.clone()
+        before.append(kept)
+        self.found.append(Found(layer, kept, error, recompute.bound(out.dtype, v), BY_HAND, tag.dropped, notes))
 
     # -- one operation ------------------------------------------------------------------------------------------
 
@@ -241,7 +251,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             notes = (f"dropout of {dropped:g} inside one operation: the weights are those before it, not checked",)
         batched = tag.lifted and all(what != FEATURES for what, _ in tag.axes[1])
         sizes = [((QUERIES, call.shape[-2]),), ((KEYS, call.shape[-1]),)]
-        ordered, more = arranged((*named_axes(tag.axes[:-2]), *sizes), weighed.weights, custom=not batched)
+        ordered, more = arranged((*named_axes(tag.axes[:-2]), *sizes), weighed.weights, not batched, self._samples)
         self._add(layer, Weighed(ordered, error, weighed.bound), SDPA, call.q.dtype, dropped, notes + more)
 
     def _fused(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:

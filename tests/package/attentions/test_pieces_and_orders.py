@@ -1,0 +1,120 @@
+"""Attention that is computed in pieces, by a pseudo-inverse, or with axes in another order, is not shown as usual."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hookscope import attention
+from tests.shared.language import small_vit
+
+IDS = torch.randint(3, 50, (2, 64), generator=torch.Generator().manual_seed(0))
+
+
+def of_transformers(kind: str, **sizes: Any) -> nn.Module:
+    import transformers
+
+    torch.manual_seed(0)
+    usual = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = getattr(transformers, f"{kind}Config")(**usual, intermediate_size=24, max_position_embeddings=128, **sizes)
+    config._attn_implementation = "eager"
+    model = getattr(transformers, f"{kind}Model")(config).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return model  # type: ignore[no-any-return]
+
+
+def test_pieces_of_a_softmax_are_said_to_be_pieces() -> None:
+    net = of_transformers("BigBird", block_size=2, num_random_blocks=1, attention_type="block_sparse")
+    maps = attention(net, input_ids=IDS)
+    layer = "encoder.layer.0.attention.self"
+    for label in maps:
+        total = maps[label].weights.sum(-1)
+        whole = torch.allclose(total, torch.ones_like(total), atol=1e-3)
+        assert whole == (not any("a piece of a softmax over more keys" in each for each in maps[label].remarks()))
+    assert any("a piece of a softmax" in each for each in maps.notes)
+    assert any(each.startswith(layer) and "maps of several sizes" in each for each in maps.notes)
+
+
+def test_bert_has_no_such_note() -> None:
+    maps = attention(of_transformers("Bert"), input_ids=IDS)
+    assert (len(maps), maps.notes) == (2, ())
+
+
+def test_a_pseudo_inverse_is_no_attention() -> None:
+    net = of_transformers("Nystromformer", num_landmarks=4, segment_means_seq_len=64, conv_kernel_size=3)
+    maps = attention(net, input_ids=IDS)
+    assert [tuple(maps[label].weights.shape) for label in maps] == [(2, 4, 64, 4), (2, 4, 4, 64)] * 2
+    assert any("a softmax of products met no values" in note for note in maps.notes)
+
+
+def test_a_softmax_of_a_layer_of_its_own_has_met_its_values() -> None:
+    ones = dict.fromkeys(("q_groups", "k_groups", "v_groups", "intermediate_groups", "output_groups"), 2)
+    net = of_transformers("SqueezeBert", embedding_size=16, post_attention_groups=1, **ones)
+    maps = attention(net, input_ids=IDS)
+    assert (len(maps), maps.notes) == (2, ())
+    assert all(maps[label].verified for label in maps)
+
+
+class HeadsFirst(nn.Module):
+    """Heads before samples: cut out of features, or made by `torch.stack`."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.heads, self.q, self.k, self.v = heads, nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (torch.stack(layer(x).chunk(self.heads, -1)) for layer in (self.q, self.k, self.v))
+        self.weights = (q @ k.mT).softmax(-1)
+        return (self.weights @ v).permute(1, 2, 0, 3).flatten(2)
+
+
+@pytest.mark.parametrize("one_operation", [False, True])
+@pytest.mark.parametrize(("heads", "samples"), [(1, 3), (4, 3), (2, 5)])
+def test_samples_behind_heads_are_found_by_their_number(heads: int, samples: int, one_operation: bool) -> None:
+    torch.manual_seed(0)
+    net, x = HeadsFirst(heads).eval(), torch.randn(samples, 5, 8)
+    if one_operation:
+        attend = nn.functional.scaled_dot_product_attention
+
+        def forward(x: Tensor) -> Tensor:
+            q, k, v = (torch.stack(layer(x).chunk(heads, -1)) for layer in (net.q, net.k, net.v))
+            net.weights = (q @ k.mT).softmax(-1)  # to compare; it meets no values
+            return attend(q, k, v, scale=1.0)
+
+        net.forward = forward  # type: ignore[method-assign]
+    maps = attention(net, x)
+    torch.testing.assert_close(maps[0].weights, net.weights.transpose(0, 1))
+
+
+def test_as_many_heads_as_samples_are_said() -> None:
+    maps = attention(HeadsFirst(4), torch.randn(4, 5, 8))
+    assert maps.notes == (
+        "(root): as many heads as samples, and none known to be cut out of features: heads by custom",
+    )
+
+
+def test_windows_with_one_head_are_said() -> None:
+    from transformers import HieraConfig, HieraModel
+
+    torch.manual_seed(0)
+    config = HieraConfig(
+        image_size=[32, 32], patch_size=[7, 7], embed_dim=8, depths=[1, 2], num_heads=[1, 2], query_stride=[2, 2],
+        masked_unit_size=[4, 4], num_query_pool=1, attn_implementation="eager",
+    )  # fmt: skip
+    maps = attention(HieraModel(config).eval(), pixel_values=torch.randn(2, 3, 32, 32))
+    assert any("several axes before the queries" in note for note in maps["encoder.stages.0.layers.0.attn"].notes)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_traced_vit_runs_and_has_no_maps() -> None:
+    x = torch.randn(2, 3, 32, 32)
+    traced = torch.jit.trace(small_vit(), x, check_trace=False)
+    maps = attention(traced, x)
+    assert len(maps) == 0
+    assert maps.notes[0].startswith("0 maps: ")
+    with pytest.raises(RuntimeError):
+        attention(traced, torch.randn(2, 5))
