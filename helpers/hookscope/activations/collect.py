@@ -17,12 +17,13 @@ from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, Wei
 
 from hookscope.activations.marks import mark_of_batch, mark_of_model, state_of
 from hookscope.activations.samples import Place, Run, called_with, count, outputs, places
-from hookscope.activations.shards import Shard, can_be_written, shards_in, write_shard
+from hookscope.activations.shards import Shard, shards_in, write_shard
 from hookscope.activations.stored import ABOUT, Activations
 from hookscope.captures import Capture, capture
 from hookscope.captures.forecast import in_bytes
 from hookscope.captures.options import checked_bytes
 from hookscope.captures.saving import write_whole
+from hookscope.edits.parts import Part, path_of
 from hookscope.extras import needed_by
 from hookscope.layers import Which, find_layers
 from hookscope.progress import checked_progress, progress_bar
@@ -40,6 +41,7 @@ def collect(
     *layers: Which,
     to: str | Path,
     dtype: torch.dtype | None = None,
+    part: Part | None = None,
     run: Run = called_with,
     shard_bytes: int = _SHARD,
     max_bytes: int | None = None,
@@ -71,8 +73,11 @@ def collect(
         loader: yields tensors, tuples whose first item is the input, or dicts of keyword arguments, in the same order
             every time, samples along axis 0. Only inputs go into the model; labels in the same order fit the sample
             numbers.
-        *layers: as `find_layers` takes them. Without any, all leaves.
+        *layers: as `find_layers` takes them. Without any, all leaves that are called and return something for each
+            sample; `notes` say which are left out.
         to: the folder, which is made.
+        part: which tensor, where a layer returns several: an index, key or attribute, or a path, as `edit` takes it.
+            All without it.
         dtype: convert floating tensors, for example to `torch.float16` for half the bytes.
         run: runs the model on a batch of another kind: `run=lambda model, batch: model(batch.x)`.
         shard_bytes: write a shard when so many bytes are there; each holds one batch at least.
@@ -115,6 +120,7 @@ def collect(
         raise ValueError(f"to={to!r}: give the name of a folder, as to='activations/'; '.' is this one")
     if not callable(run):
         raise TypeError(f"run={run!r}: give a function, as run=lambda model, batch: model(batch.x)")
+    path = path_of(part)
     # Copied at once: copy-on-write does not see what a NumPy array of an output is used for later.
     kept: Any = {"dtype": dtype, "device": "cpu", "keep": "copies"}
     seen, names = capture(model, *layers, **kept), list(find_layers(model, *layers))
@@ -126,7 +132,7 @@ def collect(
         raise ValueError("the loader shuffles, so samples would have other numbers each time; give shuffle=False")
     folder = Path(to)
     with _alone(folder), torch.no_grad():
-        one = _Collecting(model, seen, names, run, folder, shard_bytes)
+        one = _Collecting(model, seen, names, run, folder, shard_bytes, path, all_there_are=not layers)
         return one.all(loader, _length(loader), max_bytes, progress, lambda other: capture(other, *names, **kept))
 
 
@@ -146,8 +152,11 @@ class _Collecting:
     """One call of `collect`."""
 
     def __init__(
-        self, model: nn.Module, seen: Capture, layers: list[str], run: Run, folder: Path, shard_bytes: int
-    ) -> None:
+        self, model: nn.Module, seen: Capture, layers: list[str], run: Run, folder: Path, shard_bytes: int,
+        part: tuple[int | str, ...] | None, *, all_there_are: bool,
+    ) -> None:  # fmt: skip
+        self._part = part
+        self._left_out: dict[str, str] | None = {} if all_there_are else None
         self._model, self._seen, self._layers, self._run = model, seen, layers, run
         self._folder, self._shard_bytes = folder, shard_bytes
         first = next((*model.parameters(), *model.buffers()).__iter__(), None)
@@ -167,11 +176,11 @@ class _Collecting:
         first = next(batches, None)
         if first is None:
             raise ValueError("the loader yields nothing")
-        self._places = places(self._model, watch, self._run, self._moved(first))
-        for name, place in self._places.items():
-            if not can_be_written(place.dtype):
-                way = "run the model in another dtype, or leave the layer out"
-                raise TypeError(f"{name!r} is {place.dtype}, which safetensors does not write; {way}")
+        self._places = places(self._model, watch, self._run, self._moved(first), self._part, self._left_out)
+        if not self._places:
+            raise ValueError(
+                f"nothing of {self._seen.title} can be collected: {'; '.join((self._left_out or {}).values())}"
+            )
         self._about = self._asked_for()
         old = self._resumed()
         each = sum(place.bytes for place in self._places.values())
@@ -211,7 +220,7 @@ class _Collecting:
         self._state = self._state or state_of(self._model)
         with self._seen.like() as seen:  # not the same again, which would use its memory again
             self._run(self._model, self._moved(batch))
-        found = outputs(seen)
+        found = outputs(seen, self._part, None if self._left_out is None else dict(self._left_out))
         if found.keys() != self._places.keys():
             name = min(found.keys() ^ self._places.keys())
             raise RuntimeError(f"{name!r} is not there for every batch; leave the layer out")
@@ -274,7 +283,8 @@ class _Collecting:
             for name, place in sorted(self._places.items())
         }
         about = {"model": self._seen.title, "mark": mark_of_model(self._model), "layers": self._layers}
-        return about | {"tensors": like, "samples": None}
+        left_out = {"left out": self._left_out} if self._left_out else {}
+        return about | left_out | {"tensors": like, "samples": None}
 
     def _resumed(self) -> Activations | None:
         """Return what is in the folder, if it is of the same model and layers; begin it if there is nothing."""

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hookscope.activations.shards import can_be_written
 from hookscope.captures import Capture
 from hookscope.captures.keep import lazy_clone
-from hookscope.edits.parts import tensors
+from hookscope.edits.parts import listed, tensors
 from hookscope.structures import map_tensors, tensors_in
 from hookscope.unchanged import model_unchanged, same_random_numbers
 
@@ -65,32 +66,56 @@ def count(batch: Any) -> int:
     raise TypeError(f"the loader yields a {type(batch).__name__} without a tensor that has axes: no samples to count")
 
 
-def outputs(seen: Capture) -> dict[str, Tensor]:
+def outputs(
+    seen: Capture, part: tuple[int | str, ...] | None = None, left_out: dict[str, str] | None = None
+) -> dict[str, Tensor]:
     """Name each tensor that chosen layers returned: the layer, `#2` for its second call, `/` and its part.
+
+    Args:
+        seen: what the layers returned.
+        part: the way to the tensors that are meant, in what is no tensor itself; None for all.
+        left_out: layers and tensors that are not meant, and why; more are put in here. None to raise instead.
 
     Raises:
         RuntimeError: a layer was not called, or returned nothing that can be stored.
 
     """
-    for name, why in seen.uncalled.items():
-        raise RuntimeError(f"layer {name or '(root)'!r} {why}")
     found: dict[str, Tensor] = {}
+
+    def refuse(name: str, error: Exception) -> None:
+        if left_out is None:
+            raise error
+        left_out[name] = str(error)
+
+    for name, why in seen.uncalled.items():
+        refuse(name, RuntimeError(f"layer {name or '(root)'!r} {why}"))
     for call in seen.calls:
         there = False
         for path, tensor in tensors(call.output):
+            if part is not None and path and path[: len(part)] != part:
+                continue
             there = True
             name = "/".join([call.label, *map(str, path)])
             if name in found:
                 raise RuntimeError(f"two outputs of layer {call.layer!r} are called {name!r}")
             if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or tensor.is_meta:
-                raise TypeError(f"{name!r} is no dense tensor ({tensor.layout}), and only such are collected")
-            found[name] = tensor
-        if not there:
-            raise TypeError(f"layer {call.layer!r} returns no tensor that can be collected; leave it out")
+                said = f"{name!r} is no dense tensor ({tensor.layout}), and only such are collected"
+                refuse(name, TypeError(said))
+            elif left_out is None or name not in left_out:
+                found[name] = tensor
+        if not there and part is not None:
+            refuse(
+                call.layer, ValueError(f"layer {call.layer!r} has no part={part!r}; it returned {listed(call.output)}")
+            )
+        elif not there:
+            refuse(call.layer, TypeError(f"layer {call.layer!r} returns no tensor that can be collected; leave it out"))
     return found
 
 
-def places(model: nn.Module, watch: Callable[[nn.Module], Capture], run: Run, batch: Any) -> dict[str, Place]:
+def places(
+    model: nn.Module, watch: Callable[[nn.Module], Capture], run: Run, batch: Any,
+    part: tuple[int | str, ...] | None = None, left_out: dict[str, str] | None = None,
+) -> dict[str, Place]:  # fmt: skip
     """Find out along which axis each output has the samples: by running two samples, and three.
 
     A copy of the model runs, since a model may keep more from one pass to the next than can be put back: an
@@ -102,16 +127,21 @@ def places(model: nn.Module, watch: Callable[[nn.Module], Capture], run: Run, ba
         watch: makes a capture of the chosen layers of a model.
         run: runs the model on a batch.
         batch: samples to take two and three of.
+        part: which tensors of structures; None for all.
+        left_out: gets what is not for so many samples each, and why. None to raise instead.
 
     Raises:
         ValueError: an output has no such axis, or several, or mixes samples with something else along it.
+        TypeError: an output has a dtype that is not written.
 
     """
     with same_random_numbers(model, batch):
         with suppress(Exception), _copied(model) as copied:  # if anything is wrong, the model itself says what
-            return _places(copied, watch(copied), run, batch)
+            return _places(copied, watch(copied), run, batch, part, left_out)
+        if left_out:
+            left_out.clear()
         with model_unchanged(model, attributes=True):
-            return _places(model, watch(model), run, batch)
+            return _places(model, watch(model), run, batch, part, left_out)
 
 
 @contextmanager
@@ -132,7 +162,10 @@ def _copied(model: nn.Module) -> Iterator[nn.Module]:
                 parameter.data = torch.empty(0, dtype=parameter.dtype, device=parameter.device)
 
 
-def _places(model: nn.Module, seen: Capture, run: Run, batch: Any) -> dict[str, Place]:
+def _places(
+    model: nn.Module, seen: Capture, run: Run, batch: Any, part: tuple[int | str, ...] | None,
+    left_out: dict[str, str] | None,
+) -> dict[str, Place]:  # fmt: skip
     some = []
     for number in (2, 3):
         with seen:
@@ -141,12 +174,19 @@ def _places(model: nn.Module, seen: Capture, run: Run, batch: Any) -> dict[str, 
             except Exception as error:
                 error.add_note(f"hookscope: on {number} samples, to find along which axis outputs have them")
                 raise
-        some.append({name: (tuple(each.shape), each.dtype) for name, each in outputs(seen).items()})
+        some.append({name: (tuple(each.shape), each.dtype) for name, each in outputs(seen, part, left_out).items()})
     two, three = some
-    if two.keys() != three.keys():
-        name = min(two.keys() ^ three.keys())
-        raise ValueError(f"{name!r} is there for some numbers of samples only; leave the layer out")
-    return {name: _place(name, *two[name], three[name][0]) for name in two}
+    found = {}
+    for name in {**two, **three}:
+        try:
+            if name not in two or name not in three:
+                raise ValueError(f"{name!r} is there for some numbers of samples only; leave the layer out")
+            found[name] = _place(name, *two[name], three[name][0])
+        except (TypeError, ValueError) as error:
+            if left_out is None:
+                raise
+            left_out[name] = str(error)
+    return found
 
 
 def _place(name: str, two: tuple[int, ...], dtype: torch.dtype, three: tuple[int, ...]) -> Place:
@@ -155,11 +195,18 @@ def _place(name: str, two: tuple[int, ...], dtype: torch.dtype, three: tuple[int
         raise ValueError(f"{name!r} has another number of axes for another number of samples: {shapes}")
     axes = [axis for axis, sides in enumerate(zip(two, three, strict=True)) if sides[0] != sides[1]]
     if not axes:
-        raise ValueError(f"{name!r} has no axis of samples: {shapes}; leave the layer out")
+        raise ValueError(
+            f"{name!r} has no axis of samples: {shapes}; leave the layer out, or say which part of it, as part=0"
+        )
     if len(axes) > 1:
         raise ValueError(f"{name!r} has several axes that grow with the samples: {shapes}; leave the layer out")
     if (two[axes[0]], three[axes[0]]) != (2, 3):
         raise ValueError(f"axis {axes[0]} of {name!r} holds more than samples: {shapes}; choose a layer around it")
+    if not can_be_written(dtype):
+        raise TypeError(
+            f"{name!r} is {dtype}, which safetensors does not write; run the model in another dtype, or leave the "
+            "layer out"
+        )
     return Place(axes[0], two[: axes[0]] + two[axes[0] + 1 :], dtype)
 
 

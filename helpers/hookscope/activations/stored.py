@@ -28,8 +28,7 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
     """What `collect` wrote into a folder: a `torch.utils.data.Dataset`, and a mapping from names to columns.
 
     Nothing is read before it is asked for, and then from a memory map: a sample costs its own bytes, and what you do to
-    it changes nothing here. It pickles as its
-    folder, so that the workers of a DataLoader read for themselves.
+    it changes nothing here. It pickles as its folder, so that the workers of a DataLoader read for themselves.
 
     - ``stored[5]`` is sample 5: a dict from names to tensors, without the axis of samples.
     - ``stored["conv"]`` is a `Column`: ``stored["conv"][10:20]`` are ten samples, ``stored["conv"][:]`` all.
@@ -115,6 +114,10 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
     def notes(self) -> tuple[str, ...]:
         """What else there is to know."""
         notes = [] if self.complete else ["not complete: the same collect(...) goes on where it stopped"]
+        if left_out := self.about.get("left out"):
+            reasons = list(left_out.values())
+            more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
+            notes.append(f"left out, as no layers were named: {'; '.join(reasons[:3])}{more}")
         made = dict.fromkeys(shard.made for shard in self.shards)
         if len(made) > 1:
             notes.append(f"made in several ways, which may round differently: {'; '.join(made)}")
