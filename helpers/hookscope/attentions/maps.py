@@ -26,7 +26,7 @@ _SHOWN = 16  # heads, or calls, in one picture
 
 
 @dataclass(frozen=True, eq=False)
-class AttentionMap:
+class AttentionMap(Tabled):
     """The weights of one attention call.
 
     Attributes:
@@ -153,6 +153,9 @@ class AttentionMap:
             "by": self.by,
         }
 
+    def _table(self) -> Table:
+        return Table([self.row()], f"Attention, {len(self.weights)} in the batch")
+
     def remarks(self) -> list[str]:
         """List what there is to say about this map."""
         said = [*self.notes]
@@ -174,8 +177,7 @@ class AttentionMap:
         return said
 
     def __repr__(self) -> str:
-        lines = [repr(Table([self.row()], f"Attention, {len(self.weights)} in the batch"))]
-        return "\n".join(lines + [f"note: {note}" for note in self.remarks()])
+        return "\n".join([repr(self._table()), *(f"note: {note}" for note in self.remarks())])
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         return _shown(self, self.remarks(), Table([self.row()]).to_html())

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.comparisons.backward_run import Gradients, HookView, Run, alike
-from hookscope.pictures.picture import Table
+from hookscope.pictures.picture import Table, Tabled
 from hookscope.unchanged import same_random_numbers
 
 __all__ = ["BackwardComparison", "HookView", "compare_backward_hooks"]
 
 
-class BackwardComparison:
+class BackwardComparison(Tabled):
     """What the two hooks saw, and what their entries are; made by `compare_backward_hooks`.
 
     Attributes:
@@ -50,6 +50,9 @@ class BackwardComparison:
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         words = Table([], self.explanation).to_html()
         return {"text/plain": repr(self), "text/html": f"{self.table().to_html()}\n{words}"}
+
+    def _table(self) -> Table:
+        return self.table()
 
     def table(self) -> Table:
         """Return what each hook got, side by side."""

@@ -9,7 +9,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from hookscope.layers.suggestions import not_among
-from hookscope.pictures import Picture, Table
+from hookscope.pictures import Picture, Table, Tabled
 from hookscope.profiles.drawing import draw
 
 __all__ = ["LayerProfile", "Profile", "Time"]
@@ -114,7 +114,7 @@ class LayerProfile:
         return {name: value for name, value in row.items() if value is not None}
 
 
-class Profile(Mapping[str, LayerProfile]):
+class Profile(Tabled, Mapping[str, LayerProfile]):
     """What `profile` returns: a mapping from the names of the layers that were called to what each costs.
 
     Attributes:
@@ -202,12 +202,15 @@ class Profile(Mapping[str, LayerProfile]):
         hooks = " and ".join(f"{100 * share:+.0f} % {what}" for what, share in self.overhead.items())
         return f"{text}, median (quartiles) of {len(self.forward.runs)} passes without hooks; with hooks {hooks}"
 
+    def _table(self) -> Table:
+        return Table(self.rows, self.caption())
+
     def __repr__(self) -> str:
-        return "\n".join([repr(Table(self.rows, self.caption())), *(f"note: {note}" for note in self.notes)])
+        return "\n".join([repr(self._table()), *(f"note: {note}" for note in self.notes)])
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         notes = "".join(f"\n<p>note: {escape(note)}</p>" for note in self.notes)
-        html = Table(self.rows, self.caption()).to_html()
+        html = self._table().to_html()
         try:
             html = f"{self.picture().to_html()}\n{html}"
         except ModuleNotFoundError as error:

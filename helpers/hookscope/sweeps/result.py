@@ -9,17 +9,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from hookscope.extras import needed_by
-from hookscope.pictures import Picture, Table
+from hookscope.pictures import Picture, Table, Tabled
 from hookscope.pictures.palette import COOLWARM
 from hookscope.pictures.picture import as_text, from_figure
 from hookscope.pictures.tokens import shortened
 from hookscope.sweeps.passes import Inputs
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = ["Sweep"]
 
@@ -85,7 +88,7 @@ class Made:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sweep:
+class Sweep(Tabled):
     """What `sweep` returns: a number for every layer and position (or head, or channel).
 
     Attributes:
@@ -181,6 +184,10 @@ class Sweep:
     def table(self) -> Table:
         """Return the values: a column for each position up to 16, else lowest and highest of each layer."""
         return Table(self._wide(), self._caption())
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return `rows` as a pandas DataFrame, one for each cell, see `Table.to_pandas`."""
+        return Table(self.rows, self._caption()).to_pandas()
 
     def heat_map(self) -> Picture:
         """Draw the values: grey is the baseline, red is above it, blue below.

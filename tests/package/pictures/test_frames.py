@@ -49,14 +49,27 @@ def shown(tmp_path_factory):
         "census": (hookscope.census(net), None),
         "attention": (hookscope.attention(encoder, torch.randn(1, 3, 8)), None),
         "sweep": (hookscope.sweep(net, x, ["0"], source="zero", metric=lambda y: y.sum()).table(), None),
-        "backward hooks": (hookscope.compare_backward_hooks(nn.Linear(4, 5), x.requires_grad_()).table(), None),
+        "a profile": (hookscope.profile(net, x, repeats=2), None),
+        "an attention map": (hookscope.attention(encoder, torch.randn(1, 3, 8))[0], None),
+        "backward hooks": (hookscope.compare_backward_hooks(nn.Linear(4, 5), x.requires_grad_()), None),
         "gradient flow": (hookscope.gradient_flow(seen), ["0", "1"]),
         "feature grid": (hookscope.feature_grid(torch.rand(1, 3, 4, 4)), None),
         "activations": (hookscope.collect(net, [x.detach()], to=tmp_path_factory.mktemp("a")), ["0", "1"]),
     }
 
 
-KINDS = ["capture", "edit", "census", "attention", "sweep", "backward hooks", "gradient flow", "feature grid"]
+KINDS = [
+    "a profile",
+    "an attention map",
+    "capture",
+    "edit",
+    "census",
+    "attention",
+    "sweep",
+    "backward hooks",
+    "gradient flow",
+    "feature grid",
+]
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "activations"])
@@ -68,3 +81,11 @@ def test_all_that_shows_a_table(kind, shown):
     assert any(all(str(column) in line for column in frame.columns) for line in head), "the columns are those shown"
     if first is not None and kind != "edit":
         assert frame.iloc[:, 0].tolist() == first
+
+
+def test_a_sweep_has_a_row_for_each_cell():
+    net, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), torch.ones(2, 4)
+    found = hookscope.sweep(net, x, ["0", "1"], "zero", channels=range(4), metric=lambda y: y.sum(), progress=False)
+    frame = found.to_pandas()
+    assert list(frame.columns) == ["layer", "channel", "value", "change"]
+    assert frame["value"].tolist() == found.values.flatten().tolist()
