@@ -6,14 +6,36 @@ baukit get 17 to 26 of such cases right.
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.shared.edits import CASES
 
+REFUSED = {
+    "an exception leaves nothing": "ArithmeticError: in layer '0', on purpose",
+    "a function that returns None": r"TypeError: edit 1 \(map\) of layer '0', call 1: the function returned None",
+    "a batch that would grow": r"ValueError: .* layer '0', call 1: the value has shape \(5, 1, 1\), .* meet \(3, 4\)",
+    "a layer that is never called": r"NotEditedError: .* layer 'unused' was not called: this pass did not reach it",
+    "a layer whose forward is called directly": r"NotEditedError: .*'direct' was not called: .* through .forward\(",
+    "out_proj of MultiheadAttention": "NotEditedError: .*'out_proj' was not called: nn.MultiheadAttention uses its",
+    "a model compiled before": "NotEditedError: .* '0' was not called: the model was compiled before",
+    "a traced model": "NotEditedError: .* layer '0' was not called, nor was the model: .* traced",
+    "the fourth call of three": "NotEditedError: .* layer 'act' was called 3 times, so call 4 never came",
+    "an unknown layer": "LayerNotFoundError: no layer 'tanh', and none of the 2 layers has a name like it",
+}
+# What has to come out is computed in another order there, or by the fused path, which an edit switches off.
+ROUNDED = {
+    "a gradient", "one tensor of an LSTM's tuple", "a vector that is trained", "inside a fused encoder",
+}  # fmt: skip
+
 
 @pytest.mark.parametrize("name", CASES)
-def test_an_awkward_edit_is_right_or_refused(name: str) -> None:
-    CASES[name].check()
+def test_an_awkward_edit_is_right_to_the_bit_or_refused_for_its_reason(name: str) -> None:
+    case = CASES[name]
+    verdict, said = case.judge(case.edited, 1e-7 if name in ROUNDED else 0.0)
+    assert verdict == ("refused" if name in REFUSED else "right"), said
+    assert re.match(REFUSED.get(name, ""), said)
 
 
 def test_there_are_thirty_two() -> None:
