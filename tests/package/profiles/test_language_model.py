@@ -37,7 +37,7 @@ def test_memory_and_backward_of_a_language_model_are_those_of_the_profiler():
     # The shortest of several passes, here and there: another process may take the processor during any of them.
     costs = profile(model, ids, loss=lambda output: output.logits.sum(), repeats=9, use_cache=False)
     shortest = min(_seconds_backward(model, ids) for _ in range(9))
-    assert 0.2 < min(costs[""].backward.runs) / shortest < 5
+    assert 0.5 < min(costs[""].backward.runs) / shortest < 2
 
 
 def _seconds_backward(model: nn.Module, ids: Tensor) -> float:

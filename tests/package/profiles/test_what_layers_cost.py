@@ -103,9 +103,9 @@ def test_times_rank_as_those_of_the_profiler():
     backward = {name: min(costs[name].backward.runs) for name in sizes}
     assert sorted(sizes, key=lambda name: theirs[f"forward of {name}"]) == list(sizes)
     assert sorted(sizes, key=forward.__getitem__) == sorted(sizes, key=backward.__getitem__) == list(sizes)
-    assert 0.2 < forward["large"] / theirs["forward of large"] < 5
+    assert 0.5 < forward["large"] / theirs["forward of large"] < 2
     addmm = times["autograd::engine::evaluate_function: AddmmBackward0"]  # of each layer, pass after pass
-    assert 0.2 < sum(backward.values()) / min(sum(addmm[at : at + 3]) for at in range(0, len(addmm), 3)) < 5
+    assert 0.5 < sum(backward.values()) / min(sum(addmm[at : at + 3]) for at in range(0, len(addmm), 3)) < 2
 
 
 def test_parts_add_up():
