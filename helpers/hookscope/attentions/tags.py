@@ -217,8 +217,7 @@ def arranged(axes: Axes, weights: Tensor, custom: bool = False, samples: int = 0
     Args:
         axes: the named axes of `weights`.
         weights: the weights.
-        custom: if no axis is known to be heads, take the one before the queries, or the other of two if that alone is
-            as long as there are samples.
+        custom: if no axis is known to be heads, take the one before the queries.
         samples: how many went into the model; 0 if that is not known.
 
     Returns:
@@ -262,8 +261,11 @@ def _plan(axes: Axes, shape: Sequence[int], custom: bool, samples: int) -> _Plan
                 notes = ("several axes before the queries, and none known to be cut out of features: heads by custom",)
             elif first == second == samples > 1:
                 notes = ("as many heads as samples, and none known to be cut out of features: heads by custom",)
-            elif second == samples and first % samples:  # heads come first
-                order["batch"], order["heads"] = order["heads"], order["batch"]
+            elif second == samples > 1 and first != samples:
+                notes = (
+                    f"{first} in the batch and {second} heads, by custom, and {samples} samples went in: the model may "
+                    "have heads first",
+                )
     elif not order["heads"] and order["batch"]:
         notes = ("no axis was cut out of features: read as one head",)
     batch, heads = (length(parts[n] for n in order[kind]) for kind in ("batch", "heads"))

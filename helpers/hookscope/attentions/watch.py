@@ -112,7 +112,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.bytes = 0
         self._names, self._max_bytes, self._counting, self._heavy = names, max_bytes, counting, heavy
         self._samples = samples
-        self._softmaxes = 0
+        self._softmaxes: list[int] = []  # how many weights each has
         self._by_softmax: dict[int, list[Tensor]] = {}  # the maps of each
         self._inverted: set[int] = set()
         held = [each for module in names for each in (*module._parameters.values(), *module._buffers.values())]
@@ -206,9 +206,10 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             (self.seen.channels if tag.kind == "channels" else self.seen.softmaxes)[layer] += 1
             self._tags.put(out, None)
         else:
-            self._softmaxes += 1
-            self._tags.put(out, Tag(axes, "weights", softmax=self._softmaxes))
-            self.seen.unused[self._softmaxes] = layer
+            self._softmaxes.append(out.numel())
+            number = len(self._softmaxes)
+            self._tags.put(out, Tag(axes, "weights", softmax=number))
+            self.seen.unused[number] = layer
 
     def _by_hand(self, tag: Tag, weights: Tensor, v: Tensor, out: Tensor) -> None:
         layer, module = self._where()
@@ -217,8 +218,10 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._counting:
             return
         ordered, notes = arranged(tag.axes, weights, True, self._samples)
-        before = self._by_softmax.setdefault(tag.softmax, [])
-        if any(each.shape == ordered.shape and torch.equal(each, ordered) for each in before):
+        before, whole = self._by_softmax.setdefault(tag.softmax, []), self._softmaxes[tag.softmax - 1]
+        if weights.numel() < whole:
+            notes += (f"a piece of a softmax, {weights.numel():,} of {whole:,} weights: counted within the piece",)
+        elif any(torch.equal(each.nan_to_num(-1), ordered.nan_to_num(-1)) for each in before):
             return  # the same weights meet other values
         wide = weights.float() if weights.dtype.itemsize <= 2 else weights
         error = recompute.difference(wide @ v.to(wide.dtype), out)

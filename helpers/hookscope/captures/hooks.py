@@ -169,10 +169,19 @@ class Hooks(Kept):
             )
         return Kept, (self.order, self.notes, self.writes.found)
 
+    def _calls_itself(self, here: _Strand) -> bool:
+        """Whether the model is called inside a call of itself; not where an exception has left that call there."""
+        if all(module is not self._model for module, _ in here.running):
+            return False
+        frame, calls = sys._getframe(), 0
+        while frame := frame.f_back:  # type: ignore[assignment]
+            calls += frame.f_code.co_name == "_call_impl" and frame.f_locals.get("self") is self._model
+        return calls > 1
+
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         # Without kwargs only in a race: a thread may read torch's hooks just before it says that this one takes them.
         here = self._strands.here()
-        if not here.running or module is self._model:  # an exception may have left calls there
+        if not here.running or (module is self._model and not self._calls_itself(here)):
             here.foreign = Foreign(self._model, tensors_in((args, kwargs)))
             again = torch._C._current_graph_task_id() >= 0  # a checkpoint runs it again, in backward
             here.run, frame = 0 if again else next(self._runs), _generating()

@@ -45,8 +45,8 @@ def edit(model: nn.Module) -> Edit:
       respect to its output;
     - `part`: which tensor, where there are several: an index, key, attribute or keyword, or a path, ``(1, "h")``;
     - `calls`: which calls of the layer, counted from 1 inside the block; all of them without it;
-    - `rows`: which samples of the batch, on the first axis; refused where that is known to be something else, by its
-      length or by a module with `batch_first=False` that the model hands its tokens to;
+    - `rows`: which samples of the batch, on the first axis; refused or said where that may be something else, by its
+      length or by what modules with `batch_first=False` and packed sequences hold. In beam search samples are beams;
     - `heads`: which heads of an attention layer, in what goes into its output projection;
     - `positions`: which tokens, by their places in the whole sequence from 0: ``positions=7``, ``range(12)``,
       ``slice(5, None)``. Under a KV cache, as in `generate()`, each is edited in the call that computes it, which is
@@ -54,6 +54,7 @@ def edit(model: nn.Module) -> Edit:
       where it is; padding on the left counts, and is said where a mask tells of it.
 
     With `rows`, `heads` or `positions`, `at` is an index into what these pick.
+
     `cut` takes `head`, `query` and `key` instead: one edge of attention.
 
     Nothing is written to in place: an edit makes a tensor of its own, so that what shares memory with the layer's stays
@@ -257,6 +258,7 @@ class Edit(Tabled):
             change = make(kept)
             if positions is not None:
                 refuse_tokens_first(self.modules, name)
+                refuse_states(module, name, end, path, "positions=")
             if by := "rows=" if aim.by_row else change.verb if change.verb == "mean" else "":
                 refuse_samples_later(self.modules, name, by)
                 refuse_states(module, name, end, path, by)
@@ -284,7 +286,7 @@ class Edit(Tabled):
         if rule.positions is not None or rule.by_sample:
             target.samples = self._layer(self.modules.model, "").count_samples(self._born)
             if self._order is None:
-                self._order = Order(self.modules, target.samples, rule.by_sample or "positions=")
+                self._order = Order(self.modules, target.samples, rule.by_sample or "positions=", notes=self._notes)
                 self._order.put_on()
         layer = self._by_target[target] = self._layer(module, name)
         self.targets.append(target)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
@@ -124,6 +124,7 @@ class Order:
         count: tells how many samples the model is running on, if its first axis is that of samples.
         what: what takes it to be, such as "rows=".
         instead: what to do then.
+        notes: what there is to know, as keys; shared with others.
 
     """
 
@@ -131,6 +132,7 @@ class Order:
     count: Callable[[], int | None]
     what: str
     instead: str = "write an index, such as at[7] for a token or at[:, 1] for a sample"
+    notes: dict[str, None] = field(default_factory=dict)
 
     def put_on(self) -> None:
         """Hook them; `batch_first=False` is what torch calls that order."""
@@ -144,7 +146,13 @@ class Order:
 
     def _asked(self) -> list[nn.Module]:
         kinds = (nn.RNNBase, nn.MultiheadAttention)  # the layers of nn.Transformer have one of the latter
-        return [module for module in self.modules.names if isinstance(module, kinds) and not module.batch_first]
+        # An RNN with batch_first=True may be given a packed sequence, for which that says nothing.
+        packable = nn.RNNBase
+        return [
+            module
+            for module in self.modules.names
+            if isinstance(module, kinds) and (not module.batch_first or isinstance(module, packable))
+        ]
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compare what a module is called with and what the model was called with.
@@ -153,16 +161,28 @@ class Order:
             ValueError: the model has tokens first.
 
         """
-        given = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+        tensors = (Tensor, PackedSequence)
+        given = next((value for value in (*args, *kwargs.values()) if isinstance(value, tensors)), None)
         count = self.count()
-        if given is None or given.dim() != 3 or count is None:
+        if given is None or count is None or count < 2:
             return
-        tokens, samples = given.shape[:2]
-        if tokens == count != samples:
+        if isinstance(given, Tensor) and (given.dim() != 3 or module.batch_first):
+            return
+        if isinstance(given, PackedSequence):
+            tokens, samples = len(given.batch_sizes), int(given.batch_sizes[0])
+        else:
+            tokens, samples = given.shape[:2]
+        kind = "" if module.batch_first else " with batch_first=False"
+        what = f"layer {self.modules.names[module]!r} ({type(module).__name__}{kind})"
+        if tokens == count and samples % count:
             raise ValueError(
-                f"layer {self.modules.names[module]!r} ({said_of(module)}) is given shape {tuple(given.shape)}: "
-                f"{tokens} tokens of {samples} samples. So the model was called with tokens first, and {self.what} "
-                f"takes its first axis for that of samples; {self.instead}"
+                f"{what} is given {tokens} tokens of {samples} samples. So the model was called with tokens first, and "
+                f"{self.what} takes its first axis for that of samples; {self.instead}"
             )
+        if tokens == count or samples % count:
+            self.notes[
+                f"{what} is given {tokens} tokens of {samples} samples, and {self.what} takes the first axis of what "
+                f"the model was called with, {count}, for that of samples"
+            ] = None
 
     before.__qualname__ = "hookscope.edit"  # what a census shows

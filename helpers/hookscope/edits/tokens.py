@@ -268,11 +268,21 @@ def _given(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str
     return found
 
 
+def _counts(layer: Any) -> bool:
+    """Whether a layer of a cache can tell how many tokens it holds."""
+    try:
+        return layer.get_seq_length() is not None
+    except Exception:  # one of a recurrence may raise whatever it likes
+        return False
+
+
 def _length(cache: Any, name: str) -> int | str:
     """Count the tokens that a cache holds."""
     if (length := getattr(cache, "get_seq_length", None)) is not None:
         with suppress(ValueError):  # it holds states of a recurrence, not tokens
-            return int(length())
+            # Of all layers, where it can be asked: the first may be a recurrence among layers of attention.
+            of_layers = [each.get_seq_length() for each in getattr(cache, "layers", ()) if _counts(each)]
+            return max(map(int, [length(), *of_layers]))
     while isinstance(cache, (tuple, list)):
         if not cache:
             return 0

@@ -232,7 +232,7 @@ def _new(rule: Rule, hook: str, target: Target, names: _Names) -> list[str]:
     if len(steps) == 1:
         cut = f"tensor[{steps[0]}]" + (".clone()" if rule.change.verb == "map" else "")
         return [*before, f"new = tensor.clone(){_SHARED}", *_set("new", steps[0], cut, expression)]
-    inner = ["new", "inner", "innermost"][: len(steps)]
+    inner = ["new", *(f"inner_{number}" if number else "inner" for number in range(len(steps) - 1))]
     lines = [*before, f"new = tensor.clone(){_SHARED}"]
     lines += [f"{b} = {a}[{step}].clone()" for a, b, step in zip(inner, inner[1:], steps, strict=False)]
     lines += _set(inner[-1], steps[-1], f"{inner[-1]}[{steps[-1]}].clone()", expression)

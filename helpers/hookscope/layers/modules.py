@@ -32,18 +32,22 @@ class Modules:
         self.model = model
         self.names: dict[nn.Module, str] = {model: ""}
         self._shared = False
-        self._walk(model, "")
-
-    def _walk(self, module: nn.Module, prefix: str) -> None:
-        # Not named_modules(), which passes every name through a generator for each level above it.
+        # Not named_modules(), which passes every name through a generator for each level above it; and not by calls of
+        # itself, for which there is no room deep inside a pass of a deep model.
         names = self.names
-        for part, child in module._modules.items():
-            if child in names:
-                self._shared = True
-            elif child is not None:
-                names[child] = name = prefix + part
-                if child._modules:
-                    self._walk(child, name + ".")
+        levels = [(iter(model._modules.items()), "")]
+        while levels:
+            children, prefix = levels[-1]
+            for part, child in children:
+                if child in names:
+                    self._shared = True
+                elif child is not None:
+                    names[child] = name = prefix + part
+                    if child._modules:
+                        levels.append((iter(child._modules.items()), name + "."))
+                        break
+            else:
+                levels.pop()
 
     @cached_property
     def kinds(self) -> frozenset[type[nn.Module]]:

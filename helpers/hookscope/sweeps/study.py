@@ -43,6 +43,7 @@ class Study:
         random: whether a pass draws random numbers.
         writes: whether a pass changes a buffer, or an attribute of a module.
         bytes: what one variant needs at its peak.
+        order: what there is to know of the order of axes, as keys.
         tolerance: how far a result may be off, as a share of its scale: 1e-5, or what half precision lets one hope for.
 
     Raises:
@@ -61,7 +62,9 @@ class Study:
         before = [(name, buffer.clone()) for name, buffer in model.named_buffers()]
         drawn = _random_state(model)
         held = Attributes(self._watched)
-        order = Order(modules, lambda: inputs.rows, by_sample, "sweep a model that is called with samples first")
+        self.order: dict[str, None] = {}
+        instead = "sweep a model that is called with samples first"
+        order = Order(modules, lambda: inputs.rows, by_sample, instead, self.order)
         try:
             if by_sample:
                 order.put_on()

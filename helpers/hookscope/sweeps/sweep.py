@@ -177,7 +177,7 @@ def sweep(
             runs = Runs(study, columns, new, metric, baseline, scale, advance)
             if by_sample:
                 square = [as_many(study.tensors[place], run.rows, f"layer {place.label!r}") for place in places]
-                runs.notes += list(dict.fromkeys(filter(None, square)))
+                runs.notes += [*study.order, *dict.fromkeys(filter(None, square))]
             try:
                 runs.all(cells, _usual(len(cells)) if check is None else check, room)
             except KeyboardInterrupt:

@@ -72,22 +72,57 @@ class HeadsFirst(nn.Module):
         return (self.weights @ v).permute(1, 2, 0, 3).flatten(2)
 
 
-@pytest.mark.parametrize("one_operation", [False, True])
-@pytest.mark.parametrize(("heads", "samples"), [(1, 3), (4, 3), (2, 5)])
-def test_samples_behind_heads_are_found_by_their_number(heads: int, samples: int, one_operation: bool) -> None:
+@pytest.mark.parametrize(("heads", "samples"), [(1, 3), (4, 3), (2, 5), (4, 2), (8, 1)])
+def test_heads_before_samples_are_shown_by_custom_and_that_is_said(heads: int, samples: int) -> None:
     torch.manual_seed(0)
     net, x = HeadsFirst(heads).eval(), torch.randn(samples, 5, 8)
-    if one_operation:
-        attend = nn.functional.scaled_dot_product_attention
-
-        def forward(x: Tensor) -> Tensor:
-            q, k, v = (torch.stack(layer(x).chunk(heads, -1)) for layer in (net.q, net.k, net.v))
-            net.weights = (q @ k.mT).softmax(-1)  # to compare; it meets no values
-            return attend(q, k, v, scale=1.0)
-
-        net.forward = forward  # type: ignore[method-assign]
     maps = attention(net, x)
-    torch.testing.assert_close(maps[0].weights, net.weights.transpose(0, 1))
+    assert torch.equal(maps[0].weights.flatten(0, 1), net.weights.flatten(0, 1))
+    said = " ".join(maps.notes)
+    assert "may have heads first" in said or "heads that could not be told apart" in said
+
+
+class Unbatched(nn.Module):
+    """Four tokens, four heads and no batch, and axes that cannot be followed to the features."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q = torch.view_as_complex(x.view(1, 4, 4, 1, 2)).abs().transpose(1, 2)  # 1, heads, tokens, features
+        self.weights = (q @ q.mT).softmax(-1)
+        return self.weights @ q
+
+
+def test_as_many_heads_as_tokens_without_a_batch_are_said() -> None:
+    net = Unbatched()
+    maps = attention(net, torch.randn(4, 8))
+    assert torch.equal(maps[0].weights, net.weights)
+    assert "the model may have heads first" in maps.notes[0]
+
+
+class Pieces(nn.Module):
+    """Weights that meet their values sample by sample; all samples are alike."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights = (x @ x.mT).softmax(-1)
+        return torch.stack([one @ values for one, values in zip(weights, x, strict=True)])
+
+
+def test_pieces_that_are_alike_are_all_there() -> None:
+    x = torch.randn(1, 3, 4).expand(2, 3, 4).contiguous()
+    maps = attention(Pieces(), x)
+    assert len(maps) == 2
+    assert all("a piece of a softmax, 9 of 18 weights" in maps[label].notes[-1] for label in maps)
+
+
+class Twice(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        mask = torch.zeros(3, 3)
+        mask[0] = -torch.inf
+        weights = (x @ x.mT + mask).softmax(-1)
+        return weights @ x + weights @ x.flip(-1)
+
+
+def test_weights_that_meet_two_values_are_one_map_also_with_rows_that_are_masked() -> None:
+    assert len(attention(Twice(), torch.randn(2, 3, 4))) == 1
 
 
 def test_as_many_heads_as_samples_are_said() -> None:

@@ -121,3 +121,31 @@ def test_two_calls_in_one_pass_are_refused():
         net(torch.ones(1, 2, 3))
     with pytest.raises(NotCapturedError, match="several times in one pass"):
         seen["0"].join()
+
+
+class CallsItself(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, depth: int = 3) -> torch.Tensor:
+        return self.layer(x) if not depth else self(self.layer(x), depth - 1)
+
+
+def test_a_model_that_calls_itself_runs_one_pass() -> None:
+    net = CallsItself()
+    with capture(net) as seen:
+        for _ in range(2):
+            net(torch.ones(1, 2, 4))
+    assert [call.run for call in seen.calls] == [1] * 4 + [2] * 4
+    with pytest.raises(NotCapturedError, match="called several times in one pass"):
+        seen["layer"].join(dim=1)
+
+
+def test_layers_nested_deeply_are_captured_where_plain_hooks_are() -> None:
+    net: nn.Module = nn.Linear(4, 4)
+    for _ in range(225):
+        net = nn.Sequential(net)
+    with capture(net) as seen:
+        y = net(torch.ones(1, 4))
+    assert torch.equal(seen.calls[0].output, y)

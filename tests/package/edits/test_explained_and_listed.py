@@ -329,3 +329,15 @@ def test_lines_for_heads_that_are_not_side_by_side_need_nothing_else(heads: list
         assert not explain(e).names
         assert torch.equal(in_plain(e, net, IDS).logits, y)
         assert (y - plain).abs().max() > 1e-4
+
+
+def test_lines_for_samples_positions_heads_and_an_index_at_once() -> None:
+    net = llama()
+    with torch.no_grad():
+        plain = net(IDS).logits
+        with edit(net) as e:
+            e.scale("model.layers.1.self_attn", 3.0, at[..., :2], heads=[1, 3], positions=[1, 3], rows=[1])
+            y = net(IDS).logits
+        assert torch.equal(in_plain(e, net, IDS).logits, y)
+    assert (y[0] == plain[0]).all()
+    assert (y - plain).abs().max() > 1e-5

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from hookscope import at, census, edit, sweep
 from tests.shared.awkward import Net
@@ -47,7 +47,7 @@ def test_a_model_that_is_called_with_tokens_first_is_refused(kind: str, layer: s
     net = tokens_first(kind)
     e = edit(net)
     CHANGES[what](e, layer)
-    message = rf"layer 'mix\S*' \(.* with batch_first=False\) is given shape \(5, 3, 4\): 5 tokens of 3 .*, and {what} "
+    message = rf"layer 'mix\S*' \(.* with batch_first=False\) is given 5 tokens of 3 .* tokens first, and {what} "
     with torch.no_grad(), pytest.raises(ValueError, match=message), e:
         net(WORDS)
     assert not len(census(net))
@@ -81,7 +81,61 @@ def test_as_many_tokens_as_samples_are_said(what: str) -> None:
         net(WORDS[:3])
     assert e.notes == (
         "layer 'words', shape (3, 3, 4): two axes are as long as there are samples; the first is taken for theirs",
+        f"layer 'mix' (LSTM with batch_first=False) is given 3 tokens of 3 samples, and {what} takes the first axis of "
+        "what the model was called with, 3, for that of samples",
     )
+
+
+class Packs(nn.Module):
+    """Called with tokens first, and packs them for an LSTM with samples first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.mix, self.head = nn.Embedding(9, 4), nn.LSTM(4, 4, batch_first=True), nn.Linear(4, 9)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        lengths = torch.full((ids.shape[1],), len(ids))
+        packed = pack_padded_sequence(self.words(ids).transpose(0, 1), lengths, batch_first=True)
+        out, _ = pad_packed_sequence(self.mix(packed)[0], batch_first=True)
+        logits: Tensor = self.head(out.transpose(0, 1))
+        return logits
+
+
+@pytest.mark.parametrize("what", sorted(CHANGES))
+def test_what_is_packed_tells_the_samples_too(what: str) -> None:
+    net = Packs()
+    e = edit(net)
+    CHANGES[what](e, "words")
+    message = rf"'mix' \(LSTM\) is given 5 tokens of 3 samples. So the model was called with tokens first, and {what}"
+    with torch.no_grad(), pytest.raises(ValueError, match=message), e:
+        net(WORDS)
+
+
+@pytest.mark.parametrize("what", sorted(CHANGES))
+def test_an_lstm_that_is_given_other_tokens_than_the_model_is_said(what: str) -> None:
+    net = tokens_first()
+    mix = net.mix
+    net.mix = nn.Identity()
+    net.run = lambda self, ids: self.head(mix(self.words(ids)[1:])[0])
+    net.inner = mix
+    e = edit(net)
+    CHANGES[what](e, "words")
+    with torch.no_grad(), pytest.warns(UserWarning, match=r"is given 4 tokens of 3 samples, and .* 5, for that of"), e:
+        net(WORDS)
+
+
+def test_windows_as_long_as_there_are_samples_are_not_refused() -> None:
+    def run(self: Any, x: Tensor) -> Tensor:
+        windows = self.first(x).unflatten(1, (3, 2)).flatten(0, 1)  # (samples * windows, tokens, features)
+        out: Tensor = self.attend(*[windows.transpose(0, 1)] * 3)[0].transpose(0, 1)
+        return out
+
+    net = Net(run, first=nn.Linear(4, 4), attend=nn.MultiheadAttention(4, 2)).eval()
+    e = edit(net)
+    e.set("first", 0.0, rows=1)
+    with torch.no_grad(), pytest.warns(UserWarning, match="is given 2 tokens of 6 samples"), e:
+        net(torch.randn(2, 6, 4))
+    assert e.rows[0]["calls changed"] == 1
 
 
 def test_samples_of_a_packed_sequence_are_counted_and_its_rows_are_no_samples() -> None:
@@ -105,6 +159,8 @@ def test_states_of_an_rnn_have_layers_before_samples(layer: nn.Module) -> None:
     net = nn.Sequential(layer)
     with pytest.raises(ValueError, match=r"'0' is an .*, whose states are \(layers, samples, features\), and rows="):
         edit(net).set("0", 0.0, part=path, rows=1)
+    with pytest.raises(ValueError, match="and positions= takes the first axis"):
+        edit(net).set("0", 0.0, part=path, positions=1)
     with pytest.raises(ValueError, match="and mean takes the first axis"):
         edit(net).mean("0", part=path)
     with edit(net) as e:

@@ -284,3 +284,19 @@ def test_padding_on_the_left_is_said_also_under_a_static_cache(attn: str, kind: 
         said = "samples [1] begin with padding, which positions count: the first real token of sample 1 has position 3"
         assert e.notes == ((said,) if padding else ())
         assert e.rows[0]["positions"] == "call 1: 2"
+
+
+def test_a_cache_whose_first_layer_is_a_recurrence_is_asked_for_its_others() -> None:
+    from transformers import MiniMaxConfig, MiniMaxForCausalLM
+
+    torch.manual_seed(0)
+    config = MiniMaxConfig(
+        vocab_size=20, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, head_dim=8, num_local_experts=2, block_size=4, pad_token_id=0,
+    )  # fmt: skip
+    net = MiniMaxForCausalLM(config).eval()
+    with torch.no_grad(), warnings.catch_warnings(), edit(net) as e:
+        warnings.simplefilter("ignore")
+        e.add("model.layers.1", 1.0, positions=[0, 6], part=None)
+        net.generate(IDS, max_new_tokens=4, do_sample=False, eos_token_id=None)
+    assert e.rows[0]["positions"] == "call 1: 0; call 3: 6"
