@@ -75,7 +75,7 @@ def refuse_states(module: nn.Module, name: str, to: str, path: tuple[int | str, 
     """
     if isinstance(module, nn.RNNBase) and path and path[0] in ((1, "hx") if to == "input" else (1,)):
         raise ValueError(
-            f"layer {name!r} is an {type(module).__name__}, whose states are (layers, samples, features), and {what} "
+            f"layer {name!r} ({type(module).__name__}) has states of (layers, samples, features), and {what} "
             "takes the first axis for that of samples; write an index, such as at[:, 1]"
         )
 

@@ -157,7 +157,7 @@ def test_states_of_an_rnn_have_layers_before_samples(layer: nn.Module) -> None:
     # Two layers and two samples: the shape cannot tell.
     path = (1, 0) if isinstance(layer, nn.LSTM) else 1
     net = nn.Sequential(layer)
-    with pytest.raises(ValueError, match=r"'0' is an .*, whose states are \(layers, samples, features\), and rows="):
+    with pytest.raises(ValueError, match=r"'0' \(.*\) has states of \(layers, samples, features\), and rows="):
         edit(net).set("0", 0.0, part=path, rows=1)
     with pytest.raises(ValueError, match="and positions= takes the first axis"):
         edit(net).set("0", 0.0, part=path, positions=1)
