@@ -293,6 +293,7 @@ def test_a_cache_whose_first_layer_is_a_recurrence_is_asked_for_its_others() -> 
     config = MiniMaxConfig(
         vocab_size=20, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=2, head_dim=8, num_local_experts=2, block_size=4, pad_token_id=0,
+        layer_types=["linear_attention", "full_attention"],
     )  # fmt: skip
     net = MiniMaxForCausalLM(config).eval()
     with torch.no_grad(), warnings.catch_warnings(), edit(net) as e:
