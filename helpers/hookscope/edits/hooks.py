@@ -51,7 +51,7 @@ class Layer:
         self.seen = self.again = 0
         self.checkpointed = False
         self.notes, self._gradients = notes, gradients
-        self._returned: WeakTensorKeyDictionary = WeakTensorKeyDictionary()  # with the number of the call
+        self._returned: WeakTensorKeyDictionary | None = None  # with the number of the call
         self._fused = fused
         # By thread: the calls that have not returned, with their numbers and whether they run again; and the call that
         # is about to run its forward.
@@ -196,6 +196,8 @@ class Layer:
 
     def _must_be_new(self, output: Any, given: set[int], number: int, waiting: list[Target]) -> None:
         """Refuse a tensor that an earlier call has returned: its gradient is that of both."""
+        if self._returned is None:
+            self._returned = WeakTensorKeyDictionary()
         for _, tensor in tensors(output):
             before = self._returned.get(tensor, number)  # type: ignore[no-untyped-call]
             if before != number:
@@ -223,12 +225,14 @@ class Gradients:
     """The hooks on tensors that wait for a gradient, of all layers."""
 
     def __init__(self) -> None:
-        self._edits: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        self._edits: WeakTensorKeyDictionary | None = None  # made when it is needed: that takes time, too
         self._handles: list[RemovableHandle] = []
         self._room = 64
 
     def wait(self, tensor: Tensor, editing: Callable[[Tensor], Tensor]) -> None:
         """Edit the gradient of a tensor when it comes."""
+        if self._edits is None:
+            self._edits = WeakTensorKeyDictionary()
         if tensor in self._edits:
             self._edits[tensor].insert(0, editing)  # a layer inside of this one returned it: a gradient is here first
             return
@@ -243,7 +247,7 @@ class Gradients:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        self._edits.clear()
+        self._edits = None
 
 
 def _all(edits: list[Callable[[Tensor], Tensor]], grad: Tensor) -> Tensor:
