@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
@@ -45,14 +45,14 @@ def progress_bar(
     try:
         if not wanted:
             raise ModuleNotFoundError
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of tqdm about ipywidgets
-            from tqdm import tqdm
+        from tqdm import tqdm
     except ModuleNotFoundError:
         yield lambda done: None
         return
     began, large = perf_counter(), total is None or total >= 10_000
-    with tqdm(total=total, unit=unit, unit_scale=large, desc=what, delay=1.0, leave=False) as bar:
+    # In a notebook what was written to stderr leaves a red strip, also when the bar has gone.
+    where = sys.stdout if type(sys.stdout).__module__.startswith("ipykernel") else sys.stderr
+    with tqdm(total=total, unit=unit, unit_scale=large, desc=what, delay=1.0, leave=False, file=where) as bar:
 
         def advance(done: int) -> None:
             if beside is not None:

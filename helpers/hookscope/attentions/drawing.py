@@ -15,7 +15,7 @@ from hookscope.pictures import Picture
 from hookscope.pictures.picture import as_text, from_figure
 from hookscope.pictures.tokens import shortened
 
-__all__ = ["draw_all", "draw_head", "draw_heads"]
+__all__ = ["choosing", "draw_all", "draw_head", "draw_heads"]
 
 _TICKS = 24  # labels on an axis; more cannot be read
 _LETTERS = 12  # of a token
@@ -108,16 +108,19 @@ def draw_all(title: str, maps: Sequence[Drawn], sample: int, most: int) -> Pictu
         small = small / small.amax((-1, -2), keepdim=True).clamp_min(1e-12)
         for head, tile in enumerate(small):
             canvas[row * step : row * step + _TILE, head * step : head * step + _TILE] = tile
-    figure = _figure((1.8 + 0.5 * heads, 0.9 + 0.5 * len(shown)))
-    axis = figure.subplots()
+    labels = [shortened(each.label or "(root)", 28) for each in shown]
+    # In inches. matplotlib's constrained layout has no room for the labels beside a square picture.
+    left, bottom, wide, high = 0.2 + _inches(labels), 0.5, 0.5 * heads, 0.5 * len(shown)
+    width, height = left + wide + 0.1, bottom + high + 0.1
+    figure = _figure((width, height), layout=None)
+    axis = figure.add_axes((left / width, bottom / height, wide / width, high / height))
     axis.imshow(canvas.numpy(), vmin=0, vmax=1, cmap=_colours(), interpolation="nearest")
     axis.set_xticks([_TILE / 2 + step * head for head in range(heads)], [str(head) for head in range(heads)])
-    labels = [shortened(each.label or "(root)", 28) for each in shown]
     axis.set_yticks([_TILE / 2 + step * row for row in range(len(shown))], labels, parse_math=False)
     axis.set_xlabel("head")
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
-    left = [
+    fewer = [
         f"{what} {most} of {count} {name}"
         for what, count, name in (
             ("the first", len(maps), "calls"),
@@ -125,7 +128,7 @@ def draw_all(title: str, maps: Sequence[Drawn], sample: int, most: int) -> Pictu
         )
         if count > most
     ]
-    only = f"; {' and '.join(left)}" if left else ""
+    only = f"; {' and '.join(fewer)}" if fewer else ""
     facts = [_facts(each, sample, head) for each in shown for head in range(min(each.weights.shape[1], most))]
     facts = [{"call": each.label or "(root)"} | row for each, row in zip(_repeated(shown, most), facts, strict=True)]
     best = max(facts, key=lambda row: float(row["greatest weight"] or 0))
@@ -153,8 +156,7 @@ def _repeated(shown: Sequence[Drawn], most: int) -> list[Drawn]:
 
 def _facts(shown: Drawn, sample: int, head: int) -> dict[str, Any]:
     weights = shown.weights[sample, head].nan_to_num(0.0)
-    chosen = _choosing(weights)
-    place = int(torch.where(chosen[:, None], weights, -1.0).argmax()) if weights.numel() else 0
+    place = int(torch.where(choosing(weights), weights, -1.0).argmax()) if weights.numel() else 0
     query, key = divmod(place, weights.shape[-1])
     return {
         "head": head,
@@ -165,29 +167,40 @@ def _facts(shown: Drawn, sample: int, head: int) -> dict[str, Any]:
     }
 
 
-def _choosing(weights: Tensor) -> Tensor:
-    """Tell which queries see more than one key, [queries]; all, if none does.
+def choosing(weights: Tensor) -> Tensor:
+    """Tell which queries see more than one key, [..., queries, 1]; all of a map, if none does.
 
     The first query of a causal model has all its weight on the first key, in each head of each layer.
     """
-    several = weights.count_nonzero(-1) > 1
-    return several if bool(several.any()) else torch.ones_like(several)
+    several = weights.count_nonzero(-1)[..., None] > 1
+    return several | ~several.any(-2, keepdim=True)
 
 
 def _of_which(shown: Sequence[Drawn], sample: int) -> str:
     """Say which queries the greatest weight was looked for among, if not among all."""
     maps = [each.weights[sample].nan_to_num(0.0).flatten(0, 1) for each in shown]
-    return " of a query that sees several keys" if any(not bool(_choosing(each).all()) for each in maps) else ""
+    return " of a query that sees several keys" if any(not bool(choosing(each).all()) for each in maps) else ""
 
 
 def _numbers(weights: Tensor) -> Tensor:
     return weights.detach().float().cpu()
 
 
-def _figure(size: tuple[float, float]) -> Any:
+def _figure(size: tuple[float, float], layout: str | None = "constrained") -> Any:
     with needed_by("a picture of attention"):
         from matplotlib.figure import Figure
-    return Figure(figsize=size, layout="constrained")
+    return Figure(figsize=size, layout=layout)
+
+
+def _inches(labels: Sequence[str]) -> float:
+    """How wide the widest label of an axis is."""
+    from matplotlib import rcParams
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextToPath
+
+    font = FontProperties(size=rcParams["ytick.labelsize"])
+    points = (TextToPath().get_text_width_height_descent(label, font, ismath=False)[0] for label in labels)
+    return float(max(points)) / 72
 
 
 def _colours() -> Any:

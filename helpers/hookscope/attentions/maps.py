@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hookscope.attentions.drawing import draw_all, draw_heads
+from hookscope.attentions.drawing import choosing, draw_all, draw_heads
 from hookscope.attentions.watch import Found
 from hookscope.layers import LayerNotFoundError, Modules
 from hookscope.layers.suggestions import hint, no_name
@@ -88,8 +88,9 @@ class AttentionMap(Tabled):
 
     @cached_property
     def greatest(self) -> Tensor:
-        """The greatest weight, [batch, heads]."""
-        return self.weights.nan_to_num(0.0).flatten(2).amax(-1)
+        """The greatest weight of a query that sees several keys, [batch, heads]; of any query, if none does."""
+        weights = self.weights.nan_to_num(0.0)
+        return weights.masked_fill(~choosing(weights), 0).flatten(2).amax(-1)
 
     def with_tokens(self, queries: Sequence[str] | None = None, keys: Sequence[str] | None = None) -> AttentionMap:
         """Return the same map with other tokens, where queries and keys come from two texts.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import re
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import nn
 
 from hookscope import LayerNotFoundError, attention, census
@@ -181,7 +184,7 @@ def test_numbers_of_known_weights():
 
     known = replace(found, weights=weights)
     assert known.entropy.tolist() == [[0.5, 0.5]]  # of one bit and none; the third row sees no key
-    assert known.greatest.tolist() == [[1.0, 1.0]]
+    assert known.greatest.tolist() == [[0.5, 0.5]]  # the second row sees one key only
     assert known.blind.tolist() == [[[False, False, True]] * 2]
     assert known.row()["entropy (bits)"] == 0.5
 
@@ -233,6 +236,20 @@ def test_the_small_picture_shows_the_weights():
     assert len(pictures) == 4
 
 
+@pytest.mark.parametrize("label", ["W" * 28, "transformer.h.0.attn", "a"])
+def test_no_label_of_the_small_picture_is_cut(label):
+    pytest.importorskip("matplotlib")
+    from dataclasses import replace
+
+    from hookscope.attentions.drawing import draw_all
+
+    found = attention(Block(), X)[0]
+    picture = draw_all("net", [replace(found, label=label)] * 6, 0, 16)
+    pixels = np.asarray(Image.open(io.BytesIO(picture.png)).convert("L"))
+    for edge in (pixels[:, 0], pixels[:, -1], pixels[0], pixels[-1]):
+        assert edge.min() == 255
+
+
 def test_the_greatest_weight_is_not_that_of_a_query_that_sees_one_key():
     pytest.importorskip("matplotlib")
     from dataclasses import replace
@@ -248,4 +265,6 @@ def test_the_greatest_weight_is_not_that_of_a_query_that_sees_one_key():
         assert "of a query that sees several keys" in text
     one_each = replace(found, weights=torch.eye(3).expand(2, 2, 3, 3)).picture()
     assert one_each.rows[0]["greatest weight"] == 1
+    assert replace(found, weights=causal.expand(2, 2, 3, 3)).greatest.tolist() == [[0.75] * 2] * 2
+    assert replace(found, weights=torch.eye(3).expand(2, 2, 3, 3)).greatest.tolist() == [[1.0] * 2] * 2
     assert "several keys" not in one_each.alt
