@@ -6,8 +6,6 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from hookscope.progress import progress_bar
-
 SLOW = """
 import time
 from hookscope.progress import progress_bar
