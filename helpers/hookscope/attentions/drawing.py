@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -186,7 +186,7 @@ def _numbers(weights: Tensor) -> Tensor:
     return weights.detach().float().cpu()
 
 
-def _figure(size: tuple[float, float], layout: str | None = "constrained") -> Any:
+def _figure(size: tuple[float, float], layout: Literal["constrained"] | None = "constrained") -> Any:
     with needed_by("a picture of attention"):
         from matplotlib.figure import Figure
     return Figure(figsize=size, layout=layout)

@@ -21,7 +21,7 @@ from hookscope.edits.edges import Edges, cutting, refuse_again
 from hookscope.edits.heads import columns_of, count_of, heads_around
 from hookscope.edits.hooks import Gradients, Layer
 from hookscope.edits.options import Where, calls_of, kept_of, numbers_of
-from hookscope.edits.order import Order, refuse_samples_later, refuse_states, refuse_tokens_first
+from hookscope.edits.order import Order, refuse_other_order
 from hookscope.edits.outcome import missing, not_run_again, row_of
 from hookscope.edits.parts import path_of
 from hookscope.edits.reasons import NotEditedError, refuse_parallel
@@ -256,13 +256,10 @@ class Edit(Tabled):
             aim, end = aims[module]
             kept = kept_of(source, name, end, path, number) if isinstance(source, Capture) else None
             change = make(kept)
-            if positions is not None:
-                refuse_tokens_first(self.modules, name)
-                refuse_states(module, name, end, path, "positions=")
-            if by := "rows=" if aim.by_row else change.verb if change.verb == "mean" else "":
-                refuse_samples_later(self.modules, name, by)
-                refuse_states(module, name, end, path, by)
-            added.append((Rule(number, change, aim, end, path, calls, positions), module, name))
+            rule = Rule(number, change, aim, end, path, calls, positions)
+            for what in filter(None, (rule.by_sample, "positions=" if positions is not None else "")):
+                refuse_other_order(self.modules, module, name, end, path, what)
+            added.append((rule, module, name))
         self._take(added)
 
     def _pick(self, layer: Which) -> dict[nn.Module, str]:

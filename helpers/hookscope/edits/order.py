@@ -11,10 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from hookscope.layers import Modules, take_off
 
-__all__ = [
-    "Order", "as_many", "refuse_samples_later", "refuse_states", "refuse_tokens_first", "said_of", "samples_in",
-    "with_tokens_first",
-]  # fmt: skip
+__all__ = ["Order", "as_many", "refuse_other_order", "said_of", "samples_in", "with_tokens_first"]
 
 
 def with_tokens_first(modules: Modules, name: str) -> nn.Module | None:
@@ -38,46 +35,35 @@ def said_of(around: nn.Module) -> str:
     return f"{type(around).__name__}{option}"
 
 
-def refuse_samples_later(modules: Modules, name: str, what: str) -> None:
-    """Refuse what takes the first axis for that of samples where it is known that tokens come before them.
+def refuse_other_order(
+    modules: Modules, module: nn.Module, name: str, to: str, path: tuple[int | str, ...] | None, what: str
+) -> None:
+    """Refuse what takes the first axis for that of samples where it is known to be another one.
+
+    Tokens come before samples in modules that say so; the states of an RNN have its layers there.
+
+    Args:
+        modules: those of the model.
+        module: the layer.
+        name: its name.
+        to: "input", "output" or "grad".
+        path: which tensor of a structure; None for the only one.
+        what: takes the axis so: "rows=", "mean" or "positions=".
 
     Raises:
         ValueError: says what to write instead.
 
     """
-    if (around := with_tokens_first(modules, name)) is not None:
-        raise ValueError(
-            f"layer {name!r} is, or is in, a {said_of(around)}, tokens before samples, and {what} takes the first axis "
-            "for that of samples; write an index, such as at[:, 1]"
-        )
-
-
-def refuse_tokens_first(modules: Modules, name: str) -> None:
-    """Refuse positions where it is known that tokens come before samples: of as many they could not be told apart.
-
-    Raises:
-        ValueError: says what to write instead.
-
-    """
-    if (around := with_tokens_first(modules, name)) is not None:
-        raise ValueError(
-            f"layer {name!r} is, or is in, a {said_of(around)}, tokens before samples, and positions= is for "
-            "(samples, tokens, …); write an index for it, such as at[7], and calls="
-        )
-
-
-def refuse_states(module: nn.Module, name: str, to: str, path: tuple[int | str, ...] | None, what: str) -> None:
-    """Refuse what takes the first axis for that of samples in the states of an RNN, which have the RNN's layers there.
-
-    Raises:
-        ValueError: says what to write instead.
-
-    """
+    takes = f"{what} takes the first axis for that of samples; write an index, such as at[:, 1]"
     if isinstance(module, nn.RNNBase) and path and path[0] in ((1, "hx") if to == "input" else (1,)):
-        raise ValueError(
-            f"layer {name!r} ({type(module).__name__}) has states of (layers, samples, features), and {what} "
-            "takes the first axis for that of samples; write an index, such as at[:, 1]"
-        )
+        where = f"layer {name!r} ({type(module).__name__}) has states of (layers, samples, features)"
+    elif (around := with_tokens_first(modules, name)) is not None:
+        where = f"layer {name!r} is, or is in, a {said_of(around)}, tokens before samples"
+        if what == "positions=":  # of as many tokens as samples they could not be told apart
+            takes = "positions= is for (samples, tokens, …); write an index for it, such as at[7], and calls="
+    else:
+        return
+    raise ValueError(f"{where}, and {takes}")
 
 
 def samples_in(given: Iterable[Any]) -> int | None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from hookscope import Activations, capture, census, collect
+from tests.package.activations.test_what_is_collected import by_hand
 from tests.shared.disks import a_small_disk
 from tests.shared.language import IDS, small_vit, t5
 
@@ -28,16 +29,6 @@ def resnet() -> nn.Module:
 
     torch.manual_seed(0)
     return resnet18(weights=None, num_classes=5).eval()
-
-
-def by_hand(model: nn.Module, layer: str, batches: Iterator[Tensor]) -> Tensor:
-    kept: list[Tensor] = []
-    handle = model.get_submodule(layer).register_forward_hook(lambda module, args, out: kept.append(out.clone()))
-    with torch.no_grad():
-        for batch in batches:
-            model(batch)
-    handle.remove()
-    return torch.cat(kept)
 
 
 def batches() -> Iterator[Tensor]:
@@ -55,7 +46,7 @@ def test_all_leaves_that_are_called_are_collected_and_the_others_named(make: Any
     for name in stored.names[:: len(stored.names) // 4]:
         layer = name.split("#")[0].split("/")[0]
         if stored.names.count(layer) == 1 and layer == name and f"{layer}#2" not in stored.names:
-            assert torch.equal(stored[name][:], by_hand(net, layer, iter(IMAGES[:8].split(4))))
+            assert torch.equal(stored[name][:], by_hand(net, iter(IMAGES[:8].split(4)), layer))
     out = [note for note in stored.notes if "left out" in note]
     assert bool(out) == (make is small_vit)
     if out:
@@ -90,7 +81,7 @@ def test_interrupted_it_goes_on(tmp_path: Path) -> None:
     assert len(Activations(tmp_path)) == 12
     stored = collect(resnet(), batches(), "layer4", "fc", to=tmp_path)
     for layer in ("layer4", "fc"):
-        assert torch.equal(stored[layer][:], by_hand(resnet(), layer, batches()))
+        assert torch.equal(stored[layer][:], by_hand(resnet(), batches(), layer))
     stored.check()
 
 
@@ -114,7 +105,7 @@ def test_killed_it_goes_on(tmp_path: Path) -> None:
     assert 0 < len(Activations(tmp_path)) < 24
     stored = collect(net, batches(), "layer4", to=tmp_path, shard_bytes=1)
     assert len(stored) == 24
-    torch.testing.assert_close(stored["layer4"][:], by_hand(net, "layer4", batches()))
+    torch.testing.assert_close(stored["layer4"][:], by_hand(net, batches(), "layer4"))
     stored.check()
 
 
@@ -125,7 +116,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
         begun = Activations(disk / "a")
         begun.check()
         assert 0 < len(begun) < 24
-        assert torch.equal(begun["layer1"][:], by_hand(resnet(), "layer1", batches())[: len(begun)])
+        assert torch.equal(begun["layer1"][:], by_hand(resnet(), batches(), "layer1")[: len(begun)])
         assert not len(census(resnet()))
         del begun
         gc.collect()  # files that are mapped
