@@ -94,7 +94,9 @@ def mark_of_model(model: nn.Module) -> str:
     if config is not None and hasattr(
         config, "to_json_string"
     ):  # of transformers, whose activations and scales it does not always print
-        said += str(config.to_json_string())
+        # A classifier's pass
+        # writes its problem_type there if it is given labels; only the loss reads that.
+        said += re.sub(r'\n *"problem_type": .*', "", str(config.to_json_string()))
     return _mark([*model.named_parameters(), *model.named_buffers()], said)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -94,7 +94,8 @@ class Place:
             paths = [path for path, _ in tensors(value)]
             if len(paths) != 1:
                 ask = "several tensors; say which: " if paths else ""
-                raise ValueError(f"layer {self.label!r} {did} {ask}{listed(value)}")
+                own = f"; for this layer alone write part={{{self.label!r}: …}}" if paths and self.call is None else ""
+                raise ValueError(f"layer {self.label!r} {did} {ask}{listed(value)}{own}")
             return paths[0]
         try:
             get(value, self.path)
@@ -189,12 +190,14 @@ def _numbers(what: Any, name: str) -> tuple[int, ...]:
     return numbers
 
 
-def places_from(modules: Modules, layers: Any, columns: Columns, part: Part | None) -> list[Place]:
+def places_from(
+    modules: Modules, layers: Any, columns: Columns, part: Part | Mapping[Which, Part] | None
+) -> list[Place]:
     """Find the layers that were asked for, in the order in which they were.
 
     Raises:
         LayerNotFoundError: no such layer; names the nearest.
-        ValueError: none were given, or heads are asked for and not to be found.
+        ValueError: none were given, or heads are asked for and not to be found, or a part is of none of the layers.
 
     """
     single = isinstance(layers, (str, type, nn.Module)) or callable(layers)
@@ -204,12 +207,25 @@ def places_from(modules: Modules, layers: Any, columns: Columns, part: Part | No
         raise TypeError(f"layers={layers!r}: give names, globs, types or modules, one or a list of them") from None
     if not items:
         raise ValueError("layers is empty: there is nothing to sweep")
-    path = path_of(part)
     found: dict[tuple[nn.Module, int | None], tuple[str, nn.Module, int | None]] = {}
     for item in items:
         for name, module, call in _named(modules, item):
             found.setdefault((module, call), (name, module, call))
-    return [_place(modules, name, module, call, path, columns) for name, module, call in found.values()]
+    paths = _paths(modules, part, {module for module, _ in found})
+    return [_place(modules, name, module, call, paths[module], columns) for name, module, call in found.values()]
+
+
+def _paths(modules: Modules, part: Any, chosen: set[nn.Module]) -> dict[nn.Module, Any]:
+    """Return the path to the tensor that is meant in what each layer returns; None for the only one."""
+    if not isinstance(part, Mapping):
+        return dict.fromkeys(chosen, path_of(part))
+    paths: dict[nn.Module, Any] = dict.fromkeys(chosen)
+    for item, one in part.items():
+        named = chosen.intersection(pick(modules, item).values())
+        if not named:
+            raise ValueError(f"part={{{item!r}: {one!r}}}: that is none of the layers of this sweep")
+        paths.update(dict.fromkeys(named, path_of(one)))
+    return paths
 
 
 def _named(modules: Modules, item: Which) -> Iterable[tuple[str, nn.Module, int | None]]:

@@ -45,7 +45,7 @@ def sweep(
     heads: int | Iterable[int] | None = None,
     channels: int | Iterable[int] | None = None,
     axis: int | None = None,
-    part: Part | None = None,
+    part: Part | Mapping[Which, Part] | None = None,
     tokens: Iterable[str] | None = None,
     check: int | None = None,
     max_bytes: int | None = None,
@@ -84,11 +84,14 @@ def sweep(
             without axes.
         positions: which positions: axis 1 of (batch, positions, features). Layers that say that they take tokens before
             samples are refused.
-        heads: which heads of attention layers, in what goes into their output projection, as `edit` takes them.
+        heads: which heads of attention layers, in what goes into their output projection, as `edit` takes them; that
+            of an nn.MultiheadAttention is no layer that is called, and refused.
         channels: which channels: axis 1 of (batch, channels) or (batch, channels, height, width). Without any of the
             three, each layer is changed as a whole.
         axis: along which axis positions or channels count, where it is another one.
-        part: which tensor, where a layer returns several: an index, key or attribute, or a path.
+        part: which tensor, where layers return several: an index, key or attribute, or a path; where they are unlike,
+            a dict from layers to these, such as ``{"transformer.h.*.attn": 0}``, of which the last that names a layer
+            counts.
         tokens: with `positions`, a string for each token of one sample; they label the columns.
         check: how many cells of the batches are compared with plain hooks; a sweep of no more cells is run so at all.
             Without it, all are run so if they are no more than a dozen; else two of a hundred are compared, and four at

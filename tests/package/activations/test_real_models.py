@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from hookscope import Activations, capture, census, collect
+from hookscope.activations import DamagedError
 from tests.package.activations.test_what_is_collected import by_hand
 from tests.shared.disks import a_small_disk
-from tests.shared.language import IDS, small_vit, t5
+from tests.shared.language import IDS, gpt2, small_vit, t5
 
 IMAGES = torch.randn(24, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 
@@ -107,6 +108,48 @@ def test_killed_it_goes_on(tmp_path: Path) -> None:
     assert len(stored) == 24
     torch.testing.assert_close(stored["layer4"][:], by_hand(net, batches(), "layer4"))
     stored.check()
+
+
+def test_a_classifier_that_notes_its_task_goes_on(tmp_path: Path) -> None:
+    """Where a classifier of transformers is given labels, its forward writes into its config."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    net = BertForSequenceClassification(BertConfig(vocab_size=20, **sizes)).eval()
+    loader = [{"input_ids": IDS + number, "labels": torch.tensor([0, 1])} for number in range(4)]
+
+    def stopping() -> Iterator[dict[str, Tensor]]:
+        yield from loader[:2]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        collect(net, stopping(), "classifier", to=tmp_path)
+    assert net.config.problem_type == "single_label_classification"
+    stored = collect(net, loader, "classifier", to=tmp_path)
+    with torch.no_grad():
+        assert torch.equal(stored["classifier"][:], torch.cat([net(**batch).logits for batch in loader]))
+    net.config.hidden_act = "relu"
+    with pytest.raises(ValueError, match="with another model"):
+        collect(net, loader, "classifier", to=tmp_path)
+
+
+@pytest.mark.parametrize("make", [resnet, gpt2])
+def test_what_is_on_disk_is_read_by_workers_from_a_memory_map_and_checked(make: Any, tmp_path: Path) -> None:
+    net = make()
+    given = [IDS, IDS.flip(1), IDS + 3] if make is gpt2 else list(IMAGES[:6].split(2))
+    layer = "transformer.h.1.mlp" if make is gpt2 else "layer1.0.bn1"
+    stored = Activations(collect(net, given, layer, to=tmp_path, shard_bytes=1).folder)
+    whole = by_hand(net, given, layer)
+    assert len(stored.shards) == 3
+    read = DataLoader(stored, batch_size=4, num_workers=2)
+    assert torch.equal(torch.cat([batch[layer] for batch in read]), whole)
+    assert stored[layer][1:4].untyped_storage().nbytes() == whole[1:4].nbytes, "three samples, not the file"
+    stored.check()
+    path = stored.shards[1].path
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(DamagedError, match=f"{layer!r} in .*00001.safetensors is not what was written"):
+        Activations(tmp_path).check()
 
 
 def test_a_full_disk(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import torchvision
 from torch import nn
 
 from hookscope import attention
+from hookscope.widgets.attention import AttentionPicker
 
 transformers = pytest.importorskip("transformers")
 IDS = torch.randint(0, 50, (2, 6), generator=torch.Generator().manual_seed(0))
@@ -149,3 +150,30 @@ def test_models_of_torchvision(name):
     assert len(found) == layers
     assert all(each.verified for each in found.values())
     assert all(each.weights.shape[1] > 1 for each in found.values())
+
+
+@pytest.mark.parametrize("name", ["GPT-2", "ViT"])
+def test_all_bytes_are_forecast_before_any_map_is_made(name):
+    make, given = MODELS[name]
+    model = make()
+    needed = attention(model, **given).nbytes
+    with pytest.raises(MemoryError, match=f"would take .*, more than max_bytes={needed - 1:,}"):
+        attention(model, **given, max_bytes=needed - 1)
+    assert attention(model, **given, max_bytes=needed).nbytes == needed
+
+
+def test_flex_attention_of_llama_is_not_seen_and_named():
+    found = attention(llama(attn_implementation="flex_attention"), **TEXT)
+    assert len(found) == 0
+    assert "0 maps" in repr(found)
+    assert any("flex_attention is not followed" in note for note in found.notes)
+
+
+def test_a_head_of_gpt2_is_picked_and_all_are_in_a_table():
+    found = attention(gpt2(), **TEXT)
+    picker = AttentionPicker(found, layer="h.2.attn", head=3, sample=1)
+    weights = found["h.2.attn"].weights[1, 3]
+    assert [row["weight"] for row in picker.numbers()] == pytest.approx(weights.amax(-1).tolist())
+    assert "h.2.attn, head 3 of 4, sample 1" in repr(picker)
+    assert found.to_pandas()["call"].tolist() == ["h.0.attn", "h.1.attn", "h.2.attn"]
+    assert len(found["h.2.attn"].to_pandas()) > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import capture, census
-from hookscope.captures import release_memory
+from hookscope.captures import Capture, NotCapturedError, release_memory
+from hookscope.structures import tensors_in
 from tests.package.captures.test_interrupts import assert_nothing_stays
 from tests.shared.interrupts import Run, places
 from tests.shared.language import IDS, gpt2
@@ -122,3 +124,47 @@ def test_an_interrupt_at_lines_of_a_pass_and_of_backward_leaves_no_hook(kind: st
         return net, run
 
     assert_nothing_stays(*places(made, hooks_on, 151), 10)
+
+
+@pytest.mark.parametrize(
+    ("make", "x", "layers"),
+    [(resnet, IMAGES[:2], ("layer1.0.relu", "fc")), (gpt2, IDS, ("transformer.h.0", "transformer.h.1.attn", ""))],
+)
+def test_a_capture_goes_through_a_file(make: Any, x: Tensor, layers: tuple[str, ...], tmp_path: Path) -> None:
+    net = make()
+    with capture(net, *layers, gradients=True) as seen:
+        out = net(x)
+        (out if isinstance(out, Tensor) else out.logits).sum().backward()
+    seen.save(tmp_path / "seen.safetensors")
+    loaded = Capture.load(tmp_path / "seen.safetensors")
+    assert list(loaded) == list(seen)
+    assert [call.label for call in loaded.calls] == [call.label for call in seen.calls]
+    for one, other in zip(seen.calls, loaded.calls, strict=True):
+        for what in ("output", "grad"):
+            kept, read = (list(tensors_in(getattr(call, what))) for call in (one, other))
+            assert len(kept) == len(read)
+            assert kept or what == "grad"
+            assert all(torch.equal(a, b) for a, b in zip(kept, read, strict=True))
+
+
+def test_calls_of_a_shared_relu_are_stacked() -> None:
+    net = resnet()
+    kept: list[Tensor] = []
+    relu = net.get_submodule("layer1.0.relu")
+    handle = relu.register_forward_hook(lambda module, args, out: kept.append(out.clone()))
+    with handle, torch.no_grad(), capture(net, "layer1.0.relu") as seen:
+        net(IMAGES[:2])
+    assert torch.equal(seen["layer1.0.relu"].stack(), torch.stack(kept))
+    assert len(kept) == 2
+    assert len(seen.to_pandas()) == 2
+
+
+def test_steps_of_generate_do_not_stack_and_are_joined() -> None:
+    net = gpt2()
+    with torch.no_grad(), capture(net, "transformer.h.1.mlp") as seen:
+        net.generate(IDS, max_new_tokens=4, do_sample=False, eos_token_id=None, pad_token_id=0)  # type: ignore[operator]
+    with pytest.raises(NotCapturedError, match=r"has \(2, 5, 16\), .* has \(2, 1, 16\); they do not stack"):
+        seen["transformer.h.1.mlp"].stack()
+    assert seen["transformer.h.1.mlp"].join().shape == (2, 8, 16)
+    frame = seen.to_pandas()
+    assert len(frame) == 4

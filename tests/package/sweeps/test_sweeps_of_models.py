@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from hookscope import census, sweep
+from hookscope import LayerNotFoundError, census, sweep
 from hookscope.sweeps.passes import is_plain
+from tests.shared import language
+from tests.shared.language import IDS
 from tests.shared.swept import Gated, by_hand, outputs_of
 
 ALL = slice(None)
@@ -52,6 +54,95 @@ def test_gpt2_at_every_position(gpt2) -> None:
         assert found.source == float(logit(gpt2(OTHERS)))
     assert not census(gpt2)
     assert not any("forward" in vars(module) for module in gpt2.modules())
+
+
+def test_layers_that_return_unlike_things_in_one_sweep() -> None:
+    """Attention computed eagerly returns its weights, too."""
+    net = language.gpt2(attn_implementation="eager")
+    layers = [f"transformer.h.{i}{part}" for i in range(2) for part in ("", ".attn", ".mlp")]
+
+    def metric(output):
+        return output.logits[0, -1, 5]
+
+    asked = {"positions": range(5), "metric": metric, "progress": False}
+    with pytest.raises(ValueError, match=r"h.0.attn' returned several .* write part=\{'transformer.h.0.attn': …\}"):
+        sweep(net, IDS, layers, IDS.flip(1), **asked)
+    with pytest.raises(ValueError, match=r"part=\{'lm_head': 0\}: that is none of the layers of this sweep"):
+        sweep(net, IDS, layers, IDS.flip(1), part={"lm_head": 0}, **asked)
+    with pytest.raises(LayerNotFoundError, match="did you mean"):
+        sweep(net, IDS, layers, IDS.flip(1), part={"transformer.h.0.atn": 0}, **asked)
+    found = sweep(
+        net, IDS, layers, IDS.flip(1), part={type(net.transformer.h[0].attn): 1, "transformer.h.*.attn": 0}, **asked
+    )
+    new = outputs_of(net, lambda: net(IDS.flip(1)), layers)
+    known = by_hand(net, lambda: net(IDS), layers, new, [(ALL, p) for p in range(5)], metric)
+    assert close(found.values, known)
+    assert found.notes == ()
+
+
+def test_blocks_and_attention_of_t5_in_one_sweep() -> None:
+    net = language.t5()
+    layers = ["encoder.block.0", "encoder.block.0.layer.0", "encoder.block.0.layer.1"]
+    given = {"input_ids": IDS, "decoder_input_ids": IDS}
+    other = given | {"input_ids": IDS.flip(1)}
+
+    def metric(output):
+        return output.logits[0, -1, 5]
+
+    found = sweep(
+        net, given, layers, other, positions=range(5), part={layers[0]: 0, layers[1]: 0}, metric=metric, progress=False
+    )
+    new = outputs_of(net, lambda: net(**other), layers)
+    known = by_hand(net, lambda: net(**given), layers, new, [(ALL, p) for p in range(5)], metric)
+    assert close(found.values, known)
+
+
+def test_the_mean_over_samples_of_llama_and_its_heads() -> None:
+    net = language.llama()
+
+    def metric(output):
+        return output.logits[0, -1, 5]
+
+    layers = ["model.layers.0", "model.layers.1.mlp"]
+    found = sweep(net, IDS, layers, "mean", positions=range(5), metric=metric, progress=False)
+    new = outputs_of(net, lambda: net(IDS), layers)
+    means = {name: tensor.mean(0, keepdim=True).expand_as(tensor) for name, tensor in new.items()}
+    known = by_hand(net, lambda: net(IDS), layers, means, [(ALL, p) for p in range(5)], metric)
+    assert close(found.values, known)
+
+    heads = sweep(net, IDS, "model.layers.*.self_attn", "zero", heads=range(4), metric=metric, progress=False)
+    for row in range(2):
+        for head in range(4):
+
+            def hook(module, args, head=head):
+                x = args[0].clone()
+                x[..., 4 * head : 4 * head + 4] = 0
+                return (x,)
+
+            with net.model.layers[row].self_attn.o_proj.register_forward_pre_hook(hook), torch.no_grad():
+                assert float(heads.values[row, head]) == pytest.approx(float(metric(net(IDS))), rel=1e-5)
+
+
+def test_a_bar_shows_the_cells_of_gpt2(gpt2, capsys) -> None:
+    def slow(output):
+        time.sleep(0.2)
+        return logit(output)
+
+    asked = {"positions": range(4), "metric": slow}
+    sweep(gpt2, TOKENS, LAYERS[:2], OTHERS, progress=False, **asked)
+    assert capsys.readouterr().err == ""
+    sweep(gpt2, TOKENS, LAYERS[:2], OTHERS, **asked)
+    assert "8/8" in (said := capsys.readouterr().err)
+    assert "cell" in said
+
+
+def test_what_a_sweep_of_gpt2_shows(gpt2) -> None:
+    found = sweep(gpt2, TOKENS, LAYERS[:3], OTHERS, positions=range(8), metric=logit, progress=False)
+    assert found.heat_map().png.startswith(b"\x89PNG")
+    assert "transformer.h.0.mlp" in repr(found)
+    frame = found.to_pandas()
+    assert frame["value"].tolist() == found.values.flatten().tolist()
+    assert frame["layer"].unique().tolist() == LAYERS[:3]
 
 
 def test_gpt2_with_keywords_two_samples_and_padding(gpt2) -> None:
