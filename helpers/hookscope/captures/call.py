@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any
 
 import torch
@@ -225,9 +224,6 @@ def _read(value: Any) -> Any:
     return readable(value)
 
 
-_ADDING = Lock()  # several threads may run backward through one graph
-
-
 class Slot:
     """The place of one tensor in a call's output or inputs: what was kept of it, and of its gradients."""
 
@@ -237,7 +233,7 @@ class Slot:
         self.value = value
         self.needs_grad = needs_grad
         self._shape = shape  # None: that of the value
-        self.grads: tuple[Any, ...] = ()
+        self.grads: list[Any] = []
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -250,11 +246,18 @@ class Slot:
             kept = form(grad.detach())
         except Exception as error:  # no reason for the backward pass to fail
             kept = kept_otherwise(grad, form, error, say)
-        with _ADDING:
-            if self.grads and isinstance(kept, Tensor):
-                self.grads = (_added(self.grads[0], kept, kept.dtype is grad.dtype),)
+        # Several threads may run backward through one graph. There is no lock, which an interrupt could leave closed:
+        # each takes two gradients out and puts their sum in, and who comes last finds what others have put back.
+        grads = self.grads
+        grads.append(kept)
+        while isinstance(kept, Tensor) and len(grads) > 1:
+            more = grads.pop()
+            try:
+                total = grads.pop()
+            except IndexError:
+                grads.append(more)
             else:
-                self.grads = (*self.grads, kept)
+                grads.append(_added(total, more, kept.dtype is grad.dtype))
 
 
 def _added(total: Tensor, more: Tensor, own: bool) -> Tensor:

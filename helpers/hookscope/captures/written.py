@@ -197,7 +197,7 @@ class Reading:
     def _slot(self, node: Any, of: Any) -> Slot:
         slot = Slot(self.of(node["value"]), node["needs_grad"], torch.Size(node["shape"]) if "?" not in node["shape"]
                     else tuple(node["shape"]))  # fmt: skip
-        slot.grads = tuple(self.of(grad) for grad in node["grads"])
+        slot.grads = [self.of(grad) for grad in node["grads"]]
         return slot
 
     def _stats(self, node: Any, of: Any) -> Stats:

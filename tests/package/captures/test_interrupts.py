@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import threading
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hookscope import capture, record
+from hookscope.captures.call import Slot
 from tests.shared.interrupts import Run, places
 from tests.shared.recorded import hooks_on
 
@@ -68,3 +72,47 @@ def test_a_capture_that_ends_inside_a_recording_that_began_in_it_leaves_no_hook(
     recording.__exit__(None, None, None)
     assert hooks_on(net) == hooks_on(made())
     assert seen.order == []
+
+
+def test_an_interrupt_while_a_gradient_is_added_lets_the_next_backward_pass():
+    """At each line of it: a lock that stays closed would let every later backward wait, in all captures."""
+    net, x = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.ones(1, 2)
+
+    def backward(seen: list[Tensor]) -> None:
+        with capture(net, "0", gradients=True) as found:
+            y = net(x)
+            y.sum().backward(retain_graph=True)
+            y.sum().backward()
+        seen.append(found["0"].grad)
+
+    left, lines = -1, 0
+
+    def each_line(frame, event, arg):
+        nonlocal left, lines
+        if event == "line":
+            lines, left = lines + 1, left - 1
+            if left == 0:
+                raise KeyboardInterrupt
+        return each_line
+
+    def calls(frame, event, arg):
+        return each_line if frame.f_code is Slot.add.__code__ else None
+
+    before = sys.gettrace()
+    seen: list[Tensor] = []
+    try:
+        sys.settrace(calls)
+        backward(seen)
+        assert lines > 10
+        for place in range(1, lines + 1):
+            left = place
+            sys.settrace(calls)  # the one that raised is off
+            with contextlib.suppress(KeyboardInterrupt):
+                backward([])
+    finally:
+        sys.settrace(before)
+    thread = threading.Thread(target=backward, args=(seen,), daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert torch.equal(seen[0], seen[1])
