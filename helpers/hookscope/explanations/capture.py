@@ -15,6 +15,7 @@ from hookscope.captures.form import Form, Stats
 from hookscope.explanations.code import (
     REMOVE,
     UNKNOWN,
+    called,
     dtype_of,
     helper,
     layers_line,
@@ -172,7 +173,8 @@ def write(about: Pass) -> str:
     function = keep.partition("(")[0]
     follow = (set() if plain_out else about.out) | (about.into if about.inputs and not plain_in else set())
     needs_list = (about.gradients and not plain_out) or (about.backward and not about.plain_result) or bool(about.tail)
-    if follow and about.backward and not about.plain_result:
+    by_walk = "object" in follow  # which tensors_in finds no way into by itself
+    if by_walk and about.backward and not about.plain_result:
         follow |= UNKNOWN
 
     whole = keep.format("output") if plain_out else f"map_tensors({function}, output)"
@@ -215,12 +217,13 @@ def write(about: Pass) -> str:
     start += [_WAITING.format(about.stop)] if about.stop else []
     start += ["handles = []"]
     some_complex = any(dtype is not None and dtype.is_complex for dtype in map(dtype_of, about.kept))
-    end = ["try:", "    for layer in layers:", *register, run(about.plain_result, about.backward, some_complex)]
+    call = called(about.modules.model if about.modules is not None else None)
+    end = ["try:", "    for layer in layers:", *register, run(about.plain_result, about.backward, some_complex, call)]
     end += [*(_STOPPED if about.stop else []), REMOVE]
     return script(
         "\n".join(start),
         helper(follow) if follow else "",
-        tensors_in(bool(follow)) if needs_list else "",
+        tensors_in(by_walk) if needs_list else "",
         _STOP if about.stop else "",
         define,
         _KEEP_GRAD.format(kept=keep.format("grad")) if about.gradients else "",

@@ -46,7 +46,7 @@ def of_cell(cell: Cell) -> tuple[str, dict[str, Any]]:
         "before, after = run(inputs), run(inputs, patch)",
         "baseline, value = float(metric(before)), float(metric(after))",
     ]
-    return f"import copy\n{script(*parts, chr(10).join(passes))}", names
+    return script(*parts, chr(10).join(passes)), names
 
 
 def _place(cell: Cell) -> tuple[str, str, tuple[tuple[str, Any], ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Iterable, Mapping
 from textwrap import indent
 from typing import Any
@@ -17,6 +18,13 @@ from hookscope.layers import Modules
 WIDTH = 88
 _MANY = 12  # names that are listed even where an expression would say the same
 _PIECE = 60  # characters of a very long name on one line
+
+_IMPORTS = {
+    "copy": "import copy",
+    "np": "import numpy as np",
+    "torch": "import torch",
+    "nn": "from torch import nn",
+}
 
 UNKNOWN = frozenset({"sequence", "namedtuple", "dict"})
 """The structures to be ready for where nothing has been seen."""
@@ -36,7 +44,7 @@ def script(*parts: str) -> str:
         text += ("\n\n\n" if apart else "\n") * bool(text) + part
         after_function = part.startswith(("def ", "class "))
     used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
-    imports = [line for name, line in (("torch", "import torch"), ("nn", "from torch import nn")) if name in used]
+    imports = [line for name, line in _IMPORTS.items() if name in used]
     return "\n".join([*imports, *([""] * bool(imports)), text]) + "\n"
 
 
@@ -164,7 +172,7 @@ def helper(found: Iterable[str]) -> str:
     if "mapping" in kinds:
         lines += [
             "    if isinstance(value, dict):",
-            "        new = value.copy()  # of the same type, an OrderedDict say",
+            "        new = copy.copy(value)  # of the same type, an OrderedDict say",
             "        for key, item in value.items():",
             "            new[key] = map_tensors(function, item)",
             "        return new",
@@ -193,6 +201,7 @@ def tensors_in(followed: bool) -> str:
         "def tensors_in(value):\n"
         "    if isinstance(value, torch.Tensor):\n"
         "        return [value]\n"
+        "    value = vars(value) if hasattr(value, '__dataclass_fields__') else value\n"
         "    items = value.values() if isinstance(value, dict) else value\n"
         "    if isinstance(value, (tuple, list, dict)):\n"
         "        return [tensor for item in items for tensor in tensors_in(item)]\n"
@@ -200,19 +209,32 @@ def tensors_in(followed: bool) -> str:
     )
 
 
-def run(plain: bool, backward: bool, some_complex: bool = False) -> str:
+def called(model: nn.Module | None) -> str:
+    """Write the call of a model; where it takes several arguments, also by their names."""
+    by_place = "model(*inputs)"
+    try:
+        takes = [*inspect.signature(type(model).forward).parameters.values()][1:] if model is not None else []
+    except (AttributeError, TypeError, ValueError):
+        return by_place
+    named = [each for each in takes if each.kind is not each.VAR_POSITIONAL]
+    several = len(named) > 1 or any(each.kind is each.VAR_KEYWORD for each in named)
+    return f"model(**inputs) if isinstance(inputs, dict) else {by_place}" if several else by_place
+
+
+def run(plain: bool, backward: bool, some_complex: bool = False, call: str = "model(*inputs)") -> str:
     """Write the lines that run the model, and backward from its result, `plain` if that is one tensor."""
-    real = ".real" if some_complex else ""  # backward begins at a real number
+    result = f"    result = {call}"
     if not backward:
-        return "    result = model(*inputs)"
+        return result
     if plain:
+        real = ".real" if some_complex else ""  # backward begins at a real number
         loss = f"    loss = result.sum(){real}  # put your own loss here"
     else:
         loss = (
-            "    # Put your own loss here. This one adds up all that the model returns.\n"
-            f"    loss = sum(t.sum(){real} for t in tensors_in(result) if t.requires_grad)"
+            "    # Put your own loss here. This one adds up what the model returns, its real parts.\n"
+            "    loss = sum(t.sum().real for t in tensors_in(result) if t.requires_grad)"
         )
-    return f"    result = model(*inputs)\n{loss}\n    loss.backward()  # before the hooks come off"
+    return f"{result}\n{loss}\n    loss.backward()  # before the hooks come off"
 
 
 _SURE = ("linear", "conv", "activation", "batchnorm", "instancenorm", "normalization", "dropout", "flatten")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hookscope.captures.result import Capture
 from hookscope.explanations import inside
-from hookscope.explanations.code import REMOVE, returns_tensor, run, script, tensors_in
+from hookscope.explanations.code import REMOVE, called, returns_tensor, run, script, tensors_in
 
 if TYPE_CHECKING:
     from hookscope.edits.edit import Edit
@@ -96,7 +96,7 @@ def of_edit(edit: Edit) -> tuple[str, dict[str, Any]]:
             f"    layer = model.get_submodule({target.layer!r})",
             f"    handles.append(layer.register_{kind}({hook}{options}))",
         ]
-    plain = returns_tensor(edit.modules.model)
+    plain, call = returns_tensor(edit.modules.model), called(edit.modules.model)
     reaching = any(target.rule.to in ("heads", "edges") for target in edit.targets)
     fast, slow, fast_again = _SLOW if reaching else ("", "", "")
     code = script(
@@ -113,14 +113,13 @@ def of_edit(edit: Edit) -> tuple[str, dict[str, Any]]:
         tensors_in(False) if grads and not plain else "",
         inside.INSIDE if reaching else "",
         *functions,
-        "\n".join(["try:", *filter(None, [slow]), *registered, run(plain, grads), REMOVE, fast_again]),
+        "\n".join(["try:", *filter(None, [slow]), *registered, run(plain, grads, call=call), REMOVE, fast_again]),
     )
     if "held[" not in code:
         code = code.replace(f"{_HELD}\n", "")
     if "calls[" not in code:
         code = code.replace("calls = {}  # hook and layer -> how often the layer was called\n", "")
-    modules = [line for word, line in (("np.", "import numpy as np\n"), ("copy.copy", "import copy\n")) if word in code]
-    return "".join(modules) + code, names.of
+    return code, names.of
 
 
 def _by_keyword(target: Target) -> bool:

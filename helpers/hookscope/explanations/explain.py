@@ -31,7 +31,7 @@ class Explanation:
     `print` it, paste it, change it.
 
     Attributes:
-        code: the source. It takes `model` and `inputs`, a tuple of positional arguments, and runs one pass.
+        code: the source. It takes `model` and `inputs`, what it is called with, and runs one pass.
         title: what it does, in a few words.
         names: what else the source takes, by name: your tensors and functions, of edits.
 
@@ -61,10 +61,11 @@ def explain(
 ) -> Explanation:
     """Write the plain torch lines that an object stands for, to be read, pasted and run.
 
-    The lines need `model` and `inputs`, a tuple of positional arguments, and nothing of this package. They register
-    the hooks, run one pass, take the hooks off whatever happens, and leave what they found in variables. They fit what
-    has been seen: of a layer that returned one tensor they keep one tensor, and of a `Capture` that has not run they
-    are ready for tuples, lists and dicts.
+    The lines need `model` and `inputs`, and nothing of this package. `inputs` is a tuple of positional arguments;
+    for a capture or an edit of a model that takes several, it may be a dict of keyword arguments. They register the
+    hooks, run one pass, take the hooks off whatever happens, and leave what they found in variables. They fit what
+    has been seen: of a layer that returned one tensor they keep one tensor, and of a `Capture` that has not run
+    they are ready for tuples, lists and dicts.
 
     What they do not do is the rest: torch copies at once here, where `capture` copies only what is overwritten, and
     nothing tells you which output that was. They run one pass, with the sum of what the model returns as the loss; of a

@@ -34,7 +34,7 @@ def of_sweep(sweep: Sweep) -> tuple[str, dict[str, Any]]:
         _run(made),
         _loop(sweep, made),
     )
-    return f"import copy\n{code}", names
+    return code, names
 
 
 def listing_of(numbers: tuple[int, ...]) -> str:
