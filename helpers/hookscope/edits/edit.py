@@ -17,6 +17,7 @@ from hookscope.captures import Capture
 from hookscope.edits import changes
 from hookscope.edits.aim import Aim, rows_of
 from hookscope.edits.changes import Change
+from hookscope.edits.compiled import CompiledBefore
 from hookscope.edits.edges import Edges, cutting, refuse_again
 from hookscope.edits.heads import columns_of, count_of, heads_around
 from hookscope.edits.hooks import Gradients, Layer
@@ -24,7 +25,7 @@ from hookscope.edits.options import Where, calls_of, kept_of, numbers_of
 from hookscope.edits.order import Order, refuse_other_order
 from hookscope.edits.outcome import missing, not_run_again, row_of
 from hookscope.edits.parts import path_of
-from hookscope.edits.reasons import NotEditedError, refuse_parallel
+from hookscope.edits.reasons import NotEditedError, modules_around, refuse_parallel
 from hookscope.edits.target import Rule, Target
 from hookscope.edits.tokens import Owner, owner_of, positions_of
 from hookscope.layers import FusedLayer, Modules, Which, fused_around, pick, refuse_unhookable, take_off
@@ -57,9 +58,9 @@ def edit(model: nn.Module) -> Edit:
 
     `cut` takes `head`, `query` and `key` instead: one edge of attention.
 
-    Nothing is written to in place: an edit makes a tensor of its own, so that what shares memory with the layer's stays
-    as it is, and so does every value outside the aim, bit for bit. Gradients flow through edits, to values that require
-    them, too.
+    Nothing is written to in place: an edit makes a tensor of its own, so that what shares memory with the layer's
+    stays as it is, and so does every value outside the aim, bit for bit, but for where an edit switches a fused
+    path of torch off, and says so. Gradients flow through edits, to values that require them, too.
 
     **An edit that did not happen is an error**: leaving the block raises `NotEditedError` if a layer was not called, a
     call or part or gradient never came, and says why that may be. An exception from inside the block goes first.
@@ -277,7 +278,8 @@ class Edit(Tabled):
                 self._aim(*one)
 
     def _aim(self, rule: Rule, module: nn.Module, name: str) -> None:
-        target = Target(rule, name, notes=self._notes)
+        runs = self._layer(self.modules.model, "").seen
+        target = Target(rule, name, notes=self._notes, late=runs)
         if rule.positions is not None or rule.to == "edges":
             target.owner = self._owner(name)
         if rule.positions is not None or rule.by_sample:
@@ -288,6 +290,7 @@ class Edit(Tabled):
         layer = self._by_target[target] = self._layer(module, name)
         self.targets.append(target)
         layer.take(target, self._born)
+        self._compiled.ask(modules_around(self.modules.model, name), lambda: layer.seen)
         there = module in self.modules.names  # it may have been replaced since
         if others := [other for other in self.modules.names_of(module) if other != name] if there else []:
             self._notes[f"layer {name!r} is also {', '.join(map(repr, others))}: calls under each name count"] = None
@@ -316,6 +319,7 @@ class Edit(Tabled):
             raise RuntimeError("this edit is already open; make another one with edit(...)")
         self._layers, self.targets, self._notes = {}, [], {}
         self._owners, self._by_target, self._gradients, self._order = {}, {}, Gradients(), None
+        self._compiled = CompiledBefore()
         self._born = RemovableHandle.next_id
         try:
             self._open = self._hooked = True
@@ -343,7 +347,8 @@ class Edit(Tabled):
             return
         runs = self._layers[self.modules.model].seen
         of = self._by_target
-        if reasons := [why for each in self.targets for why in missing(self.modules, each, of[each], runs)]:
+        reasons = [why for each in self.targets for why in missing(self.modules, each, of[each], runs)]
+        if reasons := reasons or self._compiled.reasons():
             raise NotEditedError(reasons)
         self._notes.update(dict.fromkeys(filter(None, map(not_run_again, self._layers.values()))))
         if self._notes:
@@ -357,6 +362,7 @@ class Edit(Tabled):
             take_off(owner, owner.module)
         if self._order is not None:
             self._order.take_off()
+        self._compiled.take_off()
         self._gradients.remove()
         self._hooked = False
 

@@ -18,7 +18,7 @@ from hookscope.edits.lending import Lent, lend, take_back
 from hookscope.edits.order import samples_in
 from hookscope.edits.parts import tensors
 from hookscope.edits.target import Target
-from hookscope.layers import FusedLayer, take_off
+from hookscope.layers import FusedLayer, attention_would_be_fused, take_off
 
 __all__ = ["Gradients", "Layer"]
 
@@ -141,6 +141,11 @@ class Layer:
             self.checkpointed = True
         if self._replaced is not None:
             self._starting[get_ident()] = (number, again, crossing(args, kwargs, module))
+            if self._fused is None and attention_would_be_fused(module, args, kwargs):
+                self.notes[
+                    f"edits inside of it switch off the fused path of layer {self.name!r}: what they do not change may "
+                    "be rounded differently"
+                ] = None
         if (edits := self.targets.get("input")) is None:
             return None
         plain: Any = {**dict(enumerate(args)), **kwargs}

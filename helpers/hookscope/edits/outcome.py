@@ -27,6 +27,9 @@ def missing(modules: Modules, target: Target, layer: Layer, runs: int) -> Iterat
         return
     what = f"edit {rule.number}, {rule.text}: layer {target.layer!r}"
     times = "once" if layer.seen == 1 else f"{layer.seen} times"
+    if runs and target.late == runs and not target.done:
+        yield f"{what}: the model has not run since the edit was written, only before; write edits first"
+        return
     if not layer.seen:
         yield f"{what} {why_not_called(modules, target.layer, module, runs)}"
         return

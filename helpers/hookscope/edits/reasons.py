@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
 import re
 import sys
@@ -11,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from torch import nn
 
 from hookscope.captures.call import why_uncalled
+from hookscope.edits.compiled import compiled_around
 from hookscope.layers import Modules
 
-__all__ = ["NotEditedError", "refuse_parallel", "why_not_called"]
+__all__ = ["NotEditedError", "modules_around", "refuse_parallel", "why_not_called"]
 
 
 class NotEditedError(RuntimeError):
@@ -73,8 +73,8 @@ def why_not_called(modules: Modules, name: str, module: nn.Module, runs: int) ->
     generic = why_uncalled(module)
     if "did not reach it" not in generic:
         return generic
-    around = list(_around(modules.model, name))
-    if _was_compiled([*around, module]):
+    around = list(modules_around(modules.model, name))
+    if compiled_around([*around, module]):
         return (
             "was not called: the model was compiled before, and compiled code does not notice new hooks; run it under "
             'torch.compiler.set_stance("force_eager")'
@@ -97,7 +97,7 @@ def why_not_called(modules: Modules, name: str, module: nn.Module, runs: int) ->
     return generic
 
 
-def _around(model: nn.Module, name: str) -> Iterator[nn.Module]:
+def modules_around(model: nn.Module, name: str) -> Iterator[nn.Module]:
     """Yield the modules that a layer is in, from the innermost outward."""
     parts = name.split(".") if name else []
     for end in range(len(parts) - 1, -1, -1):
@@ -109,13 +109,3 @@ def _source(module: nn.Module) -> str:
         return inspect.getsource(type(module).forward)
     except (OSError, TypeError):
         return ""
-
-
-def _was_compiled(around: Sequence[nn.Module]) -> bool:
-    """Whether torch.compile has wrapped one of these modules; not seen is a compiled function that calls one."""
-    if "torch._dynamo" not in sys.modules:
-        return False
-    from torch._dynamo import OptimizedModule
-
-    # The wrapper knows the module, and not the other way round. This is slow, but comes only before an error.
-    return any(type(each) is OptimizedModule and each._orig_mod in around for each in gc.get_objects())

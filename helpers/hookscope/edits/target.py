@@ -81,6 +81,7 @@ class Target:
         held: what an edit keeps from one call to the next.
         samples: tells how many samples the model is running on, if that is known; only where it matters.
         notes: what there is to know, as keys; shared with the others.
+        late: how often the model had run in the block when the edit was written.
 
     """
 
@@ -98,6 +99,7 @@ class Target:
     held: dict[str, Any] = field(default_factory=dict)
     samples: Callable[[], int | None] | None = None
     notes: dict[str, None] = field(default_factory=dict)
+    late: int = 0
 
     def on(self, value: Any, number: int, again: bool, then: Callable[[Tensor], Tensor] | None = None) -> Any:
         """Return a value with the edit made; the value itself if this call is not meant or lacks the part.

@@ -2,7 +2,7 @@
 
 from hookscope.layers.arrivals import Arrivals, put_on_all
 from hookscope.layers.find import Which, find_layers, layer_names, leaves, pick
-from hookscope.layers.fused import FusedLayer, fused_around
+from hookscope.layers.fused import FusedLayer, attention_would_be_fused, fused_around
 from hookscope.layers.hookable import refuse_unhookable, take_off
 from hookscope.layers.modules import Modules
 from hookscope.layers.outline import tree
@@ -14,6 +14,7 @@ __all__ = [
     "LayerNotFoundError",
     "Modules",
     "Which",
+    "attention_would_be_fused",
     "find_layers",
     "fused_around",
     "layer_names",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import torch
 from torch import nn
 
 from hookscope.layers.modules import Modules, within
 
-__all__ = ["FusedLayer", "fused_around"]
+__all__ = ["FusedLayer", "attention_would_be_fused", "fused_around"]
 
 
 class FusedLayer:
@@ -35,6 +36,33 @@ class FusedLayer:
             and bool(layer.activation_relu_or_gelu)
             and layer.norm1.eps == layer.norm2.eps
         )
+
+
+def attention_would_be_fused(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an `nn.MultiheadAttention` would take its own fused path for this call, if no mode watched it.
+
+    Source: `why_not_fast_path` in torch/nn/modules/activation.py, torch 2.15.
+    """
+    if not isinstance(module, nn.MultiheadAttention):
+        return False
+    given = {**dict(zip(("query", "key", "value"), args, strict=False)), **kwargs}
+    query = given.get("query")
+    return (
+        isinstance(query, torch.Tensor)
+        and query.dim() == 3
+        and all(given.get(name) is query for name in ("key", "value"))
+        and torch.backends.mha.get_fastpath_enabled()
+        and not (module.training or torch.is_autocast_enabled())
+        and not (
+            torch.is_grad_enabled() and (query.requires_grad or any(each.requires_grad for each in module.parameters()))
+        )
+        and module.batch_first
+        and module.num_heads % 2 == 0
+        and module._qkv_same_embed_dim
+        and module.in_proj_bias is not None
+        and module.bias_k is None
+        and not module.add_zero_attn
+    )
 
 
 def fused_around(modules: Modules, hooked: Collection[nn.Module]) -> dict[nn.Module, FusedLayer]:

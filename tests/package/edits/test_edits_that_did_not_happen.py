@@ -102,6 +102,26 @@ def test_a_model_compiled_inside_the_block_is_edited_there_and_no_longer_afterwa
     torch.testing.assert_close(compiled(X), net(X))
 
 
+@pytest.mark.parametrize("before", ["never", "once"])
+def test_an_edit_that_is_written_after_the_pass(before: str) -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+    def late() -> None:
+        with edit(net) as e:
+            if before == "once":
+                e.scale("0", 3)
+            net(X)
+            e.scale("0", 2)
+
+    with pytest.raises(NotEditedError, match="the model has not run since the edit was written, only before; write"):
+        late()
+    with edit(net) as e:
+        net(X)
+        e.scale("0", 2)
+        net(X)
+    assert e.rows[0]["calls changed"] == 1
+
+
 def test_a_call_that_never_came() -> None:
     net = two()
     text = reason(net, lambda: (net(X), net(X)), "a", calls={2, 3, 5})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torchvision
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from hookscope import census, edit
+from hookscope import NotEditedError, census, edit
 from tests.shared.language import IDS, gpt2
 
 X = torch.randn(2, 4)
@@ -101,3 +102,38 @@ def test_heads_and_edges_under_transforms(transform: str) -> None:
                 parameter *= 2
         expected = by_hand(x)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("kind", ["resnet18", "gpt2"])
+def test_a_pass_through_code_from_before_the_block_beside_passes_that_are_edited(kind: str) -> None:
+    torch._dynamo.reset()
+    if kind == "resnet18":
+        torch.manual_seed(0)
+        net, layer, x = torchvision.models.resnet18(weights=None).eval(), "fc", torch.randn(2, 3, 32, 32)
+    else:
+        net, layer, x = gpt2(), "transformer.h.1.mlp", IDS
+    compiled = torch.compile(net, backend="eager")
+
+    def both() -> None:
+        with edit(net) as e:
+            e.scale(layer, 2.0)
+            net(x)
+            compiled(x)
+
+    with torch.no_grad():
+        compiled(x)
+        with pytest.raises(NotEditedError, match="1 pass was not edited: the model was compiled before the block"):
+            both()
+        assert not compiled._forward_hooks
+        assert not compiled._forward_pre_hooks
+        with edit(net) as e:
+            e.scale(layer, 2.0)
+            net(x)
+        with torch.compiler.set_stance("force_eager"), edit(net) as e:
+            e.scale(layer, 2.0)
+            compiled(x)
+        assert e.rows[0]["calls changed"] == 1
+        with edit(net) as e:
+            e.scale("", 2.0, part="logits" if kind == "gpt2" else None)
+            compiled(x)  # hooks of what is wrapped itself run outside of its code
+        assert e.rows[0]["calls changed"] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hookscope import at, edit
-from tests.shared.language import llama
+from tests.shared.language import llama, small_vit
 from tests.shared.swept import Flat
 
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
@@ -293,3 +294,25 @@ def test_steps_of_training_leave_nothing_behind_inside_the_block() -> None:
         expected = [{"calls changed": 1000, "largest change": pytest.approx(row["largest change"])} for row in e.rows]
         assert [{key: row[key] for key in expected[0]} for row in e.rows] == expected
         assert len(e._gradients._handles) < 100
+
+
+def test_where_an_edit_of_heads_switches_a_fused_path_off_that_is_said() -> None:
+    net = small_vit()
+    x, layer = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0)), "encoder.layers.encoder_layer_0"
+
+    def edited() -> tuple[Tensor, Tensor, tuple[str, ...]]:
+        plain = net(x)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with edit(net) as e:
+                e.scale(f"{layer}.self_attention", 0.0, rows=[0], heads=1)
+                changed = net(x)
+        return plain, changed, e.notes
+
+    with torch.no_grad():
+        _, _, notes = edited()
+    assert any("switch off the fused path of layer" in note and "rounded differently" in note for note in notes)
+    plain, changed, notes = edited()  # with gradients there is no fused path
+    assert torch.equal(changed[1], plain[1])
+    assert not torch.equal(changed[0], plain[0])
+    assert notes == ()

@@ -1,0 +1,96 @@
+"""Notice passes that go through code which torch.compile made before the block: no hook runs in it."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterable
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch import nn
+
+from hookscope.layers import take_off
+
+__all__ = ["CompiledBefore", "compiled_around"]
+
+
+def compiled_around(modules: Iterable[nn.Module]) -> list[nn.Module]:
+    """List what `torch.compile` has wrapped around one of these modules.
+
+    Not seen is a compiled function that calls one. The wrapper knows the module, and not the other way round; so this
+    is slow, a tenth of a second.
+    """
+    if "torch._dynamo" not in sys.modules:
+        return []
+    from torch._dynamo import OptimizedModule
+
+    around = set(modules)
+    return [each for each in gc.get_objects() if type(each) is OptimizedModule and each._orig_mod in around]
+
+
+class CompiledBefore:
+    """Hooks on what is wrapped around parts of a model, to tell whether a call of it has reached the hooks inside.
+
+    Attributes:
+        missed: how many calls have reached none.
+
+    """
+
+    def __init__(self) -> None:
+        self.missed = 0
+        self._wrappers: dict[nn.Module, list[nn.Module]] = {}  # by module: what is wrapped around it
+        self._seen: dict[nn.Module, list[Callable[[], int]]] = {}  # by wrapper: what counts calls of layers inside
+        self._begun: dict[tuple[nn.Module, int], int] = {}  # by wrapper and thread
+
+    def ask(self, around: Iterable[nn.Module], seen: Callable[[], int]) -> None:
+        """Watch what is wrapped around these modules, which have a layer inside; `seen` counts its calls.
+
+        The hooks of a module that is wrapped itself do run.
+        """
+        around = list(around)
+        new = [module for module in around if module not in self._wrappers]
+        found = compiled_around(new) if any(map(_has_compiled_code, new)) else []
+        self._wrappers.update({module: [each for each in found if each._orig_mod is module] for module in new})
+        for wrapper in (wrapper for module in around for wrapper in self._wrappers[module]):
+            if wrapper not in self._seen:
+                self._seen[wrapper] = []
+                wrapper.register_forward_pre_hook(self.before)
+                wrapper.register_forward_hook(self.after)
+            self._seen[wrapper].append(seen)
+
+    def take_off(self) -> None:
+        """Take the hooks off; as often as you like."""
+        for wrapper in self._seen:
+            take_off(self, wrapper)
+
+    def before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """Note what has been seen until now."""
+        self._begun[module, get_ident()] = sum(seen() for seen in self._seen[module])
+
+    def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        """Compare."""
+        self.missed += self._begun.get((module, get_ident())) == sum(seen() for seen in self._seen[module])
+
+    def reasons(self) -> list[str]:
+        """Say what was missed, if something was."""
+        if not self.missed:
+            return []
+        passes = "1 pass was" if self.missed == 1 else f"{self.missed} passes were"
+        return [
+            f"{passes} not edited: the model was compiled before the block, and code that is there does not notice new "
+            'hooks; run it under torch.compiler.set_stance("force_eager")'
+        ]
+
+    before.__qualname__ = after.__qualname__ = "hookscope.edit"  # what a census shows
+
+
+_entries = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+_entries = getattr(_entries, "_debug_get_cache_entry_list", None)
+
+
+def _has_compiled_code(module: nn.Module) -> bool:
+    """Whether the forward of a module's class was compiled, for this module or another; quick."""
+    code = getattr(type(module).forward, "__code__", None)
+    return code is not None and (_entries is None or bool(_entries(code)))
