@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ def gradient_flow(seen: Capture) -> Picture:
         the mean of the absolute values, a line up to the largest. Below, the share of exact zeros. `Picture.rows` has
         the numbers: for every call mean |x|, max |x|, zeros in percent, and the same for the gradient; NaN and inf
         counts where there are any. Several tensors in one output are counted together. Cells of a call without output
-        or gradient are empty.
+        or gradient are empty, and so are those of tensors without values, as on the device `meta`.
 
     Raises:
         NotCapturedError: the capture has no calls.
@@ -98,15 +99,14 @@ def _size(call: Call, what: str) -> dict[str, float]:
         return item
 
     map_tensors(note, value, Stats if call.stats_only else Tensor)
-    counts = [max(1, _count(stats)) for stats in found]
-    finite = [(s, max(1, c - s.nan - s.inf)) for s, c in zip(found, counts, strict=True) if s.mean_abs == s.mean_abs]
     if not found:
         return {}
-    size: dict[str, float] = {"NaN": sum(s.nan for s in found), "inf": sum(s.inf for s in found)}
-    if all(
-        isinstance(side, int) for s in found for side in s.shape
-    ):  # how many numbers a nested tensor has does not stand in its shape
-        size["zeros"] = 100 * sum(s.zeros for s in found) / sum(counts)
+    known = [(s, max(1, _count(s))) for s in found if not math.isnan(s.zeros)]
+    finite = [(s, max(1, count - s.nan - s.inf)) for s, count in known if not math.isnan(s.mean_abs)]
+    size: dict[str, float] = {"NaN": sum(s.nan for s, _ in known), "inf": sum(s.inf for s, _ in known)}
+    # How many numbers a nested tensor has does not stand in its shape.
+    if known and all(isinstance(side, int) for s, _ in known for side in s.shape):
+        size["zeros"] = 100 * sum(s.zeros for s, _ in known) / sum(count for _, count in known)
     if finite:
         size["mean"] = sum(s.mean_abs * count for s, count in finite) / sum(count for _, count in finite)
         size["max"] = max(max(abs(s.min), abs(s.max)) for s, _ in finite)

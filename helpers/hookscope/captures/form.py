@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from hookscope.captures.keep import Foreign, is_wrapped, keep, unwrapped
 from hookscope.captures.pool import Pool
@@ -21,6 +22,8 @@ __all__ = ["Form", "Stats", "bytes_of", "kept_otherwise", "shape_of", "stats_of"
 
 class Stats(NamedTuple):
     """What is left of a tensor when only its statistics are kept.
+
+    Of a tensor without values, as on the device `meta`, all but shape and dtype is nan.
 
     Attributes:
         shape: shape of the tensor.
@@ -43,9 +46,9 @@ class Stats(NamedTuple):
     mean_abs: float
     min: float
     max: float
-    zeros: int
-    nan: int
-    inf: int
+    zeros: float
+    nan: float
+    inf: float
 
 
 def stats_of(tensor: Tensor) -> Stats:
@@ -63,12 +66,18 @@ def stats_of(tensor: Tensor) -> Stats:
         with unwrapped(tensor) as inside:
             return stats_of(inside)
     flat = _flat(tensor.detach())
+    if flat.is_meta or isinstance(flat, FakeTensor):
+        return _unknown(tensor)
     found = _Sums()
     with torch.no_grad():
         # In pieces that fit the cache: reductions over a whole activation are slow, and need room for a second one.
         for piece in (flat,) if flat.numel() <= _PIECE else torch.split(flat, _PIECE):
             found.add(piece.abs() if piece.is_complex() else piece)
     return Stats(shape_of(tensor), tensor.dtype, *found.result())
+
+
+def _unknown(tensor: Tensor) -> Stats:
+    return Stats(shape_of(tensor), tensor.dtype, *(math.nan,) * 8)
 
 
 def _flat(values: Tensor) -> Tensor:
@@ -79,7 +88,7 @@ def _flat(values: Tensor) -> Tensor:
     if hasattr(values, "to_local"):  # a DTensor: the whole would have to be gathered from other processes
         values = values.to_local()
     if values.is_meta:
-        return torch.empty(0)
+        return values
     if values.layout is not torch.strided:
         values = values.to_dense()
     if values.is_quantized:
@@ -123,10 +132,9 @@ def kept_otherwise(
 
     """
     kind = _kind_of(tensor)
-    nothing = Stats(shape_of(tensor), tensor.dtype, *(math.nan,) * 5, 0, 0, 0)
     if not isinstance(form, Form):
         say(f"torch has no statistics of a {kind} ({type(error).__name__}); they are NaN")
-        return nothing
+        return _unknown(tensor)
     try:
         with torch.no_grad():
             kept = tensor.detach().clone()

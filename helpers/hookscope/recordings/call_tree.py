@@ -32,7 +32,7 @@ class Branch:
 
 
 class CallTree:
-    """The calls of a recording as a tree, in text and HTML.
+    """The calls of a recording as a tree, in text and HTML; where several threads or tasks ran, as a tree of each.
 
     Args:
         events: what happened, with the kinds `forward_pre` and `forward`.
@@ -41,14 +41,12 @@ class CallTree:
 
     def __init__(self, events: Sequence[Event]) -> None:
         returned = {(event.name, event.call) for event in events if event.kind == "forward" and not event.hook}
-        lines: list[str] = []
-        for phase, group in groupby(events, key=lambda event: event.phase):
-            top = Branch(phase)
-            if phase == "forward":
-                grow(top, group, returned)
-            else:
-                grow_backward(top, list(group))
-            lines += [top.text, *top.lines()]
+        threads: dict[str, list[Event]] = {}
+        for event in events:
+            threads.setdefault(event.by, []).append(event)
+        trees = [Branch(by, _phases(own, returned)) for by, own in threads.items()]
+        tops = trees[0].below if len(trees) == 1 else trees
+        lines = [line for top in tops for line in (top.text, *top.lines())]
         if (more := len(lines) - _SHOWN) > 0:
             lines[_SHOWN:] = [f"… and {more:,} more lines; the events are in .events, record fewer layers or calls"]
         self._text = "\n".join(lines) or "(no events)"
@@ -60,24 +58,48 @@ class CallTree:
         return {"text/plain": self._text, "text/html": f"<pre>{escape(self._text)}</pre>"}
 
 
+def _phases(events: Sequence[Event], returned: set[tuple[str, int]]) -> list[Branch]:
+    """Make the trees of one thread, one for each phase."""
+    tops = []
+    for phase, group in groupby(events, key=lambda event: event.phase):
+        tops.append(top := Branch(phase))
+        if phase == "forward":
+            grow(top, group, returned)
+        else:
+            grow_backward(top, list(group))
+    return tops
+
+
 def grow(top: Branch, events: Iterable[Event], returned: set[tuple[str, int]]) -> None:
     """Hang the calls of one forward phase below `top`."""
-    calls: list[tuple[int, tuple[str, int], Branch, Branch]] = []  # open: depth, key, __call__, forward()
+    calls: list[_Call] = []  # open, outermost first
     for event in events:
-        key = (event.name, event.call)
-        while calls and calls[-1][:2] != (event.depth, key) and calls[-1][0] >= event.depth:
+        key = (event.depth, event.name, event.call)
+        while calls and calls[-1].key != key and calls[-1].key[0] >= event.depth:
             calls.pop()
-        if not calls or calls[-1][:2] != (event.depth, key):
+        if not calls or calls[-1].key != key:
             again = f" #{event.call}" if event.call > 1 else ""
-            call = Branch(f"{event.name or '(root)'}{again}: {event.type}.__call__()")
-            (calls[-1][3] if calls else top).below.append(call)
-            forward = Branch("forward()" if key in returned else "forward() did not return")
-            calls.append((event.depth, key, call, forward))
-        _, _, call, forward = calls[-1]
+            line = Branch(f"{event.name or '(root)'}{again}: {event.type}.__call__()")
+            (calls[-1].inside if calls else top).below.append(line)
+            calls.append(_Call(key, line, line))
+        call = calls[-1]
         whose = f": {event.hook}" if event.hook else ""
-        call.below.append(Branch(f"[{event.index}] {event.kind}{whose}  {event.given}"))
+        call.line.below.append(Branch(f"[{event.index}] {event.kind}{whose}  {event.given}"))
         if event.kind == "forward_pre" and not event.hook:  # hookscope's own is the last pre-hook
-            call.below.append(forward)
+            call.inside = Branch("forward()" if key[1:] in returned else "forward() did not return")
+            call.line.below.append(call.inside)
+
+
+@dataclass
+class _Call:
+    """A call that is open: depth, name and number, its line, and where what it calls is hung.
+
+    That is its line itself where its `forward()` began elsewhere, as before a backward pass in it.
+    """
+
+    key: tuple[int, str, int]
+    line: Branch
+    inside: Branch
 
 
 def grow_backward(top: Branch, events: Sequence[Event]) -> None:

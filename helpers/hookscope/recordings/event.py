@@ -73,6 +73,9 @@ class Event:
         values: None without `record(..., values=True)`. Else what the hook was given, with every tensor of 16
             elements or fewer detached and cloned, a larger one as its `mean`, `min` and `max`, and numbers as
             they are. For `post_accumulate_grad` the `.grad` of the parameter.
+        by: name of the thread, or of the task of asyncio, that ran the hook. What torch runs on a thread of its own,
+            as backward on a GPU, belongs to the thread that waits for it; where several wait, it is `backward pass 1`
+            and so on. Events that differ in nothing else are equal.
 
     """
 
@@ -86,6 +89,7 @@ class Event:
     hook: str = ""
     depth: int = 0
     values: Any = field(default=None, compare=False)  # tensors do not compare to one truth value
+    by: str = field(default="", compare=False)  # Python numbers its threads anew in each run
 
     @property
     def label(self) -> str:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
 from functools import partial
+from itertools import chain, count
 from typing import Any
+
+import torch
 
 from hookscope.recordings.event import Event, phase_of, shapes_of, values_of
 from hookscope.recordings.tap import Hooks, Point, name_of
+from hookscope.strands import Strands, strand_name
 
 __all__ = ["Journal", "Undoing"]
 
@@ -35,6 +41,38 @@ class Undoing:
             raise errors[0]
 
 
+class Names:
+    """Names of the threads and the tasks of asyncio in which hooks fire; no two have the same."""
+
+    def __init__(self) -> None:
+        self._strands = Strands(lambda: self._new(strand_name()))
+        self._given: set[str] = set()
+        self._last: dict[int, str] = {}  # by number of the thread, what it was at last: one thread may run many tasks
+        self._passes: dict[int, str] = {}  # the same of backward passes on threads of torch's own
+
+    def here(self) -> str:
+        """Return the name of what is running."""
+        task = torch._C._current_graph_task_id()
+        if task >= 0 and isinstance(threading.current_thread(), threading._DummyThread):  # not one of Python's
+            if task not in self._passes:
+                self._passes[task] = self._waiting() or self._new(f"backward pass {len(self._passes) + 1}")
+            return self._passes[task]
+        name = self._last[threading.get_ident()] = self._strands.here()
+        return name
+
+    def _new(self, name: str) -> str:
+        numbered = (f"{name} ({number})" for number in count(2))
+        new = next(each for each in chain([name], numbered) if each not in self._given)
+        self._given.add(new)
+        return new
+
+    def _waiting(self) -> str:
+        """Name who waits for a backward pass that torch runs on a thread of its own; "" if it may be several."""
+        inside = {i for i, frame in sys._current_frames().items() if frame.f_code.co_name == "_engine_run_backward"}
+        waiting = {name for thread, name in self._last.items() if thread in inside} or set(self._last.values())
+        return waiting.pop() if len(waiting) == 1 else ""
+
+
 class Journal:
     """Where the hooks of one recording log that they fire, until it is closed.
 
@@ -46,6 +84,8 @@ class Journal:
         events: what was logged.
         notes: what else there is to know, as keys.
         running: whether it is open.
+        lock: several threads may run the model.
+        names: knows which of them is running.
         cleanup: takes off and puts back, last first, when the recording is over.
         settle: logs what happened without a hook, before anything else is logged; does nothing at first.
 
@@ -55,25 +95,29 @@ class Journal:
         self.events: list[Event] = []
         self.notes: dict[str, None] = {}  # an ordered set
         self.running = False
+        self.lock = threading.RLock()
+        self.names = Names()
         self.cleanup = Undoing()
         self.settle: Callable[[], None] = lambda: None
         self._max_events = max_events
         self._values = values
 
-    def log(self, kind: str, name: str, of: str, call: int, value: Any, hook: str = "", depth: int = 0) -> None:
-        """Add an event; `value` is what the hook was given."""
+    def log(
+        self, kind: str, name: str, of: str, call: int, value: Any, hook: str = "", depth: int = 0, by: str = ""
+    ) -> None:
+        """Add an event; `value` is what the hook was given, `by` whose it is, if not that of what is running."""
         if not self.running:
             return
-        self.settle()
-        if len(self.events) == self._max_events:
-            self.note(f"Only the first {self._max_events} events were logged. A larger max_events= logs more.")
-            return
-        values = None
-        if self._values:
-            values = values_of(value.grad if kind == "post_accumulate_grad" else value)
-        index = len(self.events) + 1
-        event = Event(index, kind, name, of, call, phase_of(kind), shapes_of(value), hook, depth, values)
-        self.events.append(event)
+        with self.lock:
+            self.settle()
+            if self.full:
+                self.note(f"Only the first {self._max_events} events were logged. A larger max_events= logs more.")
+                return
+            values = None
+            if self._values:
+                values = values_of(value.grad if kind == "post_accumulate_grad" else value)
+            index, shapes, by = len(self.events) + 1, shapes_of(value), by or self.names.here()
+            self.events.append(Event(index, kind, name, of, call, phase_of(kind), shapes, hook, depth, values, by))
 
     @property
     def full(self) -> bool:

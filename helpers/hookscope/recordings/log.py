@@ -142,7 +142,8 @@ class EventLog(Tabled):
     def call_tree(self) -> CallTree:
         """Show the forward calls nested as they ran with the hooks around each, then the backward hooks.
 
-        `forward()` in the tree is the layer's own method; the hooks are called around it, by `__call__`.
+        `forward()` in the tree is the layer's own method; the hooks are called around it, by `__call__`. If several
+        threads, or tasks of asyncio, ran the model, each has a tree of its own.
 
         Raises:
             ValueError: kinds `forward_pre` and `forward` were not recorded: it is not known what nested.
@@ -204,6 +205,9 @@ def _rows(events: Sequence[Event]) -> list[dict[str, object]]:
     if not any(event.hook for event in events):
         for row in rows:
             del row["hook"]
+    if len({event.by for event in events}) > 1:
+        for row, event in zip(rows, events, strict=True):
+            row["thread or task"] = event.by
     if any(event.values is not None for event in events):
         for row, event in zip(rows, events, strict=True):
             row["values"] = in_words(event.values) if event.values is not None else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ from hookscope.layers import Arrivals, Modules, put_on_all
 from hookscope.recordings.journal import Journal
 from hookscope.recordings.tap import Hook, Hooks, Point, Tap, name_of, take_off, untap
 from hookscope.recordings.watcher import PARAMETER_KINDS, Watcher
+from hookscope.strands import Strands
 
 # torch's hook dictionaries by kind: the module's own, and the one common to all modules.
 _DICTS = {
@@ -63,9 +63,9 @@ class Recorder:
         self._all = False  # whether layers that come into the model are logged, too
         self._kinds = kinds
         self.watcher = Watcher(journal)
-        self._calls: Counter[nn.Module] = Counter()
+        self._calls: Counter[nn.Module] = Counter()  # numbers given so far
         self._early: set[tuple[str, int]] = set()  # calls no input of which requires grad
-        self._here = _Here()
+        self._strands = Strands(_Here)
         self._own_backward = False
         # The entries of backward hook dictionaries, and how to make the one for the next call: see _renew.
         self._slots: dict[nn.Module | None, list[tuple[Hooks, int, Callable[[Hook, Calls], Hook]]]] = {}
@@ -81,6 +81,7 @@ class Recorder:
     ) -> None:
         """Register everything. If that fails half-way, `stop` takes off what is on."""
         self._journal.running = True
+        self._journal.names.here()  # a backward pass may come first, on a thread of torch's own
         names = Modules(model).names
         self._all = len(self._layers) == sum(map(has_forward, names))
         self._legacy = legacy = _legacy_hook(model)
@@ -119,7 +120,9 @@ class Recorder:
                 # A graph built inside keeps the recorder alive, which must not keep the model alive.
                 self._layers, self._slots, self._global_calls = {}, {}, {}
                 self._calls.clear()
-                self._here.open.clear()
+                last = self._here.last  # `explain` will ask for it
+                self._strands.clear()
+                self._here.last = last
 
     def explain(self, error: BaseException | None) -> str:
         """Say how hookscope's own full backward hooks led to `error`; "" if they did not."""
@@ -128,6 +131,10 @@ class Recorder:
         inside, after = getattr(error, "_hookscope_at", ("the with-block", self._here.last))
         place = f"inside {inside}" + (f", after {after} returned" if after else "")
         return f'full backward hooks stopped the model {place}: {why} with kinds=("forward_pre", "forward")'
+
+    @property
+    def _here(self) -> _Here:
+        return self._strands.here()
 
     def _add(self, module: nn.Module) -> None:
         for kind in ("forward_pre", "forward"):
@@ -204,10 +211,11 @@ class Recorder:
             return  # a replica that shares its hooks with a layer, as in nn.DataParallel
         self._unmute()
         self._log_module("forward_pre", "", {}, module, args, kwargs)
-        self._calls[module] += 1
+        number = self._coming(module)
+        self._here.coming.pop(module, None)
         self.ran.add(name)
-        self._here.open.append((module, self._calls[module], sys.exception()))
-        self._renew(module)
+        self._here.open.append((module, number, sys.exception()))
+        self._renew(module, number)
         given = [id(arg) for arg in args if isinstance(arg, torch.Tensor)]
         if self._own_backward and torch.is_grad_enabled() and len(set(given)) < len(given):
             self._journal.note(
@@ -221,7 +229,7 @@ class Recorder:
             )
         needs_grad = any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args)
         if not (needs_grad and torch.is_grad_enabled()):
-            self._early.add((name, self._calls[module]))
+            self._early.add((name, number))
         if isinstance(module, nn.TransformerEncoderLayer) and not (module.training or torch.is_grad_enabled()):
             without = f"Hooks switch off the fused path of {self._titled(module)}"
             self._journal.note(f"{without}. On that path, which it may take without them, nothing inside it fires.")
@@ -272,7 +280,7 @@ class Recorder:
         below = self._retap(log, hook.below, calls)
         return Tap(hook.owner, below, partial(log, calls) if hook.owner is self._journal else hook.log)
 
-    def _renew(self, module: nn.Module) -> None:
+    def _renew(self, module: nn.Module, number: int) -> None:
         # A call takes its backward hooks up when it starts, before any pre-hook. Once the dictionaries hold
         # new callables, the ones it took belong to it alone: so each knows the number of its call.
         def renew(owner: nn.Module | None, calls: Calls) -> None:
@@ -281,7 +289,7 @@ class Recorder:
                     hooks[key] = make(hooks[key], calls)
 
         renew(module, {module: self._calls[module] + 1})
-        self._global_calls[module] = self._calls[module]
+        self._global_calls[module] = number
         self._global_calls = {}
         renew(None, self._global_calls)
 
@@ -293,15 +301,24 @@ class Recorder:
         stack, call, depth, value = self._here.open, self._calls[module], 0, given[0]
         if kind == "forward_pre":
             value = (*value, *filter(None, given[1:]))
-            call, depth = call + 1, len(stack)
+            call, depth = self._coming(module), len(stack)
         elif kind == "forward":
             value = given[-1]
             depth = next((i for i in reversed(range(len(stack))) if stack[i][0] is module), len(stack))
-            call = stack[depth][1] if depth < len(stack) else call + 1
+            call = stack[depth][1] if depth < len(stack) else self._here.coming.get(module, call + 1)
         else:
             call = calls.get(module, call)
         if kind in self._kinds or kind == "backward":
             self._journal.log(kind, name, type(module).__name__, call, value, hook, depth)
+
+    def _coming(self, module: nn.Module) -> int:
+        """Return the number of the call that begins, the same for all its pre-hooks, and for no other thread's call."""
+        coming = self._here.coming
+        if module not in coming:
+            with self._journal.lock:
+                self._calls[module] += 1
+                coming[module] = self._calls[module]
+        return coming[module]
 
     def _titled(self, module: nn.Module) -> str:
         return f"layer {self._layers[module] or '(root)'} ({type(module).__name__})"
@@ -333,12 +350,13 @@ class Recorder:
         return True
 
 
-class _Here(threading.local):
-    """Where a thread is."""
+class _Here:
+    """Where a thread, or a task of asyncio, is."""
 
     def __init__(self) -> None:
         # Calls that have begun: layer, number, and the exception that was being handled.
         self.open: list[tuple[nn.Module, int, BaseException | None]] = []
+        self.coming: dict[nn.Module, int] = {}  # numbers of calls that have not begun: their pre-hooks run, or raised
         self.last = ""  # the layer that returned last
         self.at: nn.Module | None = None  # the layer that torch may warn about
 

@@ -60,7 +60,9 @@ def draw(events: Sequence[Event], caption: str, rows: Sequence[Mapping[str, obje
     high = min(1.6 + (0.48 if named else 0.3) * max(len(lines) + named, 3), 40)
     figure = Figure(figsize=(wide, high), layout="constrained")
     axes = figure.subplots()
-    axes.plot(list(places), list(places.values()), color="0.75", linewidth=1, zorder=1)  # leads the eye
+    for by in dict.fromkeys(event.by for event in events):  # a line that leads the eye through each thread
+        path = [event.index for event in events if event.by == by]
+        axes.plot(path, [places[index] for index in path], color="0.75", linewidth=1, zorder=1)
     size = 9 if len(events) <= 45 else 6.5 if len(events) <= 90 else 4
     for kind, (marker, filled) in MARKERS.items():
         if group := [event.index for event in events if event.kind == kind]:

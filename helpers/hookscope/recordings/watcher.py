@@ -95,8 +95,10 @@ class Watcher:
                 self._journal.note(f"{text}. Its .grad is filled earlier then, which is not logged.")
                 return
             filling.known = watched.grad
-            if filling not in self._due:
-                self._due.append(filling)
+            with self._journal.lock:
+                filling.by = self._journal.names.here()
+                if filling not in self._due:
+                    self._due.append(filling)
             # Its .grad is filled also where nothing else fires after it in this pass.
             torch.autograd.Variable._execution_engine.queue_callback(self.settle)
 
@@ -141,12 +143,13 @@ class Watcher:
         torch fills them right after the hooks of the tensor, before anything else runs in that pass: so they are
         logged before the next event, at the latest when the pass is over.
         """
-        done = [filling for filling in self._due if filling.is_done()]
-        self._due = [filling for filling in self._due if filling not in done]
+        with self._journal.lock:
+            done = [filling for filling in self._due if filling.is_done()]
+            self._due = [filling for filling in self._due if filling not in done]
         for filling in done:
             if (tensor := filling.tensor()) is not None and self._journal.running:
                 filling.known = tensor.grad
-                self._log("retain_grad", tensor.grad, name=filling.name, of=type(tensor).__name__)
+                self._log("retain_grad", tensor.grad, name=filling.name, of=type(tensor).__name__, by=filling.by)
 
     def _point(self, run: Hook) -> Point:
         return Point(self._journal, run)
@@ -165,14 +168,15 @@ class Watcher:
         if where:
             self._journal.cleanup.add(self._journal.note_new, hooks, set(hooks), where)
 
-    def _log(self, kind: str, value: Any, *, name: str, of: str) -> None:
-        self._log_tensor(kind, name, of, "", value)
+    def _log(self, kind: str, value: Any, *, name: str, of: str, by: str = "") -> None:
+        self._log_tensor(kind, name, of, "", value, by)
 
-    def _log_tensor(self, kind: str, name: str, of: str, hook: str, value: Any) -> None:
-        call = self._fired[kind, name, of] + 1
-        self._journal.log(kind, name, of, call, value, hook)
-        if not hook:  # hookscope's own comes last
-            self._fired[kind, name, of] = call
+    def _log_tensor(self, kind: str, name: str, of: str, hook: str, value: Any, by: str = "") -> None:
+        with self._journal.lock:
+            call = self._fired[kind, name, of] + 1
+            self._journal.log(kind, name, of, call, value, hook, by=by)
+            if not hook:  # hookscope's own comes last
+                self._fired[kind, name, of] = call
 
     def _log_step(self, kind: str, hook: str, optimizer: Optimizer, args: Sequence[Any], kwargs: object) -> None:
         if (name := self._optimizers.get(optimizer)) is None:
@@ -197,6 +201,7 @@ class _Filling:
         self.name = name
         self.version = tensor._version
         self.known = tensor.grad
+        self.by = ""  # in which thread it is about to be filled
 
     def is_done(self) -> bool:
         tensor = self.tensor()

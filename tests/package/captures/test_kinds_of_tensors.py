@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hookscope import capture, gradient_flow
-from hookscope.captures.form import stats_of
+from hookscope.captures.form import Stats, kept_otherwise, stats_of
 from tests.shared.awkward import Do
 
 
@@ -87,6 +90,37 @@ def test_an_expert_without_tokens_stops_nothing() -> None:
 @pytest.mark.parametrize(("kind", "mean"), [("jagged", 1.0), ("nested", 1.0), ("float8", 1.0), ("quantized", 1.0)])
 def test_statistics_are_those_of_the_values(kind: str, mean: float) -> None:
     assert stats_of(KINDS[kind]()).mean == mean
+
+
+def fake() -> Tensor:
+    with FakeTensorMode():
+        return torch.ones(3, 2)
+
+
+@pytest.mark.filterwarnings("error")  # that nothing is known of them is no failure
+@pytest.mark.parametrize("keep", ["stats", "copies"])
+@pytest.mark.parametrize("make", [KINDS["meta"], fake], ids=["meta", "fake"])
+def test_nothing_is_known_of_a_tensor_without_values(make: Callable[[], Tensor], keep: Any) -> None:
+    made = make()
+    net = nn.Sequential(Do(lambda x: made), Do(lambda x: (made, torch.tensor([0.0, 2.0]))))
+    with capture(net, "0", "1", keep=keep) as seen:
+        net(torch.ones(1))
+    stats = seen["0"].stats if keep == "stats" else stats_of(seen["0"].output)
+    assert stats[:2] == ((3, 2), torch.float32)
+    assert len(stats) == 10
+    assert all(math.isnan(number) for number in stats[2:])
+    flow = gradient_flow(seen)
+    first, second = flow.rows
+    assert first == {"call": "0", "type": "Do", "mean |x|": None, "max |x|": None, "zeros %": None}
+    assert (second["mean |x|"], second["zeros %"]) == (1, 50), "of the tensor that has values"
+    assert repr(flow).splitlines()[-2].split() == ["0", "Do"]
+
+
+def test_counts_of_a_kind_that_torch_refuses_are_unknown() -> None:
+    kept = kept_otherwise(torch.ones(2), stats_of, RuntimeError(), lambda text: None)
+    assert isinstance(kept, Stats)
+    assert all(math.isnan(number) for number in kept[2:])
+    assert stats_of(torch.ones(0, 3))[-3:] == (0, 0, 0), "what has no values has no zeros"
 
 
 def test_memory_that_is_expanded_is_not_written_to() -> None:

@@ -157,10 +157,12 @@ def test_a_pre_hook_that_raises_leaves_the_call_uncounted():
             raise ValueError("not yet")
 
     layer.register_forward_pre_hook(sometimes)
+    layer.register_forward_hook(lambda *given: None, always_call=True)  # fires also after a pre-hook that raised
     with record(layer) as recording:
         with pytest.raises(ValueError, match="not yet"):
             layer(ones(1, 4))
         trouble.append(False)
         layer(ones(1, 4)).sum().backward()
     assert {event.call for event in recording.events} == {1}
+    assert len(recording.order("forward")) == 3
     assert recording.uncalled == ()
