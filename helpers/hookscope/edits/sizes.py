@@ -19,46 +19,48 @@ class Sizes:
     """The largest changes of values in the calls of a layer.
 
     Attributes:
-        calls: how many calls were edited.
+        calls: the numbers of the calls that were edited.
 
     Example:
         >>> sizes = Sizes()
-        >>> for change in (0.0, -2.0, 1.0):
-        ...     sizes.add(torch.ones(3), torch.ones(3) + change)
+        >>> for call, change in enumerate((0.0, -2.0, 1.0)):
+        ...     sizes.add(call, torch.ones(3), torch.ones(3) + change)
         >>> sizes.row()
         {'calls changed': 2, 'largest change': 2.0}
 
     """
 
     def __init__(self) -> None:
-        self.calls = 0
-        self._changed, self._largest, self._unknown = 0, 0.0, False
-        self._waiting: list[tuple[Tensor, ...]] = []
+        self.calls: set[int] = set()
+        self._changed: set[int] = set()
+        self._largest, self._unknown = 0.0, False
+        self._waiting: list[tuple[int, tuple[Tensor, ...]]] = []
 
-    def add(self, old: Tensor, new: Tensor) -> None:
-        """Measure one more call."""
-        self.calls += 1
+    def add(self, call: int, old: Tensor, new: Tensor) -> None:
+        """Measure a call; one whose gradient comes twice is one call."""
+        self.calls.add(call)
         size = _largest(old, new)
         if size is None:
             self._unknown = True
             return
-        self._waiting.append(size)
+        self._waiting.append((call, size))
         if len(self._waiting) >= _MANY:
             self._read()
 
     def _read(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for size in waiting:
+        for call, size in waiting:
             change = max(abs(float(end)) for end in size)  # of a not-a-number it is one: torch.aminmax gives two
-            self._changed += change != 0
+            if change != 0:
+                self._changed.add(call)
             self._largest = change if math.isnan(change) or change > self._largest else self._largest
 
     def row(self) -> dict[str, object]:
         """Return what the table of edits says: how many calls were changed, and the largest change of a value."""
         if self._unknown:
-            return {"calls changed": self.calls, "largest change": "not measured"}
+            return {"calls changed": len(self.calls), "largest change": "not measured"}
         self._read()
-        return {"calls changed": self._changed, "largest change": self._largest if self.calls else ""}
+        return {"calls changed": len(self._changed), "largest change": self._largest if self.calls else ""}
 
 
 def _largest(old: Tensor, new: Tensor) -> tuple[Tensor, ...] | None:

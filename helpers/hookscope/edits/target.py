@@ -212,7 +212,7 @@ class Target:
     def made(self, old: Tensor, new: Tensor, number: int, places: list[int]) -> None:
         """Note what was edited in a call."""
         self.done.add(number)
-        self.sizes.add(old, new)
+        self.sizes.add(number, old, new)
         if places:
             self.places[number] = places
 

@@ -80,3 +80,14 @@ def test_an_identity_that_is_called_twice_with_one_tensor_has_two_gradients() ->
         e.scale("same", 0.5, to="grad", calls=1)
         net(y).backward()
     assert x.grad.tolist() == [10.5, 10.5]
+
+
+def test_a_call_whose_gradient_comes_twice_is_one_call() -> None:
+    net = nn.Sequential(nn.Linear(4, 4))
+    with edit(net) as e:
+        e.scale("0", 2.0, to="grad")
+        y = net(torch.ones(2, 4))
+        y.sum().backward(retain_graph=True)
+        y.sum().backward()
+    assert (e.rows[0]["calls seen"], e.rows[0]["calls changed"], e.rows[0]["largest change"]) == (1, 1, 1.0)
+    assert (net[0].bias.grad == 2 * 2 * 2).all()
