@@ -238,13 +238,15 @@ class Gradients:
         """Edit the gradient of a tensor when it comes."""
         if self._edits is None:
             self._edits = WeakTensorKeyDictionary()
-        if tensor in self._edits:
-            self._edits[tensor].insert(0, editing)  # a layer inside of this one returned it: a gradient is here first
+        made, edits = self._edits.get(tensor, (None, None))  # type: ignore[no-untyped-call]
+        if edits is not None and made is tensor.grad_fn:
+            edits.insert(0, editing)  # a layer inside of this one returned it: a gradient is here first
             return
         if len(self._handles) >= self._room:  # what steps of training have left behind is gone
             self._handles = [handle for handle in self._handles if handle.hooks_dict_ref() is not None]
             self._room = max(64, 2 * len(self._handles))
-        edits = self._edits[tensor] = [editing]
+        # With what made it: written to in place it is another, whose gradient is another.
+        _, edits = self._edits[tensor] = tensor.grad_fn, [editing]
         self._handles.append(tensor.register_hook(lambda grad: _all(edits, grad)))  # type: ignore[no-untyped-call]
 
     def remove(self) -> None:

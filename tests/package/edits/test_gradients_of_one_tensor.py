@@ -91,3 +91,28 @@ def test_a_call_whose_gradient_comes_twice_is_one_call() -> None:
         y.sum().backward()
     assert (e.rows[0]["calls seen"], e.rows[0]["calls changed"], e.rows[0]["largest change"]) == (1, 1, 1.0)
     assert (net[0].bias.grad == 2 * 2 * 2).all()
+
+
+def test_a_tensor_that_is_overwritten_and_returned_again_has_two_gradients() -> None:
+    class Doubles(nn.Module):
+        held: Tensor
+
+        def forward(self) -> Tensor:
+            return self.held.mul_(2)
+
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 3), Doubles()
+
+        def forward(self, x: Tensor) -> Any:
+            self.second.held = self.first(x)  # it is not given to the second, or that would return an alias
+            return self.second()
+
+    net = Both()
+    with edit(net) as e:
+        e.scale("first", 5.0, to="grad")
+        e.add("second", 1.0, to="grad")
+        net(torch.randn(4, 3)).sum().backward()
+    assert [row["calls changed"] for row in e.rows] == [1, 1]
+    assert (net.first.bias.grad == 4 * 5 * 2 * (1 + 1)).all()
