@@ -1,8 +1,10 @@
-"""What edits should do, written once more with plain hooks: a mask over the tensor, and `torch.where`."""
+"""What edits should do, written once more with plain hooks: a formula, numbers of places, and `torch.where`."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,15 +12,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hookscope import at, capture, census, edit
+from hookscope.captures import Capture
 from hookscope.edits.edit import Edit
-from tests.shared.awkward import tensor_map, tensors_in
+from tests.shared.awkward import Case, tensor_map, tensors_in
+from tests.shared.editable import Seen, backward
+from tests.shared.edited_formulas import KINDS, Here
 
-MAKES: dict[str, tuple[Any, Callable[[Tensor], Tensor]]] = {
-    "set": (0.25, lambda t: torch.full_like(t, 0.25)),
-    "add": (1.5, lambda t: t + 1.5),
-    "scale": (-2.0, lambda t: t * -2.0),
-    "map": (torch.sin, torch.sin),
-}
+
+class NotEditedError(RuntimeError):
+    """What the hooks written by hand raise where an edit did not come about; tests compare the name."""
+
+
+# --- an edit, and hooks that do the same
+
+
+@dataclasses.dataclass
+class Other:
+    """A layer in another run: captured, and taken by hooks that clone."""
+
+    seen: Capture
+    kept: list[Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,129 +40,304 @@ class Spec:
     """One edit: which layer, what, and where."""
 
     layer: str
-    verb: str
+    kind: str
     to: str
     place: int  # which tensor of the structure, counted in its order
     path: tuple[Any, ...]
-    at: Any
-    rows: list[int] | None
-    call: int | None
+    shape: tuple[int, ...]
+    at: Any = ...
+    rows: list[int] | None = None
+    call: int | None = None
+    other: Other | None = dataclasses.field(default=None, repr=False)
+
+    @property
+    def region(self) -> tuple[int, ...]:
+        """The shape of what the edit has."""
+        return tuple(self.places(self.shape).shape)
+
+    def places(self, shape: tuple[int, ...]) -> Tensor:
+        """Number the values of a tensor, and give the numbers of those that are meant."""
+        places = torch.arange(math.prod(shape)).reshape(shape)
+        return (places if self.rows is None else places[self.rows])[self.at]
 
     def give(self, e: Edit) -> None:
         """Ask for it."""
-        calls = None if self.call is None else {self.call}
-        part = self.path or None
-        make, _ = MAKES[self.verb]
-        getattr(e, self.verb)(self.layer, make, self.at, to=self.to, part=part, rows=self.rows, calls=calls)
+        kind, calls, part = KINDS[self.kind], None if self.call is None else {self.call}, self.path or None
+        where = {"to": self.to, "part": part, "rows": self.rows, "calls": calls}
+        getattr(e, kind.verb)(self.layer, kind.value(self), self.at, **where, **kind.options)
 
-    def on(self, tensor: Tensor) -> Tensor:
+
+@dataclasses.dataclass(eq=False)
+class Doing:
+    """One edit by hand: the calls in which it came about, and what it remembers."""
+
+    spec: Spec
+    done: set[int] = dataclasses.field(default_factory=set)
+    held: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def means(self, number: int) -> bool:
+        """Whether a call is meant."""
+        return self.spec.call in (None, number)
+
+    def on(self, tensor: Tensor, number: int) -> Tensor:
         """Do it to one tensor."""
-        places = torch.arange(tensor.numel()).reshape(tensor.shape)
-        if self.rows is not None:
-            places = places[self.rows]
+        spec, places = self.spec, self.spec.places(tuple(tensor.shape))
+        here = Here(tensor, places, number, spec.other.kept if spec.other else [], self.held)
+        whole = spec.at is ... and spec.rows is None
+        new = KINDS[spec.kind].formula(tensor if whole else here.of(tensor), here)
+        if new is None:
+            return tensor
+        self.done.add(number)
+        if whole:  # then no gradient goes to what was there before, not even zeros
+            return new
         aimed = torch.zeros(tensor.numel(), dtype=torch.bool)
-        aimed[places[self.at].flatten()] = True
-        return torch.where(aimed.reshape(tensor.shape), MAKES[self.verb][1](tensor.clone()), tensor)
+        aimed[places.flatten()] = True
+        spread = torch.zeros(tensor.numel(), dtype=tensor.dtype).index_put((places,), new)
+        changed = torch.where(aimed.reshape(tensor.shape), spread.reshape(tensor.shape), tensor)
+        return torch.empty_like(tensor).copy_(changed)  # with the strides that it had
 
-    def within(self, value: Any) -> Any:
-        """Do it to the tensor that is meant in a structure."""
-        numbers = iter(range(10**6))
-        return tensor_map(lambda t: self.on(t) if next(numbers) == self.place else t, value)
+    def within(self, value: Any, number: int, then: Callable[[Tensor], Tensor] | None = None) -> Any:
+        """Do it, or something else, to the tensor that is meant in a structure."""
+        if not self.means(number):
+            return value
+        numbers = itertools.count()
+        change = then or (lambda tensor: self.on(tensor, number))
+        return tensor_map(lambda tensor: change(tensor) if next(numbers) == self.spec.place else tensor, value)
+
+
+class Gradients:
+    """Edits of gradients: one hook for each tensor as it is now, since an in-place operation makes another of it."""
+
+    def __init__(self) -> None:
+        self.handles: list[Any] = []
+        self._waiting: list[tuple[Tensor, Any, list[tuple[Doing, int]]]] = []
+
+    def wait(self, tensor: Tensor, edits: list[tuple[Doing, int]]) -> None:
+        """Make these edits, before those of a layer inside that has returned the same tensor."""
+        for other, grad_fn, those in self._waiting:
+            if other is tensor and grad_fn is tensor.grad_fn:
+                those[:0] = edits
+                return
+
+        def hook(grad: Tensor | None) -> Tensor | None:
+            if grad is None:  # as an autograd.Function may give
+                return None
+            for doing, number in edits:
+                grad = doing.on(grad, number)
+            return grad
+
+        self._waiting.append((tensor, tensor.grad_fn, edits))
+        self.handles.append(tensor.register_hook(hook))
+
+
+def hook(layer: nn.Module, edits: list[Doing], gradients: Gradients) -> list[Any]:
+    """Put two hooks on a layer that do the same as its edits."""
+    running: list[int] = []
+    made: list[tuple[Tensor, int]] = []
+    inputs, outputs, grads = ([each for each in edits if each.spec.to == to] for to in ("input", "output", "grad"))
+    seen = 0
+
+    def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
+        nonlocal seen
+        seen += not is_again()
+        running.append(seen)
+        given: Any = {**dict(enumerate(args)), **kwargs}
+        for doing in inputs:
+            given = doing.within(given, seen)
+        return tuple(given[place] for place in range(len(args))), {key: given[key] for key in kwargs}
+
+    def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        number = running.pop()
+        given = tensors_in((args, kwargs))
+        if grads and not is_again():
+            refuse_returned_again(output, given, number)
+        for doing in outputs:
+            output = doing.within(output, number)
+        found: list[tuple[Tensor, list[tuple[Doing, int]]]] = []
+
+        def wait(tensor: Tensor, doing: Doing) -> Tensor:
+            if not tensor.requires_grad:
+                return tensor
+            if any(tensor is each for each in given) or tensor.is_leaf:
+                tensor = tensor.view_as(tensor)  # it has the gradient of this use alone
+            those = next((edits for other, edits in found if other is tensor), None)
+            if those is None:
+                found.append((tensor, those := []))
+            those.append((doing, number))
+            return tensor
+
+        for doing in grads:
+            output = doing.within(output, number, lambda tensor, doing=doing: wait(tensor, doing))
+        for tensor, those in found:
+            gradients.wait(tensor, those)
+        return output
+
+    def refuse_returned_again(output: Any, given: list[Tensor], number: int) -> None:
+        for tensor in tensors_in(output):
+            earlier = next((call for other, call in made if other is tensor), number)
+            if earlier != number and any(doing.means(number) or doing.means(earlier) for doing in grads):
+                raise RuntimeError("one tensor of two calls has one gradient")
+            if not any(tensor is each for each in given) and not tensor.is_leaf:
+                made.append((tensor, number))
+
+    return [
+        layer.register_forward_pre_hook(before, with_kwargs=True),
+        layer.register_forward_hook(after, with_kwargs=True),
+    ]
+
+
+def is_again() -> bool:
+    """Whether a checkpoint runs a layer again, in backward."""
+    return torch._C._current_graph_task_id() >= 0
 
 
 @contextmanager
 def by_hand(model: nn.Module, specs: list[Spec]) -> Iterator[None]:
     """Put hooks on that do the same as the edits."""
-    handles = []
-
-    def hook(spec: Spec) -> None:
-        running: list[int] = []
-        count = iter(range(1, 10**6))
-
-        def before(module: nn.Module, args: Any) -> Any:
-            running.append(next(count))
-            return spec.within(args) if spec.to == "input" and spec.call in (None, running[-1]) else None
-
-        def after(module: nn.Module, args: Any, output: Any) -> Any:
-            number = running.pop()
-            return spec.within(output) if spec.to == "output" and spec.call in (None, number) else None
-
-        layer = model.get_submodule(spec.layer)
-        handles.append(layer.register_forward_pre_hook(before))
-        handles.append(layer.register_forward_hook(after))
-
-    for spec in specs:
-        hook(spec)
+    edits, gradients = [Doing(spec) for spec in specs], Gradients()
+    handles = gradients.handles
+    for name in dict.fromkeys(spec.layer for spec in specs):
+        handles += hook(model.get_submodule(name), [each for each in edits if each.spec.layer == name], gradients)
     try:
         yield
     finally:
         for handle in handles:
             handle.remove()
+    if not all(each.done and each.done >= {each.spec.call or min(each.done)} for each in edits):
+        raise NotEditedError
 
 
-@dataclasses.dataclass
-class Seen:
-    """One call of a layer: the paths and shapes of its tensors; None for the shape of what takes no fractions."""
-
-    layer: str
-    number: int
-    to: str
-    tensors: list[tuple[tuple[Any, ...], tuple[int, ...] | None]]
+# --- what could be edited, and what came of it
 
 
-def calls_of(model: nn.Module, args: tuple[Any, ...]) -> list[Seen]:
-    """Run once, and list what could be edited."""
-    seen: list[Seen] = []
-    handles = []
-    for name, layer in model.named_modules():
-        count: list[int] = []
+INDICES = {
+    2: [..., at[:, 1], at[..., -1], at[0], at[1, ::2], at[:, [0, -1]]],
+    1: [..., at[0]],
+    3: [..., at[:, ::2], at[..., 0]],
+    4: [..., at[:, ::2], at[..., 0]],
+}
 
-        def after(module, args, output, name=name, count=count) -> None:
-            count.append(1)
-            seen.append(Seen(name, len(count), "input", paths(args)))
-            seen.append(Seen(name, len(count), "output", paths(output)))
 
-        handles.append(layer.register_forward_hook(after))
+def spec_of(
+    make: Callable[[], Case], calls: list[Seen], which: int, kind: str, index: int, rows: bool, this_call: bool
+) -> Spec | None:
+    """Make an edit that fits one of the calls; None where any would be refused."""
+    call = calls[which % len(calls)]
+    if not call.tensors:
+        return None
+    place = index % len(call.tensors)
+    path, shape = call.tensors[place]
+    if shape is None:
+        return None
+    indices = INDICES.get(len(shape), [...]) if math.prod(shape) else [...]
+    aim = indices[index % len(indices)]
+    chosen = [shape[0] - 1] if rows and len(shape) == 2 and (aim is ... or aim in indices[1:3]) else None
+    number = call.number if this_call and kind != "freeze" else None
+    spec = Spec(call.layer, kind, call.to, place, path, shape, aim, chosen, number)
+    if kind == "project_out" and (not spec.region or not spec.region[-1]):
+        return None
+    if kind.startswith("mean") and not has_samples(make(), spec):
+        return None
+    if not KINDS[kind].captures:
+        return spec
+    other = other_run(make, spec)
+    same = [each.tensors[place : place + 1] for each in calls if (each.layer, each.to) == (call.layer, call.to)]
+    if other is None or [[(path, tuple(each.shape))] for each in other.kept] != same:
+        return None
+    return dataclasses.replace(spec, other=other)
+
+
+def has_samples(case: Case, spec: Spec) -> bool:
+    """Whether the first axis is that of samples: as long, and not that of the layers of an RNN's state."""
+    model, args, kwargs = case
+    batch = len((*args, *kwargs.values())[0])
+    state = isinstance(model.get_submodule(spec.layer), nn.RNNBase) and spec.path[:1] == (1,)
+    return spec.shape[:1] == (batch,) and not state
+
+
+def other_run(make: Callable[[], Case], spec: Spec) -> Other | None:
+    """Run on other numbers, capture a layer and take the same by hand; None if a call has nothing there."""
+    taken: list[list[Tensor]] = []
+    running: list[list[Tensor]] = []
+
+    def take(tensors: list[Tensor], here: list[Tensor]) -> None:
+        here += [each.detach().clone() for each in tensors[spec.place : spec.place + 1]]
+
+    def take_gradient(grad: Tensor | None, here: list[Tensor]) -> None:
+        here += [] if grad is None else [grad.detach().clone()]
+
+    def before(module: nn.Module, args: Any, kwargs: Any) -> None:
+        taken.append([])
+        running.append(taken[-1])
+        if spec.to == "input":
+            take(tensors_in((args, kwargs)), taken[-1])
+
+    def after(module: nn.Module, args: Any, output: Any) -> None:
+        here, tensors = running.pop(), tensors_in(output)
+        if spec.to == "output":
+            take(tensors, here)
+        elif spec.to == "grad" and spec.place < len(tensors) and tensors[spec.place].requires_grad:
+            tensors[spec.place].register_hook(lambda grad: take_gradient(grad, here))
+
+    def run(model: nn.Module, args: Any, kwargs: Any) -> None:
+        torch.manual_seed(2)
+        args, kwargs = tensor_map(lambda t: t.detach().flip(-1).requires_grad_(t.requires_grad), (args, kwargs))
+        with torch.set_grad_enabled(spec.to == "grad"):
+            output = model(*args, **kwargs)
+        backward(output)
+
+    model, *given = make()
+    layer = model.get_submodule(spec.layer)
+    layer.register_forward_pre_hook(before, with_kwargs=True)
+    layer.register_forward_hook(after)
     try:
-        model(*args)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return seen
+        run(model, *given)
+    except RuntimeError:  # autograd's, of what a tree at random writes to
+        return None
+    if not all(taken):
+        return None
+    model, *given = make()
+    with capture(model, spec.layer, inputs=spec.to == "input", gradients=spec.to == "grad") as seen:
+        run(model, *given)
+    return Other(seen, [tensors[-1] for tensors in taken])
 
 
-def paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...], tuple[int, ...] | None]]:
-    """List path and shape of the tensors of a structure, in the order in which `tensor_map` meets them."""
-    if isinstance(value, Tensor):
-        plain = value.is_floating_point() and value.layout is torch.strided
-        return [(path, tuple(value.shape) if plain else None)]
-    if isinstance(value, dict):
-        items = list(value.items())
-    elif isinstance(value, (tuple, list)):
-        items = list(enumerate(value))
-    else:
-        items = list(vars(value).items()) if hasattr(value, "__dict__") and not callable(value) else []
-    return [found for key, item in items for found in paths(item, (*path, key))]
-
-
-def outcome(model: nn.Module, args: tuple[Any, ...], around: Any) -> tuple[str, list[Tensor]]:
+def outcome(case: Case, around: Any) -> tuple[str, list[Tensor]]:
     """Run inside `around`, forward and backward: the error's type, and all there is afterwards."""
+    model, args, kwargs = case
     torch.manual_seed(1)
     results: list[Any] = []
     error = ""
     try:
         with around:
-            output = model(*args)
+            output = model(*args, **kwargs)
             results += tensors_in(output)
-            loss = sum(t.abs().double().sum() for t in results if t.requires_grad)
-            if isinstance(loss, Tensor):
-                loss.backward()
+            backward(output)
     except (RuntimeError, IndexError) as raised:
         error = type(raised).__name__
         results = []
     if not error:
         # None and zeros are the same here: torch.where lets zeros through where an edit lets nothing through.
-        leaves = [*model.parameters(), *(a for a in args if isinstance(a, Tensor) and a.is_leaf)]
+        leaves = [*model.parameters(), *(a for a in tensors_in((args, kwargs)) if a.is_leaf)]
         results += [torch.zeros_like(each) if each.grad is None else each.grad for each in leaves]
         results += [*model.buffers(), torch.get_rng_state()]
     return error, [t.detach() for t in results]
+
+
+def check(make: Callable[[], Case], specs: list[Spec], grad: bool = True, close: float = 0.0) -> str:
+    """Compare edits with hooks written by hand; the type of the error that both raise, if they do."""
+    case, other = make(), make()
+    e = edit(case[0])
+    for spec in specs:
+        spec.give(e)
+    with torch.set_grad_enabled(grad):
+        error, found = outcome(case, e)
+        expected_error, expected = outcome(other, by_hand(other[0], specs))
+    assert error == expected_error, specs
+    assert len(found) == len(expected)
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(
+            mine, theirs, rtol=close, atol=close, equal_nan=True, msg=lambda text: f"{specs}: {text}"
+        )
+    assert not len(census(case[0])) - len(census(other[0]))
+    return error
