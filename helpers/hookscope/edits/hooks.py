@@ -257,7 +257,9 @@ class Gradients:
         self._edits = None
 
 
-def _all(edits: list[Callable[[Tensor], Tensor]], grad: Tensor) -> Tensor:
+def _all(edits: list[Callable[[Tensor], Tensor]], grad: Tensor | None) -> Tensor | None:
+    if grad is None:  # torch gives that of a chunk that nothing uses, and who wrote a Function may
+        return None
     for editing in edits:
         grad = editing(grad)
     return grad

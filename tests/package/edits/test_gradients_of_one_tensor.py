@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hookscope import edit
+from hookscope import NotEditedError, edit
 
 
 @pytest.mark.parametrize("order", [("1", "1.0"), ("1.0", "1")])
@@ -116,3 +116,38 @@ def test_a_tensor_that_is_overwritten_and_returned_again_has_two_gradients() -> 
         net(torch.randn(4, 3)).sum().backward()
     assert [row["calls changed"] for row in e.rows] == [1, 1]
     assert (net.first.bias.grad == 4 * 5 * 2 * (1 + 1)).all()
+
+
+def test_a_chunk_that_nothing_uses_has_no_gradient_to_edit() -> None:
+    class Halves(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            return torch.ops.aten.split_with_sizes(x, [1, 2], -1)
+
+    net = nn.Sequential(nn.Linear(3, 3), Halves())
+    with edit(net) as e:
+        e.scale("1", 2.0, to="grad", part=1)
+        net(torch.ones(2, 3))[1].sum().backward()
+    assert net[0].bias.grad.tolist() == [0, 4, 4]  # type: ignore[union-attr]
+
+    class Cuts(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Tensor) -> None:
+            return None
+
+    class Cut(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            return Cuts.apply(x)
+
+    net = nn.Sequential(nn.Linear(3, 3), Cut())
+
+    def cut_off() -> None:
+        with edit(net) as e:
+            e.scale("0", 2.0, to="grad")
+            net(torch.ones(2, 3)).sum().backward()
+
+    with pytest.raises(NotEditedError, match="no gradient came"):
+        cut_off()
