@@ -88,7 +88,10 @@ def test_editors_are_judged(tool: str, case: str, expected: str) -> None:
 
 
 def test_what_changes_cost_is_a_number_and_both_do_the_same() -> None:
-    assert changing.editing(nn.Sequential(nn.Linear(4, 4)), torch.ones(1, 4), ["0"], 1) > 0
+    for stay in (True, False):
+        net = nn.Sequential(nn.Linear(4, 4))
+        assert changing.editing(net, torch.ones(1, 4), ["0"], 1, stay) > 0
+        assert not net[0]._forward_hooks
     seconds, ratio, apart = changing.sweeping(8, 1)
     assert min(seconds, ratio) > 0
     assert apart < 1e-5
