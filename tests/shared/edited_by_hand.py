@@ -156,7 +156,7 @@ def hook(layer: nn.Module, edits: list[Doing], gradients: Gradients) -> list[Any
         found: list[tuple[Tensor, list[tuple[Doing, int]]]] = []
 
         def wait(tensor: Tensor, doing: Doing) -> Tensor:
-            if not tensor.requires_grad:
+            if not (tensor.requires_grad and torch.is_grad_enabled()):
                 return tensor
             if any(tensor is each for each in given) or tensor.is_leaf:
                 tensor = tensor.view_as(tensor)  # it has the gradient of this use alone

@@ -182,7 +182,7 @@ class Layer:
             paths: dict[int, tuple[Tensor, list[Target]]] = {}
 
             def wait(tensor: Tensor) -> Tensor:
-                if not tensor.requires_grad:
+                if not (tensor.requires_grad and torch.is_grad_enabled()):
                     return tensor
                 # The gradient of what is returned as it came, or is a parameter, is the sum of that of all its uses:
                 # only an alias has that of this use alone.

@@ -151,3 +151,24 @@ def test_a_chunk_that_nothing_uses_has_no_gradient_to_edit() -> None:
 
     with pytest.raises(NotEditedError, match="no gradient came"):
         cut_off()
+
+
+def test_a_layer_under_no_grad_that_passes_a_tensor_on_stops_no_model() -> None:
+    class Half(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.same = nn.Linear(4, 4), nn.Identity()
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.first(x)
+            with torch.no_grad():
+                kept = self.same(y)
+            y += 1
+            return y + self.same(y) + 0 * kept
+
+    net = Half()
+    with edit(net) as e:
+        e.scale("same", 2.0, to="grad")
+        net(torch.ones(2, 4)).sum().backward()
+    assert (net.first.bias.grad == 2 * (1 + 2)).all()
+    assert (e.rows[0]["calls seen"], e.rows[0]["calls changed"]) == (2, 1)
