@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -91,7 +91,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     """
 
-    supports_higher_order_operators = True  # flex attention is one, which would be an error else
+    supports_higher_order_operators = True  # flex attention is one, and would raise (asked since torch 2.9)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -107,6 +107,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         heavy: Callable[[int, nn.Module], bool] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        _see_higher_order_operators()
         self.found: list[Found] = []
         self.seen = Seen()
         self.bytes = 0
@@ -316,6 +317,22 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 f"the attention maps up to that of {where} take {mib(self.bytes)}, more than max_bytes="
                 f"{self._max_bytes:,}: give fewer samples or a shorter text, or a larger max_bytes"
             )
+
+
+def _see_higher_order_operators() -> None:
+    """Let operators that take functions, as flex attention does, come to `Watch` before torch 2.9, too.
+
+    There each of them wants a rule for each class of modes, and raises without one.
+    """
+    if hasattr(TorchDispatchMode, "supports_higher_order_operators"):
+        return
+    for operator in torch._ops._higher_order_ops.values():
+        if Watch not in operator.python_key_table:
+            operator.py_impl(Watch)(partial(_dispatch, operator))
+
+
+def _dispatch(operator: Any, mode: Watch, *args: Any, **kwargs: Any) -> Any:
+    return mode.__torch_dispatch__(operator, (), args, kwargs)
 
 
 def mib(size: int) -> str:

@@ -104,7 +104,18 @@ def test_heads_and_edges_under_transforms(transform: str) -> None:
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("kind", ["resnet18", "gpt2"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "resnet18",
+        pytest.param(
+            "gpt2",
+            marks=pytest.mark.skipif(
+                not hasattr(torch.compiler, "is_exporting"), reason="transformers asks this while compiled (torch 2.7)"
+            ),
+        ),
+    ],
+)
 def test_a_pass_through_code_from_before_the_block_beside_passes_that_are_edited(kind: str) -> None:
     torch._dynamo.reset()
     if kind == "resnet18":
