@@ -107,7 +107,17 @@ class Layer:
         started = self._starting.pop(get_ident(), None)
         if started is None:
             return None  # `forward` was called directly: no hook ran
-        return Inside(self, self.module, self.targets.get("heads", ()), self.targets.get("edges", ()), *started)
+        number, again, crossed = started
+        targets = self.targets.get("heads", ())
+
+        def heads(merged: Tensor, flipped: bool) -> Tensor:
+            for target in targets:
+                target.held["flipped"] = flipped  # for who writes this in plain torch
+                merged = target.on(merged, number, again)
+            return merged
+
+        edges = self.targets.get("edges", ())
+        return Inside(self, self.module, heads if targets else None, edges, number, again, crossed)
 
     def put_on(self, born: int) -> None:
         """Count the layer's calls; captures that began later than `born` go on seeing what was edited."""

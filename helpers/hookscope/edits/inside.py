@@ -24,7 +24,9 @@ class Inside(TorchFunctionMode):
     Args:
         owner: whose it is.
         module: the attention layer.
-        heads, edges: its edits there.
+        heads: gets what goes into the output projection of an `nn.MultiheadAttention`, laid out as what the layer is
+            given and returns, and whether that is the other way round inside; returns what takes its place.
+        edges: its edits of edges.
         number: which call this is; 0 if that cannot be said.
         again: whether it runs again, to recompute what a checkpoint did not keep.
         crossed: whether its keys come from elsewhere than its queries.
@@ -35,11 +37,11 @@ class Inside(TorchFunctionMode):
         self,
         owner: object,
         module: nn.Module,
-        heads: Sequence[Target],
-        edges: Sequence[Target],
-        number: int,
-        again: bool,
-        crossed: bool,
+        heads: Callable[[Tensor, bool], Tensor] | None = None,
+        edges: Sequence[Target] = (),
+        number: int = 0,
+        again: bool = False,
+        crossed: bool = False,
     ) -> None:
         super().__init__()
         self.owner, self._module, self._heads, self._edges = owner, module, heads, edges
@@ -74,14 +76,11 @@ class Inside(TorchFunctionMode):
 
         def linear(merged: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             # The only one there: the output projection, of (tokens · samples, heads · width).
-            if not self._heads:
+            if self._heads is None:
                 return F.linear(merged, weight, bias)
             shaped = merged.view(*query.shape[:-1], merged.shape[-1])
             flip = batch_first and shaped.dim() == 3
-            edited = shaped.transpose(0, 1) if flip else shaped
-            for target in self._heads:
-                target.held["flipped"] = flip  # for who writes this in plain torch
-                edited = target.on(edited, self._number, self._again)
+            edited = self._heads(shaped.transpose(0, 1) if flip else shaped, flip)
             edited = edited.transpose(0, 1) if flip else edited
             return F.linear(edited.reshape(merged.shape), weight, bias)
 

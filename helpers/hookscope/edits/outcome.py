@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hookscope.edits.hooks import Layer
-from hookscope.edits.reasons import why_not_called
+from hookscope.edits.reasons import UNSEEN_HEADS, why_not_called
 from hookscope.edits.target import Target
 from hookscope.layers import Modules
 
@@ -71,7 +71,7 @@ def not_run_again(layer: Layer) -> str:
 
 def _not_seen(to: str) -> str:
     if to == "heads":
-        return "it did not call torch's F.multi_head_attention_forward, in which its heads lie"
+        return UNSEEN_HEADS
     return (
         "it computed no F.scaled_dot_product_attention that was seen: transformers' models are made for it with "
         'attn_implementation="sdpa", and nn.MultiheadAttention calls it with need_weights=False'

@@ -13,7 +13,9 @@ from hookscope.captures.call import why_uncalled
 from hookscope.edits.compiled import compiled_around
 from hookscope.layers import Modules
 
-__all__ = ["NotEditedError", "modules_around", "refuse_parallel", "why_not_called"]
+__all__ = ["UNSEEN_HEADS", "NotEditedError", "modules_around", "refuse_parallel", "why_not_called"]
+
+UNSEEN_HEADS = "it did not call torch's F.multi_head_attention_forward, in which its heads lie"
 
 
 class NotEditedError(RuntimeError):

@@ -37,11 +37,6 @@ def replaced(value, path, new):
     return again"""
 
 # A fused path would call none of the functions that are edited.
-_SLOW = (
-    "fast = torch.backends.mha.get_fastpath_enabled()",
-    "    torch.backends.mha.set_fastpath_enabled(False)  # it calls no such functions",
-    "    torch.backends.mha.set_fastpath_enabled(fast)",
-)
 _HELD = "held = {}  # hook -> what was there in the first call"
 _SHARED = "  # a copy: others may hold the tensor itself"
 
@@ -98,7 +93,7 @@ def of_edit(edit: Edit) -> tuple[str, dict[str, Any]]:
         ]
     plain, call = returns_tensor(edit.modules.model), called(edit.modules.model)
     reaching = any(target.rule.to in ("heads", "edges") for target in edit.targets)
-    fast, slow, fast_again = _SLOW if reaching else ("", "", "")
+    fast, slow, fast_again = inside.SLOW if reaching else ("", "", "")
     code = script(
         "\n".join(
             [
@@ -129,8 +124,9 @@ def _by_keyword(target: Target) -> bool:
 def _inside(hook: str, target: Target, names: _Names, layer: nn.Module | None) -> str:
     """Write what stands for a function inside the call of a layer."""
     if target.rule.to == "heads":
-        start = _start(hook, target, "return linear(merged, weight, bias)")
-        return inside.head_lines(hook, target, start, _new(target.rule, hook, target, names))
+        start = _start(hook, target, inside.UNCHANGED)
+        flipped = target.held.get("flipped", False)
+        return inside.head_lines(hook, flipped, start, _new(target.rule, hook, target, names))
     _must_be_found(target, layer)
     rows = target.rule.change.options["edges"].rows
     return inside.cut_lines(

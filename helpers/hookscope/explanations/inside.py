@@ -7,7 +7,10 @@ from typing import Any
 
 from hookscope.edits.target import Target
 
-__all__ = ["INSIDE", "cut_lines", "head_lines", "registered"]
+__all__ = ["INSIDE", "SLOW", "UNCHANGED", "cut_lines", "head_lines", "registered"]
+
+UNCHANGED = "return linear(merged, weight, bias)"
+"""What `head_lines` writes where a call stays as it is."""
 
 INSIDE = """\
 def inside(layer, name, edit):
@@ -22,37 +25,48 @@ def inside(layer, name, edit):
     def off(module, args, output):
         setattr(nn.functional, name, before.pop())
 
-    handles.append(layer.register_forward_pre_hook(on, with_kwargs=True))
-    handles.append(layer.register_forward_hook(off, prepend=True, always_call=True))"""
+    return [
+        layer.register_forward_pre_hook(on, with_kwargs=True),
+        layer.register_forward_hook(off, prepend=True, always_call=True),
+    ]"""
+
+
+SLOW = (
+    "fast = torch.backends.mha.get_fastpath_enabled()",
+    "    torch.backends.mha.set_fastpath_enabled(False)  # it calls no such functions",
+    "    torch.backends.mha.set_fastpath_enabled(fast)",
+)
+"""Lines around a pass: what is to be known before it, what to do in its `try`, and in its `finally`."""
 
 
 def registered(hook: str, target: Target) -> list[str]:
     """Write the line that puts it on a layer; a fused path would call neither function."""
     name = "linear" if target.rule.to == "heads" else "scaled_dot_product_attention"
-    return [f'    inside(layer, "{name}", {hook})']
+    return [f'    handles += inside(layer, "{name}", {hook})']
 
 
-def head_lines(hook: str, target: Target, start: list[str], new: list[str]) -> str:
+def head_lines(hook: str, flipped: bool, start: list[str], new: list[str]) -> str:
     """Write the edit of heads in what goes into the output projection of `nn.MultiheadAttention`.
 
     Args:
         hook: its name.
-        target: the edit.
+        flipped: whether tokens come before samples there, though not outside of the layer.
         start: lines that say which call this is, and whether it is meant.
-        new: lines that make `new` of `tensor`.
+        new: lines that make `new` of `tensor`; or return what `UNCHANGED` does.
 
     """
-    flipped = target.held.get("flipped", False)
     view = "query.shape[1], query.shape[0], -1).transpose(0, 1" if flipped else "query.shape"
     body = [
         "if weight is not module.out_proj.weight:",
-        "    return linear(merged, weight, bias)  # of what goes in",
+        f"    {UNCHANGED}  # of what goes in",
         *start,
         "# Heads lie side by side.",
         f"tensor = merged.view({view})",
-        *(line.replace("return None", "return linear(merged, weight, bias)") for line in new),
-        f"return linear(new{'.transpose(0, 1)' if flipped else ''}.reshape(merged.shape), weight, bias)",
+        *(line.replace("return None", UNCHANGED) for line in new),
     ]
+    if new[-1] != UNCHANGED:
+        back = "new.transpose(0, 1)" if flipped else "new"
+        body.append(f"return linear({back}.reshape(merged.shape), weight, bias)")
     return _made(hook, "linear", "project", "merged, weight, bias=None", body)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from hookscope.explanations.code import REMOVE, listing, script
 from hookscope.explanations.edit import REPLACED, back
-from hookscope.sweeps.result import Made, Sweep
+from hookscope.explanations.inside import INSIDE, SLOW, UNCHANGED, head_lines
+from hookscope.sweeps.result import Made, Row, Sweep
 
 __all__ = ["of_sweep"]
 
@@ -22,16 +23,21 @@ def of_sweep(sweep: Sweep) -> tuple[str, dict[str, Any]]:
     if made.inputs is not None:
         names["source"] = made.inputs.kwargs or made.inputs.args
         said.append("# source: your other inputs, which the patches come from")
-    ways = list(dict.fromkeys((row.to, row.call, row.way) for row in made.rows))
-    hooks = [_hook(number, way, made.source) for number, way in enumerate(ways, 1)]
+    ways = list(dict.fromkeys(map(_way, made.rows)))
+    inside = any(row.to == "heads" for row in made.rows)
+    hooks = [
+        _heads(number, way, made.source) if way[0] == "heads" else _hook(number, way, made.source, inside)
+        for number, way in enumerate(ways, 1)
+    ]
     if made.source != "zero":
         said.append("kept = {}  # row -> what takes the place of what is there")
     code = script(
         "\n".join(said),
         REPLACED if any("replaced(" in hook for hook in hooks) else "",
+        INSIDE if inside else "",
         *hooks,
         _rows(made, ways),
-        _run(made),
+        _run(made, inside),
         _loop(sweep, made),
     )
     return code, names
@@ -55,28 +61,57 @@ def _rows(made: Made, ways: list[Any]) -> str:
     heads = any(row.width for row in made.rows)
     lines = [f"rows = {{  # row -> its layer, what patches it{', values of a head' if heads else ''}"]
     for row in made.rows:
-        number = ways.index((row.to, row.call, row.way)) + 1
-        lines.append(f"    {row.label!r}: ({row.layer!r}, patch_{number}{f', {row.width}' if heads else ''}),")
+        number = ways.index(_way(row)) + 1
+        key, value = f"{row.label!r}: (", f"{row.layer!r}, patch_{number}{f', {row.width}' if heads else ''}"
+        short = f"    {key}{value}),"
+        lines += [short] if len(short) <= 88 else [f"    {key}", f"        {value},", "    ),"]
     return "\n".join([*lines, "}"])
 
 
-def _hook(number: int, way: tuple[str, int | None, tuple[tuple[str, Any], ...]], source: str) -> str:
+_Way = tuple[str, int | None, tuple[tuple[str, Any], ...], bool]
+
+
+def _way(row: Row) -> _Way:
+    return row.to, row.call, row.way, row.flipped
+
+
+def _new(source: str) -> list[str]:
+    """Write the lines that make `new` of `tensor`, or keep it."""
+    body = []
+    if source != "zero":
+        body += ["if index is None:", "    kept[row] = tensor.clone()", "    return None"]
+    there = {"zero": "0", "run": "kept[row][index]", "mean": "kept[row].expand_as(new)[index]"}
+    return [*body, "new = tensor.clone()  # a copy: others may hold the tensor itself", f"new[index] = {there[source]}"]
+
+
+def _called(call: int | None, unchanged: str) -> list[str]:
+    """Write the lines that leave other calls as they are."""
+    return ["nonlocal calls", "calls += 1", f"if calls != {call}:", f"    {unchanged}"] if call is not None else []
+
+
+def _heads(number: int, way: _Way, source: str) -> str:
+    """Write the function that reaches heads inside of an `nn.MultiheadAttention`."""
+    _, call, _, flipped = way
+    lines = [
+        *(["calls = 0", ""] if call is not None else []),
+        *head_lines("edit", flipped, _called(call, UNCHANGED), _new(source)).split("\n"),
+        "",
+        'return inside(layer, "linear", edit)',
+    ]
+    return "\n".join([f"def patch_{number}(layer, row, index):", *(f"    {line}".rstrip() for line in lines)])
+
+
+def _hook(number: int, way: _Way, source: str, several: bool) -> str:
     """Write the function that puts a hook on a layer, for one kind of place."""
-    to, call, keys = way
+    to, call, keys, _ = way
     holder, given = "output", "args, output"
     if to == "input":  # one mapping of positions and keywords for sweeps, two for a hook
         by_keyword = isinstance(keys[0][1], str)
         keys = (("dict" if by_keyword else "tuple", keys[0][1]), *keys[1:])
         holder, given = ("kwargs", "args, kwargs") if by_keyword else ("args", "args")
     body = [f"tensor = {holder}" + "".join(f".{key}" if kind == "attribute" else f"[{key!r}]" for kind, key in keys)]
-    if source != "zero":
-        body += ["if index is None:", "    kept[row] = tensor.clone()", "    return None"]
-    body += ["new = tensor.clone()  # a copy: others may hold the tensor itself"]
-    there = {"zero": "0", "run": "kept[row][index]", "mean": "kept[row].expand_as(new)[index]"}
-    body += [f"new[index] = {there[source]}"]
-    body += [f"return {back(holder, keys, 'new', to == 'input')}"]
-    if call is not None:
-        body = ["nonlocal calls", "calls += 1", f"if calls != {call}:", "    return None", *body]
+    body += [*_new(source), f"return {back(holder, keys, 'new', to == 'input')}"]
+    body = [*_called(call, "return None"), *body]
     kind = "forward_pre_hook" if to == "input" else "forward_hook"
     options = ", with_kwargs=True" if holder == "kwargs" else ""
     lines = [
@@ -84,13 +119,15 @@ def _hook(number: int, way: tuple[str, int | None, tuple[tuple[str, Any], ...]],
         f"def hook(module, {given}):",
         *(f"    {line}" for line in body),
         "",
-        f"return layer.register_{kind}(hook{options})",
+        f"return [layer.register_{kind}(hook{options})]" if several else f"return layer.register_{kind}(hook{options})",
     ]
     return "\n".join([f"def patch_{number}(layer, row, index):", *(f"    {line}".rstrip() for line in lines)])
 
 
-def _run(made: Made) -> str:
+def _run(made: Made, inside: bool) -> str:
     """Write a function that runs the model once, with a hook for each of some places."""
+    put_on = "handles += patch(" if inside else "handles.append(patch("
+    fast, slow, fast_again = [[indent(line, "    ")] if inside else [] for line in SLOW]
     model = "network" if made.writes else "model"
     call = f"{model}({'**' if made.by_keyword else '*'}given)"
     if made.inputs is not None and bool(made.inputs.kwargs) != made.by_keyword:
@@ -105,14 +142,17 @@ def _run(made: Made) -> str:
                 else []
             ),
             "    handles = []",
+            *fast,
             "    try:",
+            *slow,
             "        for row, index in places:",
             "            layer, patch = rows[row][:2]",
-            f"            handles.append(patch({model}.get_submodule(layer), row, index))",
+            f"            {put_on}{model}.get_submodule(layer), row, index){'' if inside else ')'}",
             "        given = copy.deepcopy(given)  # a model may write to it",
             f"        with torch.no_grad(){random}:",
             f"            return {call}",
             indent(REMOVE, "    "),
+            *fast_again,
         ]
     )
 

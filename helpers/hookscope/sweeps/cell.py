@@ -29,6 +29,7 @@ _SAVED = (
     "this sweep was saved or copied, and that keeps neither the model, nor its inputs, nor the metric: run the sweep "
     "again for outputs and lines"
 )
+_LOOK = ("kept = []", "", "", "def look(tensor):", "    kept.append(tensor)", "    return tensor", "", "")
 _FREED = "the model of this sweep is gone, since nothing else held it: keep it in a variable, and run the sweep again"
 
 
@@ -197,6 +198,7 @@ class Cell:
     def _step(self) -> _Step:
         made, row = self.made, self.row
         options: dict[str, Any] = {}
+        inside = row.to == "heads"  # no capture sees what is there
         at = ... if self.sweep.kind in ("layer", "head") else self.index
         if self.sweep.kind == "head":
             options["heads"] = self.column
@@ -205,10 +207,12 @@ class Cell:
             options["part"] = keys[0] if len(keys) == 1 else keys
         if row.call is not None:
             options["calls"] = row.call
-        if made.source == "run":
-            return _Step("swap", "seen", at, options)
         if made.source == "zero":
             return _Step("set", "0", at, options)
+        if inside and made.inputs is not None:
+            return _Step("set", "kept[0]" + (".mean(0, keepdim=True)" if made.source == "mean" else ""), at, options)
+        if made.source == "run":
+            return _Step("swap", "seen", at, options)
         if made.inputs is not None and row.call is not None:  # of a capture, mean takes all calls together
             return _Step("set", "mean" + ("" if self.index is ... else index_text(self.index)[2:]), at, options)
         return _Step("mean", "None" if made.inputs is None else "seen", at, options)
@@ -227,9 +231,18 @@ class Cell:
         if step.verb == "mean" and step.value == "None":
             given = [given[0], *(f"at={text}" for text in given[2:])]
         given += [f"{name}={value!r}" for name, value in step.options.items()]
-        names = ["at"] * (step.at is not ...) + ["capture"] * (made.inputs is not None) + ["edit"]
+        looks = made.inputs is not None and row.to != "heads"
+        names = ["at"] * (step.at is not ...) + ["capture"] * looks + ["edit"]
         lines = ["import torch", f"from hookscope import {', '.join(names)}", ""]
-        if made.inputs is not None:
+        if made.inputs is not None and not looks:
+            options = "".join(f", {name}={value!r}" for name, value in step.options.items())
+            lines += [
+                *_LOOK,
+                "with torch.no_grad(), edit(model) as looking:",
+                f"    looking.map({self._asked!r}, look{options})",
+                f"    model({'**' if made.inputs.kwargs else '*'}source)",
+            ]
+        elif made.inputs is not None:
             inputs = ", inputs=True" if row.to == "input" else ""
             lines += [
                 f"with torch.no_grad(), capture(model, {row.layer!r}{inputs}) as seen:",
@@ -267,13 +280,25 @@ class Cell:
         """
         made, row, model, step = self.made, self.row, self.model, self._step()
         seen: Any = None
+        kept: list[Tensor] = []
+
+        def look(tensor: Tensor) -> Tensor:
+            kept.append(tensor)
+            return tensor
+
         with torch.inference_mode(False), torch.no_grad():
             before = self._pass(made.given)
-            if made.inputs is not None:
+            if made.inputs is not None and row.to == "heads":
+                with edit(model) as looking:
+                    looking.map(self._asked, look, **step.options)
+                    self._pass(made.inputs)
+            elif made.inputs is not None:
                 with capture(model, row.layer, inputs=row.to == "input") as seen:
                     self._pass(made.inputs)
             value: Any = {"seen": seen, "0": 0, "None": None}.get(step.value)
-            if step.value.startswith("mean"):
+            if kept:
+                value = kept[0].mean(0, keepdim=True) if made.source == "mean" else kept[0]
+            elif step.value.startswith("mean"):
                 call = seen[row.layer].calls[(row.call or 1) - 1]
                 held = call.output if row.to == "output" else {**dict(enumerate(call.args)), **call.kwargs}
                 tensor: Tensor = get(held, tuple(key for _, key in row.way))

@@ -10,8 +10,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from hookscope.edits import NotEditedError
+from hookscope.edits.inside import Inside, Replaced, forget
 from hookscope.edits.parts import keys
-from hookscope.edits.reasons import why_not_called
+from hookscope.edits.reasons import UNSEEN_HEADS, why_not_called
 from hookscope.layers import Modules, take_off
 from hookscope.structures import map_tensors, tensors_in
 from hookscope.sweeps.places import Place
@@ -203,13 +204,41 @@ class Patch:
         self.place, self._change = place, change
         self.calls = self.done = 0
         self.way: tuple[tuple[str, Any], ...] = ()
+        self._replaced: Replaced | None = None
+        self._begins = False
 
     def put_on(self) -> None:
         """Put the hook on."""
+        module = self.place.module
         if self.place.to == "input":
-            self.place.module.register_forward_pre_hook(self.before, with_kwargs=True)
+            module.register_forward_pre_hook(self.before, with_kwargs=True)
+        elif self.place.to == "output":
+            module.register_forward_hook(self.after)
         else:
-            self.place.module.register_forward_hook(self.after)
+            module.register_forward_pre_hook(self.begin)
+            self._replaced = Replaced(module, self._inside)
+            self._replaced.put_on()
+
+    def take_off(self) -> None:
+        """Take it off; as often as you like. Without a handle: an interrupt may have come between hook and handle."""
+        take_off(self, self.place.module)
+        if self._replaced is not None:
+            self._replaced.remove()
+            forget(self)
+
+    def begin(self, module: nn.Module, args: Any) -> None:
+        """Count a call of a layer that is to be changed inside."""
+        self.calls += 1
+        self._begins = self.place.call in (None, self.calls)
+
+    def _inside(self) -> Inside | None:
+        begins, self._begins = self._begins, False
+        return Inside(self, self.place.module, self._merged) if begins else None
+
+    def _merged(self, tensor: Tensor, flipped: bool) -> Tensor:
+        self.done += 1
+        new = self._change(tensor)
+        return tensor if new is None else new
 
     def _new(self, value: Any) -> Any:
         self.calls += 1
@@ -231,7 +260,7 @@ class Patch:
         """Change what the layer returned."""
         return self._new(output)
 
-    before.__qualname__ = after.__qualname__ = "hookscope.sweep"
+    before.__qualname__ = after.__qualname__ = begin.__qualname__ = "hookscope.sweep"
 
     def must_have_run(self, modules: Modules, runs: str) -> None:
         """Raise unless the layer was called, and once if nothing says which call is meant."""
@@ -241,7 +270,8 @@ class Patch:
             raise NotEditedError([f"layer {place.label!r} {why} ({runs})"])
         if not self.done:
             times = "once" if self.calls == 1 else f"{self.calls} times"
-            raise NotEditedError([f"layer {place.label!r}: the layer was called {times} ({runs})"])
+            unseen = f", but {UNSEEN_HEADS}" if place.to == "heads" and (place.call or 1) <= self.calls else ""
+            raise NotEditedError([f"layer {place.label!r}: the layer was called {times}{unseen} ({runs})"])
         if self.done > 1:
             named = [f"{place.label}#{number}" for number in range(1, self.calls + 1)]
             raise NotEditedError(
@@ -260,9 +290,8 @@ def hooked(
     patches, watched = list(patches), list(watched)
 
     def off() -> None:
-        # Without handles: an interrupt may have come between the hook and its handle.
         for patch in patches:
-            take_off(patch, patch.place.module)
+            patch.take_off()
         for module in watched:
             take_off(watch, module)
 

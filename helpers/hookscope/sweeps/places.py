@@ -53,7 +53,7 @@ class Place:
         name: the layer's name, or that of the output projection that has its heads in its input.
         module: the layer of that name.
         call: which call of it, from 1; None for the only one.
-        to: "output" or "input".
+        to: "output" or "input"; "heads" between the heads and the output projection of an `nn.MultiheadAttention`.
         path: which tensor of a structure; None for the only one.
         heads: how many heads lie side by side on the last axis, and where each is, by its number.
 
@@ -72,6 +72,10 @@ class Place:
         """How many values a head has; 0 without heads."""
         where = next(iter(self.heads[1].values())) if self.heads is not None else slice(0, 0)
         return int(where.stop - where.start)
+
+    def is_flipped(self, tensor: Tensor) -> bool:
+        """Whether tokens come before samples inside of the layer, though not in this tensor of its own."""
+        return self.to == "heads" and bool(self.module.batch_first) and tensor.dim() == 3
 
     def tensor(self, value: Any) -> Tensor:
         """Take the tensor that is meant out of what the layer returned or was given.
@@ -259,11 +263,6 @@ def _place(modules: Modules, name: str, module: nn.Module, call: int | None, pat
     if columns.kind != "head":
         return Place(label, name, module, call, "output", path, None)
     heads = heads_around(modules, name, module, "output")
-    if heads.to == "heads":
-        raise ValueError(
-            f"layer {heads.name!r} is an nn.MultiheadAttention, which calls no layer between its heads and its output "
-            "projection, so that a sweep cannot reach them; edit(model).set(layer, 0, heads=2) changes one head"
-        )
     if path is not None and heads.to != "output":
         raise ValueError(f"part= does not go with heads=, which lie in what goes into {heads.name!r}")
     where = {}

@@ -40,10 +40,12 @@ class Row:
     Attributes:
         label: the row's name.
         layer: name of the layer that has the tensor.
-        to: "output" or "input" of it.
+        to: "output" or "input" of it; "heads" between the heads and the output projection of an
+            `nn.MultiheadAttention`.
         call: which call of it, from 1; None for the only one.
         way: the way from there to the tensor, see `hookscope.edits.parts.keys`.
         width: how many values a head has; 0 without heads.
+        flipped: whether tokens come before samples inside of the `nn.MultiheadAttention`, and not outside.
 
     """
 
@@ -53,6 +55,7 @@ class Row:
     call: int | None
     way: tuple[tuple[str, Any], ...]
     width: int
+    flipped: bool = False
 
 
 @dataclass(frozen=True, eq=False)

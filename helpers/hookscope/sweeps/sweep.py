@@ -84,8 +84,7 @@ def sweep(
             without axes.
         positions: which positions: axis 1 of (batch, positions, features). Layers that say that they take tokens before
             samples are refused.
-        heads: which heads of attention layers, in what goes into their output projection, as `edit` takes them; that
-            of an nn.MultiheadAttention is no layer that is called, and refused.
+        heads: which heads of attention layers, in what goes into their output projection, as `edit` takes them.
         channels: which channels: axis 1 of (batch, channels) or (batch, channels, height, width). Without any of the
             three, each layer is changed as a whole.
         axis: along which axis positions or channels count, where it is another one.
@@ -198,7 +197,11 @@ def sweep(
         tuple(named[number] for number in columns.numbers) if named else (),
         Made(
             tuple(
-                Row(place.label, place.name, place.to, place.call, study.ways[place], place.width) for place in places
+                Row(
+                    place.label, place.name, place.to, place.call, study.ways[place], place.width,
+                    place.is_flipped(study.tensors[place]),
+                )
+                for place in places
             ),
             columns.axis or 1, patching[0], patching[1], bool(run.kwargs), metric, study.random, study.writes,
             weakref.ref(model), run, state if study.random else None,

@@ -78,13 +78,13 @@ def test_an_interrupt_or_an_error_in_any_pass_leaves_nothing(when: int) -> None:
 SWEEPS = str(Path(hookscope.sweeps.__file__).parent)
 
 
-def interrupted(run: Callable[[], Any], when: int) -> tuple[Any, bool]:
-    """Run, and send the process a real Ctrl-C at one of the lines of the room; what came, and whether it was sent."""
+def interrupted(run: Callable[[], Any], when: int, *more: str) -> tuple[Any, bool]:
+    """Run, and send a real Ctrl-C at a line of the room, or of more files; what came, and whether it was sent."""
     count = 0
 
     def trace(frame: Any, event: str, arg: Any) -> Any:
         nonlocal count
-        if not frame.f_code.co_filename.startswith(SWEEPS):
+        if not frame.f_code.co_filename.startswith((SWEEPS, *more)):
             return None
         if event == "line":
             count += 1

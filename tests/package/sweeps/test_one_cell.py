@@ -18,8 +18,9 @@ from tests.shared.explained import checked
 from tests.shared.language import IDS, gpt2, small_vit
 
 
-def same(net: nn.Module, inputs: Any, found: Any, cells: list[tuple[str, int]]) -> None:
-    """Run the edit of each cell in three ways."""
+def same(net: nn.Module, inputs: Any, found: Any, cells: list[tuple[str, int]], fused: bool = False) -> None:
+    """Run the edit of each cell in three ways; where it switches a fused path off, the rest is rounded differently."""
+    near = 1e-5 if fused else 1e-6
     before = [tensor.clone() for tensor in net.state_dict().values()]
     given = inputs if isinstance(inputs, dict) else (inputs,)
     scale = max(float(found.values.abs().max()), abs(found.baseline))
@@ -30,13 +31,13 @@ def same(net: nn.Module, inputs: Any, found: Any, cells: list[tuple[str, int]]) 
         assert torch.equal(torch.get_rng_state(), random)
         assert outcome.notes == ()
         assert outcome.value == pytest.approx(cell.value, abs=1e-5 * scale)
-        assert outcome.baseline == pytest.approx(found.baseline, abs=1e-6 * scale)
+        assert outcome.baseline == pytest.approx(found.baseline, abs=near * scale)
 
         explained = explain(cell)
         names = {**explained.names, "model": net, "inputs": given}
         exec(compile(checked(cell), "explained", "exec"), names)
         assert names["value"] == pytest.approx(cell.value, abs=1e-5 * scale)
-        assert names["baseline"] == pytest.approx(found.baseline, abs=1e-6 * scale)
+        assert names["baseline"] == pytest.approx(found.baseline, abs=near * scale)
 
         names = {"model": copy.deepcopy(net), "inputs": copy.deepcopy(given), "source": explained.names.get("source")}
         if not found.made.random:  # else the run on the source has drawn some
@@ -213,18 +214,3 @@ def test_what_is_not_there() -> None:
         Cell(found, "stam", 0)
     with pytest.raises(IndexError, match="no position 1 in this sweep: it has 0, 2"):
         Cell(found, "stem", 1)
-
-
-def test_heads_that_no_layer_is_called_with_are_refused() -> None:
-    class Looks(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.attn = nn.MultiheadAttention(8, 2, batch_first=True)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.attn(x, x, x, need_weights=False)[0]
-
-    with pytest.raises(
-        ValueError, match=r"'attn' is an nn\.MultiheadAttention, which calls no layer between its heads"
-    ):
-        sweep(Looks().eval(), X, "attn", "zero", heads=[0, 1], metric=lambda y: y[0, 0, 0])
