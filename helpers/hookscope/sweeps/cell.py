@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -286,7 +287,9 @@ class Cell:
             kept.append(tensor)
             return tensor
 
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings():
+            # Such as that a fused path is switched off: by how much the numbers are others is said below.
+            warnings.filterwarnings("ignore", "hookscope: ")
             before = self._pass(made.given)
             if made.inputs is not None and row.to == "heads":
                 with edit(model) as looking:

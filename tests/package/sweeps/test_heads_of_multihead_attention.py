@@ -160,6 +160,15 @@ def test_an_interrupt_at_any_line_leaves_nothing_inside(part: int) -> None:
     assert when > 600
 
 
+@pytest.mark.filterwarnings("error:hookscope")
+def test_a_cell_that_is_run_warns_of_nothing() -> None:
+    make, x, others, layers = SWEEPS["fused encoder"]
+    net = make()
+    found = sweep(net, x, layers, others, heads=[0, 1], metric=logit, progress=False)
+    assert Cell(found, found.layers[0], 1).run().value == pytest.approx(float(found.values[0, 1]), rel=1e-4)
+    assert not census(net)
+
+
 def test_the_lines_for_a_cell() -> None:
     net = looks(True)
     found = sweep(net, TEXT, "attn#2", TEXT_TOO, heads=[0, 1], metric=logit, progress=False)
