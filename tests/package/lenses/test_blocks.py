@@ -50,6 +50,30 @@ def test_a_block_that_is_called_three_times_is_three_layers() -> None:
     assert not torch.equal(streams.reading().norm[0], streams.reading().norm[1])
 
 
+def test_layers_of_several_classes_inside_of_blocks_are_no_blocks() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            mlp = nn.Sequential(nn.Linear(20, 20), nn.Tanh())
+            self.layer = nn.ModuleList([nn.TransformerEncoderLayer(20, 2, 20, batch_first=True), mlp, Apart()])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.layer:
+                x = x + layer(x)
+            return x
+
+    class Apart(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.LayerNorm(20)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.norm(x)
+
+    net = nn.Sequential(nn.Embedding(50, 20), *(Block() for _ in range(2)))
+    assert Streams(net, (IDS,)).labels == ["1", "2"]
+
+
 def test_blocks_of_several_classes_in_turn_are_all_found() -> None:
     class Other(nn.Sequential):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -94,7 +94,6 @@ def test_others(name: str, config: str, options: dict[str, Any], lens: tuple[str
     assert all(read.maps_at(layer) for layer in range(3))
 
 
-@pytest.mark.slow
 def test_the_decoder_of_t5_is_what_is_read() -> None:
     options = {"d_model": 32, "d_kv": 8, "d_ff": 40, "num_layers": 3, "num_heads": 4, "vocab_size": 50}
     model = made("T5ForConditionalGeneration", "T5Config", **options, decoder_start_token_id=0, pad_token_id=0)
