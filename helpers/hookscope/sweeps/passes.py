@@ -267,8 +267,8 @@ class Patch:
         place = self.place
         if not self.calls:
             why = why_not_called(modules, place.name, place.module, 1)
-            named = place.label if place.to == "output" else place.name  # heads: their output projection
-            raise NotEditedError([f"layer {named!r} {why} ({runs})"])
+            what = place.label if place.to == "output" else place.name  # heads: their output projection
+            raise NotEditedError([f"layer {what!r} {why} ({runs})"])
         if not self.done:
             times = "once" if self.calls == 1 else f"{self.calls} times"
             unseen = f", but {UNSEEN_HEADS}" if place.to == "heads" and (place.call or 1) <= self.calls else ""

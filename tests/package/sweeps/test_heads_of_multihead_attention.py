@@ -186,3 +186,10 @@ def test_the_lines_for_a_cell() -> None:
         "    e.set('attn', kept[0], heads=1, calls=2)\n"
         "    output = model(*inputs)"
     )
+
+
+def test_a_projection_of_which_only_the_weight_is_used_is_named() -> None:
+    from torchvision.models import swin_t
+
+    with pytest.raises(NotEditedError, match=r"'features\.1\.0\.attn\.proj' was not called: .* uses only its weight"):
+        sweep(swin_t().eval(), IMAGE, "features.1.0.attn", "zero", heads=[0], metric=logit, progress=False)
