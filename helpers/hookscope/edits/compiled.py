@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from threading import get_ident
 from typing import Any
 
@@ -44,12 +44,13 @@ class CompiledBefore:
         self._seen: dict[nn.Module, list[Callable[[], int]]] = {}  # by wrapper: what counts calls of layers inside
         self._begun: dict[tuple[nn.Module, int], int] = {}  # by wrapper and thread
 
-    def ask(self, around: Iterable[nn.Module], seen: Callable[[], int]) -> None:
+    def ask(self, around: Sequence[nn.Module], seen: Callable[[], int]) -> None:
         """Watch what is wrapped around these modules, which have a layer inside; `seen` counts its calls.
 
         The hooks of a module that is wrapped itself do run.
         """
-        around = list(around)
+        if "torch._dynamo" not in sys.modules:
+            return
         new = [module for module in around if module not in self._wrappers]
         found = compiled_around(new) if any(map(_has_compiled_code, new)) else []
         self._wrappers.update({module: [each for each in found if each._orig_mod is module] for module in new})

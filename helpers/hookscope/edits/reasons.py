@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from torch import nn
 
@@ -75,7 +75,7 @@ def why_not_called(modules: Modules, name: str, module: nn.Module, runs: int) ->
     generic = why_uncalled(module)
     if "did not reach it" not in generic:
         return generic
-    around = list(modules_around(modules.model, name))
+    around = modules_around(modules.model, name)
     if compiled_around([*around, module]):
         return (
             "was not called: the model was compiled before, and compiled code does not notice new hooks; run it under "
@@ -99,11 +99,16 @@ def why_not_called(modules: Modules, name: str, module: nn.Module, runs: int) ->
     return generic
 
 
-def modules_around(model: nn.Module, name: str) -> Iterator[nn.Module]:
-    """Yield the modules that a layer is in, from the innermost outward."""
-    parts = name.split(".") if name else []
-    for end in range(len(parts) - 1, -1, -1):
-        yield model.get_submodule(".".join(parts[:end]))
+def modules_around(model: nn.Module, name: str) -> list[nn.Module]:
+    """List the modules that a layer is in, from the innermost outward."""
+    around: list[nn.Module] = []
+    inner: nn.Module | None = model
+    for part in name.split(".") if name else ():
+        if inner is None:
+            break  # the layer has gone from the model since it was chosen
+        around.append(inner)
+        inner = inner._modules[part] if part in inner._modules else None  # noqa: SIM401 (TorchScript's has no get)
+    return around[::-1]
 
 
 def _source(module: nn.Module) -> str:

@@ -25,10 +25,9 @@ def refuse_unhookable(modules: Modules, chosen: Container[nn.Module], verb: str)
         ValueError: a part of the model is compiled, or a chosen one is TorchScript; says what to do instead.
 
     """
-    # In one expression, since it is asked before every capture and every edit.
-    odd = [m for m in modules.names if m._compiled_call_impl is not None or "_orig_mod" in m._modules]
+    odd = modules.compiled
     if any(issubclass(kind, torch.jit.ScriptModule) for kind in modules.kinds):
-        odd += [m for m in modules.names if isinstance(m, torch.jit.ScriptModule) and m in chosen]
+        odd = odd + [m for m in modules.names if isinstance(m, torch.jit.ScriptModule) and m in chosen]
     for module in odd:
         name, wrapped = modules.names[module], "_orig_mod" in module._modules  # made by torch.compile(module)
         scripted = isinstance(module, torch.jit.ScriptModule) and module in chosen

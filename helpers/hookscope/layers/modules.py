@@ -21,6 +21,8 @@ class Modules:
     Attributes:
         model: the model.
         names: module -> its first dotted name, in the order of `model.named_modules()`; the root's is `""`.
+        kinds: the classes of the modules: to ask for a class among them is cheaper than among the modules.
+        compiled: those that `.compile()` was called on, and those that `torch.compile` has made.
 
     Raises:
         TypeError: `model` is not a module.
@@ -30,12 +32,14 @@ class Modules:
     def __init__(self, model: nn.Module) -> None:
         check_model(model)
         self.model = model
-        self.names: dict[nn.Module, str] = {model: ""}
+        self.names: dict[nn.Module, str] = {}
+        self.kinds: set[type[nn.Module]] = set()
+        self.compiled: list[nn.Module] = []
         self._shared = False
         # Not named_modules(), which passes every name through a generator for each level above it; and not by calls of
         # itself, for which there is no room deep inside a pass of a deep model.
         names = self.names
-        levels = [(iter(model._modules.items()), "")]
+        levels: list[tuple[Iterator[tuple[str, nn.Module | None]], str]] = [(iter([("", model)]), "")]
         while levels:
             children, prefix = levels[-1]
             for part, child in children:
@@ -43,16 +47,16 @@ class Modules:
                     self._shared = True
                 elif child is not None:
                     names[child] = name = prefix + part
-                    if child._modules:
-                        levels.append((iter(child._modules.items()), name + "."))
+                    held = child._modules
+                    # Asked while the module is at hand: every edit and every capture walks, and wants to know.
+                    self.kinds.add(type(child))
+                    if child._compiled_call_impl is not None or "_orig_mod" in held:
+                        self.compiled.append(child)
+                    if held:
+                        levels.append((iter(held.items()), name and name + "."))
                         break
             else:
                 levels.pop()
-
-    @cached_property
-    def kinds(self) -> frozenset[type[nn.Module]]:
-        """The classes of the modules: to ask for a class among them is cheaper than among the modules."""
-        return frozenset(map(type, self.names))
 
     @cached_property
     def leaves(self) -> dict[str, nn.Module]:
