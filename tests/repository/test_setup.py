@@ -126,8 +126,10 @@ def killed_at(folder: Path, moment: str, how: signal.Signals = signal.SIGKILL, w
     log = folder.with_name("log")
     with log.open("w") as file:
         started = subprocess.Popen(
-            words, cwd=folder, env=surroundings, start_new_session=True, stdout=file, stderr=subprocess.STDOUT
-        )
+            words, cwd=folder, env=surroundings, start_new_session=True, stdout=file, stderr=subprocess.STDOUT,
+            # A shell that runs the tests in the background lets its children ignore Ctrl-C.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )  # fmt: skip
     time.sleep(0.3)  # what an earlier run has left is swept away first
     while not MOMENTS[moment](folder):
         assert started.poll() is None, f"it ended before the moment came: {moment}"
