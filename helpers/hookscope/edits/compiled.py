@@ -6,6 +6,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from threading import get_ident
+from types import CodeType
 from typing import Any
 
 import torch
@@ -94,4 +95,10 @@ _entries = getattr(_entries, "_debug_get_cache_entry_list", None)
 def _has_compiled_code(module: nn.Module) -> bool:
     """Whether the forward of a module's class was compiled, for this module or another; quick."""
     code = getattr(type(module).forward, "__code__", None)
-    return code is not None and (_entries is None or bool(_entries(code)))
+    return code is not None and (_entries is None or any(map(_entries, (code, *_around_torchs_own()))))
+
+
+def _around_torchs_own() -> list[CodeType]:
+    """List the code that torch compiles in the place of a forward of its own, such as that of `nn.Sequential`."""
+    around = getattr(sys.modules.get("torch._dynamo.external_utils"), "wrap_inline", None)
+    return [each for each in around.__code__.co_consts if isinstance(each, CodeType)] if around else []

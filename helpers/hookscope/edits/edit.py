@@ -60,10 +60,12 @@ def edit(model: nn.Module) -> Edit:
 
     Nothing is written to in place: an edit makes a tensor of its own, so that what shares memory with the layer's
     stays as it is, and so does every value outside the aim, bit for bit, but for where an edit switches a fused
-    path of torch off, and says so. Gradients flow through edits, to values that require them, too.
+    path of torch off, and says so. A layer that writes to its input in place writes to the edited one. Gradients flow through edits, to values that require them, too.
 
     **An edit that did not happen is an error**: leaving the block raises `NotEditedError` if a layer was not called, a
-    call or part or gradient never came, and says why that may be. An exception from inside the block goes first.
+    call or part or gradient never came, and says why that may be. An exception from inside the block goes first. Not
+    noticed, beside passes that were edited, is one through a traced or exported copy, or a compiled function that calls
+    the model.
 
     Hooks come off however the block ends. So run `backward()` inside the block where there are edits of gradients or
     checkpoints, which run the layers again. An edit comes after the hooks that were on its layer before the block. A

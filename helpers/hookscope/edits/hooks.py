@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from threading import get_ident
 from typing import Any
 
@@ -14,7 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from hookscope.captures.hooks import Hooks as CaptureHooks
 from hookscope.edits.inside import Inside, Replaced, crossing, forget
-from hookscope.edits.lending import Lent, lend, take_back
+from hookscope.edits.lending import Lent, take_back
 from hookscope.edits.order import samples_in
 from hookscope.edits.parts import tensors
 from hookscope.edits.target import Target
@@ -26,6 +28,28 @@ __all__ = ["Gradients", "Layer"]
 def in_backward() -> bool:
     """Whether a backward pass is running, and this is called from inside of it."""
     return bool(torch._C._current_graph_task_id() >= 0)
+
+
+@dataclass(eq=False, slots=True)
+class Run:
+    """A call of a layer that has not returned.
+
+    Attributes:
+        number: which call it is; 0 if that cannot be said.
+        again: whether it runs again, to recompute what a checkpoint did not keep.
+        began: when the call that it repeats was made, as autograd counts; infinity if that was in the block.
+        error: the exception that was being handled when it began.
+        samples: how many it was given, if that is known and wanted.
+        lent: what is to be taken back when it has ended.
+
+    """
+
+    number: int
+    again: bool
+    began: float
+    error: BaseException | None
+    samples: int | None = None
+    lent: Lent = field(default_factory=list)
 
 
 class Layer:
@@ -53,38 +77,41 @@ class Layer:
         self.notes, self._gradients = notes, gradients
         self._returned: WeakTensorKeyDictionary | None = None  # with the number of the call
         self._fused = fused
-        # By thread: the calls that have not returned, with their numbers and whether they run again; and the call that
-        # is about to run its forward.
-        self._running: dict[int, list[tuple[int, bool]]] = {}
-        self._starting: dict[int, tuple[int, bool, bool]] = {}
-        self._samples: dict[int, int | None] | None = None  # by thread: how many the call that runs was given
+        # By thread: the calls that have not returned; and the one that is about to run its forward, with whether its
+        # keys come from elsewhere than its queries.
+        self._running: dict[int, list[Run]] = {}
+        self._starting: dict[int, tuple[Run, bool]] = {}
         self._replaced: Replaced | None = None
-        self._lent: dict[int, list[Lent]] = {}  # by thread: to be taken back when the call has ended
         self._born = 0
-        self._waits = self._off = False
+        self._thread, self._elsewhere = get_ident(), False
+        self._counts = self._waits = self._off = False
 
     def take(self, target: Target, born: int) -> None:
         """Make one more edit from now on; captures that began later than `born` go on seeing what was edited."""
         kind = target.rule.to
         if kind in ("heads", "edges"):
             self._open()
-        elif kind != "input":
+        else:
             self._wait_for_the_end(born)
         self.targets.setdefault(kind, []).append(target)
 
     def _wait_for_the_end(self, born: int) -> None:
         if not self._waits:
             self._waits = True
-            self.module.register_forward_hook(self.after, with_kwargs=True)
+            self.module.register_forward_hook(self.after, with_kwargs=True, always_call=True)
             _captures_last(self.module._forward_hooks, born)
 
     def count_samples(self, born: int) -> Callable[[], int | None]:
         """Count the samples of each call from now on; return what tells those of the call that is running."""
-        if self._samples is None:
-            self._samples = {}
-            self._wait_for_the_end(born)
-        samples = self._samples
-        return lambda: samples.get(get_ident())
+        self._counts = True
+        self._wait_for_the_end(born)
+        running = self._running
+
+        def count() -> int | None:
+            runs = running.get(get_ident())
+            return runs[-1].samples if runs else None
+
+        return count
 
     def _open(self) -> None:
         """Replace the layer's `forward`, to reach into it."""
@@ -95,9 +122,9 @@ class Layer:
     def take_off(self) -> None:
         """Take off whatever `put_on` and `take` have put on; as often as you like."""
         self._off = True
-        for waiting in self._lent.values():
-            while waiting:  # an exception has left it
-                take_back(waiting.pop())
+        for runs in self._running.values():
+            for run in reversed(runs):  # an interrupt has left them
+                take_back(run.lent)
         take_off(self, self.module)
         if self._replaced is not None:
             self._replaced.remove()
@@ -107,17 +134,22 @@ class Layer:
         started = self._starting.pop(get_ident(), None)
         if started is None:
             return None  # `forward` was called directly: no hook ran
-        number, again, crossed = started
-        targets = self.targets.get("heads", ())
+        run, crossed = started
+        targets = self._meant("heads", run)
 
         def heads(merged: Tensor, flipped: bool) -> Tensor:
             for target in targets:
                 target.held["flipped"] = flipped  # for who writes this in plain torch
-                merged = target.on(merged, number, again)
+                merged = target.on(merged, run.number, run.again)
             return merged
 
-        edges = self.targets.get("edges", ())
-        return Inside(self, self.module, heads if targets else None, edges, number, again, crossed)
+        edges = self._meant("edges", run)
+        return Inside(self, self.module, heads if targets else None, edges, run.number, run.again, crossed)
+
+    def _meant(self, kind: str, run: Run) -> list[Target]:
+        """List the edits that a call has: not those written after the call that it repeats."""
+        targets = self.targets.get(kind, [])
+        return [each for each in targets if each.since <= run.began] if run.again else targets
 
     def put_on(self, born: int) -> None:
         """Count the layer's calls; captures that began later than `born` go on seeing what was edited."""
@@ -133,16 +165,20 @@ class Layer:
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Count the call, and edit what it is given."""
-        again = in_backward()
+        again, thread, began = in_backward(), get_ident(), math.inf
         if again:
             self.again += 1
             number = 1 if self.seen == 1 else 0
+            if not self._elsewhere:  # each thread counts by itself
+                began = _when_made()
         else:
             self.seen = number = self.seen + 1
-        if self._samples is not None:
-            self._samples[get_ident()] = samples_in((*args, *kwargs.values()))
+            self._elsewhere |= thread != self._thread
+        run = Run(number, again, began, sys.exception())
+        if self._counts:
+            run.samples = samples_in((*args, *kwargs.values()))
         if self._waits:
-            self._running.setdefault(get_ident(), []).append((number, again))
+            self._running.setdefault(thread, []).append(run)
         if self._fused is not None and self._fused.would_run():
             self.notes[f"hooks switch off the fused path of layer {self._fused.name!r}"] = None
         if again and not self.seen:
@@ -150,45 +186,42 @@ class Layer:
         if not again and not self.checkpointed and _under_checkpoint():
             self.checkpointed = True
         if self._replaced is not None:
-            self._starting[get_ident()] = (number, again, crossing(args, kwargs, module))
+            self._starting[thread] = run, crossing(args, kwargs, module)
             if self._fused is None and attention_would_be_fused(module, args, kwargs):
                 self.notes[
                     f"edits inside of it switch off the fused path of layer {self.name!r}: what they do not change may "
                     "be rounded differently"
                 ] = None
-        if (edits := self.targets.get("input")) is None:
+        if not (edits := self._meant("input", run)):
             return None
-        plain: Any = {**dict(enumerate(args)), **kwargs}
-        given = plain
+        given: Any = {**dict(enumerate(args)), **kwargs}
         for target in edits:
-            given = target.on(given, number, again)
-        if any(isinstance(value, (list, dict, tuple)) and value is not plain[key] for key, value in given.items()):
-            lent: Lent = []
-            given = {key: lend(plain[key], value, lent) for key, value in given.items()}
-            if lent:
-                self._lent.setdefault(get_ident(), []).append(lent)
-                self._wait_for_the_end(self._born)
+            given = target.on(given, number, again, lent=run.lent)
         return tuple(given[index] for index in range(len(args))), {key: given[key] for key in kwargs}
 
     def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """Edit what the call returned, and wait for the gradient of it."""
-        if self._samples is not None:
-            self._samples.pop(get_ident(), None)
-        if waiting := self._lent.get(get_ident()):
-            take_back(waiting.pop())
-        calls = self._running.get(get_ident())
-        if not calls:
+        runs = self._running.get(get_ident())
+        if not runs:
             return None  # the call began before the block
-        number, again = calls.pop()
-        if again and not self.seen:
-            return None
+        run = runs[-1]
+        try:
+            take_back(run.lent)
+            # With always_call torch comes by as an error goes up, too.
+            if run.error is not sys.exception() or (run.again and not self.seen):
+                return None
+            return self._edited(run, args, kwargs, output)
+        finally:
+            runs.pop()
+
+    def _edited(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         value = output
-        for target in self.targets.get("output", ()):
-            value = target.on(value, number, again)
-        if grads := self.targets.get("grad"):
+        for target in self._meant("output", run):
+            value = target.on(value, run.number, run.again)
+        if grads := self._meant("grad", run):
             given = {id(tensor) for _, tensor in tensors((args, kwargs))}
-            if not again:
-                self._must_be_new(output, given, number, grads)
+            if not run.again:
+                self._must_be_new(output, given, run.number, grads)
             paths: dict[int, tuple[Tensor, list[Target]]] = {}
 
             def wait(tensor: Tensor) -> Tensor:
@@ -204,9 +237,9 @@ class Layer:
                 return tensor
 
             for target in grads:
-                value = target.on(value, number, again, wait)
+                value = target.on(value, run.number, run.again, wait)
             for tensor, targets in paths.values():
-                self._gradients.wait(tensor, self._editing(targets, number))
+                self._gradients.wait(tensor, self._editing(targets, run.number))
         return None if value is output else value
 
     def _must_be_new(self, output: Any, given: set[int], number: int, waiting: list[Target]) -> None:
@@ -226,9 +259,12 @@ class Layer:
                 self._returned[tensor] = number
 
     def _editing(self, targets: list[Target], number: int) -> Callable[[Tensor], Tensor]:
+        # Counted now: in backward the model does not run.
+        counts = [target.samples() if target.samples is not None else None for target in targets]
+
         def hook(grad: Tensor) -> Tensor:
-            for target in targets:
-                grad = grad if self._off else target.edited(grad, number, False)
+            for target, count in zip(targets, counts, strict=True):
+                grad = grad if self._off else target.edited(grad, number, False, count)
             return grad
 
         return hook
@@ -282,6 +318,12 @@ def _captures_last(hooks: dict[int, Any], born: int) -> None:
     for key, hook in list(hooks.items()):
         if key >= born and isinstance(getattr(hook, "__self__", None), CaptureHooks):
             hooks.move_to_end(key)  # type: ignore[attr-defined]
+
+
+def _when_made() -> float:
+    """Tell when the node was made that runs in backward now, as autograd counts in this thread."""
+    node = torch._C._current_autograd_node()
+    return math.inf if node is None else node._sequence_nr()
 
 
 _saving_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)

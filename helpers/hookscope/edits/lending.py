@@ -1,63 +1,74 @@
-"""Put edited tensors into the very lists and dicts that a layer is given, and take them out when its call has ended."""
+"""Put edited tensors into the very lists, dicts and objects that a layer is given, and take them out after its call."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Lent", "lend", "take_back"]
+__all__ = ["Attribute", "Lent", "lend", "take_back"]
 
 Lent = list[tuple[Any, Any, Any, Any]]
-"""What was lent: a list or dict, where in it, what was there, what is there now."""
-_SHARED = (list, dict, OrderedDict)
+"""What was lent: a list, mapping or object, where in it, what was there, what is there now."""
 
 
-def lend(old: Any, new: Any, lent: Lent) -> Any:
-    """Return a value to call a layer with: the old lists and dicts, with what is new in them.
+class Attribute(str):
+    """The name of an attribute, as opposed to a key."""
 
-    A layer may hand something on through a list that it is given, so it has to be that list. A tuple with nothing but
-    such lists in it stays the same, too.
+
+def lend(holder: Any, key: Any, was: Any, now: Any, lent: Lent) -> bool:
+    """Put something into a list, a mapping or an object; return whether it let itself be put there.
+
+    A layer may hand something on through what it is given, as through a KV cache, so it has to be that very object.
 
     Args:
-        old: what the layer would be called with.
-        new: the same, built again with other tensors in it.
-        lent: is told of every place that is written to.
+        holder: what a layer is to be called with, or is inside of that.
+        key: where in it: an index, a key, or an `Attribute`.
+        was: what is there.
+        now: what is to be there.
+        lent: is told of it, before it is done: an interrupt may come at any time.
 
     Example:
-        >>> given, lent = ([1, 2], 3), []
-        >>> value = lend(given, ([1, 20], 3), lent)
-        >>> value is given, given
-        (True, ([1, 20], 3))
-        >>> given[0].append(4)
+        >>> given, lent = {"h": 1}, []
+        >>> lend(given, "h", 1, 10, lent), given
+        (True, {'h': 10})
+        >>> given["new"] = 4
         >>> take_back(lent)
         >>> given
-        ([1, 2, 4], 3)
+        {'h': 1, 'new': 4}
 
     """
-    if new is old or type(new) is not type(old):
-        return new
-    if type(old) in _SHARED:
-        for key in range(len(old)) if isinstance(old, list) else list(old):
-            was = old[key]
-            now = lend(was, new[key], lent)
-            if now is not was:
-                lent.append((old, key, was, now))
-                old[key] = now
-        return old
-    if isinstance(old, tuple):
-        items = [lend(one, other, lent) for one, other in zip(old, new, strict=True)]
-        if all(item is one for item, one in zip(items, old, strict=True)):
-            return old
-        return getattr(type(old), "_make", type(old))(items)
-    return new
+    lent.append((holder, key, was, now))
+    try:
+        _put(holder, key, now)
+        if _at(holder, key) is now:
+            return True
+        _put(holder, key, was)  # it turns what it is given into something of its own
+    except Exception:  # whatever a class of somebody else's raises: it is read-only
+        pass
+    lent.pop()
+    return False
 
 
 def take_back(lent: Lent) -> None:
-    """Put back what was there, where it still is; what the layer has put there itself stays."""
+    """Put back what was there, where it still is; what the layer has put there itself stays. As often as you like."""
     while lent:
-        holder, key, was, now = lent.pop()
+        holder, key, was, now = lent[-1]
         places = range(len(holder)) if isinstance(holder, list) else [key]
         for place in places:
-            if (holder[place] if isinstance(holder, list) else holder.get(place)) is now:
-                holder[place] = was
+            if _at(holder, place) is now:
+                _put(holder, place, was)
                 break
+        lent.pop()
+
+
+def _at(holder: Any, key: Any) -> Any:
+    if isinstance(key, Attribute):
+        return getattr(holder, key, None)
+    return holder[key] if not isinstance(holder, Mapping) or key in holder else None
+
+
+def _put(holder: Any, key: Any, value: Any) -> None:
+    if isinstance(key, Attribute):
+        object.__setattr__(holder, key, value)
+    else:
+        holder[key] = value

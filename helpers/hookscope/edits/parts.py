@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
+from hookscope.edits.lending import Attribute, Lent, lend
+
 __all__ = ["Part", "get", "keys", "listed", "path_of", "put", "tensors"]
 
 Part = int | str | tuple[int | str, ...]
@@ -73,7 +75,7 @@ def get(value: Any, path: tuple[int | str, ...]) -> Any:
     """
     for step in path:
         key = _key(value, step)
-        value = getattr(value, key) if isinstance(key, _Attribute) else value[key]
+        value = getattr(value, key) if isinstance(key, Attribute) else value[key]
     return value
 
 
@@ -88,14 +90,16 @@ def keys(value: Any, path: tuple[int | str, ...]) -> tuple[tuple[str, Any], ...]
     found = []
     for step in path:
         key = _key(value, step)
-        attribute = isinstance(key, _Attribute)
+        attribute = isinstance(key, Attribute)
         found.append(("attribute" if attribute else type(value).__name__, str(key) if attribute else key))
         value = getattr(value, key) if attribute else value[key]
     return tuple(found)
 
 
-def put(value: Any, path: tuple[int | str, ...], new: Any) -> Any:
+def put(value: Any, path: tuple[int | str, ...], new: Any, lent: Lent | None = None) -> Any:
     """Build a structure again, of the same types and in the same order, with `new` at a path; nothing is written to.
+
+    With `lent`, lists, mappings and objects stay the very ones: they hold `new` until `take_back(lent)`.
 
     Example:
         >>> put((1, {"a": 2, "b": 3}), (1, "a"), 0)
@@ -105,23 +109,23 @@ def put(value: Any, path: tuple[int | str, ...], new: Any) -> Any:
     if not path:
         return new
     key = _key(value, path[0])
-    if isinstance(key, _Attribute):
-        rebuilt = copy.copy(value)
-        object.__setattr__(rebuilt, key, put(getattr(value, key), path[1:], new))
-        return rebuilt
-    inside = put(value[key], path[1:], new)
+    was = getattr(value, key) if isinstance(key, Attribute) else value[key]
+    inside = put(was, path[1:], new, lent)
+    if inside is was:
+        return value  # it was lent to what is in there
     if isinstance(value, tuple):
         items = [*value]
         items[key] = inside
         # Not the constructor of a named tuple, which may insist on more than the fields (PackedSequence).
         return getattr(type(value), "_make", type(value))(items)
+    if lent is not None and lend(value, key, was, inside, lent):
+        return value
     rebuilt = copy.copy(value)
-    rebuilt[key] = inside
+    if isinstance(key, Attribute):
+        object.__setattr__(rebuilt, key, inside)
+    else:
+        rebuilt[key] = inside
     return rebuilt
-
-
-class _Attribute(str):
-    """The name of an attribute, as opposed to a key."""
 
 
 def _key(value: Any, step: int | str) -> Any:
@@ -140,5 +144,5 @@ def _key(value: Any, step: int | str) -> Any:
             named = getattr(value, step)  # torch.return_types
             return next(index for index, item in enumerate(value) if item is named)
     elif isinstance(step, str) and not isinstance(value, Tensor) and hasattr(value, step):
-        return _Attribute(step)
+        return Attribute(step)
     raise LookupError(step)

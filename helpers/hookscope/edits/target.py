@@ -13,6 +13,7 @@ from torch import Tensor
 from hookscope.captures.keep import is_wrapped
 from hookscope.edits.aim import Aim
 from hookscope.edits.changes import UNCHANGED, Change, Moment
+from hookscope.edits.lending import Lent
 from hookscope.edits.order import as_many
 from hookscope.edits.parts import get, keys, listed, put, tensors
 from hookscope.edits.sizes import Sizes
@@ -82,6 +83,7 @@ class Target:
         samples: tells how many samples the model is running on, if that is known; only where it matters.
         notes: what there is to know, as keys; shared with the others.
         late: how often the model had run in the block when the edit was written.
+        since: when that was, as autograd counts in this thread: nodes that are made later have this number, or more.
 
     """
 
@@ -100,8 +102,16 @@ class Target:
     samples: Callable[[], int | None] | None = None
     notes: dict[str, None] = field(default_factory=dict)
     late: int = 0
+    since: int = field(default_factory=torch.autograd._get_sequence_nr)  # type: ignore[attr-defined]
 
-    def on(self, value: Any, number: int, again: bool, then: Callable[[Tensor], Tensor] | None = None) -> Any:
+    def on(
+        self,
+        value: Any,
+        number: int,
+        again: bool,
+        then: Callable[[Tensor], Tensor] | None = None,
+        lent: Lent | None = None,
+    ) -> Any:
         """Return a value with the edit made; the value itself if this call is not meant or lacks the part.
 
         Args:
@@ -109,6 +119,7 @@ class Target:
             number: which call of the layer this is; 0 if that cannot be said.
             again: whether the call runs again, in backward, to recompute what a checkpoint did not keep.
             then: what to do with the tensor instead, if not to edit it.
+            lent: where containers have to stay the very ones: is told what is put into them until the call has ended.
 
         """
         rule = self.rule
@@ -132,7 +143,7 @@ class Target:
         if new is tensor:
             return value
         try:
-            return put(value, path or (), new)
+            return put(value, path or (), new, lent)
         except Exception as error:  # whatever a class of somebody else's raises when it is copied
             raise TypeError(
                 f"{self.label(number)}: a {type(value).__name__} cannot be built again with another value in it "
@@ -160,8 +171,16 @@ class Target:
             raise ValueError(f"{self.label(number)}: it {what} several tensors; say which: {listed(value)}")
         return found[0][0] if found else None
 
-    def edited(self, tensor: Tensor, number: int, again: bool) -> Tensor:
-        """Return the tensor with the edit made, in memory of its own."""
+    def edited(self, tensor: Tensor, number: int, again: bool, samples: int | None = None) -> Tensor:
+        """Return the tensor with the edit made, in memory of its own.
+
+        Args:
+            tensor: the tensor.
+            number: which call of the layer this is; 0 if that cannot be said.
+            again: whether the call runs again, in backward, to recompute what a checkpoint did not keep.
+            samples: how many the model had in that call, where it does not run any more.
+
+        """
         rule, aim = self.rule, self.rule.aim
         places: list[int] = []
         if rule.positions is not None:
@@ -177,7 +196,13 @@ class Target:
                 f"{moment.label}: under torch.vmap a layer sees one sample at a time, so that samples cannot be told "
                 f"apart for {by}; edit a call without vmap"
             )
-        if self.samples is not None and (count := self.samples()) is not None:
+        count = self.samples() if samples is None and self.samples is not None else samples
+        if count is None and by:
+            self.notes[
+                f"layer {self.layer!r}: nothing tells how many samples the model had, as where only a part of it is "
+                f"called; {by} takes the first axis for theirs"
+            ] = None
+        elif count is not None:
             if by and tensor.shape[:1] != (count,):
                 raise ValueError(
                     f"{moment.label}: {by} takes the first axis for that of samples, but the shape is "

@@ -108,6 +108,7 @@ def test_heads_and_edges_under_transforms(transform: str) -> None:
     "kind",
     [
         "resnet18",
+        "nn.Sequential",
         pytest.param(
             "gpt2",
             marks=pytest.mark.skipif(
@@ -121,6 +122,8 @@ def test_a_pass_through_code_from_before_the_block_beside_passes_that_are_edited
     if kind == "resnet18":
         torch.manual_seed(0)
         net, layer, x = torchvision.models.resnet18(weights=None).eval(), "fc", torch.randn(2, 3, 32, 32)
+    elif kind == "nn.Sequential":  # a forward of torch's own is compiled inside of something else
+        net, layer, x = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), "0", X
     else:
         net, layer, x = gpt2(), "transformer.h.1.mlp", IDS
     compiled = torch.compile(net, backend="eager")

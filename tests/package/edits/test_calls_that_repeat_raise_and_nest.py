@@ -1,0 +1,220 @@
+"""Calls inside of themselves, calls that raise, calls that a checkpoint repeats; containers that a layer writes to."""
+
+from __future__ import annotations
+
+from collections import UserDict, defaultdict
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_sequence
+from torch.utils.checkpoint import checkpoint
+
+from hookscope import NotEditedError, edit
+from tests.shared.language import llama
+
+
+class Writes(nn.Module):
+    """Hands something on through what it is given."""
+
+    def forward(self, state: Any) -> Tensor:
+        x: Tensor = state.x if isinstance(state, SimpleNamespace) else state["x"]
+        if isinstance(state, SimpleNamespace):
+            state.y = x * 2
+        else:
+            state["y"] = x * 2
+        return x + 1
+
+
+class Mine(dict[str, Any]):
+    """A dict of a class of its own."""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [dict, Mine, UserDict, SimpleNamespace, lambda x: defaultdict(list, x=x)],
+    ids=["dict", "a dict of its own class", "UserDict", "object", "defaultdict"],
+)
+def test_what_a_layer_writes_into_what_it_is_given_arrives(make: Callable[..., Any]) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = Writes()
+
+        def forward(self, x: Tensor) -> tuple[Any, Tensor]:
+            state = make(x=x)
+            return state, self.layer(state)
+
+    net, x = Net(), torch.ones(1)
+    with edit(net) as e:
+        e.scale("layer", 10.0, to="input", part=(0, "x"))
+        state, y = net(x)
+    held = vars(state) if isinstance(state, SimpleNamespace) else dict(state)
+    assert (y, held["y"]) == (11, 20)
+    assert held["x"] is x
+
+
+def test_keys_of_a_cache_are_edited_and_the_cache_goes_on() -> None:
+    from transformers import DynamicCache
+
+    model = llama()
+    ids = torch.randint(3, 50, (1, 7))
+
+    def run(factor: float | None) -> tuple[list[int], Tensor]:
+        cache = DynamicCache(config=model.config)
+        with torch.no_grad():
+            model(ids[:, :4], past_key_values=cache)
+            if factor is None:
+                model(ids[:, 4:6], past_key_values=cache)
+            else:
+                with edit(model) as e:
+                    part = ("past_key_values", "layers", 1, "keys")
+                    e.scale("model.layers.1.self_attn", factor, to="input", part=part)
+                    model(ids[:, 4:6], past_key_values=cache)
+            lengths = [layer.keys.shape[-2] for layer in cache.layers]
+            return lengths, model(ids[:, 6:], past_key_values=cache).logits
+
+    (_, plain), (lengths, same), (_, other) = run(None), run(1.0), run(0.0)
+    assert set(lengths) == {6}
+    assert torch.equal(plain, same)
+    assert not torch.equal(plain, other)
+
+
+class CallsItself(nn.Module):
+    """Calls itself once with another list, and catches what that raises."""
+
+    def __init__(self, raises: bool) -> None:
+        super().__init__()
+        self.raises = raises
+
+    def forward(self, given: list[Tensor], inner: bool = False) -> Tensor:
+        if inner and self.raises:
+            raise ValueError
+        if not inner:
+            try:
+                self([torch.zeros(1)], True)
+            except ValueError:
+                pass
+        return given[0] * 1
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("to", ["input", "output"])
+def test_the_first_call_calls_the_second(to: str, raises: bool) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = CallsItself(raises)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.layer([x])
+            return y
+
+    net, part = Net(), (0, 0) if to == "input" else None
+    with edit(net) as e:
+        e.set("layer", 100.0, to=to, part=part, calls=1)
+        assert net(torch.ones(1)) == 100
+    assert e.rows[0]["largest change"] == 99
+    second = edit(net)
+    second.set("layer", 100.0, to=to, part=part, calls=2)
+    if raises and to == "output":
+        with pytest.raises(NotEditedError, match="was called 2 times, but raised an exception"), second:
+            assert net(torch.ones(1)) == 1
+    else:
+        with second:
+            assert net(torch.ones(1)) == 1
+
+
+def test_a_list_is_given_back_when_the_layer_raises() -> None:
+    class Raises(nn.Module):
+        def forward(self, given: list[Tensor]) -> Tensor:
+            raise ValueError
+
+    class FallsBack(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fast = Raises()
+
+        def forward(self, x: Tensor) -> Tensor:
+            given = [x]
+            try:
+                fast: Tensor = self.fast(given)
+                return fast
+            except ValueError:
+                return given[0] + 1
+
+    net = FallsBack()
+    with edit(net) as e:
+        e.set("fast", 100.0, to="input", part=(0, 0))
+        assert net(torch.ones(1)) == 2
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_pass_from_before_the_edit_is_recomputed_without_it(reentrant: bool) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+    x = torch.randn(3, 4, requires_grad=True)
+    (plain,) = torch.autograd.grad(net(x).sum(), x)
+    before = checkpoint(net, x, use_reentrant=reentrant).sum()
+    with edit(net) as e:
+        e.scale("0", 5.0)
+        net(torch.randn(1, 4))
+        before.backward()
+    assert torch.equal(x.grad, plain)
+
+    x.grad = None
+    with edit(net) as e:
+        e.scale("0", 2.0)
+        (edited,) = torch.autograd.grad(net(x).sum(), x)
+        y = checkpoint(net, x, use_reentrant=reentrant).sum()
+        e.scale("0", 5.0)
+        y.backward()
+        net(torch.randn(1, 4))
+    torch.testing.assert_close(x.grad, edited)
+    assert not torch.equal(edited, plain)
+
+
+class Flattens(nn.Module):
+    """Gives its layers samples and tokens in one axis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.fc(x.flatten(0, 1))
+        return y * 1
+
+
+@pytest.mark.parametrize("verb", ["rows=", "mean"])
+@pytest.mark.parametrize(("layer", "to"), [("fc", "output"), ("fc", "grad"), ("", "output"), ("", "grad")])
+def test_samples_are_counted_for_gradients_and_for_the_model_itself(layer: str, to: str, verb: str) -> None:
+    net = Flattens()
+    with pytest.raises(ValueError, match=r"first axis for that of samples, but the shape is \(8, 3\)"), edit(net) as e:
+        if verb == "mean":
+            e.mean(layer, to=to)
+        else:
+            e.set(layer, 0.0, rows=[1], to=to)
+        net(torch.randn(2, 4, 3)).sum().backward()
+
+
+def test_the_data_of_a_packed_sequence_are_no_samples() -> None:
+    lstm = nn.LSTM(3, 5, batch_first=True)
+    packed = pack_sequence([torch.randn(4, 3), torch.randn(2, 3)])
+    with pytest.raises(ValueError, match=r"but the shape is \(6, 5\)"), edit(lstm) as e:
+        e.set("", 0.0, rows=[1], part=(0, "data"))
+        lstm(packed)
+
+
+def test_where_only_a_part_of_the_model_runs_it_says_that_samples_cannot_be_counted() -> None:
+    net = nn.Sequential(nn.Linear(3, 3))
+    with pytest.warns(UserWarning, match="nothing tells how many samples the model had"), edit(net) as e:
+        e.set("0", 0.0, rows=[1])
+        net[0](torch.randn(2, 3))
+    with edit(net) as e:
+        e.set("0", 0.0, rows=[1])
+        net(torch.randn(2, 3))
+    assert not e.notes
