@@ -8,27 +8,41 @@ from collections.abc import Callable, Iterable, Sequence
 from threading import get_ident
 from types import CodeType
 from typing import Any
+from weakref import WeakSet, ref
 
-import torch
 from torch import nn
+from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
 
 from hookscope.layers import take_off
 
 __all__ = ["CompiledBefore", "compiled_around"]
 
 
-def compiled_around(modules: Iterable[nn.Module]) -> list[nn.Module]:
+def compiled_around(modules: Iterable[nn.Module], anew: bool = True) -> list[nn.Module]:
     """List what `torch.compile` has wrapped around one of these modules.
 
-    Not seen is a compiled function that calls one. The wrapper knows the module, and not the other way round; so this
-    is slow, a tenth of a second.
+    Not seen is a compiled function that calls one. The wrapper knows the module, and not the other way round: to look
+    for all of them takes some hundredths of a second.
+
+    Args:
+        modules: the modules.
+        anew: look for them, and do not take those that were found last.
+
     """
+    global _wrappers
     if "torch._dynamo" not in sys.modules:
         return []
-    from torch._dynamo import OptimizedModule
+    if anew:
+        from torch._dynamo import OptimizedModule
 
+        _wrappers = WeakSet(each for each in gc.get_referrers(OptimizedModule) if type(each) is OptimizedModule)
     around = set(modules)
-    return [each for each in gc.get_objects() if type(each) is OptimizedModule and each._orig_mod in around]
+    _looked_around.update(around)
+    return [each for each in _wrappers if each._orig_mod in around]
+
+
+_wrappers: WeakSet[Any] = WeakSet()
+_looked_around: WeakSet[nn.Module] = WeakSet()
 
 
 class CompiledBefore:
@@ -46,14 +60,15 @@ class CompiledBefore:
         self._begun: dict[tuple[nn.Module, int], int] = {}  # by wrapper and thread
 
     def ask(self, around: Sequence[nn.Module], seen: Callable[[], int]) -> None:
-        """Watch what is wrapped around these modules, which have a layer inside; `seen` counts its calls.
+        """Watch what is wrapped around these modules, a layer and those that it is in; `seen` counts its calls.
 
-        The hooks of a module that is wrapped itself do run.
+        The hooks of a module that is wrapped itself run outside of its code, unless its class is torch's own.
         """
         if "torch._dynamo" not in sys.modules:
             return
         new = [module for module in around if module not in self._wrappers]
-        found = compiled_around(new) if any(map(_has_compiled_code, new)) else []
+        made = [each for module in new for each in _compiled_for(module)]
+        found = compiled_around(new, anew=not (_all_known(made) and _looked_around.issuperset(new))) if made else []
         self._wrappers.update({module: [each for each in found if each._orig_mod is module] for module in new})
         for wrapper in (wrapper for module in around for wrapper in self._wrappers[module]):
             if wrapper not in self._seen:
@@ -88,14 +103,21 @@ class CompiledBefore:
     before.__qualname__ = after.__qualname__ = "hookscope.edit"  # what a census shows
 
 
-_entries = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
-_entries = getattr(_entries, "_debug_get_cache_entry_list", None)
-
-
-def _has_compiled_code(module: nn.Module) -> bool:
-    """Whether the forward of a module's class was compiled, for this module or another; quick."""
+def _compiled_for(module: nn.Module) -> list[CodeType]:
+    """List what was compiled of the forward of a module's class, for this module or another; quick."""
     code = getattr(type(module).forward, "__code__", None)
-    return code is not None and (_entries is None or any(map(_entries, (code, *_around_torchs_own()))))
+    codes = () if code is None else (code, *_around_torchs_own())
+    return [entry.code for each in codes for entry in _debug_get_cache_entry_list(each)]
+
+
+def _all_known(made: Iterable[CodeType]) -> bool:
+    """Whether all of what was compiled was there when this was asked before; else nobody has looked around it yet."""
+    new = [code for code in made if (known := _known.get(id(code))) is None or known() is not code]
+    _known.update({id(code): ref(code) for code in new})
+    return not new
+
+
+_known: dict[int, ref[CodeType]] = {}
 
 
 def _around_torchs_own() -> list[CodeType]:

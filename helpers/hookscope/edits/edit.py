@@ -60,7 +60,8 @@ def edit(model: nn.Module) -> Edit:
 
     Nothing is written to in place: an edit makes a tensor of its own, so that what shares memory with the layer's
     stays as it is, and so does every value outside the aim, bit for bit, but for where an edit switches a fused
-    path of torch off, and says so. A layer that writes to its input in place writes to the edited one. Gradients flow through edits, to values that require them, too.
+    path of torch off, and says so. A layer that writes to its input in place writes to the edited one. Gradients
+    flow through edits, to values that require them, too.
 
     **An edit that did not happen is an error**: leaving the block raises `NotEditedError` if a layer was not called, a
     call or part or gradient never came, and says why that may be. An exception from inside the block goes first. Not
@@ -292,7 +293,7 @@ class Edit(Tabled):
         layer = self._by_target[target] = self._layer(module, name)
         self.targets.append(target)
         layer.take(target, self._born)
-        self._compiled.ask(modules_around(self.modules.model, name), lambda: layer.seen)
+        self._compiled.ask([module, *modules_around(self.modules.model, name)], lambda: layer.seen)
         there = module in self.modules.names  # it may have been replaced since
         if others := [other for other in self.modules.names_of(module) if other != name] if there else []:
             self._notes[f"layer {name!r} is also {', '.join(map(repr, others))}: calls under each name count"] = None
