@@ -102,16 +102,21 @@ def places(
     """
     files, found, stayed = files_of(rooms), 0, list[str]()
     net, run = make()
-    before = look(net)
+    before = look(net), _modes()
     run()
     while place := interrupted(run, counted(found * step), files):
         found += 1
-        if look(net) != before:
+        if (look(net), _modes()) != before:
             stayed.append(place)
+            torch.set_grad_enabled(True)
             net, run = make()
-            before = look(net)
+            before = look(net), _modes()
     _take_off_what_stayed()
     return found, stayed
+
+
+def _modes() -> tuple[bool, bool]:
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
 
 def _take_off_what_stayed() -> None:
@@ -135,7 +140,7 @@ def lines(
         return False
 
     net, run = make()
-    before = look(net)
+    before = look(net), _modes()
     run()
     interrupted(run, note, files)
     found = 0
@@ -143,9 +148,10 @@ def lines(
         for time in {1, 2, count} - {0 if count > 1 else 2}:
             place = interrupted(run, at(line, time), files)
             found += bool(place)
-            if look(net) != before:
+            if (look(net), _modes()) != before:
                 stayed.append(place)
+                torch.set_grad_enabled(True)
                 net, run = make()
-                before = look(net)
+                before = look(net), _modes()
     _take_off_what_stayed()
     return found, stayed

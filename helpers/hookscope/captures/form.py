@@ -69,10 +69,10 @@ def stats_of(tensor: Tensor) -> Stats:
     if flat.is_meta or isinstance(flat, FakeTensor):
         return _unknown(tensor)
     found = _Sums()
-    with torch.no_grad():
-        # In pieces that fit the cache: reductions over a whole activation are slow, and need room for a second one.
-        for piece in (flat,) if flat.numel() <= _PIECE else torch.split(flat, _PIECE):
-            found.add(piece.abs() if piece.is_complex() else piece)
+    # In pieces that fit the cache: reductions over a whole activation are slow, and need room for a second one. Detached,
+    # and not under no_grad: an interrupt at its end would leave gradients off.
+    for piece in (flat,) if flat.numel() <= _PIECE else torch.split(flat, _PIECE):
+        found.add(piece.abs() if piece.is_complex() else piece)
     return Stats(shape_of(tensor), tensor.dtype, *found.result())
 
 
@@ -136,8 +136,7 @@ def kept_otherwise(
         say(f"torch has no statistics of a {kind} ({type(error).__name__}); they are NaN")
         return _unknown(tensor)
     try:
-        with torch.no_grad():
-            kept = tensor.detach().clone()
+        kept = tensor.detach().clone()
     except Exception:  # whatever a class of somebody else's raises
         say(f"a {kind} cannot be copied ({type(error).__name__}); only its shape is kept")
         return torch.empty(tensor.shape if not tensor.is_nested else (), dtype=tensor.dtype, device="meta")

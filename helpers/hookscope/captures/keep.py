@@ -215,7 +215,7 @@ def readable(tensor: Tensor) -> Tensor:
     """Return an ordinary tensor for one that `keep` made in inference mode; any other as it is."""
     if not tensor.is_inference():
         return tensor
-    with torch.inference_mode(False), torch.no_grad():
+    with torch.inference_mode(False):
         return tensor.clone()
 
 

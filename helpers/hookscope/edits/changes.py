@@ -152,7 +152,11 @@ def masking(keep: Any, other: Any = 0) -> Change:
             fitting(keep, region, moment)
             return torch.where(keep, region, instead)
         soft: Tensor = fitting(keep, region, moment)
-        mixed: Tensor = region * soft + (1 - soft) * instead
+        # 0 times infinity is no number: what has no part in the mixture must not spoil it.
+        old = torch.where((soft == 0) & ~region.isfinite(), 0, region)
+        new = torch.as_tensor(instead, dtype=region.dtype, device=region.device)
+        new = torch.where((soft == 1) & ~new.isfinite(), 0, new)
+        mixed: Tensor = old * soft + (1 - soft) * new
         return mixed
 
     return Change("mask", keep, compute, options={"other": other})

@@ -205,8 +205,8 @@ class Layer:
         if not runs:
             return None  # the call began before the block
         run = runs[-1]
+        take_back(run.lent)  # if an interrupt comes, the run stays, and `take_off` goes on
         try:
-            take_back(run.lent)
             # With always_call torch comes by as an error goes up, too.
             if run.error is not sys.exception() or (run.again and not self.seen):
                 return None

@@ -83,6 +83,7 @@ class Target:
         samples: tells how many samples the model is running on, if that is known; only where it matters.
         notes: what there is to know, as keys; shared with the others.
         late: how often the model had run in the block when the edit was written.
+        dtype: that of the tensor that was edited last.
         since: when that was, as autograd counts in this thread: nodes that are made later have this number, or more.
 
     """
@@ -102,6 +103,7 @@ class Target:
     samples: Callable[[], int | None] | None = None
     notes: dict[str, None] = field(default_factory=dict)
     late: int = 0
+    dtype: torch.dtype | None = None
     since: int = field(default_factory=torch.autograd._get_sequence_nr)  # type: ignore[attr-defined]
 
     def on(
@@ -181,7 +183,7 @@ class Target:
             samples: how many the model had in that call, where it does not run any more.
 
         """
-        rule, aim = self.rule, self.rule.aim
+        rule, aim, self.dtype = self.rule, self.rule.aim, tensor.dtype
         places: list[int] = []
         if rule.positions is not None:
             tokens = self.tokens[number]

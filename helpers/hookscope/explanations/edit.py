@@ -30,7 +30,7 @@ def replaced(value, path, new):
         items[key] = replaced(items[key], rest, new)
         return getattr(type(value), "_make", type(value))(items)  # also a named tuple
     again = copy.copy(value)  # of the same type, and in the same order
-    if isinstance(value, (list, dict)):
+    if isinstance(value, (list, Mapping)):
         again[key] = replaced(value[key], rest, new)
     else:
         object.__setattr__(again, key, replaced(getattr(value, key), rest, new))
@@ -174,6 +174,11 @@ def _hook(hook: str, target: Target, names: _Names) -> str:
     given = "args, kwargs" if to_input and _by_keyword(target) else "args" if to_input else "args, output"
     holder = ("kwargs" if _by_keyword(target) else "args") if to_input else "output"
     body = _start(hook, target, "return None")
+    if to_input and len(keys) > 1:
+        body += [
+            "# The layer is given a copy of what holds the tensor. What it writes into",
+            "# that copy is lost here; edit hands it on.",
+        ]
     tensor = holder + "".join(f".{key}" if kind == "attribute" else f"[{key!r}]" for kind, key in keys)
     if rule.to == "grad":
         body += [f"tensor = {tensor}"]
@@ -247,11 +252,12 @@ def _expression(rule: Rule, hook: str, target: Target, names: _Names, cut: str) 
     if verb in ("swap", "mean", "freeze") and isinstance(value, Capture):
         kept = rule.change.options["kept"]
         name = names.give(f"kept_{hook}", kept, f"what the other run had there, {len(kept)} tensors, one for each call")
+        to = _cast(kept, target)
         if verb == "freeze" and len(kept) == 1:
-            return [], f"{name}[0]{cut}"
+            return [], f"{name}[0]{cut}{to}"
         if verb in ("swap", "freeze"):
-            return [], f"{name}[number - 1]{cut}"
-        return [f"mean = torch.cat({name}).mean(0, keepdim=True).expand_as(tensor)"], f"mean{cut}"
+            return [], f"{name}[number - 1]{cut}{to}"
+        return [f"mean = torch.cat({name}).mean(0, keepdim=True).expand_as(tensor)"], f"mean{cut}{to}"
     if verb == "mean":
         return ["mean = tensor.mean(0, keepdim=True).expand_as(tensor)"], f"mean{cut}"
     if verb == "map":
@@ -260,20 +266,25 @@ def _expression(rule: Rule, hook: str, target: Target, names: _Names, cut: str) 
         seed = rule.change.options["seed"]
         before = [
             f"own = np.random.default_rng([{seed}, number])  # the same for the same call",
-            "noise = torch.from_numpy(own.standard_normal(part.shape, np.float32))",
+            "noise = own.standard_normal(part.shape, np.float32)",
         ]
         name = f"noise_{hook}"
-        return [f"def {name}(part):", *(f"    {line}" for line in before), f"    return {value!r} * noise", ""], (
-            f"part + {name}(part).to(part)"
-        )
+        body = [*before, "return torch.from_numpy(noise).to(part)"]
+        return [f"def {name}(part):", *(f"    {line}" for line in body), ""], f"part + {value!r} * {name}(part)"
     shown = _value(value, hook, names)
+    if verb == "project_out":
+        unit = f"{shown} / {shown}.norm()"
+        unit = f"({unit}){to}" if (to := _cast([value], target)) else unit
+        return [f"unit = {unit}"], "part - (part * unit).sum(-1, keepdim=True) * unit"
+    shown += _cast([value], target)
     if verb == "mask":
-        other = _value(rule.change.options["other"], hook, names)
+        instead = rule.change.options["other"]
+        other = _value(instead, hook, names) + _cast([instead], target)
         if value.dtype is torch.bool:
             return [], f"torch.where({shown}, part, {other})"
+        if not isinstance(instead, Tensor) and not math.isfinite(instead):
+            return [], f"torch.where({shown} == 1, part, part * {shown} + (1 - {shown}) * {other})"
         return [], f"part * {shown} + (1 - {shown}) * {other}"
-    if verb == "project_out":
-        return [f"unit = {shown} / {shown}.norm()"], "part - (part * unit).sum(-1, keepdim=True) * unit"
     if verb == "swap":
         return [], f"{shown}{cut}"
     return [], {"set": shown, "add": f"part + {shown}", "scale": f"part * {shown}"}[verb]
@@ -294,10 +305,16 @@ def _value(value: Any, hook: str, names: _Names) -> str:
     return repr(value)
 
 
+def _cast(values: list[Any], target: Target) -> str:
+    """Write what brings values to the dtype of the tensor that was edited, where they have another; a mask has."""
+    given = {value.dtype for value in values if isinstance(value, Tensor)} - {torch.bool}
+    return ".to(tensor.dtype)" if target.dtype is not None and given - {target.dtype} else ""
+
+
 def _index(step: Any, hook: str, names: _Names) -> str:
     """Write an index as it stands between brackets."""
     if isinstance(step, tuple):
-        return ", ".join(_index(item, hook, names) for item in step)
+        return ", ".join(_index(item, hook, names) for item in step) or "()"
     if isinstance(step, slice):
         ends = ["" if end is None else str(end) for end in (step.start, step.stop)]
         return ":".join([*ends, *([str(step.step)] if step.step is not None else [])])

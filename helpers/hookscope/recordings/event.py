@@ -155,11 +155,13 @@ def values_of(value: object, depth: int = 0) -> Any:
 def _numbers(tensor: torch.Tensor) -> torch.Tensor | Summary | str:
     try:
         # What is made in inference mode could not be used outside.
-        with torch.inference_mode(mode=False), torch.no_grad():
+        # Detached, and not under no_grad: an interrupt at its end would leave gradients off.
+        with torch.inference_mode(mode=False):
+            tensor = tensor.detach()
             if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_meta:
                 return "meta tensor" if tensor.is_meta else f"{'nested' if tensor.is_nested else 'sparse'} tensor"
             if tensor.numel() <= _WHOLE:
-                kept = tensor.detach().clone()
+                kept = tensor.clone()
                 kept.tolist()  # raises where there is nothing to read, as under torch.vmap
                 while torch._C._functorch.is_functorch_wrapped_tensor(kept):  # no use outside its transform
                     kept = torch._C._functorch.get_unwrapped(kept)

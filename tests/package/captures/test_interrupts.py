@@ -45,19 +45,29 @@ def entered_again_and_stopped() -> tuple[nn.Module, Run]:
     return net, run
 
 
+def statistics() -> tuple[nn.Module, Run]:
+    net = made()
+
+    def run() -> None:
+        with capture(net, keep="stats", gradients=True):
+            net(X).sum().backward()
+
+    return net, run
+
+
 def assert_nothing_stays(found: int, stayed: list[str], least: int) -> None:
     print(f"{found} places, and {len(stayed)} where something stays: {stayed}")
     assert found > least
     assert not stayed, stayed
 
 
-@pytest.mark.parametrize("make", [everything, entered_again_and_stopped])
+@pytest.mark.parametrize("make", [everything, entered_again_and_stopped, statistics])
 def test_an_interrupt_at_any_line_leaves_no_hook(make: Any) -> None:
     assert_nothing_stays(*places(make, hooks_on, 29), 35)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [everything, entered_again_and_stopped])
+@pytest.mark.parametrize("make", [everything, entered_again_and_stopped, statistics])
 def test_an_interrupt_at_each_line_leaves_no_hook(make: Any) -> None:
     assert_nothing_stays(*places(make, hooks_on, 1), 500)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hookscope import at, census, edit
 from tests.shared.interrupts import Run, places
@@ -45,12 +46,46 @@ def inside_attention() -> tuple[nn.Module, Run]:
     return net, run
 
 
+class Holds(nn.Module):
+    """Is called with a list, and an object, that are its owner's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given = [X, SimpleNamespace(y=X)]
+        self.layer = Takes()
+
+    def forward(self) -> Tensor:
+        return self.layer(self.given)
+
+
+class Takes(nn.Module):
+    def forward(self, given: list[Any]) -> Tensor:
+        x: Tensor = given[0] * given[1].y
+        return x
+
+
+def with_a_list() -> tuple[nn.Module, Run]:
+    net = Holds()
+
+    def run() -> None:
+        with edit(net) as e:
+            e.scale("layer", 3.0, to="input", part=(0, 0))
+            e.scale("layer", 3.0, to="input", part=(0, 1, "y"))
+            assert torch.equal(net(), (X * 3) * (X * 3))
+
+    return net, run
+
+
 def what_could_stay(net: nn.Module) -> object:
     modes = torch.overrides._get_current_function_mode_stack()
-    return len(census(net)), len(modes), ["forward" in vars(module) for module in net.modules()]
+    given = getattr(net, "given", [X, SimpleNamespace(y=X)])
+    return (
+        len(census(net)), len(modes), ["forward" in vars(module) for module in net.modules()],
+        given[0] is X, given[1].y is X,
+    )  # fmt: skip
 
 
-@pytest.mark.parametrize("make", [every_kind, inside_attention])
+@pytest.mark.parametrize("make", [every_kind, inside_attention, with_a_list])
 def test_an_interrupt_at_any_line_leaves_no_hook(make: Any) -> None:
     found, stayed = places(make, what_could_stay, 7, "edits")
     assert found > 40
@@ -58,7 +93,7 @@ def test_an_interrupt_at_any_line_leaves_no_hook(make: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [every_kind, inside_attention])
+@pytest.mark.parametrize("make", [every_kind, inside_attention, with_a_list])
 def test_an_interrupt_at_each_line_leaves_no_hook(make: Any) -> None:
     found, stayed = places(make, what_could_stay, 1, "edits")
     print(f"{found} places, and {len(stayed)} where something stays: {stayed}")
