@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
-__all__ = ["map_tensors", "tensors_in"]
+__all__ = ["contents_of", "map_tensors", "tensors_in"]
 
 _DEEP = 20  # levels of structure that are followed
 
@@ -106,8 +106,13 @@ class _Mapping:
         return self._shells[id(value)]
 
     def _container(self, value: Any, depth: int) -> Any:
+        try:
+            held = contents_of(value)
+        except Exception:  # whatever somebody else's container raises
+            self._note(f"a {type(value).__name__} cannot be read: it is kept as it is, and may change later")
+            return value
         if isinstance(value, (tuple, list, set, frozenset)):
-            return self._sequence(value, [self.of(item, depth) for item in value], depth)
+            return self._sequence(value, [self.of(item, depth) for item in held], depth)
         if isinstance(value, np.ndarray):
             copied = value.copy()
             if value.dtype == object:
@@ -115,9 +120,9 @@ class _Mapping:
                     copied[index] = self.of(value[index], depth)
             return copied
         if isinstance(value, deque):
-            return type(value)((self.of(item, depth) for item in value), value.maxlen)
+            return type(value)((self.of(item, depth) for item in held), value.maxlen)
         if isinstance(value, Mapping):
-            return self._mapping(value, {key: self.of(item, depth) for key, item in value.items()}, depth)
+            return self._mapping(value, {key: self.of(item, depth) for key, item in held}, depth)
         return self._object(value, depth)
 
     def _sequence(self, value: Any, items: list[Any], depth: int) -> Any:
@@ -173,13 +178,13 @@ class _Mapping:
         return self._instead(value, items)
 
     def _object(self, value: Any, depth: int) -> Any:
-        attributes = getattr(value, "__dict__", None) if not isinstance(value, Proxy) else None
-        names = _declared(type(value))
-        if isinstance(attributes, dict):
-            names = (*attributes, *names)
-        if not names:
-            return value
         try:
+            attributes = getattr(value, "__dict__", None) if not isinstance(value, Proxy) else None
+            names = _declared(type(value))
+            if isinstance(attributes, dict):
+                names = (*attributes, *names)
+            if not names:
+                return value
             was = {name: held for name in names if (held := getattr(value, name, _NOTHING)) is not _NOTHING}
         except Exception:  # an attribute that cannot be read
             return value
@@ -214,6 +219,13 @@ class _Mapping:
     def _note(self, text: str) -> None:
         if self._say is not None:
             self._say(text)
+
+
+def contents_of(value: Any) -> list[Any]:
+    """List the items of a sequence or set, the pairs of a mapping; nothing for anything else."""
+    if isinstance(value, (tuple, list, set, frozenset, deque)):
+        return list(value)
+    return list(value.items()) if isinstance(value, Mapping) else []
 
 
 def _shell_of(value: Any) -> Any:

@@ -69,8 +69,8 @@ def stats_of(tensor: Tensor) -> Stats:
     if flat.is_meta or isinstance(flat, FakeTensor):
         return _unknown(tensor)
     found = _Sums()
-    # In pieces that fit the cache: reductions over a whole activation are slow, and need room for a second one. Detached,
-    # and not under no_grad: an interrupt at its end would leave gradients off.
+    # In pieces that fit the cache: reductions over a whole activation are slow, and need room for a second one.
+    # Detached, and not under no_grad: an interrupt at its end would leave gradients off.
     for piece in (flat,) if flat.numel() <= _PIECE else torch.split(flat, _PIECE):
         found.add(piece.abs() if piece.is_complex() else piece)
     return Stats(shape_of(tensor), tensor.dtype, *found.result())

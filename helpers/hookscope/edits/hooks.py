@@ -17,7 +17,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from hookscope.captures.hooks import Hooks as CaptureHooks
 from hookscope.edits.inside import Inside, Replaced, crossing, forget
 from hookscope.edits.lending import Lent, take_back
-from hookscope.edits.order import samples_in
+from hookscope.edits.order import PACKED, is_packed, samples_in
 from hookscope.edits.parts import tensors
 from hookscope.edits.target import Target
 from hookscope.layers import FusedLayer, attention_would_be_fused, take_off
@@ -186,6 +186,9 @@ class Layer:
         if not again and not self.checkpointed and _under_checkpoint():
             self.checkpointed = True
         if self._replaced is not None:
+            if any(map(is_packed, (*args, *kwargs.values()))):
+                target = next(each for kind in ("heads", "edges") for each in self.targets.get(kind, ()))
+                raise RuntimeError(f"{target.label(number)}: {PACKED}")
             self._starting[thread] = run, crossing(args, kwargs, module)
             if self._fused is None and attention_would_be_fused(module, args, kwargs):
                 self.notes[

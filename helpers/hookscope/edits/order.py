@@ -6,12 +6,22 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from hookscope.layers import Modules, take_off
 
-__all__ = ["Order", "as_many", "refuse_other_order", "said_of", "samples_in", "with_tokens_first"]
+__all__ = [
+    "PACKED",
+    "Order",
+    "as_many",
+    "is_packed",
+    "refuse_other_order",
+    "said_of",
+    "samples_in",
+    "with_tokens_first",
+]
 
 
 def with_tokens_first(modules: Modules, name: str) -> nn.Module | None:
@@ -78,6 +88,18 @@ def samples_in(given: Iterable[Any]) -> int | None:
         if isinstance(value, Mapping):
             return samples_in(value.values())
     return None
+
+
+PACKED = (
+    "an encoder has packed padded samples into a nested tensor, which takes no index; make it with "
+    "enable_nested_tensor=False, or set use_nested_tensor = False on it"
+)
+"""What is wrong with a tensor that `is_packed`."""
+
+
+def is_packed(value: object) -> bool:
+    """Whether a value is a nested tensor of the kind that `nn.TransformerEncoder` makes of padded samples."""
+    return isinstance(value, Tensor) and value.is_nested and value.layout is torch.strided
 
 
 def as_many(tensor: Tensor, count: int, label: str) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from torch import Tensor
 
 from hookscope.edits.lending import Attribute, Lent, lend
+from hookscope.structures import contents_of
 
 __all__ = ["Part", "get", "keys", "listed", "path_of", "put", "tensors"]
 
@@ -40,12 +42,13 @@ def tensors(value: Any, path: tuple[int | str, ...] = ()) -> Iterator[tuple[tupl
     """
     if isinstance(value, Tensor):
         yield path, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
+    elif isinstance(value, (Mapping, tuple, list)):
+        try:
+            held = contents_of(value)
+        except Exception:  # whatever somebody else's container raises: there is nothing to be had from it
+            return
+        for key, item in held if isinstance(value, Mapping) else enumerate(held):
             yield from tensors(item, (*path, key))
-    elif isinstance(value, (tuple, list)):
-        for index, item in enumerate(value):
-            yield from tensors(item, (*path, index))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             yield from tensors(getattr(value, field.name, None), (*path, field.name))
@@ -57,7 +60,9 @@ def listed(value: Any) -> str:
         return f"one tensor {tuple(value.shape)}, which has no parts"
     found = [f"part={_short(path)} {tuple(tensor.shape)}" for path, tensor in tensors(value)]
     if not found:
-        inside = [name for name, item in getattr(value, "__dict__", {}).items() if isinstance(item, Tensor)]
+        inside = []
+        with suppress(Exception):  # whatever an object of somebody else's raises
+            inside = [name for name, item in getattr(value, "__dict__", {}).items() if isinstance(item, Tensor)]
         return ", ".join(f"part={name!r}" for name in inside) or f"no tensor, but {type(value).__name__}"
     return ", ".join(found[:8]) + (f" and {len(found) - 8} more" if len(found) > 8 else "")
 

@@ -72,6 +72,8 @@ def why_not_called(modules: Modules, name: str, module: nn.Module, runs: int) ->
         runs: how often the model was called.
 
     """
+    if all(each is not module for each in modules.model.modules()):
+        return "was not called: it has been taken out of the model, or replaced, since the edit was written"
     generic = why_uncalled(module)
     if "did not reach it" not in generic:
         return generic
@@ -95,6 +97,8 @@ def why_not_called(modules: Modules, name: str, module: nn.Module, runs: int) ->
                 f"was not called: {kind}.forward calls its .forward(...), which runs no hooks; call the module itself"
             )
         if re.search(rf"{access}\.(weight|bias)\b", source):
+            if re.search(rf"{access}\(", _source(each, whole=True)):
+                break  # it is called, too: so the forward took another path, or did not run
             return f"was not called: {kind}.forward uses only its weight, in a function of its own"
     return generic
 
@@ -111,8 +115,9 @@ def modules_around(model: nn.Module, name: str) -> list[nn.Module]:
     return around[::-1]
 
 
-def _source(module: nn.Module) -> str:
+def _source(module: nn.Module, whole: bool = False) -> str:
+    """Return the source of a module's forward, or of its whole class; "" if there is none."""
     try:
-        return inspect.getsource(type(module).forward)
+        return inspect.getsource(type(module) if whole else type(module).forward)
     except (OSError, TypeError):
         return ""

@@ -14,7 +14,7 @@ from hookscope.captures.keep import is_wrapped
 from hookscope.edits.aim import Aim
 from hookscope.edits.changes import UNCHANGED, Change, Moment
 from hookscope.edits.lending import Lent
-from hookscope.edits.order import as_many
+from hookscope.edits.order import PACKED, as_many, is_packed
 from hookscope.edits.parts import get, keys, listed, put, tensors
 from hookscope.edits.sizes import Sizes
 from hookscope.edits.tokens import Owner, Positions, Tokens
@@ -193,6 +193,8 @@ class Target:
             aim = aim.at_places(places)
             places = [tokens.start + place for place in places]
         moment = Moment(self.label, number, tensor, aim, self.held)
+        if (rule.by_sample or aim.steps) and is_packed(tensor):
+            raise RuntimeError(f"{moment.label}: {PACKED}")
         if (by := rule.by_sample) and is_wrapped(tensor) and _is_batched(tensor):
             raise RuntimeError(
                 f"{moment.label}: under torch.vmap a layer sees one sample at a time, so that samples cannot be told "

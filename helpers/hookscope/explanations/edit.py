@@ -282,8 +282,11 @@ def _expression(rule: Rule, hook: str, target: Target, names: _Names, cut: str) 
         other = _value(instead, hook, names) + _cast([instead], target)
         if value.dtype is torch.bool:
             return [], f"torch.where({shown}, part, {other})"
-        if not isinstance(instead, Tensor) and not math.isfinite(instead):
-            return [], f"torch.where({shown} == 1, part, part * {shown} + (1 - {shown}) * {other})"
+        if not isinstance(instead, Tensor) and not math.isfinite(instead):  # 0 times that is no number
+            before = [f"keep, other = {shown}, {other}"]
+            return before, "torch.where(keep == 1, part, part * keep + (1 - keep) * other)"
+        if ".to(" in shown + other:
+            return [f"keep, other = {shown}, {other}"], "part * keep + (1 - keep) * other"
         return [], f"part * {shown} + (1 - {shown}) * {other}"
     if verb == "swap":
         return [], f"{shown}{cut}"

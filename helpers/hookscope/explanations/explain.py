@@ -68,9 +68,9 @@ def explain(
     they are ready for tuples, lists and dicts.
 
     What they do not do is the rest: torch copies at once here, where `capture` copies only what is overwritten, and
-    nothing tells you which output that was. Under `torch.func`, as with vmap, what they keep are torch's wrappers, which
-    are of no use once the transform is over; a capture keeps what is inside. They run one pass, with the sum of what the model returns as the loss; of a
-    sweep as many as it has cells.
+    nothing tells you which output that was. Under `torch.func`, as with vmap, they keep torch's wrappers, which are of
+    no use once the transform is over; a capture keeps what is inside. They run one pass, with the sum of what the model
+    returns as the loss; of a sweep as many as it has cells.
 
     Args:
         obj: one of

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
 import torch
 
 from hookscope.pictures.picture import as_text
+from hookscope.structures import contents_of
 
 Shapes = tuple["Shapes", ...] | dict[str, "Shapes"] | str | int | None
 Phase = Literal["forward", "backward", "step"]
@@ -126,11 +127,10 @@ def shapes_of(value: object, depth: int = 0) -> Shapes:
     if isinstance(value, torch.Tensor) and not (value.is_nested and value.layout == torch.strided):
         # The ragged side of a nested tensor is a symbol, not an int.
         return tuple(side if type(side) is int else str(side) for side in value.shape)
-    if isinstance(value, Mapping) and depth < _DEEP:
-        return {str(key): shapes_of(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, tuple | list) and depth < _DEEP:
-        return tuple(shapes_of(item, depth + 1) for item in value)
-    return "nested tensor" if isinstance(value, torch.Tensor) else type(value).__name__
+    if isinstance(value, torch.Tensor):
+        return "nested tensor"
+    found: Shapes = _inside(value, depth, shapes_of)
+    return found
 
 
 def values_of(value: object, depth: int = 0) -> Any:
@@ -145,11 +145,20 @@ def values_of(value: object, depth: int = 0) -> Any:
         return value
     if isinstance(value, torch.Tensor):
         return _numbers(value)
-    if isinstance(value, Mapping) and depth < _DEEP:
-        return {str(key): values_of(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, tuple | list) and depth < _DEEP:
-        return tuple(values_of(item, depth + 1) for item in value)
-    return type(value).__name__
+    return _inside(value, depth, values_of)
+
+
+def _inside(value: object, depth: int, describe: Callable[[object, int], Any]) -> Any:
+    """Describe what is in a container, one level deeper; name the class of what is none, or cannot be read."""
+    if not isinstance(value, Mapping | tuple | list) or depth >= _DEEP:
+        return type(value).__name__
+    try:
+        held = contents_of(value)
+    except Exception:  # whatever somebody else's container raises
+        return type(value).__name__
+    if isinstance(value, Mapping):
+        return {str(key): describe(item, depth + 1) for key, item in held}
+    return tuple(describe(item, depth + 1) for item in held)
 
 
 def _numbers(tensor: torch.Tensor) -> torch.Tensor | Summary | str:

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hookscope import capture
+from hookscope import capture, record
+from hookscope.captures import Capture
 from tests.shared.awkward import Do
 
 
@@ -156,3 +157,42 @@ def test_the_order_of_a_mapping_is_kept() -> None:
         seen._model(torch.zeros(1))
     assert type(seen[""].output) is Fields
     assert [(key, value.item()) for key, value in seen[""].output.items()] == [("b", 0), ("a", 1)]
+
+
+class Unread(Mapping[str, Tensor]):
+    """A mapping that reads on demand, and has nothing to read from."""
+
+    def __getitem__(self, key: str) -> Tensor:
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["a"])
+
+    def __len__(self) -> int:
+        return 1
+
+
+class Once(list[Tensor]):
+    """A list that is not to be looked through."""
+
+    def __iter__(self) -> Iterator[Tensor]:
+        raise RuntimeError("read me by pop()")
+
+
+class Closed:
+    """An object that does not tell what it holds."""
+
+    @property
+    def __dict__(self) -> dict[str, Any]:
+        raise RuntimeError("closed")
+
+
+@pytest.mark.parametrize("make", [lambda x: Unread(), lambda x: Once([x]), lambda x: Closed()])
+@pytest.mark.filterwarnings("ignore:hookscope")
+def test_a_container_that_cannot_be_read_does_not_stop_the_model(make: Any) -> None:
+    net = nn.Sequential(Do(make))
+    for look in (capture(net), capture(net, keep="stats"), capture(net, inputs=True, gradients=True), record(net)):
+        with look as seen:
+            kind = type(net(torch.ones(1)))
+        if isinstance(seen, Capture) and kind is not Closed:
+            assert f"a {kind.__name__} cannot be read" in repr(seen.notes)

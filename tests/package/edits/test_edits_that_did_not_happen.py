@@ -200,3 +200,46 @@ def test_a_model_whose_checkpoint_would_run_again_without_the_edit() -> None:
     e.add("a.0", 1.0, at[:, 0])
     with pytest.warns(UserWarning, match="layer 'a.0' ran in a checkpoint, which runs it again in backward"), e:
         net(X)
+
+
+def test_a_layer_whose_parent_did_not_run_is_not_said_to_lend_its_weight_only() -> None:
+    net = nn.ModuleDict({"first": nn.Linear(4, 4), "encoder": nn.TransformerEncoderLayer(4, 1, 8)})
+    net.forward = lambda x: net["first"](x)
+    e = edit(net)
+    e.scale("encoder.linear1", 2.0)
+    with pytest.raises(NotEditedError, match=r"this pass did not reach it, or") as found, e:
+        net(torch.ones(1, 2, 4))
+    assert "uses only its weight, in a function of its own" not in str(found.value)
+
+
+def test_a_layer_that_was_replaced_since() -> None:
+    net = nn.Sequential(nn.Linear(2, 2))
+    e = edit(net)
+    e.scale("0", 2.0)
+    net[0] = nn.Linear(2, 2)
+    with pytest.raises(NotEditedError, match="taken out of the model, or replaced, since the edit was written"), e:
+        net(torch.ones(1, 2))
+
+
+@pytest.mark.parametrize("write", ["heads", "cut", "index", "rows"])
+def test_edits_of_padded_samples_in_an_encoder_name_the_way_out(write: str) -> None:
+    torch.manual_seed(0)
+    net = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
+    x, padded = torch.randn(2, 5, 8), torch.zeros(2, 5, dtype=torch.bool)
+    padded[1, 3:] = True
+    e = edit(net)
+    match write:
+        case "heads":
+            e.scale("layers.0.self_attn", 2.0, heads=0)
+        case "cut":
+            e.cut("layers.0.self_attn", head=0, query=1, key=0)
+        case "index":
+            e.set("layers.0", 0.0, at[:, 1])
+        case "rows":
+            e.set("layers.0", 0.0, rows=[1])
+    with torch.no_grad(), pytest.raises(RuntimeError, match=r"edit 1 .* enable_nested_tensor=False"), e:
+        net(x, src_key_padding_mask=padded)
+    net.use_nested_tensor = False  # the way out
+    with torch.no_grad(), e:
+        net(x, src_key_padding_mask=padded)
+    assert e.rows[0]["calls changed"] == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, UserDict
 
 import pytest
 import torch
@@ -37,7 +37,7 @@ def structured() -> nn.Module:
         held = self.held(pair.low + pair.high)
         record = self.record(held.h + held.more["p"], hidden=x)
         first, second = self.two(record["a"] + record["b"])
-        return self.attn(first)[0] + self.passing(second) * 2 + second
+        return self.attn(first)[0] + self.passing(second) * 2 + self.user(second)["u"]
 
     torch.manual_seed(0)
     return Net(
@@ -49,6 +49,7 @@ def structured() -> nn.Module:
         two=Do(lambda x: (x + 1, x - 1)),
         attn=Attention(),
         passing=nn.Identity(),
+        user=Do(lambda x: UserDict(u=x * 1)),
     )
 
 
@@ -58,6 +59,7 @@ EDITS = {
     "set": lambda e: e.set("one", 0, at[:, 3]),
     "set all": lambda e: e.set("one", 0.5),
     "set infinite": lambda e: e.set("one", float("inf"), at[0, 0]),
+    "set with an empty index": lambda e: e.set("one", 0.5, at[()]),
     "set a tensor": lambda e: e.set("one", V),
     "add": lambda e: e.add("one", V.detach(), at[:, :]),
     "add all": lambda e: e.add("one", V),
@@ -68,6 +70,13 @@ EDITS = {
     "a function of all": lambda e: e.map("one", lambda t: t.mul_(3)),
     "rows and columns": lambda e: e.map("one", torch.tanh, at[:, ::2], rows=[1]),
     "a mask": lambda e: e.mask("one", V > 2, other=7.0),
+    "a vector of another dtype": lambda e: e.add("one", V.detach().double(), at[:, :]),
+    "a vector of another dtype into a gradient": lambda e: e.scale("one", V.detach().double(), to="grad"),
+    "a tensor of another dtype": lambda e: e.set("one", V.detach().double(), to="input"),
+    "a direction of another dtype": lambda e: e.project_out("one", V.detach().double() / 3),
+    "a swap of another dtype": lambda e: e.swap("one", X.double() / 3, at[:, 0]),
+    "a soft mask of another dtype": lambda e: e.mask("one", V.detach().double() / 3, at[0]),
+    "an infinity under a mask of numbers": lambda e: e.mask("one", (V.detach() > 2).float(), at[0], other=-torch.inf),
     "a soft mask": lambda e: e.mask("one", V.detach() / 4, at[0]),
     "a boolean index": lambda e: e.set("one", 1, at[X > 0]),
     "mean": lambda e: e.mean("one", None, at[:, 1]),
@@ -78,6 +87,7 @@ EDITS = {
     "a part of a named tuple": lambda e: e.set("pair", 0, part="high"),
     "a part of a dataclass": lambda e: e.set("held", 0, at[0], part=("more", "p")),
     "a part of an OrderedDict": lambda e: e.set("record", 0, part="a"),
+    "a part of a UserDict": lambda e: e.set("user", 0, part="u"),
     "a keyword": lambda e: e.add("record", 1.0, to="input", part="hidden"),
     "a part of a tuple": lambda e: e.add("two", 1.0, part=1),
     "the only tensor": lambda e: e.add("attn", 1.0, at[0]),

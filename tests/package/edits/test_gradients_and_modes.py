@@ -29,6 +29,17 @@ def test_a_vector_and_a_mask_are_trained() -> None:
     torch.testing.assert_close(mask.grad, hidden.tanh().sum(0))
 
 
+@pytest.mark.parametrize("other", [0.0, -torch.inf, torch.nan])
+def test_a_mask_of_zeros_and_ones_does_what_a_boolean_one_does(other: float) -> None:
+    x, keep = torch.tensor([1.0, torch.inf, 3.0]), torch.tensor([True, False, True])
+    found = []
+    for mask in (keep, keep.float()):
+        with edit(net := nn.Identity()) as e:
+            e.mask("", mask, other=other)
+            found.append(net(x))
+    assert torch.equal(found[0].nan_to_num(7.0), found[1].nan_to_num(7.0))
+
+
 @pytest.mark.parametrize("verb", ["set", "add", "scale"])
 def test_gradients_are_those_of_the_same_lines_written_by_hand(verb: str) -> None:
     net, x, v = linear_tanh(), X.clone().requires_grad_(), torch.randn(2, requires_grad=True)
