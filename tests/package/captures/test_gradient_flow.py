@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import time
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from hookscope import capture, gradient_flow
@@ -53,6 +56,16 @@ def test_nan_inf_dead_and_missing_are_said():
     assert odd["max |x|"] == 2
     assert "mean |grad|" not in odd
     assert "activation all zeros at dead" in gradient_flow(seen).alt
+
+
+@pytest.mark.parametrize("calls", [1, 3, 9, 10])
+def test_nothing_of_a_narrow_picture_is_cut(calls):
+    net = nn.Sequential(*[nn.Linear(4, 4) for _ in range(calls)])
+    with capture(net, gradients=True) as seen:
+        net(torch.randn(2, 4)).sum().backward()
+    pixels = np.asarray(Image.open(io.BytesIO(gradient_flow(seen).png)).convert("L"))
+    for edge in (pixels[:, 0], pixels[:, -1], pixels[0], pixels[-1]):
+        assert edge.min() == 255
 
 
 def test_a_repeated_layer_has_a_row_for_each_call():
