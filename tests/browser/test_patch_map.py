@@ -39,6 +39,17 @@ layers, five = ["embed", "blocks.*"], range(5)
 found = hookscope.sweep(net.train(), ids, layers, others, positions=five, tokens=tokens, metric=metric)
 """
 
+BROKEN = """part => {
+    const texts = document.createTreeWalker(part, NodeFilter.SHOW_TEXT), broken = [];
+    while (texts.nextNode()) for (const word of texts.currentNode.data.matchAll(/\\S+/g)) {
+        const range = document.createRange();
+        range.setStart(texts.currentNode, word.index);
+        range.setEnd(texts.currentNode, word.index + word[0].length);
+        if (range.getClientRects().length > 1) broken.push(word[0]);
+    }
+    return broken;
+}"""  # the words that go on in the next line
+
 
 def test_patch_map(lab: Lab) -> None:
     lab.scratch("patches", CODE, 'patches = PatchMap(found, vocabulary=vocabulary, layer="embed", column=1)\npatches')
@@ -112,6 +123,12 @@ def test_patch_map(lab: Lab) -> None:
     assert wide <= seen + 1
     assert 350 < seen < 440
     lab.screenshot("patches-400", stage)
+    table.locator("summary").click()
+    stage.get_by_text("The plain torch lines").click()
+    for part in stage.locator(".pm-output tbody, .pm-code").all():
+        assert part.evaluate(BROKEN) == []
+    table.locator("summary").click()
+    stage.get_by_text("The plain torch lines").click()
     page.set_viewport_size(SIZE)
     lab.command("application:toggle-left-area")
     lab.kernel("with torch.no_grad(): net.head.weight *= 2")
