@@ -31,6 +31,7 @@ def test_attention_picker(lab: Lab) -> None:
     assert lab.page.locator("img[src='x']").count() == 0
     lab.settled(stage)
     first = image.get_attribute("src")
+    assert image.evaluate("each => getComputedStyle(each).imageRendering") == "auto"  # there are letters on it
 
     # By keyboard: head 3 of the first layer, then the second layer, which has two.
     stage.get_by_label("Head", exact=True).focus()
