@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from hookscope.extras import needed_by
 from hookscope.pictures import Picture, Table, Tabled
+from hookscope.pictures.fonts import families
 from hookscope.pictures.palette import COOLWARM
 from hookscope.pictures.picture import as_text, from_figure
 from hookscope.pictures.tokens import shortened
@@ -296,7 +297,7 @@ class Sweep(Tabled):
         if self.kind == "layer":
             axes.set_xticks([])
         else:
-            turned: dict[str, Any] = {"rotation": 90} if self.tokens else {}
+            turned: dict[str, Any] = {"rotation": 90, "fontfamily": families(self.names)} if self.tokens else {}
             axes.set_xticks(below, [self.names[column] for column in below], fontsize=8, parse_math=False, **turned)
             axes.set_xlabel(self.kind)
         axes.set_ylabel("layer")

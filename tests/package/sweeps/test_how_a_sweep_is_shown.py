@@ -173,3 +173,9 @@ def test_tokens_that_do_not_fit_are_refused() -> None:
     net = nn.Linear(4, 4)
     with pytest.raises(ValueError, match=r"tokens= goes with positions=, which it names"):
         sweep(net, torch.ones(1, 4), "", "zero", channels=[0], metric=lambda y: y.sum(), tokens=WORDS)
+
+
+def test_tokens_with_letters_that_dejavu_lacks_are_no_boxes() -> None:
+    found = swept()
+    pictures = {replace(found, kind="position", tokens=(token,) * 3).heat_map().png for token in ("Ⓐ", "Ⓑ")}
+    assert len(pictures) == 2

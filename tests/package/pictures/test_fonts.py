@@ -1,0 +1,31 @@
+"""Letters that matplotlib's own font lacks are taken from another font of the machine, if one has them."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from matplotlib import rcParams
+from matplotlib.font_manager import FontProperties, findfont, get_font
+
+from hookscope.pictures.fonts import families
+
+CIRCLED = "Ⓐ"  # in STIX, which comes with matplotlib
+
+
+def has(family: str, letter: str) -> bool:
+    return bool(get_font(findfont(FontProperties(family=[family]))).get_char_index(ord(letter)))
+
+
+def test_a_letter_is_looked_for_in_the_other_fonts() -> None:
+    usual = rcParams["font.family"]
+    assert not any(has(family, CIRCLED) for family in usual)
+    found = families(["the", CIRCLED])
+    assert found[: len(usual)] == usual
+    assert has(found[-1], CIRCLED)
+
+
+def test_nothing_is_added_for_letters_that_are_there_or_nowhere() -> None:
+    assert families(["the", "é", "Ж"]) == rcParams["font.family"]
+    assert families(["\U0010fffd"]) == rcParams["font.family"]  # a box of the font of last resort is no letter
