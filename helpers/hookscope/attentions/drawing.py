@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
 import torch
@@ -12,13 +13,17 @@ from torch import Tensor
 
 from hookscope.extras import needed_by
 from hookscope.pictures import Picture
+from hookscope.pictures.fonts import families
 from hookscope.pictures.picture import as_text, from_figure
 from hookscope.pictures.tokens import shortened
 
 __all__ = ["choosing", "draw_all", "draw_head", "draw_heads"]
 
-_TICKS = 24  # labels on an axis; more cannot be read
 _LETTERS = 12  # of a token
+_POINTS = 8  # of a label
+_LINE, _LETTER = 0.12, 0.09  # inches that a label needs
+_LEAST, _MOST, _LARGE = 1.4, 2.9, 4.2  # inches: of a map of few tokens, of one of many maps, and of one of few
+_TITLE, _WIDE = 0.6, 8.8  # inches: of a map at least, and of all maps that stand side by side
 _TILE = 32  # pixels of a small map
 
 
@@ -40,44 +45,34 @@ class Drawn(Protocol):
     def token(self, place: int, of: str = "queries") -> str: ...
 
 
-def draw_heads(shown: Drawn, heads: Sequence[int], sample: int) -> Picture:
-    """Draw one map for each head, on one scale from 0."""
+def draw_heads(
+    shown: Drawn, heads: Sequence[int], sample: int, rows: Sequence[dict[str, Any]] | None = None
+) -> Picture:
+    """Draw one map for each head, on one scale from 0; the rows are a line of numbers for each head, or those given."""
     maps = _numbers(shown.weights[sample, list(heads)])
-    queries, keys = maps.shape[1:]
-    columns = min(len(heads), 4 if max(queries, keys) <= _TICKS else 3)
-    rows = math.ceil(len(heads) / columns)
-    side = min(4.2, 1.3 + 0.17 * max(queries, keys))
-    figure = _figure((columns * (side + 0.3) + 0.8, rows * (side + 0.1)))
-    axes = figure.subplots(rows, columns, squeeze=False)
     top = max(float(maps.nan_to_num().max()), 1e-12)
-    image = None
-    for place, axis in enumerate(axes.flat):
-        if place >= len(heads):
-            axis.set_axis_off()
-            continue
-        image = axis.imshow(maps[place].numpy(), vmin=0, vmax=top, cmap=_colours(), interpolation="nearest")
-        axis.set_title(f"head {heads[place]}", fontsize=9)
-        _label(axis, shown, first=place % columns == 0)
-    figure.colorbar(image, ax=axes, shrink=0.8, label="weight")
+    figure, fewer = _draw_heads(shown, heads, maps, top)
     facts = [_facts(shown, sample, head) for head in heads]
-    most = max(facts, key=lambda row: float(row["greatest weight"] or 0))
-    count = shown.weights.shape[1]
+    best = max(facts, key=lambda row: float(row["greatest weight"] or 0))
+    among = _of_which([shown], sample)
+    count, queries, keys = shown.weights.shape[1:]
     which = f"head {heads[0]} of {count}" if len(heads) == 1 else f"{len(heads)} of {count} heads"
     title = f"Attention of {shown.label or 'the model'}, sample {sample}, {which}"
     alt = (
         f"{title}: for each head a map, {queries} queries as rows by {keys} keys as columns, brighter for more weight, "
-        f"on one scale from 0 to {as_text(top)}. The greatest weight{_of_which([shown], sample)}, "
-        f"{as_text(most['greatest weight'])}, is in head {most['head']}, from query {most['query']} to key "
-        f"{most['key']}."
+        f"on one scale from 0 to {as_text(top)}. The greatest weight{among}, "
+        f"{as_text(best['greatest weight'])}, is in head {best['head']}, from query {best['query']} to key "
+        f"{best['key']}."
     )
-    only = f"; the greatest weight is that{among}" if (among := _of_which([shown], sample)) else ""
-    return _done(figure, alt, f"{title}: rows are queries, columns are keys; black has no number{only}", facts)
+    black = "; black has no number" if bool(maps.isnan().any()) else ""
+    only = f"; the greatest weight is that{among}" if among and rows is None else ""
+    said = f"rows are queries{fewer['queries']}, columns are keys{fewer['keys']}{black}{only}"
+    return _done(figure, alt, f"{title}: {said}", facts if rows is None else rows)
 
 
 def draw_head(shown: Drawn, head: int, sample: int) -> Picture:
     """Draw the map of one head, with a row of numbers for each query."""
     weights = _numbers(shown.weights[sample, head])
-    picture = draw_heads(shown, [head], sample)
     bits = torch.special.entr(weights.nan_to_num().clamp_min(0)).sum(-1) / math.log(2)
     best = weights.nan_to_num(-1.0)
     rows = [
@@ -91,7 +86,7 @@ def draw_head(shown: Drawn, head: int, sample: int) -> Picture:
         else {"query": shown.token(query), "looks most at": "no key: fully masked"}
         for query in range(len(weights))
     ]
-    return Picture(picture.png, picture.alt, picture.caption, rows)
+    return draw_heads(shown, [head], sample, rows)
 
 
 def draw_all(title: str, maps: Sequence[Drawn], sample: int, most: int) -> Picture:
@@ -110,9 +105,9 @@ def draw_all(title: str, maps: Sequence[Drawn], sample: int, most: int) -> Pictu
             canvas[row * step : row * step + _TILE, head * step : head * step + _TILE] = tile
     labels = [shortened(each.label or "(root)", 28) for each in shown]
     # In inches. matplotlib's constrained layout has no room for the labels beside a square picture.
-    left, bottom, wide, high = 0.2 + _inches(labels), 0.5, 0.5 * heads, 0.5 * len(shown)
+    left, bottom, wide, high = 0.2 + _inches(labels, _usual_size()), 0.5, 0.5 * heads, 0.5 * len(shown)
     width, height = left + wide + 0.1, bottom + high + 0.1
-    figure = _figure((width, height), layout=None)
+    figure = _figure((width, height))
     axis = figure.add_axes((left / width, bottom / height, wide / width, high / height))
     axis.imshow(canvas.numpy(), vmin=0, vmax=1, cmap=_colours(), interpolation="nearest")
     axis.set_xticks([_TILE / 2 + step * head for head in range(heads)], [str(head) for head in range(heads)])
@@ -140,6 +135,41 @@ def draw_all(title: str, maps: Sequence[Drawn], sample: int, most: int) -> Pictu
         f"{best['head']} of {best['call']}, {place}."
     )
     return _done(figure, alt, f"Attention of {title}, sample {sample}: each small map on its own scale{only}", facts)
+
+
+def _draw_heads(shown: Drawn, heads: Sequence[int], maps: Tensor, top: float) -> tuple[Any, dict[str, str]]:
+    """Draw maps side by side, with names at the outer ones alone; return the figure, and how many places have names."""
+    queries, keys = maps.shape[1:]
+    most, longest = _LARGE if len(heads) <= 2 else _MOST, max(queries, keys)
+    cell = max(_LEAST, min(_LINE * longest, most)) / longest
+    high, wide = (max(cell * count, min(_LINE * count, most), _TITLE) for count in (queries, keys))
+    sides = {"queries": _labels(shown, "queries", high), "keys": _labels(shown, "keys", wide)}
+    upwards = _LETTER * max(map(len, sides["keys"].values())) > wide / len(sides["keys"])
+    columns = min(len(heads), 4, max(1, int(_WIDE / wide)))
+    left = 0.2 + _inches(list(sides["queries"].values()), _POINTS)
+    below = 0.2 + (_inches(list(sides["keys"].values()), _POINTS) if upwards else _LINE)
+    across, down = columns * (wide + 0.15), math.ceil(len(heads) / columns) * (high + 0.35)
+    width, height = left + across + 1, below + down
+    figure = _figure((width, height))
+
+    def axes_at(x: float, y: float, across: float, down: float) -> Any:
+        """Add axes: where the left upper corner is, and how large they are, in inches."""
+        return figure.add_axes((x / width, 1 - (y + down + 0.3) / height, across / width, down / height))
+
+    image = None
+    for place, head in enumerate(heads):
+        row, column = divmod(place, columns)
+        axes = axes_at(left + column * (wide + 0.15), row * (high + 0.35), wide, high)
+        image = axes.imshow(
+            maps[place].numpy(), vmin=0, vmax=top, cmap=_colours(), interpolation="nearest", aspect="auto"
+        )
+        axes.set_title(f"head {head}", fontsize=9)
+        _label(axes.set_yticks, sides["queries"], column == 0)
+        _label(axes.set_xticks, sides["keys"], place + columns >= len(heads), rotation=90 if upwards else 0)
+    bar = axes_at(left + across + 0.1, 0, 0.15, min(down - 0.35, 3))
+    figure.colorbar(image, cax=bar, label="weight").ax.tick_params(labelsize=_POINTS)
+    steps = {of: [*side, 1][1] for of, side in sides.items()}
+    return figure, {of: f" (one in {step} has a label)" if step > 1 else "" for of, step in steps.items()}
 
 
 def _fitted(weights: Tensor) -> Tensor:
@@ -186,21 +216,35 @@ def _numbers(weights: Tensor) -> Tensor:
     return weights.detach().float().cpu()
 
 
-def _figure(size: tuple[float, float], layout: Literal["constrained"] | None = "constrained") -> Any:
+def _figure(size: tuple[float, float]) -> Any:
     with needed_by("a picture of attention"):
         from matplotlib.figure import Figure
-    return Figure(figsize=size, layout=layout)
+    return Figure(figsize=size)
 
 
-def _inches(labels: Sequence[str]) -> float:
-    """How wide the widest label of an axis is."""
+def _usual_size() -> Any:
     from matplotlib import rcParams
+
+    return rcParams["ytick.labelsize"]
+
+
+def _inches(labels: Sequence[str], size: Any) -> float:
+    """How wide the widest label of an axis is, in letters of so many points."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextToPath
 
-    font = FontProperties(size=rcParams["ytick.labelsize"])
-    points = (TextToPath().get_text_width_height_descent(label, font, ismath=False)[0] for label in labels)
+    font = FontProperties(family=families(labels), size=size)
+    with _boxes_allowed():
+        points = [TextToPath().get_text_width_height_descent(label, font, ismath=False)[0] for label in labels]
     return float(max(points)) / 72
+
+
+@contextmanager
+def _boxes_allowed() -> Iterator[None]:
+    """Draw a box for a letter that no font has, without a word; the numbers have the token."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        yield
 
 
 def _colours() -> Any:
@@ -209,18 +253,23 @@ def _colours() -> Any:
     return colormaps["viridis"].with_extremes(bad="black", under="white")
 
 
-def _label(axis: Any, shown: Drawn, first: bool) -> None:
-    """Write tokens on both axes, as many as can be read."""
-    queries, keys = shown.weights.shape[2:]
-    for size, of, set_ticks in ((keys, "keys", axis.set_xticks), (queries, "queries", axis.set_yticks)):
-        places = list(range(0, size, math.ceil(size / _TICKS)))
-        tokens = getattr(shown, of)
-        texts = [shortened(tokens[place], _LETTERS) if tokens else str(place) for place in places]
-        turned = {"rotation": 90} if of == "keys" and tokens else {}
-        set_ticks(places, texts if first or of == "keys" else [""] * len(texts), fontsize=7, parse_math=False, **turned)
+def _labels(shown: Drawn, of: Literal["queries", "keys"], inches: float) -> dict[int, str]:
+    """Name the places along an axis of a map: all, or every second, third … where not all have room."""
+    count = shown.weights.shape[2 if of == "queries" else 3]
+    tokens = getattr(shown, of)
+    return {
+        place: f"{place} {shortened(tokens[place], _LETTERS)}" if tokens else str(place)
+        for place in range(0, count, math.ceil(_LINE * count / inches - 1e-6))
+    }
+
+
+def _label(set_ticks: Callable[..., Any], labels: dict[int, str], outer: bool, **look: Any) -> None:
+    """Mark the places along an axis, and name them where it is an outer one."""
+    texts = list(labels.values()) if outer else [""] * len(labels)
+    look |= {"fontsize": _POINTS, "fontfamily": families(texts), "parse_math": False}
+    set_ticks(list(labels), texts, **look)
 
 
 def _done(figure: Any, alt: str, caption: str, facts: Sequence[dict[str, Any]]) -> Picture:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from")  # a box is drawn; the numbers have the token
+    with _boxes_allowed():
         return from_figure(figure, alt, caption, facts, dpi=100)

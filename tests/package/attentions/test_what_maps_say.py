@@ -220,6 +220,58 @@ def test_pictures_have_words_and_numbers():
     assert found["once"]._repr_mimebundle_()["image/png"].startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(("queries", "keys", "heads"), [(15, 15, 4), (60, 60, 3), (2, 60, 5), (60, 2, 5), (1, 1, 1)])
+def test_maps_of_heads_fit_and_say_how_many_places_have_names(queries, keys, heads):
+    pytest.importorskip("matplotlib")
+    from dataclasses import replace
+
+    shape = 1, heads, queries, keys
+    found = replace(attention(Block(), X)[0], weights=torch.full(shape, 1 / keys))
+    picture = found.with_tokens(["unbelievable"] * queries, ["$x_1$"] * keys).picture()
+    pixels = np.asarray(Image.open(io.BytesIO(picture.png)).convert("L"))
+    for edge in (pixels[:, 0], pixels[:, -1], pixels[0], pixels[-1]):
+        assert edge.min() == 255
+    assert pixels.shape[1] <= 1150  # labels can be read where a page shrinks it to 690
+    fewer = {60: " (one in 3 has a label)"}
+    said = f"rows are queries{fewer.get(queries, '')}, columns are keys{fewer.get(keys, '')}"
+    assert picture.caption.endswith(said)
+
+
+def test_axes_name_places_with_letters_that_dejavu_lacks():
+    pytest.importorskip("matplotlib")
+    found = attention(Block(), X)[0]
+    pictures = {found.with_tokens([token] * 3).picture().png for token in ("Ⓐ", "Ⓑ")}
+    assert len(pictures) == 2  # else both would be boxes
+
+
+def test_outer_maps_alone_name_their_places_with_the_token():
+    pytest.importorskip("matplotlib")
+    from dataclasses import replace
+
+    from hookscope.attentions.drawing import _draw_heads
+
+    found = replace(attention(Block(), X)[0], weights=torch.full((1, 5, 3, 3), 1 / 3)).with_tokens(WORDS, WORDS)
+    figure, _ = _draw_heads(found, range(5), found.weights[0], 1.0)
+    named = ["0 the", "1 <b>cat</b>", "2 $sat$"]
+    empty = [""] * 3
+    sides = [[[text.get_text() for text in axis.get_ticklabels()] for axis in (axes.yaxis, axes.xaxis)]
+             for axes in figure.axes[:5]]  # fmt: skip
+    assert sides == [[named, empty], [empty, named], [empty, named], [empty, named], [named, named]]
+
+
+def test_black_is_spoken_of_where_there_is_some():
+    pytest.importorskip("matplotlib")
+    from dataclasses import replace
+
+    found = attention(Block(), X)[0]
+    assert "black" not in found.picture().caption
+    weights = found.weights.clone()
+    weights[0, 1, 0] = float("nan")
+    holed = replace(found, weights=weights)
+    assert "; black has no number" in holed.picture().caption
+    assert "black" not in holed.picture(heads=0).caption
+
+
 def test_the_small_picture_shows_the_weights():
     pytest.importorskip("matplotlib")
     from dataclasses import replace
