@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from torch import Tensor
 from hookscope.attentions.drawing import choosing, draw_all, draw_heads
 from hookscope.attentions.watch import Found
 from hookscope.layers import LayerNotFoundError, Modules
-from hookscope.layers.suggestions import hint, no_name
+from hookscope.layers.suggestions import hint, no_name, not_among
 from hookscope.pictures import Picture, Table, Tabled
 from hookscope.pictures.tokens import checked_tokens
 
@@ -60,6 +61,13 @@ class AttentionMap(Tabled):
     def verified(self) -> bool:
         """Whether weights @ v is what the call returned, but for rounding."""
         return self.output_error is not None and self.output_error <= self.bound
+
+    @property
+    def check(self) -> str:
+        """How far weights @ v are from what the call returned, in a sentence without its stop."""
+        if self.output_error is None:
+            return "weights @ v were not held against what the call returned"
+        return f"weights @ v differ from what the call returned by at most {self.output_error:.1g}"
 
     @cached_property
     def blind(self) -> Tensor:
@@ -118,6 +126,8 @@ class AttentionMap(Tabled):
             sample: which sample of the batch.
 
         Raises:
+            TypeError: `heads` are no numbers.
+            ValueError: `heads` is empty.
             IndexError: there is no such head or sample.
 
         """
@@ -128,7 +138,13 @@ class AttentionMap(Tabled):
         count = self.weights.shape[1]
         if heads is None:
             return list(range(min(count, _SHOWN)))
-        chosen = [heads] if isinstance(heads, int) else list(heads)
+        given = heads.tolist() if isinstance(heads, Tensor) else heads
+        given = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else [given]
+        if any(isinstance(head, bool) or not hasattr(head, "__index__") for head in given):  # True is no number: a mask
+            raise TypeError(f"heads={heads!r}: give the number of a head, or several, such as heads=[0, 2]")
+        if not given:
+            raise ValueError("heads picks nothing: it is empty")
+        chosen = [operator.index(head) for head in given]
         if wrong := [head for head in chosen if not 0 <= head < count]:
             raise IndexError(f"no head {wrong[0]}: {self.label!r} has {count}, counted from 0")
         return chosen
@@ -233,7 +249,8 @@ class AttentionMaps(Tabled, Mapping[str, AttentionMap]):
             listed = f"{several[0]!r} to {several[-1]!r}" if len(several) > 2 else " and ".join(map(repr, several))
             raise LayerNotFoundError(f"layer {name!r} has {len(several)} maps: {listed}", str(name), several[:3])
         if name not in self._modules.names.values():
-            raise no_name(self._modules, str(name))
+            error = not_among(self._maps, name, f"no layer {name!r}")
+            raise error if error.suggestions else no_name(self._modules, str(name))
         inside = [label for label in self._maps if not name or label.startswith(f"{name}.")]
         around = [label for label, each in self._maps.items() if not each.layer or name.startswith(f"{each.layer}.")]
         near = (inside or around)[:3]

@@ -54,6 +54,29 @@ def test_calls_of_a_shared_layer_and_one_whose_forward_is_called():
         found[3]
 
 
+def test_a_name_is_taken_for_that_of_a_map_not_of_a_layer_without_one():
+    model = nn.ModuleDict({"attn": Twice(), "attm_block": nn.Linear(1, 1)})
+    model.forward = model["attn"].forward
+    with pytest.raises(LayerNotFoundError, match=r"no layer 'attm\.block#1'; did you mean 'attn\.block#1'"):
+        attention(model, X)["attm.block#1"]
+    with pytest.raises(LayerNotFoundError, match=r"no layer 'zzz', and none of the .* layers has a name like it"):
+        attention(model, X)["zzz"]
+
+
+@pytest.mark.parametrize("heads", ["all", 1.5, [0, "a"], [True, False], torch.tensor([True, False])])
+def test_heads_are_numbers(heads):
+    with pytest.raises(TypeError, match="give the number of a head, or several, such as heads="):
+        attention(Block(), X)[0].heads(heads)
+
+
+def test_heads_may_be_given_in_several_ways():
+    found = attention(Block(), X)[0]
+    for heads in (1, [1], range(1, 2), np.array([1]), np.int64(1), torch.tensor([1]), torch.tensor(1)):
+        assert found.heads(heads) == [1]
+    with pytest.raises(ValueError, match="heads picks nothing"):
+        found.heads([])
+
+
 def test_nothing_is_changed_or_left_on_the_model():
     model = Twice().train()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

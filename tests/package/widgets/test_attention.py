@@ -51,6 +51,13 @@ def test_a_layer_with_fewer_heads(maps):
     assert torch.equal(picker.map.weights, maps["narrow"].weights)
 
 
+def test_it_says_how_far_the_weights_were_checked(maps):
+    picker = AttentionPicker(maps)
+    error = f"{maps['wide'].output_error:.1g}"
+    assert picker._notes[0] == f"weights @ v differ from what the call returned by at most {error}"
+    assert "several keys" not in picker._caption  # no column of its numbers is meant
+
+
 def test_the_page_says_so(maps):
     picker = AttentionPicker(maps)
     picker.set_state({"layer": "narrow", "_request": 1})

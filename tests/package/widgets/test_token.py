@@ -57,6 +57,20 @@ def test_numbers_and_picture_are_those_of_what_is_shown(picker: TokenPicker) -> 
     assert "Black has no number" not in picker._caption
 
 
+def test_alike_numbers_have_no_greatest() -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, batch_first=True)  # its last norm makes all streams as long
+    blocks = nn.TransformerEncoder(layer, num_layers=3, enable_nested_tensor=False)
+    picker = TokenPicker(blocks, torch.randn(1, 4, 16, generator=torch.Generator().manual_seed(0)))
+    assert "4 everywhere" in picker._caption
+    assert picker.alt.endswith("by 4 tokens as columns, 4 everywhere.")
+
+
+def test_it_says_how_far_the_weights_were_checked() -> None:
+    tokens = samples.story_tokens("the dogs near the cat")
+    picker = TokenPicker(samples.story_lm(), tokens, vocabulary=samples.STORY_WORDS)
+    assert "Weights @ v differ from what the call returned by at most " in picker._looked
+
+
 def test_the_weights_of_the_chosen_token(picker: TokenPicker) -> None:
     maps = hookscope.attention(Reader().eval(), IDS)
     for layer, token in (("blocks.1", 3), ("blocks.0", 0)):
