@@ -105,18 +105,19 @@ def draw_map(values: Tensor, show: str, names: Names, title: str, width: int) ->
     columns = [names.token(place) for place in range(len(names.tokens))]
     picture = heat(values.numpy(), names.short, columns, log=log, low=None if log else 0.0, width=width)
     by = ", by its logarithm" if log else ""
+    alike = picture.ends[0] == picture.ends[1]
     scale = f"from {picture.ends[0]} (dark) to {picture.ends[1]} (bright){by}"
-    if picture.ends[0] == picture.ends[1]:
-        scale = f"{picture.ends[0]} everywhere"
+    scale = f"{picture.ends[0]} everywhere" if alike else scale
     caption = f"{SHOWS[show].capitalize()}: {scale}; a row is a layer, a column is a token."
     if bool(values.isnan().any()):
         caption += " Black has no number."
     known = values.nan_to_num(-math.inf)  # NaN is not the greatest
     layer, token = divmod(int(known.argmax()), values.shape[1])
+    where = f"{names.layers[layer]}, token {names.token(token)}"
+    greatest = f"brighter for more. The greatest, {as_text(float(values[layer, token]))}, is at {where}."
     alt = (
         f"Token map of {title}: {SHOWS[show]}, {values.shape[0]} layers as rows, from {names.layers[0]} to "
-        f"{names.layers[-1]}, by {values.shape[1]} tokens as columns, brighter for more. The greatest, "
-        f"{as_text(float(values[layer, token]))}, is at {names.layers[layer]}, token {names.token(token)}."
+        f"{names.layers[-1]}, by {values.shape[1]} tokens as columns, {f'{scale}.' if alike else greatest}"
     )
     return Drawn(picture, alt, caption)
 
