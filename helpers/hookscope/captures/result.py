@@ -125,6 +125,9 @@ class Capture(Tabled, Mapping[str, Layer]):
         """The chosen layers that were not called, each with why that may be."""
         if not hasattr(self, "_model"):
             return dict(self._uncalled)
+        if self._gone is None:
+            why = "was not called: this capture was never entered; call the model inside its with-block"
+            return dict.fromkeys(self._layers.values(), why)
         called = self._hooks.by_layer()
         there = Modules(self._model).names  # those of now
         return {

@@ -145,6 +145,18 @@ def test_why_nothing_was_called_is_said_where_it_is_asked():
         gradient_flow(seen)
 
 
+def test_a_capture_that_was_never_entered_says_so():
+    net = nn.Sequential(nn.Linear(1, 1), nn.ReLU())
+    seen = capture(net, "0")
+    net(torch.ones(1, 1))
+    with pytest.raises(NotCapturedError, match="layer '0' was not called: this capture was never entered; call the"):
+        seen["0"]
+    with seen:
+        pass
+    with pytest.raises(NotCapturedError, match="layer '0' was not called: this pass did not reach it"):
+        seen["0"]
+
+
 def test_a_layer_that_was_replaced_is_said_to_be():
     net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     seen = capture(net)
