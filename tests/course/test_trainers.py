@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -58,6 +59,19 @@ def test_the_bar_of_transformers_trainer(tmp_path: Path, capsys: pytest.CaptureF
     with recipe()(net.last, "gradient", bar):
         trainer.train()
     assert re.findall(r"'gradient': '?([\d.]+)", "".join(capsys.readouterr()))[:2] == ["3", "3"]
+
+
+def test_the_table_of_a_notebook_shows_the_loss_alone_and_the_row_says_so() -> None:
+    from transformers import IntervalStrategy
+    from transformers.utils.notebook import NotebookProgressCallback
+
+    shown = NotebookProgressCallback()
+    rows: list[dict[str, Any]] = []
+    shown.training_tracker = SimpleNamespace(write_line=rows.append)  # type: ignore[assignment]
+    args, state = SimpleNamespace(eval_strategy=IntervalStrategy.NO), SimpleNamespace(global_step=5)
+    shown.on_log(args, state, None, logs={"loss": 1.0, "gradient": 3.0})
+    assert rows == [{"Training Loss": 1.0, "Step": 5}]
+    assert "in notebooks its table shows the loss alone" in ROW["snippet"]
 
 
 @pytest.mark.filterwarnings("ignore")
