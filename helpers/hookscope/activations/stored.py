@@ -189,7 +189,8 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
              "samples were axis": self.about["tensors"][name]["axis"], "bytes": in_bytes(column.nbytes)}
             for name, column in ((name, self.column(name)) for name in self.names)
         ]  # fmt: skip
-        caption = f"{self.about['model']}: {len(self):,} samples in {len(self.shards)} shards, {in_bytes(self.nbytes)}"
+        shards = f"{len(self.shards)} shard{'' if len(self.shards) == 1 else 's'}"
+        caption = f"{self.about['model']}: {len(self):,} samples in {shards}, {in_bytes(self.nbytes)}"
         return Table(rows, caption)
 
 

@@ -113,5 +113,6 @@ def tokens_of(tokens: Any, ids: Tensor | None, words: Words, batch: int, count: 
     for number, each in enumerate(found):
         if len(each) != count:
             of = f" of sample {number}" if several else ""
-            raise ValueError(f"tokens{of} has {len(each)} strings, but there are {count} positions")
+            strings = f"{len(each)} string{'' if len(each) == 1 else 's'}"
+            raise ValueError(f"tokens{of} has {strings}, but there are {count} positions")
     return found

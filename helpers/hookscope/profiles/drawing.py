@@ -71,7 +71,8 @@ def _in_words(layers: Sequence[Drawn]) -> str:
         if layer.backward_self is not None:
             text += f" and {1e3 * layer.backward_self.median:.3g} ms backward"
         parts.append(text)
-    return f"Bars of the time of its own of {len(layers)} layers, the slowest on top: {'; '.join(parts)}."
+    count = f"{len(layers)} layer{'' if len(layers) == 1 else 's'}"
+    return f"Bars of {count}, the slowest on top, each for the time of its own: {'; '.join(parts)}."
 
 
 def _short(name: str) -> str:

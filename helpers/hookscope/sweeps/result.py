@@ -176,10 +176,10 @@ class Sweep(Tabled):
     @property
     def how(self) -> str:
         """How the cells were computed, in a sentence."""
-        cells = _count(self.values.numel() - self.idle, "cell")
+        cells = _count(run := self.values.numel() - self.idle, "cell")
         idle = f"; {_count(self.idle, 'cell')} not run, for what is put in is there already" if self.idle else ""
         if not self.batches:
-            return f"{cells}, each run alone, with plain hooks{idle}"
+            return f"{cells}, {'' if run == 1 else 'each '}run alone, with plain hooks{idle}"
         batches = f"{cells} in {_count(len(self.batches), 'batch', 'batches')}"
         skipped = ", without the layers before the change" if self.skipped else ""
         apart = f"they differ by {self.largest_difference:.1g} of the scale at most"

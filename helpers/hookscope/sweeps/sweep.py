@@ -165,7 +165,8 @@ def sweep(
             for number in columns.numbers:
                 place.index(shape, columns, number)
             if named and len(named) != (size := shape[columns.axis or 1]):
-                raise ValueError(f"tokens has {len(named)} strings, but layer {place.label!r} has {size} positions")
+                strings = f"{len(named)} string{'' if len(named) == 1 else 's'}"
+                raise ValueError(f"tokens has {strings}, but layer {place.label!r} has {size} positions")
         baseline = number_of(metric(study.output))
         new, sourced, said = _new(patching, study, places, metric)
         room = _room(study, new, max_bytes)

@@ -104,6 +104,7 @@ def test_a_data_set_of_samples_that_workers_can_read(tmp_path):
 def test_reading_is_from_a_memory_map(tmp_path):
     net = nn.Sequential(nn.Linear(4, 1000)).eval()
     stored = collect(net, X.split(4), "0", to=tmp_path)
+    assert f"{len(X)} samples in 1 shard, " in repr(stored)
     part = stored["0"][2:5]
     with torch.no_grad():
         assert torch.equal(part, by_hand(net, X.split(4))[2:5])

@@ -297,7 +297,8 @@ def test_it_is_shown_as_a_table_and_as_bars():
     picture = costs.picture(2)
     slowest = [each.name or "(root)" for each in costs.slowest(2)]
     assert [row["layer"] for row in picture.rows] == slowest
-    assert f"of 2 layers, the slowest on top: {slowest[0]} " in picture.alt
+    said = f"Bars of 2 layers, the slowest on top, each for the time of its own: {slowest[0]} "
+    assert picture.alt.startswith(said)
     assert "2 slowest of 4 layers" in picture.caption
     html = costs._repr_mimebundle_()["text/html"]
     assert "<img alt=" in html

@@ -170,6 +170,8 @@ def test_tokens_that_do_not_fit_are_refused() -> None:
         labelled(range(3), ["a", "b"])
     with pytest.raises(ValueError, match="tokens has 5 strings, but layer '0' has 8 positions"):
         labelled(range(3), WORDS[:5])
+    with pytest.raises(ValueError, match="tokens has 1 string, but layer '0' has 8 positions"):
+        labelled([0], WORDS[:1])
     net = nn.Linear(4, 4)
     with pytest.raises(ValueError, match=r"tokens= goes with positions=, which it names"):
         sweep(net, torch.ones(1, 4), "", "zero", channels=[0], metric=lambda y: y.sum(), tokens=WORDS)
@@ -179,3 +181,7 @@ def test_tokens_with_letters_that_dejavu_lacks_are_no_boxes() -> None:
     found = swept()
     pictures = {replace(found, kind="position", tokens=(token,) * 3).heat_map().png for token in ("Ⓐ", "Ⓑ")}
     assert len(pictures) == 2
+
+
+def test_one_cell_is_not_each() -> None:
+    assert swept(channels=[0], rows=["0"]).how == "1 cell, run alone, with plain hooks"

@@ -123,6 +123,8 @@ def test_what_is_not_there(picker: TokenPicker) -> None:
 def test_options_are_checked_when_they_are_given() -> None:
     with pytest.raises(ValueError, match="tokens has 2 strings, but there are 6 positions"):
         TokenPicker(Reader(), IDS, tokens=["the", "cat"])
+    with pytest.raises(ValueError, match="tokens has 1 string, but there are 6 positions"):
+        TokenPicker(Reader(), IDS, tokens=["the"])
     with pytest.raises(ValueError, match="tokens has 1 lists for 2 samples"):
         TokenPicker(Reader(), IDS, tokens=[["the"] * 6])
     with pytest.raises(TypeError, match="tokens holds 1, not only strings"):
