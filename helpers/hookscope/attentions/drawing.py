@@ -23,7 +23,7 @@ _LETTERS = 12  # of a token
 _POINTS = 8  # of a label
 _LINE, _LETTER = 0.12, 0.09  # inches that a label needs
 _LEAST, _MOST, _LARGE = 1.4, 2.9, 4.2  # inches: of a map of few tokens, of one of many maps, and of one of few
-_TITLE, _WIDE = 0.6, 8.8  # inches: of a map at least, and of all maps that stand side by side
+_TITLE, _WIDE = 0.6, 7.0  # inches: of a map at least, and of all maps that stand side by side
 _TILE = 32  # pixels of a small map
 
 
@@ -145,10 +145,11 @@ def _draw_heads(shown: Drawn, heads: Sequence[int], maps: Tensor, top: float) ->
     high, wide = (max(cell * count, min(_LINE * count, most), _TITLE) for count in (queries, keys))
     sides = {"queries": _labels(shown, "queries", high), "keys": _labels(shown, "keys", wide)}
     upwards = _LETTER * max(map(len, sides["keys"].values())) > wide / len(sides["keys"])
-    columns = min(len(heads), 4, max(1, int(_WIDE / wide)))
+    lines = math.ceil(len(heads) / min(4, max(1, int(_WIDE / wide))))
+    columns = math.ceil(len(heads) / lines)  # no line much shorter than the others
     left = 0.2 + _inches(list(sides["queries"].values()), _POINTS)
     below = 0.2 + (_inches(list(sides["keys"].values()), _POINTS) if upwards else _LINE)
-    across, down = columns * (wide + 0.15), math.ceil(len(heads) / columns) * (high + 0.35)
+    across, down = columns * (wide + 0.15), lines * (high + 0.35)
     width, height = left + across + 1, below + down
     figure = _figure((width, height))
 
