@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from hookscope.structures import tensors_in
@@ -46,7 +47,7 @@ def model_unchanged(model: nn.Module, attributes: bool = False) -> Iterator[None
     buffers = {buffer: None for module in modules for buffer in module._buffers.values() if buffer is not None}
     if any(isinstance(module, scripted) for module in modules):
         buffers = dict.fromkeys(model.buffers())
-    values = [(buffer, buffer.clone()) for buffer in buffers if not buffer.is_inference()]
+    values = [(buffer, buffer.clone()) for buffer in buffers if not (is_lazy(buffer) or buffer.is_inference())]
     held = Attributes(modules if attributes else ())
 
     def put_back() -> None:
@@ -71,10 +72,12 @@ def model_unchanged(model: nn.Module, attributes: bool = False) -> Iterator[None
 
 
 class Attributes:
-    """What modules hold besides parameters, buffers, modules and hooks, as it is when this is made.
+    """What modules hold, as it is when this is made; the numbers in parameters and buffers are not part of it.
 
     A value put into an attribute, and what is in lists, dicts, sets, deques, tensors, arrays and generators of random
-    numbers there. What lies deeper, in objects of other classes, is not seen.
+    numbers there. What lies deeper, in objects of other classes, is not seen. Hooks, submodules and a `forward` of a
+    module's own are put back with the rest: a model that registers hooks in its first pass has a flag that says so, and
+    with the flag alone put back it would register them again. A lazy layer that a pass has made stays made.
 
     Args:
         modules: whose attributes.
@@ -92,14 +95,16 @@ class Attributes:
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         self._held = [
-            (module, {name: value for name, value in module.__dict__.items() if name not in _OF_TORCH})
+            (module, dict(module.__dict__))
             for module in modules
-            if not isinstance(module, torch.jit.ScriptModule)
+            if not isinstance(module, torch.jit.ScriptModule) and not _is_lazy(module)
         ]
+        self._kept = [(own[name], dict(own[name])) for _, own in self._held for name in _DICTS]
         self._inside = [
             (value, kind, take(value))
             for _, own in self._held
-            for value in own.values()
+            for name, value in own.items()
+            if name not in _DICTS
             for kind, (take, _) in _CONTENTS.items()
             if isinstance(value, kind) and not (isinstance(value, Tensor) and _is_odd(value))
         ]
@@ -109,13 +114,17 @@ class Attributes:
         changed = False
         for module, own in self._held:
             now = module.__dict__
-            for name in [name for name in now if name not in own and name not in _OF_TORCH]:
+            for name in [name for name in now if name not in own]:
                 del now[name]
                 changed = True
             for name, value in own.items():
                 if now.get(name, _HELD) is not value:
                     now[name] = value
                     changed = True
+        for kept, held in self._kept:
+            if kept.keys() != held.keys() or any(kept[name] is not value for name, value in held.items()):
+                _refill(kept, held)
+                changed = True
         for value, kind, before in self._inside:
             take, put = _CONTENTS[kind]
             if not _same(take(value), before):
@@ -124,8 +133,13 @@ class Attributes:
         return changed
 
 
-_OF_TORCH = frozenset(nn.Module().__dict__) | {"forward"}
+# Parameters, buffers, submodules and hooks of all kinds; another one that is equal is not the same.
+_DICTS = [name for name, value in nn.Module().__dict__.items() if isinstance(value, dict)]
 _HELD = object()
+
+
+def _is_lazy(module: nn.Module) -> bool:
+    return any(map(is_lazy, (*module._parameters.values(), *module._buffers.values())))
 
 
 def _numpy_state(generator: np.random.Generator) -> Any:

@@ -57,7 +57,7 @@ class Study:
         self.modules, self.inputs, self.places = modules, inputs, places
         model = modules.model
         self._watched = [m for m in modules.names if not isinstance(m, torch.jit.ScriptModule)]
-        owned = {m for m in self._watched if m._forward_hooks or m._forward_pre_hooks}
+        owned = self._hooked()
         watch = Watch(lambda module, output: _shapes(output))
         before = [(name, buffer.clone()) for name, buffer in model.named_buffers()]
         drawn = _random_state(model)
@@ -72,6 +72,7 @@ class Study:
         finally:
             order.take_off()
         self.tensors, self.ways, self.output = found
+        owned |= self._hooked()  # the model may register hooks of its own in its first pass
         shapes = watch.kept
         self.tolerance = _tolerance([self.output, *self.tensors.values()])
         self.random = _random_state(model) != drawn
@@ -97,6 +98,9 @@ class Study:
                 self.alone = f"a batch of two raised {brief(error)}"
         if self.alone and not self.random and not changed:
             self._must_repeat()
+
+    def _hooked(self) -> set[nn.Module]:
+        return {module for module in self._watched if module._forward_hooks or module._forward_pre_hooks}
 
     def _must_repeat(self) -> None:
         """Refuse a model of which every pass gives something else: its cells would differ for that reason alone.

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from hookscope.captures.options import checked_bytes
 from hookscope.edits.order import as_many
@@ -56,7 +57,7 @@ def sweep(
     Each cell is one run on `inputs` in which what one layer returns is replaced at one position by what the layer
     returns there in a run on `source` (activation patching), by zeros, or by a mean (ablation). Nothing else is
     changed, and nothing stays on the model: hooks, buffers, what its modules have in plain attributes, and random
-    numbers are as before, also after an interrupt.
+    numbers are as before, also after an interrupt. Lazy layers alone are made, as by any first pass.
 
     That would be one pass for each cell. Many cells share a pass as samples of one batch, and layers that have returned
     before the change are left out: they return again what they returned. A cell that puts in what is there already, bit
@@ -158,6 +159,10 @@ def sweep(
         same_random_numbers(model, run.args, run.kwargs),
         model_unchanged(model, attributes=True),
     ):
+        if any(is_lazy(each) for each in (*model.parameters(), *model.buffers())):
+            # Made first: the study would take the random numbers that this draws for those of every pass.
+            with same_random_numbers(model, run.args, run.kwargs), model_unchanged(model, attributes=True):
+                run.run(model)
         with same_random_numbers(model, run.args, run.kwargs), model_unchanged(model, attributes=True):
             study = Study(modules, run, places, by_sample)
         for place in places:

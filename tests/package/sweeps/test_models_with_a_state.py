@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hookscope import sweep
+from hookscope import capture, sweep
 from tests.shared.swept import Flat
 
 X = torch.ones(1, 6)
@@ -113,6 +113,68 @@ def test_what_changes_without_effect_does_not_slow_a_sweep() -> None:
     found = sweep(net, X, "a", "zero", channels=range(6), metric=total, check=1)
     assert found.batches
     assert net.calls == 0
+
+
+class Hooking(Base):
+    """Registers a hook, wraps a forward and makes a layer, all behind one flag."""
+
+    def start(self) -> None:
+        self.ready = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.ready:
+            self.a.register_forward_hook(lambda module, args, output: output * 2, always_call=True)
+            forward, self.a.forward = self.a.forward, lambda y: forward(y) + 1
+            self.more = nn.Linear(6, 6)
+            self.ready = True
+        return self.more(self.a(x))
+
+
+def all_of(net: nn.Module) -> list[object]:
+    return [(name, value.copy() if isinstance(value, dict) else value)
+            for module in net.modules() for name, value in vars(module).items()]  # fmt: skip
+
+
+@pytest.mark.parametrize("look", ["sweep", "estimate"])
+def test_what_a_model_registers_in_its_first_pass_is_put_back_with_the_flag_that_says_so(look: str) -> None:
+    net = Hooking()
+    before = all_of(net)
+    if look == "estimate":
+        capture(net).estimate(X)
+    else:
+        sweep(net, X, "a", "zero", channels=range(6), metric=total, check=2)
+    assert all_of(net) == before
+
+
+@pytest.mark.parametrize("look", ["sweep", "estimate"])
+def test_a_model_of_transformers_returns_as_many_hidden_states_as_before(look: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2}
+    net = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, vocab_size=9)).eval()
+    given = {"input_ids": torch.arange(5)[None], "output_hidden_states": True}
+    if look == "estimate":
+        capture(net, "model.layers.*").estimate(**given)
+    else:
+        layers, metric = "model.layers.*", lambda output: output.hidden_states[4].sum()
+        found = sweep(net, given, layers, "zero", positions=range(5), metric=metric, check=2, progress=False)
+        assert found.batches
+        assert bool((found.changes != 0).all())
+    for _ in range(2):
+        assert len(net(**given).hidden_states) == 5
+
+
+def test_lazy_layers_are_made_and_stay_so() -> None:
+    def make() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d(), nn.LazyLinear(2)).eval()
+
+    net, plain = make(), make()
+    found = sweep(net, torch.ones(3, 6), "0", "zero", channels=range(8), metric=total, check=2, progress=False)
+    assert found.batches
+    plain(torch.ones(3, 6))
+    assert str(net) == str(plain)
+    assert net[0].state_dict().keys() == plain[0].state_dict().keys()
+    assert torch.equal(net(X), plain(X))
 
 
 # -- axes ---------------------------------------------------------------------------------------------------------
