@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -368,14 +369,25 @@ def _alone(folder: Path) -> Iterator[None]:
         return
     import fcntl
 
-    with (folder / ".lock").open("wb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EACCES):  # a file system without locks
-                yield
-                return
-            raise RuntimeError(
-                f"another collect(...) is writing to {folder}; wait for it, or take another folder"
-            ) from error
-        yield
+    busy = RuntimeError(f"another collect(...) is writing to {folder}; wait for it, or take another folder")
+    place, ours = folder.stat(), object()
+    key = (os.getpid(), place.st_dev, place.st_ino)
+    try:
+        # Not even open the file twice in one process, which to close once would take the lock off.
+        if _writing.setdefault(key, ours) is not ours:
+            raise busy
+        with (folder / ".lock").open("wb") as lock:
+            try:
+                # Not flock: workers of a DataLoader would inherit it, and may outlive this process, or this call.
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno in (errno.EAGAIN, errno.EACCES):  # others: a file system without locks
+                    raise busy from error
+            yield
+    finally:
+        if _writing.get(key) is ours:
+            del _writing[key]
+
+
+_writing: dict[tuple[int, int, int], object] = {}
+"""Process and folder -> the call that writes there; a lock of lockf's is the whole process's."""

@@ -10,11 +10,13 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from hookscope import Activations, census, collect
 from hookscope.activations import DamagedError
@@ -101,13 +103,37 @@ def test_more_data_than_a_complete_one_had(tmp_path):
         collect(small(), X.split(2), "0", to=tmp_path)
 
 
+OTHER = """
+import sys, torch
+from hookscope import collect
+collect(torch.nn.Identity().eval(), [torch.ones(2, 3)], to=sys.argv[1], progress=False)
+"""
+
+
 def test_two_do_not_write_to_one_folder(tmp_path):
     def batches():
         yield X
         with pytest.raises(RuntimeError, match="another collect"):
             collect(small(), [X], "0", to=tmp_path)
+        command = [sys.executable, "-c", OTHER, str(tmp_path)]
+        other = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=ROOT)
+        assert "another collect" in other.stderr
 
     assert len(collect(small(), batches(), "0", to=tmp_path)) == 11
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks there")
+def test_workers_that_outlive_a_call_do_not_hold_its_folder(tmp_path):
+    loader = DataLoader(TensorDataset(X), 2, num_workers=1, persistent_workers=True)
+
+    def batches():  # the worker begins when the folder is taken already
+        yield from islice(loader, 3)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        collect(small(), batches(), "0", to=tmp_path)
+    assert any(worker.is_alive() for worker in loader._iterator._workers)
+    assert len(collect(small(), loader, "0", to=tmp_path)) == 11
 
 
 def test_a_full_disk_is_said_and_what_is_there_can_be_read(tmp_path):
