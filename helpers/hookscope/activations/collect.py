@@ -296,7 +296,7 @@ class _Collecting:
                 raise ValueError(f"{self._folder} has shards, but no {ABOUT}; take another folder")
             self._describe(self._about)
             return None
-        old = Activations(self._folder)
+        old = Activations(self._folder, going_on=True)
         for what, word in _WORDS.items():
             then, now = old.about[what], self._about[what]
             if then != now:

@@ -52,7 +52,8 @@ class Shard:
 
 def shards_in(folder: Path) -> list[Path]:
     """List the files of a folder in their order; those being written have another ending."""
-    return sorted(folder.glob("[0-9]*.safetensors"))
+    # By number: after 99999 comes 100000.
+    return sorted(folder.glob("[0-9]*.safetensors"), key=lambda path: (len(path.stem), path.stem))
 
 
 def can_be_written(dtype: torch.dtype) -> bool:

@@ -39,6 +39,7 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
 
     Args:
         folder: the folder.
+        going_on: take what was complete, and has lost shards at its end since, for the beginning that it is now.
 
     Attributes:
         folder: the folder.
@@ -53,7 +54,7 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
 
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, *, going_on: bool = False) -> None:
         self.folder = Path(folder)
         about = self.folder / ABOUT
         if not about.is_file():
@@ -79,9 +80,12 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
             samples += shard.samples
         self._samples = samples
         if self.complete and samples != self.about["samples"]:
-            raise DamagedError(
-                f"{self.folder} has {samples:,} samples of {self.about['samples']:,}: shards are missing at the end"
-            )
+            if not going_on or samples > self.about["samples"]:
+                raise DamagedError(
+                    f"{self.folder} has {samples:,} samples of {self.about['samples']:,}: shards are missing at the "
+                    "end; the same collect(...) makes them again"
+                )
+            self.complete = False
 
     def __len__(self) -> int:
         return self._samples

@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from hookscope import Activations, census, collect
 from hookscope.activations import DamagedError
 from hookscope.activations.marks import mark_of_batch
+from hookscope.activations.shards import shards_in
 from tests.package.activations.test_what_is_collected import X, by_hand, small
 from tests.shared import ROOT
 from tests.shared.disks import a_small_disk
@@ -320,3 +321,26 @@ def test_a_shard_with_other_tensors_than_its_head_says(tmp_path):
         save_file(tensors, path, head)
         with pytest.raises(DamagedError, match="has other tensors than it says; delete it"):
             read_shard(path)
+
+
+def test_the_way_out_of_a_damaged_shard_is_one(tmp_path):
+    whole = collect(small(), X.split(2), "0", to=tmp_path, shard_bytes=40)["0"][:]
+    third = Activations(tmp_path).shards[2].path
+    third.write_bytes(third.read_bytes()[:-10])
+    with pytest.raises(DamagedError, match=r"delete it and all shards after it, and collect\(...\) makes them again"):
+        collect(small(), X.split(2), "0", to=tmp_path, shard_bytes=40)
+    for path in shards_in(tmp_path)[2:]:
+        path.unlink()
+    with pytest.raises(DamagedError, match=r"8 samples of 11: .* collect\(...\) makes them again"):
+        Activations(tmp_path)
+    stored = collect(small(), X.split(2), "0", to=tmp_path, shard_bytes=40)
+    stored.check()
+    assert stored.complete
+    assert torch.equal(stored["0"][:], whole)
+
+
+def test_shards_are_in_the_order_of_their_numbers(tmp_path):
+    names = [f"{number:05}.safetensors" for number in (0, 1, 99_998, 99_999, 100_000, 100_001)]
+    for name in names:
+        (tmp_path / name).touch()
+    assert [path.name for path in shards_in(tmp_path)] == names
