@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from hookscope.attentions.compiler import CompilerArrives
 from hookscope.attentions.maps import AttentionMaps
 from hookscope.attentions.watch import HeavyError, Watch, mib
 from hookscope.captures.forecast import standing_in
@@ -129,15 +129,16 @@ def _run(
     fake: FakeTensorMode | None = None,
 ) -> None:
     stack = ExitStack()
+    # Not in a generator of our own: an interrupt as it ends would leave the whole process like this.
+    compiler = CompilerArrives(lambda: stack.enter_context(torch.compiler.set_stance("force_eager")))
     try:
         with stack:
             stack.enter_context(model_unchanged(model))
             stack.enter_context(same_random_numbers(model, args, kwargs))
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.no_grad())
-            if "torch._dynamo" in sys.modules:  # else nothing is compiled
-                # Not in a generator of our own: an interrupt as it ends would leave the whole process like this.
-                stack.enter_context(torch.compiler.set_stance("force_eager"))
+            stack.callback(compiler.forget)
+            compiler.watch()
             if fake is not None:
                 stack.enter_context(fake)
                 stack.enter_context(standing_in(model, fake.from_tensor))
@@ -146,6 +147,7 @@ def _run(
             model(*args, **kwargs)
     finally:
         stack.close()  # for an interrupt that came just before the block would have
+        compiler.forget()
         if watch is not None:
             take_mode_off(watch)
 

@@ -36,7 +36,7 @@ def what_could_stay(net: nn.Module) -> object:
     flags = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), net.training
     compiler = sys.modules.get("torch._dynamo.eval_frame")
     stance = compiler and str(compiler._stance)
-    return len(census(net)), modes, buffers, flags, torch.get_rng_state().sum().item(), stance
+    return len(census(net)), modes, buffers, flags, torch.get_rng_state().sum().item(), stance, len(sys.meta_path)
 
 
 def test_an_interrupt_at_any_line_leaves_nothing() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -338,6 +341,28 @@ def test_flex_attention_is_not_followed_and_named():
     found = attention(Flex(), torch.randn(1, 2, 16, 16))
     assert len(found) == 0
     assert any("flex_attention is not followed" in note for note in found.notes)
+
+
+LATE = """
+import sys, torch
+from torch import nn
+from hookscope import attention
+
+class Late(nn.Module):
+    def forward(self, x):
+        assert "torch._dynamo" not in sys.modules
+        return torch.compile(lambda q: (q @ q.mT).softmax(-1) @ q, fullgraph=True, backend="aot_eager")(x)
+
+finders = list(sys.meta_path)
+print(len(attention(Late(), torch.randn(2, 3, 4))), sys.modules["torch._dynamo"].eval_frame._stance.stance)
+assert sys.meta_path == finders
+"""
+
+
+@pytest.mark.slow  # imports the compiler
+def test_what_is_compiled_in_the_pass_in_which_the_compiler_is_imported_runs_as_it_is():
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=100)
+    assert (done.stdout, done.stderr) == ("1 default\n", "")
 
 
 # Ways of running.
