@@ -71,8 +71,8 @@ class Tags:
         elif isinstance(tensor, Tensor):
             self._tags[id(tensor)] = tag
 
-    def other(self, args: Sequence[Any], out: Any) -> None:
-        """After any other operation: where the shape stays, the axes do."""
+    def other(self, args: Sequence[Any], out: Any, resized: bool = False) -> None:
+        """After any other operation: where the shape stays, the axes do; also where one is only `resized`."""
         first = args[0] if args else None
         old = self._tags.get(id(first))
         shape = first.shape if isinstance(first, Tensor) and not first.is_nested else None
@@ -81,11 +81,11 @@ class Tags:
         for each in out if isinstance(out, tuple | list) else (out,):
             if not isinstance(each, Tensor):
                 continue
-            stays = not each.is_nested and each.shape == shape
+            stays = not each.is_nested and (each.shape == shape or (resized and each.dim() == len(shape or ())))
             if computed and not each.is_nested:
                 self.put(each, Tag(plain(each.shape), "parameter"))
             else:
-                self.put(each, Tag(old.axes) if stays and old is not None else None)
+                self.put(each, Tag(_fitted(old.axes, each.shape)) if stays and old is not None else None)
 
     def _is_parameter(self, tensor: Any) -> bool:
         if (tag := self._tags.get(id(tensor))) is not None:

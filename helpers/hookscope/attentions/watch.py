@@ -42,6 +42,8 @@ _EACH = (
     | {"maximum", "neg", "abs", "copy", "_to_copy", "clone", "detach", "alias", "lift_fresh", "nan_to_num"}
     | {"constant_pad_nd", "slice_scatter"}
 )
+# What leaves axes where they are, and makes some longer or shorter; a mean that keeps its axes is an adaptive pooling.
+_RESIZING = ("pool", "mean", "upsample", "grid_sampler", "pixel_shuffle", "pixel_unshuffle", "tion_pad")
 _PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # where the two factors are
 _SOFTMAXES = frozenset(("_softmax", "_safe_softmax"))
 Rule = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], None]
@@ -169,6 +171,8 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return lambda func, args, kwargs, out: tags.moved(name, args, out)
         if name in _EACH:
             return lambda func, args, kwargs, out: tags.each(args, out)
+        if any(word in name for word in _RESIZING):
+            return lambda func, args, kwargs, out: tags.other(args, out, resized=True)
         if "attention" in name or "attn" in name:
             return self._unknown
         if "linear" in name or "convolution" in name or name in ("embedding", "_addmm_activation", "_scaled_mm"):

@@ -213,6 +213,30 @@ def test_channels_of_one_token(mix):
     assert any("channels look at channels" in note for note in found.notes)
 
 
+RESIZED = [
+    nn.MaxPool2d(2),
+    nn.AvgPool2d(2),
+    nn.AdaptiveAvgPool2d(4),
+    nn.AdaptiveAvgPool2d(1),
+    nn.AdaptiveMaxPool2d(4),
+    nn.Upsample(scale_factor=2),
+    nn.PixelShuffle(2),
+    nn.ReflectionPad2d(1),
+]
+
+
+@pytest.mark.parametrize("between", RESIZED, ids=repr)
+def test_channels_of_a_picture_that_was_made_smaller_or_larger(between):
+    class Channels(nn.Module):
+        def forward(self, x):
+            q = x.flatten(2)
+            return (q @ q.mT).softmax(-1) @ q
+
+    found = attention(nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), between, Channels()), torch.randn(2, 3, 8, 8))
+    assert len(found) == 0
+    assert any("channels look at channels" in note for note in found.notes)
+
+
 class Neighbours(nn.Module):
     """A graph's nodes take classes from their neighbours; the links are given."""
 
