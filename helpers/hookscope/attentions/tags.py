@@ -18,6 +18,7 @@ __all__ = [
     "QUERIES",
     "Tag",
     "Tags",
+    "are_folded",
     "arranged",
     "named_axes",
     "of_channels",
@@ -148,7 +149,9 @@ class Tags:
             return
         channels = of_channels(a.axes) and of_channels(turned(b.axes))
         rows = [*a.axes[-2]]
-        if len(a.axes) == 3:
+        if len(a.axes) == 3 and are_folded(a.axes[-2], b.axes[-1]):
+            rows = [(what if what == FEATURES else LEFT, size) for what, size in rows]
+        elif len(a.axes) == 3:
             rows = [(LEFT, out.shape[-2])]
         elif rows:  # two axes: samples and queries may be one
             rows[-1] = (LEFT, rows[-1][1])
@@ -167,6 +170,17 @@ class Tags:
         self.put(out, Tag(plain(out.shape), "noise", 1 - kept))
 
 
+def are_folded(rows: tuple[tuple[str, int], ...], keys: tuple[tuple[str, int], ...]) -> bool:
+    """Whether heads and queries are in one axis, as where all heads share their keys.
+
+    Example:
+        >>> are_folded(((FEATURES, 4), ("", 5)), (("", 5),))
+        True
+
+    """
+    return len({what == FEATURES for what, _ in rows}) == 2 and all(what != FEATURES for what, _ in keys)
+
+
 @lru_cache(1024)
 def named_axes(axes: Axes) -> Axes:
     """Name the parts of leading axes, each by a name of its own: what follows may put them into another order."""
@@ -182,8 +196,9 @@ def named_axes(axes: Axes) -> Axes:
 
 def weights_axes(axes: Axes, place: int) -> Axes | None:
     """Name the axes of a softmax of scores along the axis `place`; None if queries cannot be told from keys."""
-    if is_all(axes[place], LEFT) or is_all(axes[place], RIGHT):
-        ours = axes[place][0][0]
+    sides = {what for what, _ in axes[place] if what != FEATURES}
+    if sides in ({LEFT}, {RIGHT}):
+        (ours,) = sides
         theirs = RIGHT if ours == LEFT else LEFT
     elif place == len(axes) - 1:  # axes were not followed: by custom
         ours = theirs = ""

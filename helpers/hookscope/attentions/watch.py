@@ -22,6 +22,7 @@ from hookscope.attentions.tags import (
     QUERIES,
     Tag,
     Tags,
+    are_folded,
     arranged,
     named_axes,
     of_channels,
@@ -244,8 +245,8 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if call.q.is_nested:
             self.seen.unknown[(layer, f"{SDPA} of nested tensors")] += 1
             return
-        tag = self._tags.of(call.q)
-        if of_channels(tag.axes) and of_channels(self._tags.of(call.k).axes):
+        tag, keys = self._tags.of(call.q), self._tags.of(call.k)
+        if of_channels(tag.axes) and of_channels(keys.axes):
             self.seen.channels[layer] += 1
             return
         self._room(layer, module, call.elements * call.q.dtype.itemsize)
@@ -258,8 +259,13 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             error = None
             notes = (f"dropout of {dropped:g} inside one operation: the weights are those before it, not checked",)
         batched = tag.lifted and all(what != FEATURES for what, _ in tag.axes[1])
-        sizes = [((QUERIES, call.shape[-2]),), ((KEYS, call.shape[-1]),)]
-        ordered, more = arranged((*named_axes(tag.axes[:-2]), *sizes), weighed.weights, not batched, self._samples)
+        *lead, row = named_axes(tag.axes[:-1])
+        if are_folded(tag.axes[-2], keys.axes[-2]):
+            row = tuple([(name if name.startswith("heads") else QUERIES, size) for name, size in row])
+        else:
+            row = ((QUERIES, call.shape[-2]),)
+        axes = (*lead, row, ((KEYS, call.shape[-1]),))
+        ordered, more = arranged(axes, weighed.weights, not batched, self._samples)
         self._add(layer, Weighed(ordered, error, weighed.bound), SDPA, call.q.dtype, dropped, notes + more)
 
     def _fused(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:

@@ -237,6 +237,32 @@ def test_channels_of_a_picture_that_was_made_smaller_or_larger(between):
     assert any("channels look at channels" in note for note in found.notes)
 
 
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("heads_first", [True, False])
+def test_heads_that_share_their_keys_in_one_product_are_told_from_queries(heads_first, fused):
+    class MultiQuery(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.kv = nn.Linear(16, 16), nn.Linear(16, 8)
+
+        def heads(self, x):
+            return self.q(x).view(3, 6, 4, 4), *self.kv(x).chunk(2, -1)
+
+        def forward(self, x):
+            q, k, v = self.heads(x)
+            all_q = (q.transpose(1, 2) if heads_first else q).reshape(3, 24, 4)
+            if fused:
+                return F.scaled_dot_product_attention(all_q[:, None], k[:, None], v[:, None])
+            return torch.bmm(torch.bmm(all_q, k.mT / 2).softmax(-1), v)
+
+    net = MultiQuery()
+    found = attention(net, X)
+    q, k, _ = net.heads(X)
+    torch.testing.assert_close(found[0].weights, (q.transpose(1, 2) @ k[:, None].mT / 2).softmax(-1).detach())
+    assert found[0].verified
+    assert not found.notes
+
+
 class Neighbours(nn.Module):
     """A graph's nodes take classes from their neighbours; the links are given."""
 
