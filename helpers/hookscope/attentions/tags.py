@@ -35,8 +35,8 @@ class Tag(NamedTuple):  # not a dataclass: many are made, and a frozen one takes
 
     Attributes:
         axes: what its axes are made of.
-        kind: "scores", products of two activations; "weights", a softmax of such; "channels", products of features;
-            "noise" of a dropout; a "parameter"; or "".
+        kind: "scores", products of two activations; "weights", a softmax of such; "logarithms" of weights; "channels",
+            products of features; "noise" of a dropout; a "parameter"; or "".
         dropped: the share of weights that dropout has set to 0.
         lifted: whether a leading axis of 1 was put before three.
         softmax: of weights, which softmax of the pass they are, from 1.

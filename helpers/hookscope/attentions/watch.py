@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hookscope.attentions import recompute
-from hookscope.attentions.axes import is_all, moves
+from hookscope.attentions.axes import Axes, is_all, moves
 from hookscope.attentions.recompute import Weighed
 from hookscope.attentions.tags import (
     FEATURES,
@@ -46,7 +46,7 @@ _EACH = (
 # What leaves axes where they are, and makes some longer or shorter; a mean that keeps its axes is an adaptive pooling.
 _RESIZING = ("pool", "mean", "upsample", "grid_sampler", "pixel_shuffle", "pixel_unshuffle", "tion_pad")
 _PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # where the two factors are
-_SOFTMAXES = frozenset(("_softmax", "_safe_softmax"))
+_SOFTMAXES = frozenset(("_softmax", "_safe_softmax", "softmax"))  # the last with out=
 Rule = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], None]
 
 
@@ -164,6 +164,10 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return lambda func, args, kwargs, out: self._product(args[at], args[at + 1], out, biased=name == "addmm")
         if name in _SOFTMAXES:
             return self._softmax
+        if name == "_log_softmax":
+            return self._log_softmax
+        if name == "exp":
+            return self._exponential
         if name == "bernoulli" and func._overloadname == "float":
             return lambda func, args, kwargs, out: tags.noise(args, out)
         if name == "native_dropout":
@@ -206,16 +210,34 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._tags.product(left, right, out, mixed)
 
     def _softmax(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
-        tag, layer = self._tags.of(args[0]), self._where()[0]
-        axes = weights_axes(tag.axes, args[1] % out.dim()) if tag.kind == "scores" and out.dim() > 1 else None
-        if axes is None:
-            (self.seen.channels if tag.kind == "channels" else self.seen.softmaxes)[layer] += 1
-            self._tags.put(out, None)
-        else:
-            self._softmaxes.append(out.numel())
-            number = len(self._softmaxes)
-            self._tags.put(out, Tag(axes, "weights", softmax=number))
-            self.seen.unused[number] = layer
+        if (axes := self._axes_of_weights(args)) is not None:
+            self._weights(axes, out)
+            return
+        channels = self._tags.of(args[0]).kind == "channels"
+        (self.seen.channels if channels else self.seen.softmaxes)[self._where()[0]] += 1
+        self._tags.put(out, None)
+
+    def _log_softmax(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+        self._tags.other(args, out)
+        if (axes := self._axes_of_weights(args)) is not None:
+            self._tags.put(out, Tag(axes, "logarithms"))
+
+    def _exponential(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+        tag = self._tags.of(args[0])
+        self._tags.other(args, out)
+        if tag.kind == "logarithms":
+            self._weights(tag.axes, out)
+
+    def _axes_of_weights(self, args: Sequence[Any]) -> Axes | None:
+        """Name the axes of what a softmax makes of scores; None if it is given something else."""
+        tag, count = self._tags.of(args[0]), args[0].dim()
+        return weights_axes(tag.axes, args[1] % count) if tag.kind == "scores" and count > 1 else None
+
+    def _weights(self, axes: Axes, out: Tensor) -> None:
+        self._softmaxes.append(out.numel())
+        number = len(self._softmaxes)
+        self._tags.put(out, Tag(axes, "weights", softmax=number))
+        self.seen.unused[number] = self._where()[0]
 
     def _by_hand(self, tag: Tag, weights: Tensor, v: Tensor, out: Tensor) -> None:
         layer, module = self._where()

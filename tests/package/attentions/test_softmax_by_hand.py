@@ -78,9 +78,21 @@ def with_a_sink(q, k, v):
     return (scores.softmax(-1)[..., 1:] @ v).transpose(1, 2)
 
 
+def into_another(q, k, v):
+    q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+    weights = torch.empty(3, 4, 6, 6)
+    torch.softmax(q @ k.mT, -1, out=weights)
+    return (weights @ v).transpose(1, 2)
+
+
+def by_its_logarithm(q, k, v):
+    q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+    return ((q @ k.mT).log_softmax(-1).exp() @ v).transpose(1, 2)
+
+
 WAYS = [
     usual, einsum, softmax_in_the_middle, heads_before_samples, samples_before_heads, values_from_the_left,
-    keys_as_rows, in_float64, with_a_sink,
+    keys_as_rows, in_float64, with_a_sink, into_another, by_its_logarithm,
 ]  # fmt: skip
 
 
