@@ -88,6 +88,10 @@ class Replays:
         else:
             self._usable.pop(module, None)
 
+    def forget(self) -> None:
+        """Give the memory of what is kept free, where no batch is to come."""
+        self._kept.clear()
+
     @property
     def bytes(self) -> int:
         """How many bytes are kept."""

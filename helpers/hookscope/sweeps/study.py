@@ -31,6 +31,7 @@ class Study:
         modules: those of the model.
         inputs: what it is called with.
         places: where the sweep is to change something.
+        room: how many bytes a pass may take.
         by_sample: what takes the first axis for that of samples, such as "positions="; "" if nothing does.
 
     Attributes:
@@ -42,7 +43,8 @@ class Study:
         alone: why variants cannot share a batch; "" if nothing speaks against it.
         random: whether a pass draws random numbers.
         writes: whether a pass changes a buffer, or an attribute of a module.
-        bytes: what one variant needs at its peak.
+        bytes: what a pass needs at its peak.
+        bytes_in_batch: what each variant in a batch does; 0 without batches.
         order: what there is to know of the order of axes, as keys.
         tolerance: how far a result may be off, as a share of its scale: 1e-5, or what half precision lets one hope for.
 
@@ -53,7 +55,9 @@ class Study:
 
     """
 
-    def __init__(self, modules: Modules, inputs: Inputs, places: Sequence[Place], by_sample: str = "") -> None:
+    def __init__(
+        self, modules: Modules, inputs: Inputs, places: Sequence[Place], room: float, by_sample: str = ""
+    ) -> None:
         self.modules, self.inputs, self.places = modules, inputs, places
         model = modules.model
         self._watched = [m for m in modules.names if not isinstance(m, torch.jit.ScriptModule)]
@@ -68,7 +72,8 @@ class Study:
         try:
             if by_sample:
                 order.put_on()
-            found = tensors_at(modules, inputs, places, "in the run on inputs", watch, self._watched)
+            with PeakBytes() as counted:
+                found = tensors_at(modules, inputs, places, "in the run on inputs", watch, self._watched)
         finally:
             order.take_off()
         self.tensors, self.ways, self.output = found
@@ -80,7 +85,7 @@ class Study:
         self.writes = bool(changed) or keeps
         self.times = {place: _time(place, watch.spans) for place in places}
         self.replays = Replays(watch.spans, owned)
-        self.bytes = 0
+        self.bytes, self.bytes_in_batch = counted.peak, 0
         self.alone = _why_not_alone(watch.spans, modules)
         if not self.alone and self.random:
             self.alone = "a pass draws random numbers"
@@ -88,6 +93,8 @@ class Study:
             self.alone = f"a pass changes the buffer {changed!r}"
         if not self.alone and not inputs.rows:
             self.alone = "inputs has no tensor with samples along its first axis"
+        if not self.alone and 2 * self.bytes > room:
+            self.alone = f"two variants in a batch may take {2 * self.bytes:,} bytes, more than the {room:,} allowed"
         if not self.alone:
             try:
                 with model_unchanged(model, attributes=True):
@@ -130,7 +137,7 @@ class Study:
 
         with PeakBytes() as counted, hooked(patches, Look(keep), wanted):
             output = self.inputs.run(self.modules.model, 2)
-        self.bytes = counted.peak // 2 + 1
+        self.bytes_in_batch = counted.peak // 2 + 1
         for place, tensor in found.items():
             single = self.tensors[place]
             if not single.dim() or tensor.shape != (2 * len(single), *single.shape[1:]):

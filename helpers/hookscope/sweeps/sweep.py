@@ -164,7 +164,7 @@ def sweep(
             with same_random_numbers(model, run.args, run.kwargs), model_unchanged(model, attributes=True):
                 run.run(model)
         with same_random_numbers(model, run.args, run.kwargs), model_unchanged(model, attributes=True):
-            study = Study(modules, run, places, by_sample)
+            study = Study(modules, run, places, max_bytes or _ROOM, by_sample)
         for place in places:
             shape = study.tensors[place].shape
             for number in columns.numbers:
@@ -297,12 +297,15 @@ def _new(
 def _room(study: Study, new: dict[Place, Tensor], max_bytes: float | None) -> int:
     """Return how many cells may share a batch."""
     kept = [*study.tensors.values(), *new.values()]
-    fixed = study.replays.bytes + sum(tensor.nbytes for tensor in kept)
-    each = study.bytes + max(tensor.nbytes for tensor in kept)
-    if max_bytes is not None and study.bytes and fixed + each > max_bytes:
+    fixed, changed = sum(tensor.nbytes for tensor in kept), max(tensor.nbytes for tensor in kept)
+    if max_bytes is not None and (one := fixed + study.bytes + changed) > max_bytes:
         raise MemoryError(
-            f"one run takes about {fixed + each:,} bytes, what is kept for it included, and max_bytes={max_bytes:,}; "
-            "choose fewer layers or samples, or allow more"
+            f"one run takes about {one:,} bytes, what is kept for it included, and max_bytes={max_bytes:,}; choose "
+            "fewer layers or samples, or allow more"
         )
-    most = (max_bytes or _ROOM) - fixed
-    return max(1, int(min(most, sys.maxsize) // each)) if study.bytes else 1
+    most = (max_bytes or _ROOM) - fixed - study.replays.bytes
+    cells = int(min(most, sys.maxsize) // max(study.bytes_in_batch + changed, 1))
+    if study.alone or cells < 2:
+        study.replays.forget()
+        return 1
+    return cells

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,18 @@ def test_batches_fit_into_max_bytes() -> None:
         measured(max_bytes=10_000)
 
 
+@pytest.mark.parametrize("limit", [1, 100_000])
+def test_no_pass_is_made_for_which_there_is_no_room(limit: int) -> None:
+    x, wide = torch.ones(1, 16, 2), nn.Sequential(nn.Linear(2, 1000), nn.ReLU(inplace=True), nn.Linear(1000, 2))
+    with torch.no_grad(), PeakBytes() as plain:
+        wide(x)
+    options = {"positions": range(16), "metric": torch.sum, "check": 2, "max_bytes": limit, "progress": False}
+    with PeakBytes() as counted, pytest.raises(MemoryError) if limit == 1 else nullcontext():
+        found = sweep(wide, x, "2", x + 1, **options)
+        assert any("bytes, more than the 100,000 allowed, so each cell was run alone" in note for note in found.notes)
+    assert counted.peak < 1.1 * plain.peak < 100_000
+
+
 def test_bytes_at_the_peak_are_those_that_are_there_together() -> None:
     with PeakBytes() as counted:
         one = torch.ones(1000)
@@ -184,4 +197,4 @@ def test_where_there_is_room_for_one_cell_only_each_is_run_alone() -> None:
     with pytest.raises(MemoryError):
         swept(needed - 1)
     assert swept(needed).batches == ()
-    assert max(swept(2 * needed).batches) > 1
+    assert max(swept(3 * needed).batches) > 1
