@@ -176,14 +176,20 @@ class Sweep(Tabled):
     @property
     def how(self) -> str:
         """How the cells were computed, in a sentence."""
-        cells = _count(run := self.values.numel() - self.idle, "cell")
+        run = self.values.numel() - self.idle - self._left_out
+        cells = _count(run, "cell")
         idle = f"; {_count(self.idle, 'cell')} not run, for what is put in is there already" if self.idle else ""
         if not self.batches:
-            return f"{cells}, {'' if run == 1 else 'each '}run alone, with plain hooks{idle}"
+            alone = f", {'' if run == 1 else 'each '}run alone, with plain hooks" if run else ""
+            return f"{cells}{alone}{idle}"
         batches = f"{cells} in {_count(len(self.batches), 'batch', 'batches')}"
         skipped = ", without the layers before the change" if self.skipped else ""
         apart = f"they differ by {self.largest_difference:.1g} of the scale at most"
         return f"{batches}{skipped}; {self.checked} of them compared with plain hooks: {apart}{idle}"
+
+    @property
+    def _left_out(self) -> int:
+        return 0 if self.undone is None else int(self.undone.sum())
 
     def table(self) -> Table:
         """Return the values: a column for each position up to 16, else lowest and highest of each layer."""
@@ -260,7 +266,7 @@ class Sweep(Tabled):
         ends = (
             f"values from {as_text(float(shown.min()))} to {as_text(float(shown.max()))}" if len(shown) else "no value"
         )
-        left = 0 if self.undone is None else int(self.undone.sum())
+        left = self._left_out
         blank = self.values.numel() - len(shown) - left
         hatched = f"; {_count(left, 'cell')} hatched, left out by an interrupt" if left else ""
         black = f"; {_count(blank, 'cell')} black, without a finite number" if blank else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -180,7 +181,7 @@ def sweep(
             for row, place in enumerate(places)
             for column, number in enumerate(columns.numbers)
         ]
-        scale = max(abs(number) for number in (baseline, sourced or 0.0) if number == number or not number)
+        scale = max((abs(number) for number in (baseline, sourced or 0.0) if math.isfinite(number)), default=0.0)
         with progress_bar("sweep", len(cells), "cell", progress) as advance:
             runs = Runs(study, columns, new, metric, baseline, scale, advance)
             if by_sample:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -277,3 +278,12 @@ def test_the_larger_the_sweep_the_more_cells_are_compared(cells, batches, checke
     model = nn.Sequential(nn.Linear(6, 300), nn.ReLU(), nn.Linear(300, 1)).eval()
     found = sweep(model, X[0], "0", "mean", channels=range(cells), metric=total, progress=False)
     assert (sum(found.batches), found.checked) == (batches, checked)
+
+
+def test_a_metric_that_is_no_number_in_either_run_is_none_in_any_cell() -> None:
+    net, x = nn.Linear(4, 20), torch.ones(1, 4)
+    options = {"metric": lambda y: (y[0, 0] - y[0, 0]) / 0.0, "channels": range(20), "check": 2, "progress": False}
+    found = sweep(net, x, "", -x, **options)
+    assert math.isnan(found.baseline)
+    assert found.values.isnan().all()
+    assert found.batches
