@@ -139,7 +139,8 @@ _HELD = object()
 
 
 def _is_lazy(module: nn.Module) -> bool:
-    return any(map(is_lazy, (*module._parameters.values(), *module._buffers.values())))
+    held = (*module._parameters.values(), *module._buffers.values())
+    return any(is_lazy(tensor) for tensor in held if tensor is not None)
 
 
 def _numpy_state(generator: np.random.Generator) -> Any:

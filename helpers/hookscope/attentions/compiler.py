@@ -22,7 +22,7 @@ class CompilerArrives:
         arrived: the function.
 
     Example:
-        >>> compiler = CompilerArrives(lambda: print("it is here"))
+        >>> compiler = CompilerArrives(lambda: None)
         >>> compiler.watch()
         >>> compiler.forget()
 
