@@ -19,19 +19,19 @@ from hookscope.sweeps.outputs import NotAloneError, Shares, difference
 from hookscope.sweeps.passes import Inputs, Look, Patch, Span, Watch, hooked
 from hookscope.sweeps.places import Place
 from hookscope.sweeps.replays import Replays
-from hookscope.unchanged import Attributes, model_unchanged
+from hookscope.unchanged import Attributes, model_unchanged, same_random_numbers
 
 __all__ = ["Study", "brief", "tensors_at"]
 
 
 class Study:
-    """One pass that is watched, and one with all samples twice.
+    """One pass that is watched, one that is measured if there is a limit, and one with all samples twice.
 
     Args:
         modules: those of the model.
         inputs: what it is called with.
         places: where the sweep is to change something.
-        room: how many bytes a pass may take.
+        room: how many bytes a pass may take; None where nobody says.
         by_sample: what takes the first axis for that of samples, such as "positions="; "" if nothing does.
 
     Attributes:
@@ -43,7 +43,7 @@ class Study:
         alone: why variants cannot share a batch; "" if nothing speaks against it.
         random: whether a pass draws random numbers.
         writes: whether a pass changes a buffer, or an attribute of a module.
-        bytes: what a pass needs at its peak.
+        bytes: what a pass needs at its peak; 0 without `room`, and where that cannot be measured.
         bytes_in_batch: what each variant in a batch does; 0 without batches.
         order: what there is to know of the order of axes, as keys.
         tolerance: how far a result may be off, as a share of its scale: 1e-5, or what half precision lets one hope for.
@@ -56,7 +56,7 @@ class Study:
     """
 
     def __init__(
-        self, modules: Modules, inputs: Inputs, places: Sequence[Place], room: float, by_sample: str = ""
+        self, modules: Modules, inputs: Inputs, places: Sequence[Place], room: float | None, by_sample: str = ""
     ) -> None:
         self.modules, self.inputs, self.places = modules, inputs, places
         model = modules.model
@@ -72,8 +72,7 @@ class Study:
         try:
             if by_sample:
                 order.put_on()
-            with PeakBytes() as counted:
-                found = tensors_at(modules, inputs, places, "in the run on inputs", watch, self._watched)
+            found = tensors_at(modules, inputs, places, "in the run on inputs", watch, self._watched)
         finally:
             order.take_off()
         self.tensors, self.ways, self.output = found
@@ -85,7 +84,7 @@ class Study:
         self.writes = bool(changed) or keeps
         self.times = {place: _time(place, watch.spans) for place in places}
         self.replays = Replays(watch.spans, owned)
-        self.bytes, self.bytes_in_batch = counted.peak, 0
+        self.bytes, self.bytes_in_batch = 0 if room is None else self._measured(), 0
         self.alone = _why_not_alone(watch.spans, modules)
         if not self.alone and self.random:
             self.alone = "a pass draws random numbers"
@@ -93,8 +92,10 @@ class Study:
             self.alone = f"a pass changes the buffer {changed!r}"
         if not self.alone and not inputs.rows:
             self.alone = "inputs has no tensor with samples along its first axis"
-        if not self.alone and 2 * self.bytes > room:
-            self.alone = f"two variants in a batch may take {2 * self.bytes:,} bytes, more than the {room:,} allowed"
+        # What is at the places is kept here, and for both variants of a batch of two.
+        two = 2 * self.bytes + 3 * sum(tensor.nbytes for tensor in self.tensors.values())
+        if not self.alone and room is not None and two > room:
+            self.alone = f"two variants in a batch may take {two:,} bytes, more than the {room:,} allowed"
         if not self.alone:
             try:
                 with model_unchanged(model, attributes=True):
@@ -108,6 +109,17 @@ class Study:
 
     def _hooked(self) -> set[nn.Module]:
         return {module for module in self._watched if module._forward_hooks or module._forward_pre_hooks}
+
+    def _measured(self) -> int:
+        """Return what a pass needs at its peak; 0 where it cannot be watched, as where it compiles a part of itself."""
+        model, inputs = self.modules.model, self.inputs
+        same = same_random_numbers(model, inputs.args, inputs.kwargs)
+        try:
+            with same, model_unchanged(model, attributes=True), PeakBytes() as counted:
+                inputs.run(model)
+        except Exception:
+            return 0
+        return counted.peak
 
     def _must_repeat(self) -> None:
         """Refuse a model of which every pass gives something else: its cells would differ for that reason alone.

@@ -165,7 +165,7 @@ def sweep(
             with same_random_numbers(model, run.args, run.kwargs), model_unchanged(model, attributes=True):
                 run.run(model)
         with same_random_numbers(model, run.args, run.kwargs), model_unchanged(model, attributes=True):
-            study = Study(modules, run, places, max_bytes or _ROOM, by_sample)
+            study = Study(modules, run, places, max_bytes, by_sample)
         for place in places:
             shape = study.tensors[place].shape
             for number in columns.numbers:
