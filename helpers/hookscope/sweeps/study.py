@@ -117,9 +117,10 @@ class Study:
         try:
             with same, model_unchanged(model, attributes=True), PeakBytes() as counted:
                 inputs.run(model)
+            peak: int = counted.peak
         except Exception:
             return 0
-        return counted.peak
+        return peak
 
     def _must_repeat(self) -> None:
         """Refuse a model of which every pass gives something else: its cells would differ for that reason alone.

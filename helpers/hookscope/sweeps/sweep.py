@@ -97,8 +97,9 @@ def sweep(
         check: how many cells of the batches are compared with plain hooks; a sweep of no more cells is run so at all.
             Without it, all are run so if they are no more than a dozen; else two of a hundred are compared, and four at
             least.
-        max_bytes: how much memory the tensors of a batch may take; 1 GiB without it, and never less than one cell
-            needs. It is forecast from what a pass was measured to take at its peak.
+        max_bytes: how much memory the tensors of a pass may take, and what is kept for it; without it 1 GiB for a
+            batch, and what one cell needs in any case. It is forecast from what a pass was measured to take at its
+            peak; one with flex attention cannot be measured.
         progress: show a progress bar if tqdm is installed and it takes more than a second.
 
     Returns:
