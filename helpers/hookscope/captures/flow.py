@@ -64,7 +64,7 @@ def gradient_flow(seen: Capture) -> Picture:
     calls = seen.calls
     if not calls:
         why = "".join(f"; layer {name or '(root)'!r} {reason}" for name, reason in list(seen.uncalled.items())[:3])
-        raise NotCapturedError(f"this capture has no calls; call the model inside the with-block{why}")
+        raise NotCapturedError(f"this capture has no calls{why or '; call the model inside the with-block'}")
     sizes = {
         "activation": [_size(call, "output") for call in calls],
         "gradient": [_size(call, "grad") for call in calls],

@@ -71,6 +71,7 @@ class Hooks(Kept):
         writes: which outputs were written to later.
         arrived: names of layers that came into the model inside the block.
         ending: when the pass is to end before its end.
+        ran: whether the model, or one of the layers, was called at all.
 
     """
 
@@ -97,6 +98,7 @@ class Hooks(Kept):
         self.writes = Overwrites()
         super().__init__([], {}, self.writes.found)
         self.last: Call | None = None
+        self.ran = False
         self._model, self._layers, self._wanted, self._fused = modules.model, layers, wanted, fused
         self._modules = modules
         self._arrivals: Arrivals | None = None
@@ -184,6 +186,7 @@ class Hooks(Kept):
         if not here.running or (module is self._model and not self._calls_itself(here)):
             here.foreign = Foreign(self._model, tensors_in((args, kwargs)))
             again = torch._C._current_graph_task_id() >= 0  # a checkpoint runs it again, in backward
+            self.ran = True
             here.run, frame = 0 if again else next(self._runs), _generating()
             if frame is not here.generating:
                 here.generating, here.decoding = frame, frame.f_code.co_name if frame is not None else ""

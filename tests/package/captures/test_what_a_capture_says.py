@@ -153,7 +153,7 @@ def test_a_capture_that_was_never_entered_says_so():
         seen["0"]
     with seen:
         pass
-    with pytest.raises(NotCapturedError, match="layer '0' was not called: this pass did not reach it"):
+    with pytest.raises(NotCapturedError, match="layer '0' was not called, nor was the model: call it inside"):
         seen["0"]
 
 
