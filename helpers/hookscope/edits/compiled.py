@@ -67,7 +67,7 @@ class CompiledBefore:
         if "torch._dynamo" not in sys.modules:
             return
         new = [module for module in around if module not in self._wrappers]
-        made = [each for module in new for each in _compiled_for(module)]
+        made = _compiled_for(new)
         found = compiled_around(new, anew=not (_all_known(made) and _looked_around.issuperset(new))) if made else []
         self._wrappers.update({module: [each for each in found if each._orig_mod is module] for module in new})
         for wrapper in (wrapper for module in around for wrapper in self._wrappers[module]):
@@ -103,11 +103,11 @@ class CompiledBefore:
     before.__qualname__ = after.__qualname__ = "hookscope.edit"  # what a census shows
 
 
-def _compiled_for(module: nn.Module) -> list[CodeType]:
-    """List what was compiled of the forward of a module's class, for this module or another; quick."""
-    code = getattr(type(module).forward, "__code__", None)
-    codes = () if code is None else (code, *_around_torchs_own())
-    return [entry.code for each in codes for entry in _debug_get_cache_entry_list(each)]
+def _compiled_for(modules: Iterable[nn.Module]) -> list[CodeType]:
+    """List what was compiled of the forwards of some modules' classes, for these modules or others; quick."""
+    if not (forwards := {getattr(type(module).forward, "__code__", None) for module in modules} - {None}):
+        return []
+    return [entry.code for code in (*forwards, *_around_torchs_own()) for entry in _debug_get_cache_entry_list(code)]
 
 
 def _all_known(made: Iterable[CodeType]) -> bool:
