@@ -105,7 +105,8 @@ class CompiledBefore:
 
 def _compiled_for(modules: Iterable[nn.Module]) -> list[CodeType]:
     """List what was compiled of the forwards of some modules' classes, for these modules or others; quick."""
-    if not (forwards := {getattr(type(module).forward, "__code__", None) for module in modules} - {None}):
+    forwards: set[Any] = {getattr(type(module).forward, "__code__", None) for module in modules} - {None}
+    if not forwards:
         return []
     return [entry.code for code in (*forwards, *_around_torchs_own()) for entry in _debug_get_cache_entry_list(code)]
 
