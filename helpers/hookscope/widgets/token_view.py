@@ -155,7 +155,7 @@ def told_of(reading: Reading, layer: int, token: int, names: Names, words: Words
     """Say in a line what is known of a token at a layer."""
     said = [f"norm {as_text(float(reading.norm[layer, token]))}"]
     if not math.isnan(change := float(reading.change[layer, token])):
-        said.append(f"changed by {as_text(change)} of what it was")
+        said.append(f"changed by {as_text(change)} × the norm before")
     if reading.final is not None and reading.final_probability is not None:
         word = shortened(words[int(reading.final[token])], _LETTERS)
         said.append(f"{word!r}, chosen in the end, has {as_text(float(reading.final_probability[layer, token]))}")

@@ -171,7 +171,10 @@ def test_samples_and_tokens_in_one_axis_are_refused(how: str) -> None:
     net, x = Flat(), torch.randn(2, 3, 4)
     e = edit(net)
     _ = e.set("expert", 0, rows=[1]) if how == "rows" else e.mean("expert")
-    with pytest.raises(ValueError, match=r"the shape is \(6, 4\), and the model runs on 2; choose a layer"), e:
+    with (
+        pytest.raises(ValueError, match=r"the shape is \(6, 4\), and the model's first input has 2; choose a layer"),
+        e,
+    ):
         net(x)
     with edit(net) as e:  # called by itself, it runs on what it is given
         e.set("expert", 0, rows=[5])
