@@ -210,8 +210,8 @@ class Target:
             if by and tensor.shape[:1] != (count,):
                 raise ValueError(
                     f"{moment.label}: {by} takes the first axis for that of samples, but the shape is "
-                    f"{tuple(tensor.shape)}, and the model's first input has {count}; choose a layer that has these there, "
-                    "or write an index, such as at[1]"
+                    f"{tuple(tensor.shape)}, and the model's first input has {count}; choose a layer that has these "
+                    "there, or write an index, such as at[1]"
                 )
             if said := as_many(tensor, count, f"layer {self.layer!r}"):
                 self.notes[said] = None
