@@ -387,7 +387,8 @@ class Edit(Tabled):
             for row in self.rows
             if row["calls changed"] == 0 and row["largest change"] == 0
         ]
-        return (*self._notes, *same)
+        waiting = ["nothing is edited until the with-block begins"] if self._rules and not self.targets else []
+        return (*waiting, *self._notes, *same)
 
     def _table(self) -> Table:
         count = len({rule.number for rule, _, _ in self._rules})

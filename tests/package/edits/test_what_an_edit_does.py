@@ -360,3 +360,14 @@ def test_numbers_out_of_bounds_are_refused_before_a_gpu_would_end_the_process() 
     for wrong in ([2], [-3], (slice(None), [3]), (..., torch.tensor([4])), (torch.ones(2, 3, dtype=torch.bool), [4])):
         with pytest.raises(IndexError, match="index out of bounds for dimension"):
             _must_fit(wrong, shape)
+
+
+def test_an_edit_that_was_never_entered_says_so() -> None:
+    net = nn.Sequential(nn.Identity())
+    e = edit(net)
+    e.set("0", 1.0)
+    assert net(torch.zeros(1)) == 0
+    assert "nothing is edited until the with-block begins" in repr(e)
+    with e:
+        net(torch.zeros(1))
+    assert not e.notes
