@@ -67,7 +67,7 @@ def test_forward_called_directly_and_a_layer_of_which_only_the_weight_is_used() 
     assert "Inside.forward uses only its weight" in reason(net, lambda: net(X), "0.weight_only")
     attention = nn.MultiheadAttention(4, 2)
     text = reason(attention, lambda: attention(X, X, X), "out_proj")
-    assert "nn.MultiheadAttention uses its weight, but never calls it" in text
+    assert "nn.MultiheadAttention uses its weight, but never calls it; edit the attention layer itself" in text
 
 
 def test_a_model_that_was_compiled_or_traced_before() -> None:
