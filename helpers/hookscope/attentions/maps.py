@@ -67,7 +67,11 @@ class AttentionMap(Tabled):
         """How far weights @ v are from what the call returned, in a sentence without its stop."""
         if self.output_error is None:
             return "weights @ v were not held against what the call returned"
-        return f"weights @ v differ from what the call returned by at most {self.output_error:.1g}"
+        if not self.output_error:
+            return "weights @ v are what the call returned, to the last bit"
+        # To the next power of ten: the digit before it is another one on other processors.
+        power = math.ceil(math.log10(self.output_error)) if math.isfinite(self.output_error) else self.output_error
+        return f"weights @ v differ from what the call returned by at most {10.0**power:.0e}"
 
     @cached_property
     def blind(self) -> Tensor:

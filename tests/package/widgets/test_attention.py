@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -53,8 +56,11 @@ def test_a_layer_with_fewer_heads(maps):
 
 def test_it_says_how_far_the_weights_were_checked(maps):
     picker = AttentionPicker(maps)
-    error = f"{maps['wide'].output_error:.1g}"
-    assert picker._notes[0] == f"weights @ v differ from what the call returned by at most {error}"
+    error = maps["wide"].output_error
+    said = re.fullmatch(r"weights @ v differ from what the call returned by at most (1e-\d+)", picker._notes[0])
+    assert error <= float(said[1]) < 10 * error
+    exact = dataclasses.replace(maps["wide"], output_error=0.0)
+    assert exact.check == "weights @ v are what the call returned, to the last bit"
     assert "several keys" not in picker._caption  # no column of its numbers is meant
 
 
