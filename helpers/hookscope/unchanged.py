@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import random
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -104,9 +106,8 @@ class Attributes:
             (value, kind, take(value))
             for _, own in self._held
             for name, value in own.items()
-            if name not in _DICTS
-            for kind, (take, _) in _CONTENTS.items()
-            if isinstance(value, kind) and not (isinstance(value, Tensor) and _is_odd(value))
+            for kind, take in _kinds_of(type(value))  # type: ignore[arg-type]
+            if name not in _DICTS and not (kind is Tensor and _is_odd(value))
         ]
 
     def put_back(self) -> bool:
@@ -114,6 +115,8 @@ class Attributes:
         changed = False
         for module, own in self._held:
             now = module.__dict__
+            if now.keys() == own.keys() and all(map(operator.is_, now.values(), own.values())):
+                continue  # nearly always
             for name in [name for name in now if name not in own]:
                 del now[name]
                 changed = True
@@ -122,6 +125,8 @@ class Attributes:
                     now[name] = value
                     changed = True
         for kept, held in self._kept:
+            if not (kept or held):
+                continue  # most of them
             if kept.keys() != held.keys() or any(kept[name] is not value for name, value in held.items()):
                 _refill(kept, held)
                 changed = True
@@ -134,7 +139,7 @@ class Attributes:
 
 
 # Parameters, buffers, submodules and hooks of all kinds; another one that is equal is not the same.
-_DICTS = [name for name, value in nn.Module().__dict__.items() if isinstance(value, dict)]
+_DICTS = {name: None for name, value in nn.Module().__dict__.items() if isinstance(value, dict)}
 _HELD = object()
 
 
@@ -186,6 +191,12 @@ _CONTENTS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], None]]] =
     random.Random: (random.Random.getstate, random.Random.setstate),
 }
 """Kind of a value -> what takes its contents, and what puts them back."""
+
+
+@lru_cache(1024)
+def _kinds_of(kind: type) -> tuple[tuple[type, Callable[[Any], Any]], ...]:
+    """List of which of these kinds values of a class are; asked for every attribute of every module."""
+    return tuple((each, take) for each, (take, _) in _CONTENTS.items() if issubclass(kind, each))
 
 
 def _same(one: Any, other: Any) -> bool:
