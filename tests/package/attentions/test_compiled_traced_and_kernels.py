@@ -1,4 +1,4 @@
-"""Compiled and traced code, and kernels of others, run as they do without `attention`; what is not followed is named."""
+"""Compiled and traced code, and kernels of others, run as without `attention`; what is not followed is named."""
 
 from __future__ import annotations
 
