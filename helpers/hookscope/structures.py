@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
@@ -22,15 +22,50 @@ _DEEP = 20  # levels of structure that are followed
 
 
 def tensors_in(value: Any) -> list[Tensor]:
-    """List the tensors in a value of any structure that `map_tensors` follows."""
+    """List the tensors in a value of any structure that `map_tensors` follows, in its order, each of them once.
+
+    Example:
+        >>> one = torch.ones(1)
+        >>> tensors_in({"states": [one, (one, 2 * one)], "name": "h"})
+        [tensor([1.]), tensor([2.])]
+
+    """
     found: list[Tensor] = []
-
-    def note(tensor: Tensor) -> Tensor:
-        found.append(tensor)
-        return tensor
-
-    map_tensors(note, value)
+    _list(value, 0, {}, found)
     return found
+
+
+def _list(value: Any, depth: int, known: dict[int, Any], found: list[Tensor]) -> None:
+    """Note the tensors in a value; what was met before is known by id, and held, lest its id be used again."""
+    if value is None or type(value) in _OFTEN or isinstance(value, _SINGLE) or id(value) in known:
+        return
+    known[id(value)] = value
+    if isinstance(value, Tensor):
+        found.append(value)
+    elif depth <= _DEEP:
+        for part in _parts_of(value):
+            _list(part, depth + 1, known, found)
+
+
+def _parts_of(value: Any) -> Iterable[Any]:
+    """List what a value is made of: the items of a container and what it has beside them, or an object's attributes."""
+    if type(value) is dict:
+        return list(value.values())
+    if type(value) in _PLAIN:
+        return list(value)
+    if isinstance(value, np.ndarray):
+        return value.ravel().tolist() if value.dtype == object else ()
+    try:
+        held = contents_of(value)
+    except Exception:  # whatever somebody else's container raises
+        return ()
+    if isinstance(value, deque):
+        return held
+    if isinstance(value, Mapping):
+        return [*(item for _, item in held), *_beside(value).values()]
+    if isinstance(value, _PLAIN):
+        return [*held, *_beside(value).values()]
+    return _attributes_of(value).values()
 
 
 def map_tensors(
@@ -146,8 +181,7 @@ class _Mapping:
 
     def _attributes(self, value: Any, depth: int) -> dict[str, Any]:
         """Map what a container of a class of its own has beside its items."""
-        held = getattr(value, "__dict__", None)
-        return {name: self.of(item, depth) for name, item in held.items()} if isinstance(held, dict) else {}
+        return {name: self.of(item, depth) for name, item in _beside(value).items()}
 
     def _mapping(self, value: Mapping[Any, Any], items: dict[Any, Any], depth: int) -> Any:
         if type(value) is dict:
@@ -178,15 +212,8 @@ class _Mapping:
         return self._instead(value, items)
 
     def _object(self, value: Any, depth: int) -> Any:
-        try:
-            attributes = getattr(value, "__dict__", None) if not isinstance(value, Proxy) else None
-            names = _declared(type(value))
-            if isinstance(attributes, dict):
-                names = (*attributes, *names)
-            if not names:
-                return value
-            was = {name: held for name in names if (held := getattr(value, name, _NOTHING)) is not _NOTHING}
-        except Exception:  # an attribute that cannot be read
+        was = _attributes_of(value)
+        if not was:
             return value
         replaced, done = self._replaced, len(self._done)
         mapped = {name: self.of(item, depth) for name, item in was.items()}
@@ -226,6 +253,23 @@ def contents_of(value: Any) -> list[Any]:
     if isinstance(value, (tuple, list, set, frozenset, deque)):
         return list(value)
     return list(value.items()) if isinstance(value, Mapping) else []
+
+
+def _beside(value: Any) -> dict[str, Any]:
+    """Map what a container of a class of its own has beside its items."""
+    held = getattr(value, "__dict__", None)
+    return held if isinstance(held, dict) else {}
+
+
+def _attributes_of(value: Any) -> dict[str, Any]:
+    """Map what an object holds, and what its class declares for it; nothing if that cannot be read."""
+    if isinstance(value, Proxy):
+        return {}
+    try:
+        names = (*_beside(value), *_declared(type(value)))
+        return {name: held for name in names if (held := getattr(value, name, _NOTHING)) is not _NOTHING}
+    except Exception:  # an attribute that cannot be read
+        return {}
 
 
 def _shell_of(value: Any) -> Any:
