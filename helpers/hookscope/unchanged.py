@@ -7,7 +7,7 @@ import random
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from hookscope.structures import tensors_in
 
-__all__ = ["Attributes", "afterwards", "model_unchanged", "same_random_numbers", "take_mode_off"]
+__all__ = ["Attributes", "ModelState", "afterwards", "model_unchanged", "same_random_numbers", "take_mode_off"]
 
 
 @contextmanager
@@ -40,26 +40,44 @@ def model_unchanged(model: nn.Module, attributes: bool = False) -> Iterator[None
         (tensor([0., 0.]), True)
 
     """
-    # What torch has scripted holds its buffers elsewhere, and makes a new tensor of each whenever it is asked.
-    scripted = torch.jit.ScriptModule
-    modules, grad = list(model.modules()), torch.is_grad_enabled()
-    training = [(module, module.training) for module in modules]
-    before = [(m, dict(m._buffers)) for m in modules if m._buffers and not isinstance(m, scripted)]
-    # As model.buffers() does, without another walk through the modules, which takes longer than all the rest.
-    buffers = {buffer: None for module in modules for buffer in module._buffers.values() if buffer is not None}
-    if any(isinstance(module, scripted) for module in modules):
-        buffers = dict.fromkeys(model.buffers())
-    values = [(buffer, buffer.clone()) for buffer in buffers if not (is_lazy(buffer) or buffer.is_inference())]
-    held = Attributes(modules if attributes else ())
+    with ModelState(model, attributes).unchanged():
+        yield
 
-    def put_back() -> None:
-        held.put_back()
-        for module, was in training:
+
+class ModelState:
+    """A model as it is when this is made: its training flags and buffers, which can be put back several times.
+
+    Args:
+        model: the model.
+        attributes: what modules hold besides belongs to it, too, see `Attributes`.
+
+    Attributes:
+        attributes: what the modules hold; nothing if that was not asked for.
+
+    """
+
+    def __init__(self, model: nn.Module, attributes: bool = False) -> None:
+        # What torch has scripted holds its buffers elsewhere, and makes a new tensor of each whenever it is asked.
+        scripted = torch.jit.ScriptModule
+        modules, self._grad = list(model.modules()), torch.is_grad_enabled()
+        self._training = [(module, module.training) for module in modules]
+        self._owned = [(m, dict(m._buffers)) for m in modules if m._buffers and not isinstance(m, scripted)]
+        # As model.buffers() does, without another walk through the modules, which takes longer than all the rest.
+        buffers = {buffer: None for module in modules for buffer in module._buffers.values() if buffer is not None}
+        if any(isinstance(module, scripted) for module in modules):
+            buffers = dict.fromkeys(model.buffers())
+        self._values = [(each, each.clone()) for each in buffers if not (is_lazy(each) or each.is_inference())]
+        self.attributes = Attributes(modules if attributes else ())
+
+    def put_back(self) -> None:
+        """Put it back."""
+        self.attributes.put_back()
+        for module, was in self._training:
             if module.training is not was:  # to set it takes ten times as long as to look
                 module.training = was
-        for module, owned in before:
+        for module, owned in self._owned:
             module._buffers.update(owned)
-        for buffer, value in values:
+        for buffer, value in self._values:
             # Not by _version: batch norm writes its running mean without counting. And not for nothing: a graph of
             # the owner's may have saved the buffer, and would not bear a write.
             if not torch.equal(buffer, value):
@@ -67,10 +85,11 @@ def model_unchanged(model: nn.Module, attributes: bool = False) -> Iterator[None
                 if buffer.shape != value.shape:  # resized, as an observer of quantization does
                     buffer.resize_(value.shape)
                 buffer.copy_(value)
-        torch.set_grad_enabled(grad)
+        torch.set_grad_enabled(self._grad)
 
-    with afterwards(put_back):
-        yield
+    def unchanged(self) -> AbstractContextManager[None]:
+        """Put it back after a block, whatever happens inside."""
+        return afterwards(self.put_back)
 
 
 class Attributes:
@@ -101,13 +120,16 @@ class Attributes:
             for module in modules
             if not isinstance(module, torch.jit.ScriptModule) and not _is_lazy(module)
         ]
-        self._kept = [(own[name], dict(own[name])) for _, own in self._held for name in _DICTS]
+        kept = [own[name] for _, own in self._held for name in _DICTS]
+        # Most are empty, as those of hooks are.
+        self._empty, self._kept = [each for each in kept if not each], [(each, dict(each)) for each in kept if each]
         self._inside = [
             (value, kind, take(value))
             for _, own in self._held
-            for name, value in own.items()
+            for name in own.keys() - _DICTS
+            for value in (own[name],)
             for kind, take in _kinds_of(type(value))  # type: ignore[arg-type]
-            if name not in _DICTS and not (kind is Tensor and _is_odd(value))
+            if not (kind is Tensor and _is_odd(value))
         ]
 
     def put_back(self) -> bool:
@@ -124,9 +146,10 @@ class Attributes:
                 if now.get(name, _HELD) is not value:
                     now[name] = value
                     changed = True
+        for new in filter(None, self._empty):
+            new.clear()
+            changed = True
         for kept, held in self._kept:
-            if not (kept or held):
-                continue  # most of them
             if kept.keys() != held.keys() or any(kept[name] is not value for name, value in held.items()):
                 _refill(kept, held)
                 changed = True
@@ -139,7 +162,7 @@ class Attributes:
 
 
 # Parameters, buffers, submodules and hooks of all kinds; another one that is equal is not the same.
-_DICTS = {name: None for name, value in nn.Module().__dict__.items() if isinstance(value, dict)}
+_DICTS = frozenset(name for name, value in nn.Module().__dict__.items() if isinstance(value, dict))
 _HELD = object()
 
 

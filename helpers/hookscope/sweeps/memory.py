@@ -32,7 +32,8 @@ class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.peak = 0
         self._now = 0
-        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._sizes: dict[weakref.ref[Any], tuple[int, int]] = {}
+        self._known: set[int] = set()  # where the memory of these tensors is
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         returned = func(*args, **(kwargs or {}))
@@ -42,21 +43,23 @@ class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if not isinstance(tensor, Tensor):
                 continue
             storage = _storage(tensor)
-            if storage is None or storage in self._known:
+            if storage is None or (where := storage.data_ptr()) in self._known:
                 continue
             if given is None:  # a view of what was there before is no new memory
                 flat = not kwargs and not any(isinstance(each, (list, tuple, dict)) for each in args)
                 leaves = args if flat else tree_leaves((args, kwargs))
                 tensors = (each for each in leaves if isinstance(each, Tensor))
                 given = {held.data_ptr() for each in tensors if (held := _storage(each)) is not None}
-            if storage.data_ptr() not in given:
-                self._known.add(storage)
+            if where not in given:
+                self._known.add(where)
                 self._now += storage.nbytes()
-                weakref.finalize(storage, self._gone, storage.nbytes())
+                self._sizes[weakref.ref(storage, self._gone)] = where, storage.nbytes()
         self.peak = max(self.peak, self._now)
         return returned
 
-    def _gone(self, size: int) -> None:
+    def _gone(self, storage: weakref.ref[Any]) -> None:
+        where, size = self._sizes.pop(storage)
+        self._known.discard(where)
         self._now -= size
 
 

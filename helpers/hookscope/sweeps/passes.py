@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hookscope.edits import NotEditedError
 from hookscope.edits.inside import Inside, Replaced, forget
-from hookscope.edits.parts import keys
+from hookscope.edits.parts import keys, put
 from hookscope.edits.reasons import UNSEEN_HEADS, why_not_called
 from hookscope.layers import Modules, take_off
 from hookscope.structures import map_tensors, tensors_in
@@ -245,9 +245,10 @@ class Patch:
         if self.place.call not in (None, self.calls):
             return None
         self.done += 1
-        new = self._change(self.place.tensor(value))
-        self.way = keys(value, self.place.found(value))
-        return None if new is None else self.place.replaced(value, new)
+        path = self.place.found(value)
+        new = self._change(self.place.tensor(value, path))
+        self.way = self.way or keys(value, path)
+        return None if new is None else put(value, path, new)
 
     def before(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
         """Change what the layer is given."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hookscope.edits.aim import numbers_in
 from hookscope.edits.heads import columns_of, heads_around
 from hookscope.edits.order import said_of, with_tokens_first
-from hookscope.edits.parts import Part, get, listed, path_of, put, tensors
+from hookscope.edits.parts import Part, get, listed, path_of, tensors
 from hookscope.layers import LayerNotFoundError, Modules, Which, pick
 
 __all__ = ["Columns", "Place", "columns_from", "places_from"]
@@ -77,22 +77,14 @@ class Place:
         """Whether tokens come before samples inside of the layer, though not in this tensor of its own."""
         return self.to == "heads" and bool(self.module.batch_first) and tensor.dim() == 3
 
-    def tensor(self, value: Any) -> Tensor:
-        """Take the tensor that is meant out of what the layer returned or was given.
+    def found(self, value: Any) -> tuple[int | str, ...]:
+        """Return the path to the tensor that is meant in what the layer returned or was given.
 
         Raises:
             ValueError: it has several tensors, and nothing says which.
             LookupError: it has no such part.
 
         """
-        path = self.found(value)
-        tensor = get(value, path)
-        if not isinstance(tensor, Tensor):
-            raise LookupError(f"layer {self.label!r}: part={path!r} is no tensor; there is {listed(value)}")
-        return tensor
-
-    def found(self, value: Any) -> tuple[int | str, ...]:
-        """Return the path to the tensor."""
         did = "returned" if self.to == "output" else "was given"
         if self.path is None:
             paths = [path for path, _ in tensors(value)]
@@ -107,9 +99,17 @@ class Place:
             raise LookupError(f"layer {self.label!r} has no part={self.path!r}; it {did} {listed(value)}") from None
         return self.path
 
-    def replaced(self, value: Any, tensor: Tensor) -> Any:
-        """Return what the layer returned or was given, with another tensor in its place."""
-        return put(value, self.found(value), tensor)
+    def tensor(self, value: Any, path: tuple[int | str, ...]) -> Tensor:
+        """Take the tensor at a path out of what the layer returned or was given.
+
+        Raises:
+            LookupError: what is there is no tensor.
+
+        """
+        tensor = get(value, path)
+        if not isinstance(tensor, Tensor):
+            raise LookupError(f"layer {self.label!r}: part={path!r} is no tensor; there is {listed(value)}")
+        return tensor
 
     def index(self, shape: torch.Size, columns: Columns, number: int) -> tuple[Any, ...]:
         """Return the index of one position, head or channel.

@@ -18,7 +18,7 @@ from hookscope.sweeps.passes import Patch, hooked
 from hookscope.sweeps.places import Columns, Place
 from hookscope.sweeps.replays import replaying
 from hookscope.sweeps.study import Study, brief
-from hookscope.unchanged import model_unchanged, same_random_numbers
+from hookscope.unchanged import same_random_numbers
 
 __all__ = ["Runs", "Variant"]
 
@@ -161,7 +161,7 @@ class Runs:
             if study.random:
                 stack.enter_context(same_random_numbers(model, study.inputs.args, study.inputs.kwargs))
             if study.writes:
-                stack.enter_context(model_unchanged(model, attributes=True))
+                stack.enter_context(study.before.unchanged())
             with hooked([patch]):
                 output = study.inputs.run(model)
         patch.must_have_run(study.modules, f"with {self._columns.name(variant.number)} changed")
@@ -217,7 +217,7 @@ class Runs:
         patches = [Patch(place, partial(self._change, place, rows, count)) for place, rows in places.items()]
         with ExitStack() as stack:
             if study.writes:
-                stack.enter_context(model_unchanged(study.modules.model, attributes=True))
+                stack.enter_context(study.before.unchanged())
             stack.enter_context(replaying(forwards))
             stack.enter_context(hooked(patches))
             output = study.inputs.run(study.modules.model, count)

@@ -19,7 +19,7 @@ from hookscope.sweeps.outputs import NotAloneError, Shares, difference
 from hookscope.sweeps.passes import Inputs, Look, Patch, Span, Watch, hooked
 from hookscope.sweeps.places import Place
 from hookscope.sweeps.replays import Replays
-from hookscope.unchanged import Attributes, model_unchanged, same_random_numbers
+from hookscope.unchanged import ModelState, same_random_numbers
 
 __all__ = ["Study", "brief", "tensors_at"]
 
@@ -31,10 +31,12 @@ class Study:
         modules: those of the model.
         inputs: what it is called with.
         places: where the sweep is to change something.
+        before: the model's state, to be put back after each pass.
         room: how many bytes a pass may take; None where nobody says.
         by_sample: what takes the first axis for that of samples, such as "positions="; "" if nothing does.
 
     Attributes:
+        before: the state that the model had before the sweep.
         output: what the model returned.
         tensors: the tensor at each place.
         ways: how one gets to it from what the layer returned or was given.
@@ -56,16 +58,21 @@ class Study:
     """
 
     def __init__(
-        self, modules: Modules, inputs: Inputs, places: Sequence[Place], room: float | None, by_sample: str = ""
+        self,
+        modules: Modules,
+        inputs: Inputs,
+        places: Sequence[Place],
+        before: ModelState,
+        room: float | None,
+        by_sample: str = "",
     ) -> None:
-        self.modules, self.inputs, self.places = modules, inputs, places
+        self.modules, self.inputs, self.places, self.before = modules, inputs, places, before
         model = modules.model
         self._watched = [m for m in modules.names if not isinstance(m, torch.jit.ScriptModule)]
         owned = self._hooked()
         watch = Watch(lambda module, output: _shapes(output))
-        before = [(name, buffer.clone()) for name, buffer in model.named_buffers()]
+        buffers = [(name, buffer.clone()) for name, buffer in model.named_buffers()]
         drawn = _random_state(model)
-        held = Attributes(self._watched)
         self.order: dict[str, None] = {}
         instead = "sweep a model that is called with samples first"
         order = Order(modules, lambda: inputs.rows, by_sample, instead, self.order)
@@ -80,7 +87,7 @@ class Study:
         shapes = watch.kept
         self.tolerance = _tolerance([self.output, *self.tensors.values()])
         self.random = _random_state(model) != drawn
-        changed, keeps = _changed(model, before), held.put_back()
+        changed, keeps = _changed(model, buffers), before.attributes.put_back()
         self.writes = bool(changed) or keeps
         self.times = {place: _time(place, watch.spans) for place in places}
         self.replays = Replays(watch.spans, owned)
@@ -98,7 +105,7 @@ class Study:
             self.alone = f"two variants in a batch may take {two:,} bytes, more than the {room:,} allowed"
         if not self.alone:
             try:
-                with model_unchanged(model, attributes=True):
+                with before.unchanged():
                     self._twice(shapes)
             except NotAloneError as error:
                 self.alone = str(error)
@@ -115,7 +122,7 @@ class Study:
         model, inputs = self.modules.model, self.inputs
         same = same_random_numbers(model, inputs.args, inputs.kwargs)
         try:
-            with same, model_unchanged(model, attributes=True), PeakBytes() as counted:
+            with same, self.before.unchanged(), PeakBytes() as counted:
                 inputs.run(model)
             peak: int = counted.peak
         except Exception:
@@ -129,7 +136,7 @@ class Study:
             RuntimeError: it does.
 
         """
-        with model_unchanged(self.modules.model, attributes=True):
+        with self.before.unchanged():
             again = self.inputs.run(self.modules.model)
         if difference(again, self.output) > self.tolerance:
             raise RuntimeError(

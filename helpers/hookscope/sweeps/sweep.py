@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from hookscope.sweeps.places import Columns, Place, columns_from, places_from
 from hookscope.sweeps.result import Made, Row, Sweep
 from hookscope.sweeps.runs import Runs, Variant
 from hookscope.sweeps.study import Study, tensors_at
-from hookscope.unchanged import model_unchanged, same_random_numbers
+from hookscope.unchanged import ModelState, model_unchanged, same_random_numbers
 
 __all__ = ["sweep"]
 
@@ -159,14 +160,10 @@ def sweep(
         torch.inference_mode(False),
         torch.no_grad(),
         same_random_numbers(model, run.args, run.kwargs),
-        model_unchanged(model, attributes=True),
+        _put_back(model, run) as before,
     ):
-        if any(is_lazy(each) for each in (*model.parameters(), *model.buffers())):
-            # Made first: the study would take the random numbers that this draws for those of every pass.
-            with same_random_numbers(model, run.args, run.kwargs), model_unchanged(model, attributes=True):
-                run.run(model)
-        with same_random_numbers(model, run.args, run.kwargs), model_unchanged(model, attributes=True):
-            study = Study(modules, run, places, max_bytes, by_sample)
+        with same_random_numbers(model, run.args, run.kwargs), before.unchanged():
+            study = Study(modules, run, places, before, max_bytes, by_sample)
         for place in places:
             shape = study.tensors[place].shape
             for number in columns.numbers:
@@ -219,6 +216,18 @@ def sweep(
     )  # fmt: skip
 
 
+@contextmanager
+def _put_back(model: nn.Module, inputs: Inputs) -> Iterator[ModelState]:
+    """Make lazy layers, and put all else back in the end."""
+    if any(is_lazy(each) for each in (*model.parameters(), *model.buffers())):
+        # Made first: the study would take the random numbers that this draws for those of every pass.
+        with same_random_numbers(model, inputs.args, inputs.kwargs), model_unchanged(model, attributes=True):
+            inputs.run(model)
+    before = ModelState(model, attributes=True)
+    with before.unchanged():
+        yield before
+
+
 def _usual(cells: int) -> int:
     """Return how many cells are compared where nobody says: all where a batch would save nothing."""
     return cells if cells <= _DOZEN else max(4, cells // 50)
@@ -264,7 +273,7 @@ def _new(
         return {place: torch.zeros_like(tensor) for place, tensor in study.tensors.items()}, None, "set to zero"
     other, output = study.tensors, study.output
     if inputs is not None:
-        with same_random_numbers(model, inputs.args, inputs.kwargs), model_unchanged(model, attributes=True):
+        with same_random_numbers(model, inputs.args, inputs.kwargs), study.before.unchanged():
             other, _, output = tensors_at(study.modules, inputs, places, "in the run on source")
     if kind == "run":
         for place, tensor in study.tensors.items():
