@@ -231,9 +231,10 @@ class Runs:
         if tensor.shape != (count * len(new), *new.shape[1:]):
             raise NotAloneError(f"layer {place.label!r} has shape {tuple(tensor.shape)} in a batch of {count}")
         changed = tensor.clone()
+        own = changed.chunk(count)
         for row, variant in rows:
             index = place.index(new.shape, self._columns, variant.number)
-            changed[row * len(new) : (row + 1) * len(new)][index] = new[index]
+            own[row][index] = new[index]
         return changed
 
     def _compare(self, variant: Variant, number: float, output: Any) -> None:

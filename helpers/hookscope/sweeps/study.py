@@ -148,8 +148,8 @@ class Study:
     def _twice(self, shapes: dict[nn.Module, Any]) -> None:
         """Run all samples twice in one batch: what grows, what stays, and how many bytes that takes."""
         wanted = {module for time in set(self.times.values()) for module in self.replays.before(time)}
-        found: dict[Place, Tensor] = {}
-        patches = [Patch(place, partial(_keep, found, place)) for place in self.places]
+        found: dict[Place, torch.Size] = {}
+        patches = [Patch(place, partial(_note_shape, found, place)) for place in self.places]
 
         def keep(module: nn.Module, output: Any) -> None:
             # At once: somebody may write to it later.
@@ -158,12 +158,11 @@ class Study:
         with PeakBytes() as counted, hooked(patches, Look(keep), wanted):
             output = self.inputs.run(self.modules.model, 2)
         self.bytes_in_batch = counted.peak // 2 + 1
-        for place, tensor in found.items():
+        for place, shape in found.items():
             single = self.tensors[place]
-            if not single.dim() or tensor.shape != (2 * len(single), *single.shape[1:]):
+            if not single.dim() or shape != (2 * len(single), *single.shape[1:]):
                 raise NotAloneError(
-                    f"layer {place.label!r} has shape {tuple(single.shape)} for one variant and {tuple(tensor.shape)} "
-                    "for two"
+                    f"layer {place.label!r} has shape {tuple(single.shape)} for one variant and {tuple(shape)} for two"
                 )
         shares = Shares(output, self.output, 2)
         if any(difference(shares.of(variant), self.output) > self.tolerance for variant in (0, 1)):
@@ -211,6 +210,10 @@ def _keep(found: dict[Place, Tensor], place: Place, tensor: Tensor) -> None:
             "nn.TransformerEncoder with enable_nested_tensor=False"
         )
     found[place] = tensor.clone()
+
+
+def _note_shape(found: dict[Place, torch.Size], place: Place, tensor: Tensor) -> None:
+    found[place] = tensor.shape
 
 
 def brief(error: Exception) -> str:

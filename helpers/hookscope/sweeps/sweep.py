@@ -190,10 +190,10 @@ def sweep(
             except KeyboardInterrupt:
                 undone = len(cells) - len(runs.numbers)
                 runs.notes.append(f"interrupted: {undone} of {len(cells)} cells were not run, and are NaN")
-    values = torch.full((len(places), len(columns.numbers)), float("nan"), dtype=torch.float64, device="cpu")
-    left_out = torch.ones_like(values, dtype=torch.bool)
-    for cell, value in runs.numbers.items():
-        values[cell], left_out[cell] = value, False
+    table = [[(row, column) for column in range(len(columns.numbers))] for row in range(len(places))]
+    computed = [[runs.numbers.get(cell, math.nan) for cell in row] for row in table]
+    values = torch.tensor(computed, dtype=torch.float64, device="cpu")
+    left_out = torch.tensor([[cell not in runs.numbers for cell in row] for row in table], device="cpu")
     if bool((values == baseline).all()):
         runs.notes.append("no change made any difference to the metric: does it depend on these layers?")
     return Sweep(
