@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hookscope.captures.keep import is_wrapped
+from hookscope.edits.aim import rows_of
 from hookscope.edits.changes import Change
+from hookscope.edits.heads import count_of
+from hookscope.edits.options import numbers_of
 from hookscope.edits.target import Target
 
-__all__ = ["Edges", "cut", "cutting", "refuse_again"]
+__all__ = ["Edges", "cut", "cutting", "edges_of", "refuse_again"]
 
 _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 _CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4}
@@ -37,6 +40,34 @@ class Edges:
     keys: tuple[int, ...]
     rows: Any
     count: int
+
+
+def edges_of(chosen: dict[nn.Module, str], head: Any, query: Any, key: Any, rows: Any) -> dict[nn.Module, Edges]:
+    """Check which edges are meant in each of some layers, which are given with their names.
+
+    Raises:
+        TypeError: not whole numbers.
+        ValueError: a layer does not say how many heads it has, or has no such head; or a position is negative.
+
+    """
+    counts = {module: count_of(module) for module in chosen}
+    for module, name in chosen.items():
+        if counts[module] is None:
+            raise ValueError(
+                f"layer {name!r} ({type(module).__name__}) does not say how many heads it has; name the attention "
+                "layer, which computes scaled dot product attention"
+            )
+    at_rows = None if rows is None else rows_of(rows)
+    return {
+        module: Edges(
+            numbers_of(head, f"layer {name!r}: head", counts[module]),
+            numbers_of(query, "query"),
+            numbers_of(key, "key"),
+            at_rows,
+            counts[module] or 0,
+        )
+        for module, name in chosen.items()
+    }
 
 
 def cutting(edges: Edges) -> Change:

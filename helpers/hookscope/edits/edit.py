@@ -15,13 +15,13 @@ from torch.utils.hooks import RemovableHandle
 
 from hookscope.captures import Capture
 from hookscope.edits import changes
-from hookscope.edits.aim import Aim, rows_of
+from hookscope.edits.aim import Aim
 from hookscope.edits.changes import Change
 from hookscope.edits.compiled import CompiledBefore
-from hookscope.edits.edges import Edges, cutting, refuse_again
-from hookscope.edits.heads import columns_of, count_of, heads_around
+from hookscope.edits.edges import cutting, edges_of, refuse_again
+from hookscope.edits.heads import columns_of, heads_around
 from hookscope.edits.hooks import Gradients, Layer
-from hookscope.edits.options import Where, calls_of, kept_of, numbers_of
+from hookscope.edits.options import Where, calls_of, kept_of
 from hookscope.edits.order import Order, refuse_other_order
 from hookscope.edits.outcome import missing, not_run_again, row_of
 from hookscope.edits.parts import path_of
@@ -192,25 +192,8 @@ class Edit(Tabled):
         causality, scale and grouped heads.
         """
         number, chosen = self._number, self._pick(layer)
-        counts = {module: count_of(module) for module in chosen}
-        for module, name in chosen.items():
-            if counts[module] is None:
-                raise ValueError(
-                    f"layer {name!r} ({type(module).__name__}) does not say how many heads it has; name the attention "
-                    "layer, which computes scaled dot product attention"
-                )
-        at_rows = None if rows is None else rows_of(rows)
+        made = edges_of(chosen, head, query, key, rows)
         text = "" if rows is None else f" rows={rows!r}"
-        made = {
-            module: Edges(
-                numbers_of(head, f"layer {name!r}: head", counts[module]),
-                numbers_of(query, "query"),
-                numbers_of(key, "key"),
-                at_rows,
-                counts[module] or 0,
-            )
-            for module, name in chosen.items()
-        }
         numbers = calls_of(calls)
         for rule, module, name in self._rules:
             apart = rule.calls is not None and numbers is not None and rule.calls.isdisjoint(numbers)
