@@ -37,30 +37,34 @@ class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         returned = func(*args, **(kwargs or {}))
-        given = None
         # Most operations return one tensor, and are given tensors and numbers: to take trees apart takes longer.
         for tensor in (returned,) if isinstance(returned, Tensor) else tree_leaves(returned):
-            if not isinstance(tensor, Tensor):
+            storage = _storage(tensor) if isinstance(tensor, Tensor) else None
+            if storage is None or (where := storage.data_ptr()) in self._known or _given(where, args, kwargs):
                 continue
-            storage = _storage(tensor)
-            if storage is None or (where := storage.data_ptr()) in self._known:
-                continue
-            if given is None:  # a view of what was there before is no new memory
-                flat = not kwargs and not any(isinstance(each, (list, tuple, dict)) for each in args)
-                leaves = args if flat else tree_leaves((args, kwargs))
-                tensors = (each for each in leaves if isinstance(each, Tensor))
-                given = {held.data_ptr() for each in tensors if (held := _storage(each)) is not None}
-            if where not in given:
-                self._known.add(where)
-                self._now += storage.nbytes()
-                self._sizes[weakref.ref(storage, self._gone)] = where, storage.nbytes()
-        self.peak = max(self.peak, self._now)
+            self._known.add(where)
+            self._now += storage.nbytes()
+            self._sizes[weakref.ref(storage, self._gone)] = where, storage.nbytes()
+        if self._now > self.peak:
+            self.peak = self._now
         return returned
 
     def _gone(self, storage: weakref.ref[Any]) -> None:
         where, size = self._sizes.pop(storage)
         self._known.discard(where)
         self._now -= size
+
+
+def _given(where: int, args: Any, kwargs: Any) -> bool:
+    """Whether an operation was given a tensor with this memory: a view of what was there before is no new memory."""
+    for each in args if not kwargs else tree_leaves((args, kwargs)):
+        if isinstance(each, Tensor):
+            held = _storage(each)
+            if held is not None and held.data_ptr() == where:
+                return True
+        elif isinstance(each, (list, tuple, dict)) and _given(where, tree_leaves(each), None):
+            return True
+    return False
 
 
 def _storage(tensor: Tensor) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor
 from hookscope.edits.parts import tensors
 from hookscope.structures import map_tensors, tensors_in
 
-__all__ = ["NotAloneError", "Shares", "difference", "number_of"]
+__all__ = ["NotAloneError", "Shares", "Whole", "difference", "number_of"]
 
 
 class NotAloneError(Exception):
@@ -43,6 +43,23 @@ class _LeftOut:
 _left_out = _LeftOut()
 
 
+class Whole:
+    """What the model returns for one variant alone, as far as it is needed to find that again in what a batch returns.
+
+    Args:
+        output: what it returns.
+
+    Attributes:
+        parts: path and shape of each tensor in it.
+        kinds: the types of the objects with tensors in them that are no containers.
+
+    """
+
+    def __init__(self, output: Any) -> None:
+        self.parts = [(path, tensor.shape) for path, tensor in tensors(output)]
+        self.kinds = _objects(output)
+
+
 class Shares:
     """What each variant's own output would be.
 
@@ -56,25 +73,23 @@ class Shares:
 
     """
 
-    def __init__(self, output: Any, alone: Any, count: int) -> None:
-        found, one = list(tensors(output)), list(tensors(alone))
-        if [path for path, _ in found] != [path for path, _ in one]:
+    def __init__(self, output: Any, alone: Whole, count: int) -> None:
+        found = list(tensors(output))
+        if [path for path, _ in found] != [path for path, _ in alone.parts]:
             raise NotAloneError("a batch returns another structure")
         self._long = set()
-        for (path, tensor), (_, single) in zip(found, one, strict=True):
-            if not single.dim() or tensor.shape != (count * len(single), *single.shape[1:]):
+        for (path, tensor), (_, shape) in zip(found, alone.parts, strict=True):
+            if not shape or tensor.shape != (count * shape[0], *shape[1:]):
                 where = f" at {path[0] if len(path) == 1 else path!r}" if path else ""
                 raise NotAloneError(
-                    f"what the model returns{where} has shape {tuple(single.shape)} for one variant and "
+                    f"what the model returns{where} has shape {tuple(shape)} for one variant and "
                     f"{tuple(tensor.shape)} for {count}: variants in one batch cannot be told apart"
                 )
             self._long.add(len(tensor))
         self._count = count
         self._output = output
         self._parts: dict[int, tuple[Tensor, Sequence[Tensor]]] = {}  # by id: a tensor, and what each variant has of it
-        self._light = None
-        if kinds := _objects(output):
-            self._light = map_tensors(lambda _: _left_out, output, kinds)
+        self._light = map_tensors(lambda _: _left_out, output, alone.kinds) if alone.kinds else None
 
     def number(self, metric: Any, variant: int) -> float:
         """Give one variant's output to a metric, and return its number."""

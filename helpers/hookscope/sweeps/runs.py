@@ -224,7 +224,7 @@ class Runs:
         for patch in patches:
             if patch.done != 1:
                 raise NotAloneError(f"layer {patch.place.label!r} was called {patch.done} times")
-        return Shares(output, study.output, count)
+        return Shares(output, study.whole, count)
 
     def _change(self, place: Place, rows: list[tuple[int, Variant]], count: int, tensor: Tensor) -> Tensor:
         new = self._new[place]

@@ -15,7 +15,7 @@ from hookscope.edits.order import Order
 from hookscope.layers import Modules
 from hookscope.structures import tensors_in
 from hookscope.sweeps.memory import PeakBytes
-from hookscope.sweeps.outputs import NotAloneError, Shares, difference
+from hookscope.sweeps.outputs import NotAloneError, Shares, Whole, difference
 from hookscope.sweeps.passes import Inputs, Look, Patch, Span, Watch, hooked
 from hookscope.sweeps.places import Place
 from hookscope.sweeps.replays import Replays
@@ -38,6 +38,7 @@ class Study:
     Attributes:
         before: the state that the model had before the sweep.
         output: what the model returned.
+        whole: what is to be known of that, to find it again in what a batch returns.
         tensors: the tensor at each place.
         ways: how one gets to it from what the layer returned or was given.
         times: when it was there.
@@ -83,6 +84,7 @@ class Study:
         finally:
             order.take_off()
         self.tensors, self.ways, self.output = found
+        self.whole = Whole(self.output)
         owned |= self._hooked()  # the model may register hooks of its own in its first pass
         shapes = watch.kept
         self.tolerance = _tolerance([self.output, *self.tensors.values()])
@@ -164,7 +166,7 @@ class Study:
                 raise NotAloneError(
                     f"layer {place.label!r} has shape {tuple(single.shape)} for one variant and {tuple(shape)} for two"
                 )
-        shares = Shares(output, self.output, 2)
+        shares = Shares(output, self.whole, 2)
         if any(difference(shares.of(variant), self.output) > self.tolerance for variant in (0, 1)):
             raise NotAloneError("samples are not independent: twice the same in one batch gives something else")
 
