@@ -154,11 +154,12 @@ def hook(layer: nn.Module, edits: list[Doing], gradients: Gradients) -> list[Any
         for doing in outputs:
             output = doing.within(output, number)
         found: list[tuple[Tensor, list[tuple[Doing, int]]]] = []
+        before = tensors_in(output)
 
         def wait(tensor: Tensor, doing: Doing) -> Tensor:
             if not (tensor.requires_grad and torch.is_grad_enabled()):
                 return tensor
-            if any(tensor is each for each in given) or tensor.is_leaf:
+            if any(tensor is each for each in given) or tensor.is_leaf or sum(each is tensor for each in before) > 1:
                 tensor = tensor.view_as(tensor)  # it has the gradient of this use alone
             those = next((edits for other, edits in found if other is tensor), None)
             if those is None:

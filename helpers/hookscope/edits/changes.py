@@ -115,10 +115,22 @@ def setting(value: Any) -> Change:
 
     def compute(region: Tensor, moment: Moment) -> Tensor:
         new = fitting(value, region, moment)
+        if _wraps(value, region.dtype):
+            raise TypeError(f"{moment.label}: {value if value is new else 'the value'} does not fit {region.dtype}")
         # A copy of a tensor, which would be overwritten otherwise if an in-place operation came next.
         return new.expand(region.shape).clone() if isinstance(new, Tensor) else torch.full_like(region, new)
 
     return Change("set", value, compute)
+
+
+def _wraps(value: Any, dtype: torch.dtype) -> bool:
+    """Whether whole numbers are too large, or too small, for a dtype of whole numbers."""
+    if dtype.is_floating_point or dtype.is_complex or dtype is torch.bool:
+        return False
+    limits = torch.iinfo(dtype)
+    if not isinstance(value, Tensor):
+        return not limits.min <= value <= limits.max
+    return value.dtype != dtype and not bool(((value >= limits.min) & (value <= limits.max)).all())
 
 
 def adding(value: Any) -> Change:

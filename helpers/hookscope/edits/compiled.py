@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from threading import get_ident
 from types import CodeType
 from typing import Any
-from weakref import WeakSet, ref
 
 from torch import nn
 from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
@@ -18,31 +17,26 @@ from hookscope.layers import take_off
 __all__ = ["CompiledBefore", "compiled_around"]
 
 
-def compiled_around(modules: Iterable[nn.Module], anew: bool = True) -> list[nn.Module]:
+def compiled_around(modules: Iterable[nn.Module]) -> list[nn.Module]:
     """List what `torch.compile` has wrapped around one of these modules.
 
-    Not seen is a compiled function that calls one. The wrapper knows the module, and not the other way round: to look
-    for all of them takes some hundredths of a second.
+    Not seen is a compiled function that calls one. The wrapper knows the module, and not the other way round, so all
+    of them are looked for, which takes some hundredths of a second.
 
-    Args:
-        modules: the modules.
-        anew: look for them, and do not take those that were found last.
+    Example:
+        >>> net = nn.Linear(2, 2)
+        >>> compiled = torch.compile(net)
+        >>> compiled_around([net]) == [compiled]
+        True
 
     """
-    global _wrappers
     if "torch._dynamo" not in sys.modules:
         return []
-    if anew:
-        from torch._dynamo import OptimizedModule
+    from torch._dynamo import OptimizedModule
 
-        _wrappers = WeakSet(each for each in gc.get_referrers(OptimizedModule) if type(each) is OptimizedModule)
     around = set(modules)
-    _looked_around.update(around)
-    return [each for each in _wrappers if each._orig_mod in around]
-
-
-_wrappers: WeakSet[Any] = WeakSet()
-_looked_around: WeakSet[nn.Module] = WeakSet()
+    wrappers = (each for each in gc.get_referrers(OptimizedModule) if type(each) is OptimizedModule)
+    return [wrapper for wrapper in wrappers if wrapper._orig_mod in around]
 
 
 class CompiledBefore:
@@ -62,13 +56,12 @@ class CompiledBefore:
     def ask(self, around: Sequence[nn.Module], seen: Callable[[], int]) -> None:
         """Watch what is wrapped around these modules, a layer and those that it is in; `seen` counts its calls.
 
-        The hooks of a module that is wrapped itself run outside of its code, unless its class is torch's own.
+        The hooks of a module that is wrapped itself run outside of its code, unless its `forward` is torch's own.
         """
         if "torch._dynamo" not in sys.modules:
             return
         new = [module for module in around if module not in self._wrappers]
-        made = _compiled_for(new)
-        found = compiled_around(new, anew=not (_all_known(made) and _looked_around.issuperset(new))) if made else []
+        found = compiled_around(new) if _compiled_for(new) else []
         self._wrappers.update({module: [each for each in found if each._orig_mod is module] for module in new})
         for wrapper in (wrapper for module in around for wrapper in self._wrappers[module]):
             if wrapper not in self._seen:
@@ -103,22 +96,10 @@ class CompiledBefore:
     before.__qualname__ = after.__qualname__ = "hookscope.edit"  # what a census shows
 
 
-def _compiled_for(modules: Iterable[nn.Module]) -> list[CodeType]:
-    """List what was compiled of the forwards of some modules' classes, for these modules or others; quick."""
+def _compiled_for(modules: Iterable[nn.Module]) -> bool:
+    """Whether a forward of the classes of some modules was compiled, for these modules or others; quick."""
     forwards: set[Any] = {getattr(type(module).forward, "__code__", None) for module in modules} - {None}
-    if not forwards:
-        return []
-    return [entry.code for code in (*forwards, *_around_torchs_own()) for entry in _debug_get_cache_entry_list(code)]
-
-
-def _all_known(made: Iterable[CodeType]) -> bool:
-    """Whether all of what was compiled was there when this was asked before; else nobody has looked around it yet."""
-    new = [code for code in made if (known := _known.get(id(code))) is None or known() is not code]
-    _known.update({id(code): ref(code) for code in new})
-    return not new
-
-
-_known: dict[int, ref[CodeType]] = {}
+    return bool(forwards) and any(_debug_get_cache_entry_list(code) for code in (*forwards, *_around_torchs_own()))
 
 
 def _around_torchs_own() -> list[CodeType]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from hookscope.captures import Capture
+from hookscope.captures.stopping import PassEnded
 from hookscope.edits import changes
 from hookscope.edits.aim import Aim
 from hookscope.edits.changes import Change
@@ -64,9 +65,9 @@ def edit(model: nn.Module) -> Edit:
     flow through edits, to values that require them, too.
 
     **An edit that did not happen is an error**: leaving the block raises `NotEditedError` if a layer was not called, a
-    call or part or gradient never came, and says why that may be. An exception from inside the block goes first. Not
-    noticed, beside passes that were edited, is one through a traced or exported copy, or a compiled function that calls
-    the model.
+    call or part or gradient never came, and says why that may be. An exception from inside the block goes first. Where
+    other passes were edited, one that was not goes unnoticed if it went through a traced or exported copy of the model,
+    or through a compiled function that calls it.
 
     Hooks come off however the block ends. So run `backward()` inside the block where there are edits of gradients or
     checkpoints, which run the layers again. An edit comes after the hooks that were on its layer before the block. A
@@ -329,12 +330,14 @@ class Edit(Tabled):
         finally:
             if self._hooked:  # an interrupt has stopped that somewhere
                 self._give_up()
-        if error is not None:
+        if error is not None and not isinstance(error, PassEnded):
             return
         runs = self._layers[self.modules.model].seen
         of = self._by_target
         reasons = [why for each in self.targets for why in missing(self.modules, each, of[each], runs)]
         if reasons := reasons or self._compiled.reasons():
+            if error is not None:  # the capture around this block would swallow it
+                reasons = [f"{why} (capture(..., stop=True) has ended the pass)" for why in reasons]
             raise NotEditedError(reasons)
         self._notes.update(dict.fromkeys(filter(None, map(not_run_again, self._layers.values()))))
         if self._notes:

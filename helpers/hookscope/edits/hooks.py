@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import get_ident
@@ -18,7 +19,7 @@ from hookscope.captures.hooks import Hooks as CaptureHooks
 from hookscope.edits.inside import Inside, Replaced, crossing, forget
 from hookscope.edits.lending import Lent, take_back
 from hookscope.edits.order import PACKED, is_packed, samples_in
-from hookscope.edits.parts import tensors
+from hookscope.edits.parts import passed_on, put, tensors
 from hookscope.edits.target import Target
 from hookscope.layers import FusedLayer, attention_would_be_fused, take_off
 
@@ -37,7 +38,8 @@ class Run:
     Attributes:
         number: which call it is; 0 if that cannot be said.
         again: whether it runs again, to recompute what a checkpoint did not keep.
-        began: when the call that it repeats was made, as autograd counts; infinity if that was in the block.
+        began: when the call that it repeats was made, as autograd counts in this thread; infinity if it repeats none,
+            or one of another thread.
         error: the exception that was being handled when it began.
         samples: how many it was given, if that is known and wanted.
         lent: what is to be taken back when it has ended.
@@ -82,9 +84,9 @@ class Layer:
         self._running: dict[int, list[Run]] = {}
         self._starting: dict[int, tuple[Run, bool]] = {}
         self._replaced: Replaced | None = None
-        self._born = 0
-        self._thread, self._elsewhere = get_ident(), False
-        self._counts = self._waits = self._off = False
+        self._thread, self._elsewhere = get_ident(), False  # whether another thread has called it
+        self._counts = False  # samples
+        self._waits = self._off = False  # for the end of each call; hooks that may still be called, but have gone
 
     def take(self, target: Target, born: int) -> None:
         """Make one more edit from now on; captures that began later than `born` go on seeing what was edited."""
@@ -153,7 +155,6 @@ class Layer:
 
     def put_on(self, born: int) -> None:
         """Count the layer's calls; captures that began later than `born` go on seeing what was edited."""
-        self._born = born
         self.module.register_forward_pre_hook(self.before, with_kwargs=True)
         _captures_last(self.module._forward_pre_hooks, born)
 
@@ -208,12 +209,16 @@ class Layer:
         if not runs:
             return None  # the call began before the block
         run = runs[-1]
+        handed_on = passed_on(output, run.lent) if run.lent else []
         take_back(run.lent)  # if an interrupt comes, the run stays, and `take_off` goes on
         try:
-            # With always_call torch comes by as an error goes up, too.
+            # With always_call torch calls this on the way of an exception upward, too.
             if run.error is not sys.exception() or (run.again and not self.seen):
                 return None
-            return self._edited(run, args, kwargs, output)
+            for path, given in handed_on:  # a container that it was given, it hands on as it was edited
+                output = put(output, path, given)
+            edited_too = self._edited(run, args, kwargs, output)
+            return output if edited_too is None and handed_on else edited_too
         finally:
             runs.pop()
 
@@ -225,16 +230,17 @@ class Layer:
             given = {id(tensor) for _, tensor in tensors((args, kwargs))}
             if not run.again:
                 self._must_be_new(output, given, run.number, grads)
+            places = Counter(id(tensor) for _, tensor in tensors(value))
             paths: dict[int, tuple[Tensor, list[Target]]] = {}
 
             def wait(tensor: Tensor) -> Tensor:
                 if not (tensor.requires_grad and torch.is_grad_enabled()):
                     return tensor
-                # The gradient of what is returned as it came, or is a parameter, is the sum of that of all its uses:
-                # only an alias has that of this use alone.
-                if id(tensor) in given or tensor.is_leaf:
+                # The gradient of what is returned as it came, or is a parameter, is the sum of that of all its uses,
+                # and that of what is returned in two places is the sum of both: only an alias has that of one use.
+                if id(tensor) in given or tensor.is_leaf or places[id(tensor)] > 1:
                     tensor = tensor.view_as(tensor)
-                    target.passed_on = True
+                    target.aliased = True
                 paths.setdefault(id(tensor), (tensor, []))[1].append(target)
                 target.hooked += 1
                 return tensor

@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import Tensor
 
-from hookscope.edits.lending import Attribute, Lent, lend
-from hookscope.structures import contents_of
+from hookscope.edits.lending import Attribute, Lent, lend, on_loan, put_at, there
+from hookscope.structures import contents_of, map_tensors
 
-__all__ = ["Part", "get", "keys", "listed", "path_of", "put", "tensors"]
+__all__ = ["Part", "get", "keys", "listed", "passed_on", "path_of", "put", "tensors"]
 
 Part = int | str | tuple[int | str, ...]
 """Where in a structure: an index, key or attribute, or several of them, from the outside in."""
@@ -42,16 +42,22 @@ def tensors(value: Any, path: tuple[int | str, ...] = ()) -> Iterator[tuple[tupl
     """
     if isinstance(value, Tensor):
         yield path, value
-    elif isinstance(value, (Mapping, tuple, list)):
+    elif held := _items(value):
+        for key, item in held:
+            yield from tensors(item, (*path, key))
+
+
+def _items(value: Any) -> list[tuple[Any, Any]]:
+    """List the keys and items of a tuple, list, mapping or dataclass; nothing for anything else."""
+    if isinstance(value, (Mapping, tuple, list)):
         try:
             held = contents_of(value)
         except Exception:  # whatever somebody else's container raises: there is nothing to be had from it
-            return
-        for key, item in held if isinstance(value, Mapping) else enumerate(held):
-            yield from tensors(item, (*path, key))
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from tensors(getattr(value, field.name, None), (*path, field.name))
+            return []
+        return held if isinstance(value, Mapping) else [*enumerate(held)]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value)]
+    return []
 
 
 def listed(value: Any) -> str:
@@ -104,7 +110,8 @@ def keys(value: Any, path: tuple[int | str, ...]) -> tuple[tuple[str, Any], ...]
 def put(value: Any, path: tuple[int | str, ...], new: Any, lent: Lent | None = None) -> Any:
     """Build a structure again, of the same types and in the same order, with `new` at a path; nothing is written to.
 
-    With `lent`, lists, mappings and objects stay the very ones: they hold `new` until `take_back(lent)`.
+    With `lent`, lists, mappings and objects stay the same objects, where they let one write to them: they hold `new`
+    until `take_back(lent)`.
 
     Example:
         >>> put((1, {"a": 2, "b": 3}), (1, "a"), 0)
@@ -122,15 +129,76 @@ def put(value: Any, path: tuple[int | str, ...], new: Any, lent: Lent | None = N
         items = [*value]
         items[key] = inside
         # Not the constructor of a named tuple, which may insist on more than the fields (PackedSequence).
-        return getattr(type(value), "_make", type(value))(items)
+        made = getattr(type(value), "_make", type(value))(items)
+        if beside := getattr(value, "__dict__", None):
+            vars(made).update(beside)
+        return made
     if lent is not None and lend(value, key, was, inside, lent):
         return value
-    rebuilt = copy.copy(value)
-    if isinstance(key, Attribute):
-        object.__setattr__(rebuilt, key, inside)
-    else:
-        rebuilt[key] = inside
+    held = there(value, key)
+    for copied in (copy.copy, _apart):
+        rebuilt = copied(value)
+        _put_into_copy(rebuilt, key, inside, value, held)
+        if there(value, key) is held:
+            return rebuilt
+        put_at(value, key, held)  # the copy has what it holds in the same place as the original
+    raise TypeError(f"a copy of a {type(value).__name__} shares with the original what it holds")
+
+
+def _put_into_copy(rebuilt: Any, key: Any, new: Any, value: Any, was: Any) -> None:
+    beside: Any = getattr(value, "__dict__", None)
+    if beside is not None and beside is value:  # a dict that is its own attributes
+        rebuilt.__dict__ = rebuilt
+    put_at(rebuilt, key, new)
+    if isinstance(beside, dict) and isinstance(key, str) and beside.get(key, rebuilt) is was:
+        vars(rebuilt)[key] = new  # an entry and an attribute at the same time
+
+
+def _apart(value: Any) -> Any:
+    """Build a value again, of the same tensors, and with all that holds them made anew.
+
+    Raises:
+        TypeError: it does not let itself be built again.
+
+    """
+    originals: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def alias(tensor: Tensor) -> Tensor:
+        other = tensor.detach()
+        originals[id(other)] = other, tensor
+        return other
+
+    rebuilt = map_tensors(lambda tensor: originals[id(tensor)][1], map_tensors(alias, value))
+    if type(rebuilt) is not type(value):
+        raise TypeError(f"a {type(value).__name__} cannot be built again")
     return rebuilt
+
+
+def passed_on(value: Any, lent: Lent) -> list[tuple[tuple[int | str, ...], Any]]:
+    """List, for each list, mapping or object in a value to which something is lent, the path to that, and what it is.
+
+    Example:
+        >>> given, lent = {"h": 1}, []
+        >>> _ = put(given, ("h",), 10, lent)
+        >>> passed_on((2, given), lent)
+        [((1, 'h'), 10)]
+
+    """
+    loans = on_loan(lent)
+    return [
+        ((*path, place), now)
+        for path, item in (_containers(value) if loans else ())
+        for holder, place, now in loans
+        if item is holder
+    ]
+
+
+def _containers(value: Any, path: tuple[int | str, ...] = ()) -> Iterator[tuple[tuple[int | str, ...], Any]]:
+    """Yield path and value for a value and for all in it that `tensors` looks into."""
+    yield path, value
+    for key, item in _items(value):
+        if not isinstance(item, Tensor):
+            yield from _containers(item, (*path, key))
 
 
 def _key(value: Any, step: int | str) -> Any:
@@ -138,7 +206,8 @@ def _key(value: Any, step: int | str) -> Any:
     if isinstance(value, Mapping):
         if step in value:
             return step
-        if isinstance(step, int) and -len(value) <= step < len(value):  # the first of a ModelOutput is [0], too
+        # The first of a ModelOutput is [0], too. In any other mapping nobody would count entries.
+        if isinstance(step, int) and hasattr(type(value), "__dataclass_fields__") and -len(value) <= step < len(value):
             return list(value)[step]
     elif isinstance(value, (tuple, list)):
         if isinstance(step, int) and -len(value) <= step < len(value):

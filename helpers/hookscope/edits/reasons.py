@@ -76,7 +76,7 @@ def why_not_called(modules: Modules, name: str, module: nn.Module, runs: int) ->
         return "was not called: it has been taken out of the model, or replaced, since the edit was written"
     generic = why_uncalled(module)
     if isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
-        return f"{generic}; edit the attention layer itself, what goes into this one with heads="
+        return f"{generic}; edit the attention layer itself, with heads= for what goes into this one"
     if "did not reach it" not in generic:
         return generic
     around = modules_around(modules.model, name)

@@ -75,7 +75,7 @@ class Target:
         missed: what there was in a call that lacked the part, if one did.
         hooked: how many tensors wait for a gradient.
         keys: the way to the part, as it was found in the last call that had it.
-        passed_on: whether the layer returned something that it did not make itself, and a gradient of that was wanted.
+        aliased: whether an alias was put in the place of a tensor, to have the gradient of this use alone.
         owner: who knows which tokens a call has.
         tokens: those of each call; only with positions.
         places: which of them were edited.
@@ -95,7 +95,7 @@ class Target:
     missed: str = ""
     hooked: int = 0
     keys: tuple[tuple[str, Any], ...] = ()
-    passed_on: bool = False
+    aliased: bool = False
     owner: Owner | None = None
     tokens: dict[int, Tokens] = field(default_factory=dict)
     places: dict[int, list[int]] = field(default_factory=dict)
@@ -204,14 +204,14 @@ class Target:
         if count is None and by:
             self.notes[
                 f"layer {self.layer!r}: nothing tells how many samples the model had, as where only a part of it is "
-                f"called; {by} takes the first axis for theirs"
+                f"called; {by} takes the first axis for that of samples"
             ] = None
         elif count is not None:
             if by and tensor.shape[:1] != (count,):
                 raise ValueError(
                     f"{moment.label}: {by} takes the first axis for that of samples, but the shape is "
-                    f"{tuple(tensor.shape)}, and the model's first input has {count}; choose a layer that has these "
-                    "there, or write an index, such as at[1]"
+                    f"{tuple(tensor.shape)}, and the model's first input has {count} samples; choose a layer that has "
+                    "samples there, or write an index, such as at[1]"
                 )
             if said := as_many(tensor, count, f"layer {self.layer!r}"):
                 self.notes[said] = None

@@ -32,8 +32,12 @@ def replaced(value, path, new):
     again = copy.copy(value)  # of the same type, and in the same order
     if isinstance(value, (list, Mapping)):
         again[key] = replaced(value[key], rest, new)
-    else:
-        object.__setattr__(again, key, replaced(getattr(value, key), rest, new))
+        return again
+    new = replaced(getattr(value, key), rest, new)
+    try:
+        setattr(again, key, new)
+    except AttributeError:  # a frozen dataclass
+        object.__setattr__(again, key, new)
     return again"""
 
 # A fused path would call none of the functions that are edited.
@@ -182,7 +186,7 @@ def _hook(hook: str, target: Target, names: _Names) -> str:
     tensor = holder + "".join(f".{key}" if kind == "attribute" else f"[{key!r}]" for kind, key in keys)
     if rule.to == "grad":
         body += [f"tensor = {tensor}"]
-        if target.passed_on:
+        if target.aliased:
             body += ["tensor = tensor.view_as(tensor)  # an alias has the gradient of this use alone"]
         body += [
             "",
@@ -191,7 +195,7 @@ def _hook(hook: str, target: Target, names: _Names) -> str:
             "    return new",
         ]
         body += ["", "if tensor.requires_grad:", "    handles.append(tensor.register_hook(hook))"]
-        body += [f"return {back(holder, keys, 'tensor', False)}"] if target.passed_on else []
+        body += [f"return {back(holder, keys, 'tensor', False)}"] if target.aliased else []
     else:
         body += [f"tensor = {tensor}", *_new(rule, hook, target, names)]
         body += [f"return {back(holder, keys, 'new', to_input)}"]

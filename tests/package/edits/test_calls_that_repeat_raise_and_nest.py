@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import UserDict, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
@@ -174,6 +175,26 @@ def test_a_pass_from_before_the_edit_is_recomputed_without_it(reentrant: bool) -
         net(torch.randn(1, 4))
     torch.testing.assert_close(x.grad, edited)
     assert not torch.equal(edited, plain)
+
+
+def test_a_checkpoint_in_another_thread_is_recomputed_with_the_edit() -> None:
+    """Autograd counts in each thread by itself, so that its numbers say nothing about another one."""
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+    x = torch.randn(3, 4, requires_grad=True)
+    for _ in range(50):
+        net(x)  # autograd has counted on in this thread
+    found: list[Tensor] = []
+
+    def run() -> None:
+        found.extend(torch.autograd.grad(checkpoint(net, x, use_reentrant=False).sum(), x))
+
+    with edit(net) as e:
+        e.scale("0", 2.0)
+        (expected,) = torch.autograd.grad(net(x).sum(), x)
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+    torch.testing.assert_close(found[0], expected)
 
 
 class Flattens(nn.Module):

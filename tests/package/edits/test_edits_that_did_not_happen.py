@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import hookscope
-from hookscope import NotEditedError, at, census, edit
+from hookscope import NotEditedError, at, capture, census, edit
 from tests.shared.awkward import Do, Net
 
 X = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
@@ -221,7 +221,7 @@ def test_a_layer_that_was_replaced_since() -> None:
         net(torch.ones(1, 2))
 
 
-@pytest.mark.parametrize("write", ["heads", "cut", "index", "rows"])
+@pytest.mark.parametrize("write", ["heads", "cut", "index", "rows", "mean"])
 def test_edits_of_padded_samples_in_an_encoder_name_the_way_out(write: str) -> None:
     torch.manual_seed(0)
     net = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
@@ -237,9 +237,26 @@ def test_edits_of_padded_samples_in_an_encoder_name_the_way_out(write: str) -> N
             e.set("layers.0", 0.0, at[:, 1])
         case "rows":
             e.set("layers.0", 0.0, rows=[1])
+        case "mean":
+            e.mean("layers.0")
     with torch.no_grad(), pytest.raises(RuntimeError, match=r"edit 1 .* enable_nested_tensor=False"), e:
         net(x, src_key_padding_mask=padded)
     net.use_nested_tensor = False  # the way out
     with torch.no_grad(), e:
         net(x, src_key_padding_mask=padded)
     assert e.rows[0]["calls changed"] == 1
+
+
+def test_an_edit_of_a_layer_after_a_capture_has_ended_the_pass() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    e = edit(net)
+    e.set("2", 0.0)
+    why = r"layer '2' was not called.*\(capture\(\.\.\., stop=True\) has ended the pass\)"
+    with pytest.raises(NotEditedError, match=why), capture(net, "1", stop=True), e:
+        net(X)
+    with capture(net, "1", stop=True) as seen, edit(net) as e:
+        e.set("0", 3.0)
+        net(X)
+    assert seen["1"].output.eq(3).all()
+    assert seen.stopped == "1"
+    assert not len(census(net))

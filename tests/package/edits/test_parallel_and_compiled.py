@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torchvision
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hookscope import NotEditedError, census, edit
@@ -156,3 +156,30 @@ def test_a_pass_through_code_from_before_the_block_beside_passes_that_are_edited
         else:
             with pytest.raises(NotEditedError, match="1 pass was not edited"), e:
                 net(x), compiled(x)
+
+
+@pytest.mark.parametrize("looked", ["at the first wrapper", "before it was wrapped"])
+def test_a_wrapper_made_later_around_code_that_is_known(looked: str) -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.fc(x)
+            return y
+
+    torch._dynamo.reset()
+    net, other = Own(), Own()
+    with torch.no_grad():
+        first = torch.compile(net if looked == "at the first wrapper" else other, backend="eager")
+        first(X)
+        with edit(net) as e:
+            e.scale("fc", 2.0)
+            net(X)
+        second = torch.compile(net, backend="eager")
+        second(X)
+        e = edit(net)
+        e.scale("fc", 2.0)
+        with pytest.raises(NotEditedError, match="1 pass was not edited"), e:
+            print(net(X), second(X))

@@ -101,6 +101,19 @@ def test_what_does_not_fit_names_layer_call_and_both(what: str) -> None:
     assert not len(census(model))
 
 
+@pytest.mark.parametrize("value", [300, -1, torch.tensor(300), torch.full((3,), -1)])
+def test_what_is_set_does_not_wrap(value: int | torch.Tensor) -> None:
+    model, x = nn.Sequential(nn.Identity()), torch.ones(3, dtype=torch.uint8)
+    e = edit(model)
+    e.set("0", value)
+    with pytest.raises(TypeError, match=r"does not fit torch\.uint8"), e:
+        model(x)
+    with edit(model) as e:
+        e.set("0", torch.tensor(3))  # int64 that fits
+        e.add("0", -1)
+        assert model(x).tolist() == [2, 2, 2]
+
+
 def test_integers_take_no_fractions_and_half_precision_takes_values_of_single() -> None:
     model = nn.Sequential(Do(lambda x: x.long()))
     e = edit(model)
