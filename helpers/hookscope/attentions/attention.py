@@ -118,7 +118,8 @@ def attention(
 
     sizes = sorted({size for each in watch.found for size in each.weights.shape[2:]})
     if named and sizes and len(named) not in sizes:
-        raise ValueError(f"tokens has {len(named)} strings, but the maps have {', '.join(map(str, sizes))} tokens")
+        strings = f"{len(named)} string{'' if len(named) == 1 else 's'}"
+        raise ValueError(f"tokens has {strings}, but the maps have {', '.join(map(str, sizes))} tokens")
     return AttentionMaps(modules, watch.found, _notes(modules, watch, rows), named)
 
 

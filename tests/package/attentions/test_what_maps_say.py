@@ -192,6 +192,8 @@ def test_tokens_must_fit():
         attention(Block, X)
     with pytest.raises(ValueError, match="tokens has 2 strings, but the maps have 3 tokens"):
         attention(Block(), X, tokens=["a", "b"])
+    with pytest.raises(ValueError, match="tokens has 1 string, but the maps have 3 tokens"):
+        attention(Block(), X, tokens=["a"])
     found = attention(Block(), X, tokens=WORDS)[0]
     assert found.queries == found.keys == tuple(WORDS)
     other = found.with_tokens(keys=["x", "y", "z"])
