@@ -98,7 +98,12 @@ class Writing:
         if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
             return {"is": "array", "of": self._tensor(torch.from_numpy(value.astype(value.dtype.newbyteorder("="))))}
         if isinstance(value, np.generic):
-            return self.of(value.item())
+            if isinstance(item := value.item(), np.generic):
+                return self._gone(value, "is no number that Python has")
+            if value.dtype.kind in "biufcUS":
+                return {"is": "number", "kind": value.dtype.str, "of": self.of(item)}
+            self._lose(f"a {kind} is read as the {type(item).__name__} that it holds")
+            return self.of(item)
         if isinstance(value, torch.dtype | torch.device):
             return {"is": type(value).__name__, "of": _word(value)}
         if isinstance(value, complex):
@@ -214,6 +219,9 @@ class Reading:
 
     def _array(self, node: Any, of: Any) -> Any:
         return self._tensor(of, None).numpy().copy()
+
+    def _number(self, node: Any, of: Any) -> Any:
+        return np.dtype(node["kind"]).type(self.of(of))
 
     def _dtype(self, node: Any, of: Any) -> torch.dtype:
         dtype: torch.dtype = getattr(torch, of)

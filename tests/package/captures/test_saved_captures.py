@@ -8,6 +8,7 @@ from collections import OrderedDict, deque, namedtuple
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -103,6 +104,8 @@ ONE = torch.tensor([1.0, -0.0, float("nan"), float("inf")])
         torch.sort(ONE),
         nn.utils.rnn.pack_sequence([ONE, ONE[:2]]),
         (1, 2.5, 1 + 2j, b"bytes", True, None, torch.float16, torch.device("cpu"), torch.Size([1, 2]), float("nan")),
+        (np.float32(0.1), np.float16(2), np.float64(0.1), np.int8(-3), np.uint64(2**64 - 1), np.bool_(True)),
+        (np.complex64(1 + 2j), np.str_("text"), np.bytes_(b"bytes")),
         {1, 2, 3},
         SimpleNamespace(a=1),
         *(
@@ -158,6 +161,11 @@ def test_what_cannot_be_saved_says_so_when_asked(tmp_path):
     with pytest.raises(NotCapturedError, match="a Tensor was not saved: it is sparse_coo"):
         _ = read["#2"].output
     assert repr(read.calls) == repr(seen.calls)
+    with capture(clock := Do(lambda: (np.datetime64(1, "ns"), np.longdouble(1)))) as seen:
+        clock()
+    notes = again(seen, tmp_path).notes
+    assert notes[0] == "a datetime64 is read as the int that it holds"
+    assert notes[1].endswith("was not saved: it is no number that Python has")
     with pytest.raises(RuntimeError, match="a copy without its model"):
         read.__enter__()
     with pytest.raises(RuntimeError, match="a copy without its model"):
