@@ -243,7 +243,8 @@ class _Collecting:
     def _write(self) -> None:
         if not self._waiting:
             return
-        whole = {name: torch.cat([found[name] for *_, found in self._waiting]) for name in sorted(self._places)}
+        # Channels last stay so when they are put together, and safetensors takes what is contiguous.
+        whole = {n: torch.cat([found[n] for *_, found in self._waiting]).contiguous() for n in sorted(self._places)}
         batches = [(samples, mark) for samples, mark, _ in self._waiting]
         if "changes" not in self._about and (now := state_of(self._model)) != self._state:
             changed = next((name for name in now if now[name] != self._state.get(name)), "its modules")

@@ -139,6 +139,17 @@ def test_samples_lie_where_the_layer_has_them(tmp_path):
     assert torch.equal(stored["out#2"][:], net.out(torch.cat([y[0] for y, _ in parts])))
 
 
+def test_outputs_that_lie_channels_last(tmp_path):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
+    x = torch.randn(8, 3, 6, 6).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        truth = net(x)
+    assert not truth.is_contiguous()
+    stored = collect(net, x.split(4), "1", to=tmp_path)
+    assert torch.equal(stored["1"][:], truth)
+
+
 def test_half_the_bytes(tmp_path):
     stored = collect(small(), X.split(4), "0", to=tmp_path, dtype=torch.float16)
     assert stored["0"].dtype == torch.float16
