@@ -128,13 +128,20 @@ def collect(
     if training := [name for name, module in model.named_modules() if module.training]:
         which = "the model" if "" in training else f"layer {training[0]!r}"
         raise ValueError(f"{which} is in train(), where values may be other ones each time; call model.eval() first")
-    samplers = [getattr(loader, "sampler", None), getattr(getattr(loader, "batch_sampler", None), "sampler", None)]
-    if any(isinstance(each, RandomSampler | SubsetRandomSampler | WeightedRandomSampler) for each in samplers):
+    if _shuffles(loader):
         raise ValueError("the loader shuffles, so samples would have other numbers each time; give shuffle=False")
     folder = Path(to)
     with _alone(folder), torch.no_grad():
         one = _Collecting(model, seen, names, run, folder, shard_bytes, path, all_there_are=not layers)
         return one.all(loader, _length(loader), max_bytes, progress, lambda other: capture(other, *names, **kept))
+
+
+def _shuffles(drawing: object) -> bool:
+    """Whether a loader or sampler is one that shuffles, or draws from one."""
+    if isinstance(drawing, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
+        return True
+    inside = (getattr(drawing, name, None) for name in ("sampler", "batch_sampler"))
+    return any(_shuffles(each) for each in inside if each is not None)
 
 
 def _length(loader: Any) -> int | None:

@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
 
 from hookscope import Activations, LayerNotFoundError, census, collect
 from hookscope.activations import DamagedError
@@ -176,6 +176,7 @@ def test_a_model_of_transformers(tmp_path):
         (lambda: small().train(), X.split(4), r"the model is in train\(\)"),
         (lambda: nn.Sequential(small(), nn.Dropout()).eval().train(False), [], "yields nothing"),
         (small, DataLoader(X, shuffle=True), "shuffles"),
+        (small, DataLoader(X, sampler=BatchSampler(RandomSampler(X), 4, False), batch_size=None), "shuffles"),
         (lambda: nn.Sequential(nn.Flatten(0)).eval(), X.split(4), "holds more than samples"),
         (lambda: nn.Sequential(Gram()).eval(), X.split(4), "several axes"),
         (lambda: nn.Sequential(Mean()).eval(), X.split(4), "no axis of samples"),
