@@ -24,6 +24,7 @@ from hookscope.captures import Capture, capture
 from hookscope.captures.forecast import in_bytes
 from hookscope.captures.options import checked_bytes
 from hookscope.captures.saving import write_whole
+from hookscope.edits.hooks import Layer as Edited
 from hookscope.edits.parts import Part, path_of
 from hookscope.extras import needed_by
 from hookscope.layers import Which, find_layers
@@ -59,15 +60,19 @@ def collect(
     **Stopped and started again.** The same call goes on after the last shard, also after a `kill -9` or a power cut,
     with no sample lost and none twice. It reads the data that is done again, without running the model, and compares
     it: where the model's class, modules, parameters or buffers, the layers, options, batches or data are not the same,
-    it refuses and says which. The code of `forward` and of `run` is not compared, nor are plain attributes. A model
-    whose passes change its buffers or parameters cannot be gone on with in the middle: that is refused, too. What else
-    a model keeps from pass to pass, as an attribute of Python's, is not seen. An exception or interrupt first writes
-    what is there.
+    it refuses and says which. The code of `forward` and of `run` is not compared, nor are hooks and plain attributes.
+    A model whose passes change its buffers or parameters cannot be gone on with in the middle: that is refused, too.
+    What else a model keeps from pass to pass, as an attribute of Python's, is not seen. An exception or interrupt first
+    writes what is there.
 
     Hooks look as those of `capture` do and come off in any case. The model runs without gradients and in `eval()`,
     since dropout and batch norm in `train()` would give other values each time. Along which axis an output has the
-    samples is found by running two samples and three through a copy of the model. On disk samples come first.
-    Sequences of several lengths do not fit into one tensor: pad all to one length.
+    samples is found by running two samples and three through a copy of the model. What cannot be copied runs itself: a
+    `capture` of your own around this has these two passes, too. On disk samples come first. Sequences of several
+    lengths do not fit into one tensor: pad all to one length.
+
+    **From an edited model.** Begin the `edit` in `run`, anew for each batch: calls are then counted from 1 in each. An
+    edited output is itself collected as the layer returned it, and what comes after it with the edit.
 
     Args:
         model: the model. Batches are moved to the device of its first parameter.
@@ -89,8 +94,8 @@ def collect(
         The `Activations`, which `hookscope.Activations(to)` opens again.
 
     Raises:
-        ValueError: the model is in `train()`, the loader shuffles, an output has no axis of samples, or the folder has
-            been collected from something else; says what is not the same.
+        ValueError: the model is in `train()` or inside an `edit`, the loader shuffles, an output has no axis of
+            samples, or the folder has been collected from something else; says what is not the same.
         TypeError: an output has a dtype that safetensors does not write, such as complex128.
         LayerNotFoundError: no such layer; names the nearest.
         MemoryError: the forecast is more than `max_bytes`.
@@ -128,6 +133,13 @@ def collect(
     if training := [name for name, module in model.named_modules() if module.training]:
         which = "the model" if "" in training else f"layer {training[0]!r}"
         raise ValueError(f"{which} is in train(), where values may be other ones each time; call model.eval() first")
+    # Two passes find the axes, and what is on disk is not run again: calls would not be counted as they are meant.
+    hooks = [hook for module in model.modules() for hook in module._forward_pre_hooks.values()]
+    if any(isinstance(getattr(hook, "__self__", None), Edited) for hook in hooks):
+        raise ValueError(
+            "the model is inside an edit, which would count other calls than those of the batches; begin the edit in "
+            "run=, anew for each batch: with hookscope.edit(model) as e: e.set(...); model(batch)"
+        )
     if _shuffles(loader):
         raise ValueError("the loader shuffles, so samples would have other numbers each time; give shuffle=False")
     folder = Path(to)

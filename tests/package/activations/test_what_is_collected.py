@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
 
-from hookscope import Activations, LayerNotFoundError, census, collect
+from hookscope import Activations, LayerNotFoundError, census, collect, edit
 from hookscope.activations import DamagedError
 from hookscope.activations.marks import mark_of_model
 
@@ -206,6 +206,26 @@ def test_finding_the_axes_is_no_pass_of_the_model(tmp_path):
     assert net.passes == 3
     torch.manual_seed(0)
     assert torch.equal(stored["(root)"][:], torch.cat([x + torch.rand(()) for x in X.split(4)]))
+
+
+def test_an_edit_is_made_in_run_and_a_block_around_is_refused(tmp_path):
+    net = small()
+    with edit(net[0]) as e:
+        e.set("", 7.0)
+        with pytest.raises(ValueError, match="begin the edit in run="):
+            collect(net, X.split(4), to=tmp_path)
+        net(X)
+    assert not list(tmp_path.iterdir())
+    assert e.rows[0]["calls seen"] == 1
+
+    def run(model, batch):
+        with edit(model) as e:
+            e.set("0", 7.0, calls=1)
+            model(batch)
+
+    stored = collect(net, X.split(4), "2", to=tmp_path, run=run)
+    with torch.no_grad():
+        assert torch.equal(stored["2"][:], net[2](torch.full((11, 3), 7.0)))
 
 
 def test_a_dtype_that_changes_is_refused(tmp_path):
