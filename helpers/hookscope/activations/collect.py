@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, Wei
 from hookscope.activations.marks import mark_of_batch, mark_of_model, state_of
 from hookscope.activations.samples import Place, Run, called_with, count, outputs, places
 from hookscope.activations.shards import Shard, shards_in, write_shard
-from hookscope.activations.stored import ABOUT, Activations
+from hookscope.activations.stored import ABOUT, Activations, described
 from hookscope.captures import Capture, capture
 from hookscope.captures.forecast import in_bytes
 from hookscope.captures.options import checked_bytes
@@ -338,7 +338,7 @@ class _Collecting:
         return ValueError(f"{self._folder} cannot be gone on with, at sample {self._done:,}: {why}; {way}")
 
     def _describe(self, about: dict[str, Any]) -> None:
-        data = json.dumps(about, indent=1).encode()
+        data = described(about)
         try:
             write_whole(self._folder / ABOUT, data)
         except OSError as error:

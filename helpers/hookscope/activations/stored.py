@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from bisect import bisect_right
 from pathlib import Path
@@ -18,7 +19,7 @@ from hookscope.extras import needed_by
 from hookscope.layers.suggestions import not_among
 from hookscope.pictures import Table, Tabled
 
-__all__ = ["ABOUT", "Activations", "Column", "DamagedError"]
+__all__ = ["ABOUT", "Activations", "Column", "DamagedError", "described"]
 
 ABOUT = "collected.json"
 _OPEN = 64  # files at once; systems allow a few hundred
@@ -59,10 +60,7 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
         about = self.folder / ABOUT
         if not about.is_file():
             raise FileNotFoundError(f"nothing was collected in {self.folder}: it has no {ABOUT}")
-        try:
-            self.about: dict[str, Any] = json.loads(about.read_text("utf-8"))
-        except ValueError as error:
-            raise DamagedError(f"{about} is not what was written ({error})") from error
+        self.about: dict[str, Any] = _read(about)
         self.complete = self.about["samples"] is not None
         self.names: list[str] = list(self.about["tensors"])
         self.shards: list[Shard] = []
@@ -196,6 +194,26 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
         shards = f"{len(self.shards)} shard{'' if len(self.shards) == 1 else 's'}"
         caption = f"{self.about['model']}: {len(self):,} samples in {shards}, {in_bytes(self.nbytes)}"
         return Table(rows, caption)
+
+
+def described(about: dict[str, Any]) -> bytes:
+    """Return what stands in `collected.json`: what was asked for, and the SHA-256 of that."""
+    return json.dumps(about | {"sha256": _mark(about)}, indent=1).encode()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        about: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        same = about.pop("sha256") == _mark(about)
+    except (ValueError, LookupError, TypeError, AttributeError):  # no JSON, or of something else
+        same = False
+    if not same:
+        raise DamagedError(f"{path} is not what was written: put it back as it was, or collect into another folder")
+    return about
+
+
+def _mark(about: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(about).encode()).hexdigest()
 
 
 def _listed(names: list[str]) -> str:

@@ -332,6 +332,28 @@ def test_what_was_changed_on_disk_is_noticed(tmp_path):
         Activations(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "alter",
+    [
+        lambda text: "{}",
+        lambda text: "[]",
+        lambda text: "null",
+        lambda text: text[:-9],
+        lambda text: text.replace('"samples": 11', '"samples": "11"'),
+        lambda text: text.replace('"samples": 11', '"samples": 7'),
+        lambda text: text.replace("float32", "float16"),
+    ],
+)
+def test_what_was_changed_in_the_description_is_noticed(alter, tmp_path):
+    collect(small(), X.split(4), "0", to=tmp_path)
+    about = tmp_path / "collected.json"
+    text = about.read_text()
+    about.write_text(alter(text))
+    assert about.read_text() != text
+    with pytest.raises(DamagedError, match=r"collected\.json is not what was written"):
+        Activations(tmp_path)
+
+
 def test_a_head_says_names_dtypes_samples_and_checksums(tmp_path):
     from safetensors import safe_open
 
