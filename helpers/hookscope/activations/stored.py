@@ -34,7 +34,8 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
     - ``stored[5]`` is sample 5: a dict from names to tensors, without the axis of samples.
     - ``stored["conv"]`` is a `Column`: ``stored["conv"][10:20]`` are ten samples, ``stored["conv"][:]`` all.
     - Names are those of the layers; with `#2` for the second call of a layer in each pass, and with `/` and the part
-      for outputs of several tensors: `"rnn/0"`, `"rnn/1/0"`.
+      for outputs of several tensors: `"rnn/0"`, `"rnn/1/0"`. The model's own name, `""`, is shown as `"(root)"`; both
+      are taken.
 
     Sample numbers count from 0 in the order of the loader, so that labels kept elsewhere in that order fit.
 
@@ -97,6 +98,8 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
 
         """
         if isinstance(which, str):
+            if (of_root := f"(root){which}") in self.names:
+                which = of_root
             if which not in self.names:
                 raise not_among(self.names, which, f"no {which!r} in {self.folder}, which has {_listed(self.names)}")
             return Column(self, which)
@@ -188,7 +191,7 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
     def _table(self) -> Table:
         rows = [
             {"name": name, "shape": column.shape, "dtype": str(column.dtype).removeprefix("torch."),
-             "samples were axis": self.about["tensors"][name]["axis"], "bytes": in_bytes(column.nbytes)}
+             "axis of samples": self.about["tensors"][name]["axis"], "bytes": in_bytes(column.nbytes)}
             for name, column in ((name, self.column(name)) for name in self.names)
         ]  # fmt: skip
         shards = f"{len(self.shards)} shard{'' if len(self.shards) == 1 else 's'}"

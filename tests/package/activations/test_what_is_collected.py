@@ -99,6 +99,7 @@ def test_a_data_set_of_samples_that_workers_can_read(tmp_path):
     with pytest.raises(LayerNotFoundError, match=r"no '\[2\]' in .* which has '0', '2'; did you mean '2'\?"):
         stored["[2]"]
     assert "11 samples" in repr(stored)
+    assert "axis of samples" in repr(stored)
 
 
 def test_reading_is_from_a_memory_map(tmp_path):
@@ -148,6 +149,20 @@ def test_outputs_that_lie_channels_last(tmp_path):
     assert not truth.is_contiguous()
     stored = collect(net, x.split(4), "1", to=tmp_path)
     assert torch.equal(stored["1"][:], truth)
+
+
+def test_the_model_itself_is_read_by_the_name_that_it_shows_and_by_that_of_the_layer(tmp_path):
+    class Twice(nn.Module):
+        def forward(self, x, again=True):
+            return (x, self(x, again=False)) if again else x + 1
+
+    stored = collect(Twice().eval(), X.split(4), "", to=tmp_path)
+    assert stored.names == ["(root)#2", "(root)/0", "(root)/1"]
+    for name, truth in {"#2": X + 1, "/0": X, "/1": X + 1}.items():
+        assert torch.equal(stored[name][:], truth)
+        assert torch.equal(stored.column(f"(root){name}")[:], truth)
+    with pytest.raises(LayerNotFoundError, match="no '' in"):
+        stored[""]
 
 
 def test_half_the_bytes(tmp_path):
