@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from hookscope.attentions.compiler import CompilerArrives
+from hookscope.attentions.compiler import eager
 from hookscope.attentions.maps import AttentionMaps
 from hookscope.attentions.watch import HeavyError, Watch, mib
 from hookscope.captures.forecast import standing_in
@@ -130,17 +130,16 @@ def _run(
     kwargs: Mapping[str, Any],
     fake: FakeTensorMode | None = None,
 ) -> None:
-    stack = ExitStack()
     # Not in a generator of our own: an interrupt as it ends would leave the whole process like this.
-    compiler = CompilerArrives(lambda: stack.enter_context(torch.compiler.set_stance("force_eager")))
+    stack = ExitStack()
     try:
         with stack:
             stack.enter_context(model_unchanged(model))
             stack.enter_context(same_random_numbers(model, args, kwargs))
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.no_grad())
-            stack.callback(compiler.forget)
-            compiler.watch()
+            stack.callback(eager.end, stack)
+            eager.begin(stack)
             if fake is not None:
                 stack.enter_context(fake)
                 stack.enter_context(standing_in(model, fake.from_tensor))
@@ -149,7 +148,7 @@ def _run(
             model(*args, **kwargs)
     finally:
         stack.close()  # for an interrupt that came just before the block would have
-        compiler.forget()
+        eager.end(stack)
         if watch is not None:
             take_mode_off(watch)
 

@@ -63,6 +63,71 @@ def test_what_is_compiled_in_the_pass_in_which_the_compiler_is_imported_runs_as_
     assert (done.stdout, done.stderr) == ("1 default\n", "")
 
 
+OTHERS = """
+import sys, threading, torch
+from torch import nn
+from hookscope import attention
+
+class During(nn.Module):
+    def __init__(self, during):
+        super().__init__()
+        self.during = during
+
+    def forward(self, x):
+        self.during()
+        return torch.compile(lambda q: (q @ q.mT).softmax(-1) @ q, fullgraph=True, backend="aot_eager")(x)
+
+X, began, ended = torch.randn(2, 3, 4), threading.Event(), threading.Event()
+
+def wait():
+    began.set()
+    ended.wait(60)
+
+def other_ends():
+    import torch._dynamo
+    ended.set()
+    thread.join()
+
+finders = list(sys.meta_path)
+for there in (False, True):
+    assert ("torch._dynamo" in sys.modules) is there
+    thread = threading.Thread(target=lambda: print(len(attention(During(wait), X))))
+    thread.start()
+    began.wait(60)
+    print(len(attention(During(other_ends), X)), torch._dynamo.eval_frame._stance.stance)
+    began.clear()
+    ended.clear()
+    assert sys.meta_path == finders
+"""
+
+NESTED = """
+import sys, torch
+from torch import nn
+from hookscope import attention
+
+class Inner(nn.Module):
+    def forward(self, x):
+        import torch._dynamo
+        return (x @ x.mT).softmax(-1) @ x
+
+class Outer(nn.Module):
+    def forward(self, x):
+        print(len(attention(Inner(), x)))
+        return torch.compile(Inner().forward, fullgraph=True, backend="aot_eager")(x)
+
+finders = list(sys.meta_path)
+print(len(attention(Outer(), torch.randn(2, 3, 4))), torch._dynamo.eval_frame._stance.stance)
+assert sys.meta_path == finders
+"""
+
+
+@pytest.mark.slow  # imports the compiler
+@pytest.mark.parametrize(("script", "says"), [(OTHERS, "1\n1 default\n" * 2), (NESTED, "1\n2 default\n")])
+def test_two_passes_at_once_share_the_switch_of_the_compiler(script, says):
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100)
+    assert (done.stdout, done.stderr) == (says, "")
+
+
 def test_traced_and_in_inference_mode():
     model = Attention(usual)
     with torch.no_grad():
