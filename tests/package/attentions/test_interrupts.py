@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 
 import pytest
@@ -52,3 +53,20 @@ def test_an_interrupt_at_each_line_leaves_nothing() -> None:
     print(f"{found} places, and {len(stayed)} where something stays: {stayed}")
     assert found > 400
     assert not stayed
+
+
+WITHOUT_COMPILER = """
+import sys
+from tests.package.attentions.test_interrupts import encoder, what_could_stay
+from tests.shared.interrupts import lines
+
+print(*lines(encoder, what_could_stay, "attentions/attention.py", "attentions/compiler.py"))
+assert "torch._dynamo" not in sys.modules
+"""
+
+
+def test_an_interrupt_before_the_compiler_is_there_leaves_nothing_that_waits_for_it() -> None:
+    run = subprocess.run([sys.executable, "-c", WITHOUT_COMPILER], capture_output=True, text=True, timeout=100)
+    found, _, stayed = run.stdout.strip().partition(" ")
+    assert (stayed, run.stderr) == ("[]", "")
+    assert int(found) > 60
