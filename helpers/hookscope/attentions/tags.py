@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
+from weakref import ref
 
 from torch import Tensor
 
@@ -51,16 +52,19 @@ class Tag(NamedTuple):  # not a dataclass: many are made, and a frozen one takes
 
 
 class Tags:
-    """The tags of the tensors of one pass, by id: every result of an operation gets a new one, or none."""
+    """The tags of the tensors of one pass, by id: every result of an operation gets a new one, or none.
+
+    A tensor that no operation has made, as by `torch.from_numpy`, may get the id of one that is gone, and has no tag.
+    """
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:
         self._held = list(parameters)  # or their ids might be used again
         self._parameters = set(map(id, self._held))
-        self._tags: dict[int, Tag] = {}
+        self._tags: dict[int, tuple[ref[Tensor], Tag]] = {}
 
     def of(self, tensor: Any) -> Tag:
         """Return what is known of a tensor."""
-        tag = self._tags.get(id(tensor))
+        tag = self._known(tensor)
         if tag is not None and len(tag.axes) == tensor.dim():
             return tag
         return Tag(_plain(tensor), "parameter" if tag is None and id(tensor) in self._parameters else "")
@@ -70,12 +74,16 @@ class Tags:
         if tag is None:
             self._tags.pop(id(tensor), None)
         elif isinstance(tensor, Tensor):
-            self._tags[id(tensor)] = tag
+            self._tags[id(tensor)] = ref(tensor), tag
+
+    def _known(self, tensor: Any) -> Tag | None:
+        held = self._tags.get(id(tensor))
+        return held[1] if held is not None and held[0]() is tensor else None
 
     def other(self, args: Sequence[Any], out: Any, resized: bool = False) -> None:
         """After any other operation: where the shape stays, the axes do; also where one is only `resized`."""
         first = args[0] if args else None
-        old = self._tags.get(id(first))
+        old = self._known(first)
         shape = first.shape if isinstance(first, Tensor) and not first.is_nested else None
         # What is made of parameters alone is one: a norm of weights, a weight made of others.
         computed = self._is_parameter(first) and all(map(self._is_parameter, tensors_in(args)))
@@ -89,19 +97,19 @@ class Tags:
                 self.put(each, Tag(_fitted(old.axes, each.shape)) if stays and old is not None else None)
 
     def _is_parameter(self, tensor: Any) -> bool:
-        if (tag := self._tags.get(id(tensor))) is not None:
+        if (tag := self._known(tensor)) is not None:
             return tag.kind == "parameter"
         return id(tensor) in self._parameters
 
     def each(self, args: Sequence[Any], out: Any) -> None:
         """After an operation on each number: a score stays a score, a weight a weight."""
-        known = [tag for arg in args if (tag := self._tags.get(id(arg))) is not None]
+        known = [tag for arg in args if (tag := self._known(arg)) is not None]
         if not known and not any(id(arg) in self._parameters for arg in args):
             self.put(out, None)
             return
-        first = self._tags.get(id(args[0]))
+        first = self._known(args[0])
         if first and args[0].shape == out.shape and not any(tag.kind or tag.lifted for tag in known):
-            self._tags[id(out)] = first  # as nearly always
+            self.put(out, first)  # as nearly always
             return
         tags = [self.of(arg) for arg in args if isinstance(arg, Tensor) and arg.dim()]
         kind = _first_kind(tags)
@@ -131,7 +139,7 @@ class Tags:
             if not each.is_nested:
                 lifted = name == "unsqueeze" and rest[0] == 0 and each.dim() == 4
                 axes = followed(name, tag.axes, each.shape, *map(_hashable, rest))
-                self._tags[id(each)] = Tag(axes, tag.kind, tag.dropped, lifted, tag.softmax)
+                self.put(each, Tag(axes, tag.kind, tag.dropped, lifted, tag.softmax))
 
     def features(self, out: Tensor, place: int) -> None:
         """After a linear layer or a convolution: one axis holds features."""

@@ -212,3 +212,29 @@ def test_a_map_of_an_attention_that_is_being_cut_is_said_to_be_from_before() -> 
         maps = attention(model, IDS)
     assert any("an edit reaches into it; the map is from before that" in note for note in maps.notes)
     assert attention(model, IDS).notes == ()
+
+
+class UsedAgain(nn.Module):
+    """Takes given numbers into a tensor that gets the id of one that is gone."""
+
+    def __init__(self, given: Tensor) -> None:
+        super().__init__()
+        self.qkv, self.given = nn.Linear(8, 8), given.numpy()
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = self.qkv(x).unflatten(-1, (2, 4)).transpose(1, 2)
+        before = [heads @ heads.mT if self.given.ndim == 4 else 2 * heads for _ in range(20)]
+        gone = set(map(id, before))
+        before.clear()
+        made: list[Tensor] = []
+        while not made or id(made[-1]) not in gone:
+            made.append(torch.from_numpy(self.given))
+            assert len(made) < 10_000
+        return made[-1].softmax(-1) @ heads if self.given.ndim == 4 else made[-1].sqrt()
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 5, 5), (5,)])
+def test_a_tensor_with_the_id_of_one_that_is_gone_is_not_taken_for_it(shape: tuple[int, ...]) -> None:
+    found = attention(UsedAgain(torch.rand(shape)), torch.randn(1, 5, 8))
+    assert not list(found)
+    assert not [note for note in found.notes if "could not be followed:" in note]
