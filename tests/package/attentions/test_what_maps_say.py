@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -252,7 +253,8 @@ def test_maps_of_heads_fit_and_say_how_many_places_have_names(queries, keys, hea
 
     shape = 1, heads, queries, keys
     found = replace(attention(Block(), X)[0], weights=torch.full(shape, 1 / keys))
-    picture = found.with_tokens(["unbelievable"] * queries, ["$x_1$"] * keys).picture()
+    # Dashes join to a line: wherever a label is cut, the edge is dark.
+    picture = found.with_tokens(["—" * 12] * queries, ["$x_1$" + "—" * 7] * keys).picture()
     pixels = np.asarray(Image.open(io.BytesIO(picture.png)).convert("L"))
     for edge in (pixels[:, 0], pixels[:, -1], pixels[0], pixels[-1]):
         assert edge.min() == 255
@@ -260,6 +262,23 @@ def test_maps_of_heads_fit_and_say_how_many_places_have_names(queries, keys, hea
     fewer = {60: " (one in 3 has a label)"}
     said = f"rows are queries{fewer.get(queries, '')}, columns are keys{fewer.get(keys, '')}"
     assert picture.caption.endswith(said)
+
+
+@pytest.mark.parametrize(("key", "turned"), [("a", 0), ("unbelievable", 90)])
+def test_no_label_lies_on_the_next_and_long_ones_alone_are_turned(key, turned):
+    pytest.importorskip("matplotlib")
+    from dataclasses import replace
+
+    from hookscope.attentions.drawing import _draw_heads
+
+    found = replace(attention(Block(), X)[0], weights=torch.full((1, 1, 3, 5), 1 / 5)).with_tokens(WORDS, [key] * 5)
+    figure, _ = _draw_heads(found, [0], found.weights[0], 1.0)
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    assert {text.get_rotation() for text in axes.get_xticklabels()} == {turned}
+    for axis in (axes.xaxis, axes.yaxis):
+        boxes = [text.get_window_extent() for text in axis.get_ticklabels()]
+        assert not any(one.overlaps(other) for one, other in pairwise(boxes))
 
 
 def test_axes_name_places_with_letters_that_dejavu_lacks():
