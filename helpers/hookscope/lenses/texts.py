@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hookscope.pictures.tokens import checked_tokens
+from hookscope.pictures.words import counted
 
 __all__ = ["Vocabulary", "Words", "numbers_in", "tokens_of"]
 
@@ -113,6 +114,5 @@ def tokens_of(tokens: Any, ids: Tensor | None, words: Words, batch: int, count: 
     for number, each in enumerate(found):
         if len(each) != count:
             of = f" of sample {number}" if several else ""
-            strings = f"{len(each)} string{'' if len(each) == 1 else 's'}"
-            raise ValueError(f"tokens{of} has {strings}, but there are {count} positions")
+            raise ValueError(f"tokens{of} has {counted(len(each), 'string')}, but there are {count} positions")
     return found

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from hookscope.pictures.mosaic import Box, Layout, Maps, Mosaic, compose, encode, levels, limits, scale_text, shrunk
 from hookscope.pictures.palette import COOLWARM, VIRIDIS
 from hookscope.pictures.picture import Picture, Rows, as_text
+from hookscope.pictures.words import counted
 
 _SHOWN = 16  # channels, unless asked for otherwise: a 4×4 grid
 _NAMED = 8  # names that a caption lists
@@ -134,8 +135,8 @@ def feature_grid(
     if layout.shrink > 1:
         notes.append(f"drawn at 1/{layout.shrink} size: each pixel is the mean of {layout.shrink}² values")
     alt = (
-        f"{title + ': ' if title else ''}{_count(len(picked), 'map')} of {shape[-2]}×{shape[-1]} in "
-        f"{_count(layout.rows, 'row')} and {_count(layout.columns, 'column')}, {which}; {how}. "
+        f"{title + ': ' if title else ''}{counted(len(picked), 'map')} of {shape[-2]}×{shape[-1]} in "
+        f"{counted(layout.rows, 'row')} and {counted(layout.columns, 'column')}, {which}; {how}. "
         f"{f'Each row is one {axes[0]}, each column one {axes[1]}. ' if axes else ''}"
         f"{facts.summary(own if names is not None else [f'channel {channel}' for channel in picked])}"
     )
@@ -148,10 +149,6 @@ def feature_grid(
 
 def _shape(activation: Tensor | NDArray[Any]) -> tuple[int, ...]:
     return tuple(map(int, activation.shape))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 # --- what was given --------------------------------------------------------------------------------------
@@ -185,9 +182,9 @@ def _maps(activation: object, sample: int) -> tuple[Tensor | NDArray[Any], str]:
     if len(shape) in (2, 3) and sample != 0:
         raise ValueError(f"sample={sample}, but the shape {shape} has no batch axis: pass (N, C, H, W)")
     if len(shape) == 3:
-        return activation, f"(C, H, W), {_count(shape[0], 'channel')} of one sample"
+        return activation, f"(C, H, W), {counted(shape[0], 'channel')} of one sample"
     if len(shape) == 2:
-        return activation[None], f"(H, W), one map of {_count(shape[0], 'row')} and {_count(shape[1], 'column')}"
+        return activation[None], f"(H, W), one map of {counted(shape[0], 'row')} and {counted(shape[1], 'column')}"
     raise ValueError(_no_maps(shape))
 
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from hookscope.extras import needed_by
 from hookscope.pictures import Picture
 from hookscope.pictures.picture import from_figure
+from hookscope.pictures.words import counted
 
 __all__ = ["draw"]
 
@@ -71,8 +72,8 @@ def _in_words(layers: Sequence[Drawn]) -> str:
         if layer.backward_self is not None:
             text += f" and {1e3 * layer.backward_self.median:.3g} ms backward"
         parts.append(text)
-    count = f"{len(layers)} layer{'' if len(layers) == 1 else 's'}"
-    return f"Bars of {count}, the slowest on top, each for the time of its own: {'; '.join(parts)}."
+    count = counted(len(layers), "layer")
+    return f"Bars of {count}, the slowest on top, each showing its own time: {'; '.join(parts)}."
 
 
 def _short(name: str) -> str:

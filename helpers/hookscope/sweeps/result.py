@@ -20,6 +20,7 @@ from hookscope.pictures.fonts import families
 from hookscope.pictures.palette import COOLWARM
 from hookscope.pictures.picture import as_text, from_figure
 from hookscope.pictures.tokens import shortened
+from hookscope.pictures.words import counted
 from hookscope.sweeps.passes import Inputs
 
 if TYPE_CHECKING:
@@ -177,12 +178,12 @@ class Sweep(Tabled):
     def how(self) -> str:
         """How the cells were computed, in a sentence."""
         run = self.values.numel() - self.idle - self._left_out
-        cells = _count(run, "cell")
-        idle = f"; {_count(self.idle, 'cell')} not run, for what is put in is there already" if self.idle else ""
+        cells = counted(run, "cell")
+        idle = f"; {counted(self.idle, 'cell')} not run, for what is put in is there already" if self.idle else ""
         if not self.batches:
             alone = f", {'' if run == 1 else 'each '}run alone, with plain hooks" if run else ""
             return f"{cells}{alone}{idle}"
-        batches = f"{cells} in {_count(len(self.batches), 'batch', 'batches')}"
+        batches = f"{cells} in {counted(len(self.batches), 'batch', 'batches')}"
         skipped = ", without the layers before the change" if self.skipped else ""
         apart = f"they differ by {self.largest_difference:.1g} of the scale at most"
         return f"{batches}{skipped}; {self.checked} of them compared with plain hooks: {apart}{idle}"
@@ -230,8 +231,8 @@ class Sweep(Tabled):
         return rows
 
     def _caption(self) -> str:
-        rows = _count(len(self.layers), "layer")
-        across = "" if self.kind == "layer" else f" × {_count(len(self.columns), self.kind)}"
+        rows = counted(len(self.layers), "layer")
+        across = "" if self.kind == "layer" else f" × {counted(len(self.columns), self.kind)}"
         run = "" if self.source is None else f", {as_text(self.source)} in the source"
         head = f"{self.title}: {rows}{across}, each {self.change}, one at a time"
         return f"{head}\nthe metric is {as_text(self.baseline)} with no change{run}"
@@ -262,19 +263,20 @@ class Sweep(Tabled):
 
     def _in_words(self) -> str:
         shown = self.values[self.values.isfinite()]
-        across = "" if self.kind == "layer" else f" by {_count(len(self.columns), self.kind)}"
+        rows = counted(len(self.layers), "layer")
+        across = "" if self.kind == "layer" else f" by {counted(len(self.columns), self.kind)}"
         ends = (
             f"values from {as_text(float(shown.min()))} to {as_text(float(shown.max()))}" if len(shown) else "no value"
         )
         left = self._left_out
         blank = self.values.numel() - len(shown) - left
-        hatched = f"; {_count(left, 'cell')} hatched, left out by an interrupt" if left else ""
-        black = f"; {_count(blank, 'cell')} black, without a finite number" if blank else ""
+        hatched = f"; {counted(left, 'cell')} hatched, left out by an interrupt" if left else ""
+        black = f"; {counted(blank, 'cell')} black, without a finite number" if blank else ""
         more = f" and {len(self.names) - _WIDE} more" if len(self.names) > _WIDE else ""
         named = f"; {self.kind}s: {', '.join(self.names[:_WIDE])}{more}" if self.tokens else ""
         return (
-            f"Heat map of {_count(len(self.layers), 'layer')}{across}: {ends}, around {as_text(self.baseline)} with no "
-            f"change (grey); {self._largest()}{black}{hatched}{named}."
+            f"Heat map of {rows}{across}: {ends}, around {as_text(self.baseline)} with no change (grey); "
+            f"{self._largest()}{black}{hatched}{named}."
         )
 
     def _draw(self) -> Any:
@@ -323,10 +325,6 @@ class Sweep(Tabled):
                     look: dict[str, Any] = {"facecolor": _PALE, "edgecolor": _DARK, "hatch": "////", "linewidth": 0}
                     axes.add_patch(Rectangle((start - 0.5, row - 0.5), wide, 1, **look))
                 start += wide
-
-
-def _count(number: int, noun: str, nouns: str = "") -> str:
-    return f"{number} {noun if number == 1 else nouns or noun + 's'}"
 
 
 def _short(label: str) -> str:

@@ -18,6 +18,7 @@ from hookscope.edits.order import as_many
 from hookscope.edits.parts import Part
 from hookscope.layers import Modules, Which, refuse_unhookable
 from hookscope.pictures.tokens import checked_tokens
+from hookscope.pictures.words import counted
 from hookscope.progress import checked_progress, progress_bar
 from hookscope.structures import tensors_in
 from hookscope.sweeps.outputs import number_of
@@ -169,8 +170,8 @@ def sweep(
             for number in columns.numbers:
                 place.index(shape, columns, number)
             if named and len(named) != (size := shape[columns.axis or 1]):
-                strings = f"{len(named)} string{'' if len(named) == 1 else 's'}"
-                raise ValueError(f"tokens has {strings}, but layer {place.label!r} has {size} positions")
+                given, needed = counted(len(named), "string"), counted(size, "position")
+                raise ValueError(f"tokens has {given}, but layer {place.label!r} has {needed}")
         baseline = number_of(metric(study.output))
         new, sourced, said = _new(patching, study, places, metric)
         room = _room(study, new, max_bytes)

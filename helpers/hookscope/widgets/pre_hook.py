@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from hookscope.layers.find import Which, find_layers
 from hookscope.pictures.picture import Rows, Table
+from hookscope.pictures.words import counted
 from hookscope.widgets.base import HookWidget, assets, shows_errors
 from hookscope.widgets.pre_hook_run import Seen, Target, one_image
 from hookscope.widgets.pre_hook_view import Pixels, View, encoded, finite, percent, poster, round_up
@@ -200,8 +201,8 @@ class PreHookPlayground(HookWidget):
         if down or right:
             lines.append(
                 f"x = torch.nn.functional.pad(x, ({right}, {-right}, {down}, {-down}))"
-                f"  # shift: {_count(abs(down), 'row')} {'up' if down < 0 else 'down'}, "
-                f"{_count(abs(right), 'column')} to the {'left' if right < 0 else 'right'}"
+                f"  # shift: {counted(abs(down), 'row')} {'up' if down < 0 else 'down'}, "
+                f"{counted(abs(right), 'column')} to the {'left' if right < 0 else 'right'}"
             )
         if self.contrast != 1:
             lines.append(
@@ -219,8 +220,8 @@ class PreHookPlayground(HookWidget):
             rows, columns = min(self.square, self.height - self.row), min(self.square, self.width - self.column)
             lines.append(
                 f"x[..., {self.row}:{self.row + rows}, {self.column}:{self.column + columns}] = 0"
-                f"  # square: {_count(rows, 'row')} from row {self.row}, "
-                f"{_count(columns, 'column')} from column {self.column}"
+                f"  # square: {counted(rows, 'row')} from row {self.row}, "
+                f"{counted(columns, 'column')} from column {self.column}"
             )
         return lines
 
@@ -330,10 +331,6 @@ finally:
             return "no class: the probabilities are NaN"
         best = int(probabilities.argmax())
         return f"{self._classes[best]} ({percent(float(probabilities[best]))})"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _number(value: float) -> str:

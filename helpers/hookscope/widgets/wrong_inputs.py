@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hookscope.pictures.words import counted
 from hookscope.structures import map_tensors, tensors_in
 
 __all__ = ["WrongInputError", "explaining_inputs", "refuse_without_batch"]
@@ -136,9 +137,8 @@ def _at_layer(name: str, module: nn.Module, x: Tensor) -> str:
                 way = ": to give a grey picture three channels, pass x.expand(-1, 3, -1, -1)"
             else:
                 way = ""
-            return (
-                f"{title} expects {_channels(module.in_channels)}, the shape {want}, and its input is of {shape}{way}"
-            )
+            channels: Any = module.in_channels
+            return f"{title} expects {counted(channels, 'channel')}, the shape {want}, and its input is of {shape}{way}"
     if isinstance(module, nn.Linear) and shape[-1:] != (module.in_features,):
         return (
             f"{title} expects {module.in_features} features in the last axis, and its input is of {shape}: check the "
@@ -167,7 +167,3 @@ def _axes(module: nn.Module) -> tuple[str, ...]:
 
 def _wanted(module: Any) -> str:
     return f"({', '.join(['N', str(module.in_channels), *_axes(module)])})"
-
-
-def _channels(count: Any) -> str:
-    return f"{count} channel{'' if count == 1 else 's'}"

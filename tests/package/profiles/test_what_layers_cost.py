@@ -297,8 +297,9 @@ def test_it_is_shown_as_a_table_and_as_bars():
     picture = costs.picture(2)
     slowest = [each.name or "(root)" for each in costs.slowest(2)]
     assert [row["layer"] for row in picture.rows] == slowest
-    said = f"Bars of 2 layers, the slowest on top, each for the time of its own: {slowest[0]} "
+    said = f"Bars of 2 layers, the slowest on top, each showing its own time: {slowest[0]} "
     assert picture.alt.startswith(said)
+    assert costs.picture(1).alt.startswith("Bars of 1 layer, the slowest on top")
     assert "2 slowest of 4 layers" in picture.caption
     html = costs._repr_mimebundle_()["text/html"]
     assert "<img alt=" in html
