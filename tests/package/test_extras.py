@@ -56,6 +56,8 @@ MISSING = {
     "from hookscope.widgets import *": "anywidget",
     "hookscope.gradient_flow(seen)": "matplotlib",
     "recording.timeline()": "matplotlib",
+    "attention.picture()": "matplotlib",
+    "attention[0].picture()": "matplotlib",
     "hookscope.graph(torch.ones(1, requires_grad=True)).picture()": "matplotlib",
     "seen.to_pandas()": "pandas",
     "seen.save('seen.safetensors')": "safetensors",
@@ -74,6 +76,7 @@ import torch, hookscope
 with hookscope.capture(torch.nn.ReLU()) as seen, hookscope.record(torch.nn.ReLU()) as recording:
     seen._model(torch.ones(1))
     recording.watch(torch.ones(1, requires_grad=True) * 2, "y").sum().backward()
+attention = hookscope.attention(torch.nn.MultiheadAttention(2, 1), *[torch.ones(1, 1, 2)] * 3)
 for line in {list(MISSING)!r}:
     try:
         exec(line)

@@ -59,7 +59,7 @@ def attention(
 
     Heads are what was cut out of the features of a linear layer or a convolution; where that cannot be followed, the
     axis before the queries; `notes` say so where it may be another. Heads that share their keys may lie in the axis of
-    the queries, and are told from them but where a single token asks.
+    the queries, and are told from them except where a single token asks.
     Weights that meet several values are one map. Pieces of a softmax (BigBird) are maps of their own, and said to be
     pieces; weights that meet weights, as in a pseudo-inverse (Nyströmformer), are none. A layer is the innermost module
     of the model in whose methods the call was made, so inside TorchScript it is what is around it.

@@ -94,6 +94,9 @@ def draw_all(title: str, maps: Sequence[Drawn], sample: int, most: int) -> Pictu
     shown = [each for each in maps if sample < len(each.weights)][:most]
     if not shown or sample < 0:
         raise IndexError(f"no sample {sample}: there are {max(len(each.weights) for each in maps)}, counted from 0")
+    figure = _figure()
+    from matplotlib import rcParams
+
     heads = max(min(each.weights.shape[1], most) for each in shown)
     step = _TILE + 2
     canvas = torch.full((len(shown) * step - 2, heads * step - 2), -1.0, device="cpu")
@@ -105,9 +108,9 @@ def draw_all(title: str, maps: Sequence[Drawn], sample: int, most: int) -> Pictu
             canvas[row * step : row * step + _TILE, head * step : head * step + _TILE] = tile
     labels = [shortened(each.label or "(root)", 28) for each in shown]
     # In inches. matplotlib's constrained layout has no room for the labels beside a square picture.
-    left, bottom, wide, high = 0.2 + _inches(labels, _usual_size()), 0.5, 0.5 * heads, 0.5 * len(shown)
+    left, bottom, wide, high = 0.2 + _inches(labels, rcParams["ytick.labelsize"]), 0.5, 0.5 * heads, 0.5 * len(shown)
     width, height = left + wide + 0.1, bottom + high + 0.1
-    figure = _figure((width, height))
+    figure.set_size_inches(width, height)
     axis = figure.add_axes((left / width, bottom / height, wide / width, high / height))
     axis.imshow(canvas.numpy(), vmin=0, vmax=1, cmap=_colours(), interpolation="nearest")
     axis.set_xticks([_TILE / 2 + step * head for head in range(heads)], [str(head) for head in range(heads)])
@@ -138,20 +141,27 @@ def draw_all(title: str, maps: Sequence[Drawn], sample: int, most: int) -> Pictu
 
 
 def _draw_heads(shown: Drawn, heads: Sequence[int], maps: Tensor, top: float) -> tuple[Any, dict[str, str]]:
-    """Draw maps side by side, with names at the outer ones alone; return the figure, and how many places have names."""
+    """Draw maps side by side, with names at the outer ones alone.
+
+    Returns:
+        The figure, and for queries and keys a phrase for the caption where not every place has a label.
+
+    """
+    figure = _figure()
     queries, keys = maps.shape[1:]
     most, longest = _LARGE if len(heads) <= 2 else _MOST, max(queries, keys)
     cell = max(_LEAST, min(_LINE * longest, most)) / longest
     high, wide = (max(cell * count, min(_LINE * count, most), _TITLE) for count in (queries, keys))
-    sides = {"queries": _labels(shown, "queries", high), "keys": _labels(shown, "keys", wide)}
-    upwards = _LETTER * max(map(len, sides["keys"].values())) > wide / len(sides["keys"])
+    rows, row_step = _labels(shown, "queries", high)
+    under, under_step = _labels(shown, "keys", wide)
+    upwards = _LETTER * max(map(len, under.values())) > wide / len(under)
     lines = math.ceil(len(heads) / min(4, max(1, int(_WIDE / wide))))
     columns = math.ceil(len(heads) / lines)  # no line much shorter than the others
-    left = 0.2 + _inches(list(sides["queries"].values()), _POINTS)
-    below = 0.2 + (_inches(list(sides["keys"].values()), _POINTS) if upwards else _LINE)
+    left = 0.2 + _inches(list(rows.values()), _POINTS)
+    below = 0.2 + (_inches(list(under.values()), _POINTS) if upwards else _LINE)
     across, down = columns * (wide + 0.15), lines * (high + 0.35)
     width, height = left + across + 1, below + down
-    figure = _figure((width, height))
+    figure.set_size_inches(width, height)
 
     def axes_at(x: float, y: float, across: float, down: float) -> Any:
         """Add axes: where the left upper corner is, and how large they are, in inches."""
@@ -165,11 +175,11 @@ def _draw_heads(shown: Drawn, heads: Sequence[int], maps: Tensor, top: float) ->
             maps[place].numpy(), vmin=0, vmax=top, cmap=_colours(), interpolation="nearest", aspect="auto"
         )
         axes.set_title(f"head {head}", fontsize=9)
-        _label(axes.set_yticks, sides["queries"], column == 0)
-        _label(axes.set_xticks, sides["keys"], place + columns >= len(heads), rotation=90 if upwards else 0)
+        _label(axes.set_yticks, rows, column == 0)
+        _label(axes.set_xticks, under, place + columns >= len(heads), rotation=90 if upwards else 0)
     bar = axes_at(left + across + 0.1, 0, 0.15, min(down - 0.35, 3))
     figure.colorbar(image, cax=bar, label="weight").ax.tick_params(labelsize=_POINTS)
-    steps = {of: [*side, 1][1] for of, side in sides.items()}
+    steps = {"queries": row_step, "keys": under_step}
     return figure, {of: f" (one in {step} has a label)" if step > 1 else "" for of, step in steps.items()}
 
 
@@ -217,20 +227,14 @@ def _numbers(weights: Tensor) -> Tensor:
     return weights.detach().float().cpu()
 
 
-def _figure(size: tuple[float, float]) -> Any:
+def _figure() -> Any:
     with needed_by("a picture of attention"):
         from matplotlib.figure import Figure
-    return Figure(figsize=size)
-
-
-def _usual_size() -> Any:
-    from matplotlib import rcParams
-
-    return rcParams["ytick.labelsize"]
+    return Figure()
 
 
 def _inches(labels: Sequence[str], size: Any) -> float:
-    """How wide the widest label of an axis is, in letters of so many points."""
+    """How wide the widest label of an axis is, in letters of this size: in points, or a name of matplotlib's."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextToPath
 
@@ -254,14 +258,15 @@ def _colours() -> Any:
     return colormaps["viridis"].with_extremes(bad="black", under="white")
 
 
-def _labels(shown: Drawn, of: Literal["queries", "keys"], inches: float) -> dict[int, str]:
-    """Name the places along an axis of a map: all, or every second, third … where not all have room."""
+def _labels(shown: Drawn, of: Literal["queries", "keys"], inches: float) -> tuple[dict[int, str], int]:
+    """Name the places along an axis of a map: all, or every second, third … where not all have room; say which."""
     count = shown.weights.shape[2 if of == "queries" else 3]
+    step = math.ceil(_LINE * count / inches - 1e-6)
     tokens = getattr(shown, of)
     return {
         place: f"{place} {shortened(tokens[place], _LETTERS)}" if tokens else str(place)
-        for place in range(0, count, math.ceil(_LINE * count / inches - 1e-6))
-    }
+        for place in range(0, count, step)
+    }, step
 
 
 def _label(set_ticks: Callable[..., Any], labels: dict[int, str], outer: bool, **look: Any) -> None:

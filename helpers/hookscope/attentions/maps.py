@@ -11,7 +11,9 @@ from functools import cached_property
 from html import escape
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hookscope.attentions.drawing import choosing, draw_all, draw_heads
@@ -20,10 +22,12 @@ from hookscope.layers import LayerNotFoundError, Modules
 from hookscope.layers.suggestions import hint, no_name, not_among
 from hookscope.pictures import Picture, Table, Tabled
 from hookscope.pictures.tokens import checked_tokens
+from hookscope.pictures.words import counted
 
 __all__ = ["AttentionMap", "AttentionMaps"]
 
 _SHOWN = 16  # heads, or calls, in one picture
+Heads = int | Iterable[int] | Tensor | NDArray[Any] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +68,15 @@ class AttentionMap(Tabled):
 
     @property
     def check(self) -> str:
-        """How far weights @ v are from what the call returned, in a sentence without its stop."""
+        """How far weights @ v are from what the call returned, in a sentence without its stop.
+
+        A finite difference is rounded up to a power of ten; of another the sentence says `nan` or `inf`.
+
+        Example:
+            >>> AttentionMap("", "", torch.ones(1, 1, 1, 1), 3e-8, 1e-6, "softmax, then a product").check
+            'weights @ v differ from what the call returned by at most 1e-07'
+
+        """
         if self.output_error is None:
             return "weights @ v were not held against what the call returned"
         if not self.output_error:
@@ -122,11 +134,11 @@ class AttentionMap(Tabled):
         tokens = self.queries if of == "queries" else self.keys
         return f"{place} {tokens[place]}" if tokens else str(place)
 
-    def picture(self, heads: int | Iterable[int] | None = None, sample: int = 0) -> Picture:
+    def picture(self, heads: Heads = None, sample: int = 0) -> Picture:
         """Draw one map for each head: a row is a query, a column is a key, and each row adds up to 1.
 
         Args:
-            heads: a head or several; the first 16 without it.
+            heads: the number of a head, or several, also in a tensor or an array; the first 16 without it.
             sample: which sample of the batch.
 
         Raises:
@@ -137,12 +149,12 @@ class AttentionMap(Tabled):
         """
         return draw_heads(self, self.heads(heads), self.sample(sample))
 
-    def heads(self, heads: int | Iterable[int] | None) -> list[int]:
+    def heads(self, heads: Heads) -> list[int]:
         """List the heads that are asked for."""
         count = self.weights.shape[1]
         if heads is None:
             return list(range(min(count, _SHOWN)))
-        given = heads.tolist() if isinstance(heads, Tensor) else heads
+        given = heads.tolist() if isinstance(heads, Tensor | np.ndarray) else heads
         given = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else [given]
         if any(isinstance(head, bool) or not hasattr(head, "__index__") for head in given):  # True is no number: a mask
             raise TypeError(f"heads={heads!r}: give the number of a head, or several, such as heads=[0, 2]")
@@ -319,8 +331,7 @@ class AttentionMaps(Tabled, Mapping[str, AttentionMap]):
         """Return the rows with their caption."""
         batches = {len(each.weights) for each in self._maps.values()}
         batch = f", {batches.pop()} in the batch" if len(batches) == 1 else ""
-        count = len(self)
-        return Table(self.rows, f"{self.title}: {count} attention map{'' if count == 1 else 's'}{batch}")
+        return Table(self.rows, f"{self.title}: {counted(len(self), 'attention map')}{batch}")
 
     def __repr__(self) -> str:
         return "\n".join([repr(self.table()), *(f"note: {note}" for note in self.notes)])

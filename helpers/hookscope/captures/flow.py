@@ -141,7 +141,7 @@ def _draw(calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float]]]) -> 
     above.set_yscale("log")
     above.set_ylabel("absolute value")
     if above.get_legend_handles_labels()[0]:
-        # Beside each other the entries need as much as ten columns; a narrower figure has them below each other.
+        # Beside each other the entries need the width of ten columns; a narrower figure has them below each other.
         figure.legend(loc="outside upper right", ncols=2 if columns >= 10 else 1, frameon=False)
     above.grid(axis="y", color="0.9")
     below.set_ylabel("zeros %")

@@ -72,7 +72,7 @@ def test_heads_are_numbers(heads):
 
 def test_heads_may_be_given_in_several_ways():
     found = attention(Block(), X)[0]
-    for heads in (1, [1], range(1, 2), np.array([1]), np.int64(1), torch.tensor([1]), torch.tensor(1)):
+    for heads in (1, [1], range(1, 2), np.array([1]), np.array(1), np.int64(1), torch.tensor([1]), torch.tensor(1)):
         assert found.heads(heads) == [1]
     with pytest.raises(ValueError, match="heads picks nothing"):
         found.heads([])

@@ -11,6 +11,7 @@ from torch import nn
 
 import hookscope
 from hookscope import LayerNotFoundError
+from hookscope.attentions.drawing import draw_head
 from hookscope.widgets.attention import AttentionPicker
 
 
@@ -61,7 +62,14 @@ def test_it_says_how_far_the_weights_were_checked(maps):
     assert error <= float(said[1]) < 10 * error
     exact = dataclasses.replace(maps["wide"], output_error=0.0)
     assert exact.check == "weights @ v are what the call returned, to the last bit"
-    assert "several keys" not in picker._caption  # no column of its numbers is meant
+
+
+def test_its_caption_speaks_of_no_greatest_weight_since_no_column_has_it(maps):
+    causal = dataclasses.replace(maps["wide"], weights=maps["wide"].weights.tril())
+    assert "the greatest weight is that of a query that sees several keys" in causal.picture().caption
+    picture = draw_head(causal, 0, 0)
+    assert [*picture.rows[0]] == ["query", "looks most at", "weight", "entropy (bits)"]
+    assert "greatest weight" not in picture.caption
 
 
 def test_the_page_says_so(maps):
