@@ -7,15 +7,20 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from matplotlib import rcParams
-from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 
 from hookscope.pictures.fonts import families
 
 CIRCLED = "Ⓐ"  # in STIX, which comes with matplotlib
+SLANTED = "\ue154"  # in a slanted font of STIX alone, which a label does not take by the name of the family
 
 
 def has(family: str, letter: str) -> bool:
-    return bool(get_font(findfont(FontProperties(family=[family]))).get_char_index(ord(letter)))
+    return has_in_file(findfont(FontProperties(family=[family])), letter)
+
+
+def has_in_file(path: str, letter: str) -> bool:
+    return bool(get_font(path).get_char_index(ord(letter)))
 
 
 def test_a_letter_is_looked_for_in_the_other_fonts() -> None:
@@ -24,6 +29,11 @@ def test_a_letter_is_looked_for_in_the_other_fonts() -> None:
     found = families(["the", CIRCLED])
     assert found[: len(usual)] == usual
     assert has(found[-1], CIRCLED)
+
+
+def test_a_family_is_named_only_if_its_upright_font_has_the_letter() -> None:
+    assert any(has_in_file(font.fname, SLANTED) for font in fontManager.ttflist)
+    assert all(has(family, SLANTED) for family in families([SLANTED])[len(rcParams["font.family"]) :])
 
 
 def test_nothing_is_added_for_letters_that_are_there_or_nowhere() -> None:
