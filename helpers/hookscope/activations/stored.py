@@ -18,6 +18,7 @@ from hookscope.captures.forecast import in_bytes
 from hookscope.extras import needed_by
 from hookscope.layers.suggestions import not_among
 from hookscope.pictures import Table, Tabled
+from hookscope.pictures.words import counted
 
 __all__ = ["ABOUT", "Activations", "Column", "DamagedError", "described"]
 
@@ -194,7 +195,7 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
              "axis of samples": self.about["tensors"][name]["axis"], "bytes": in_bytes(column.nbytes)}
             for name, column in ((name, self.column(name)) for name in self.names)
         ]  # fmt: skip
-        shards = f"{len(self.shards)} shard{'' if len(self.shards) == 1 else 's'}"
+        shards = counted(len(self.shards), "shard")
         caption = f"{self.about['model']}: {len(self):,} samples in {shards}, {in_bytes(self.nbytes)}"
         return Table(rows, caption)
 

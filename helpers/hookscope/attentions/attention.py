@@ -17,6 +17,7 @@ from hookscope.captures.forecast import standing_in
 from hookscope.captures.options import checked_bytes
 from hookscope.layers import Modules
 from hookscope.pictures.tokens import checked_tokens
+from hookscope.pictures.words import counted
 from hookscope.unchanged import model_unchanged, same_random_numbers, take_mode_off
 
 if TYPE_CHECKING:
@@ -118,8 +119,9 @@ def attention(
 
     sizes = sorted({size for each in watch.found for size in each.weights.shape[2:]})
     if named and sizes and len(named) not in sizes:
-        strings = f"{len(named)} string{'' if len(named) == 1 else 's'}"
-        raise ValueError(f"tokens has {strings}, but the maps have {', '.join(map(str, sizes))} tokens")
+        raise ValueError(
+            f"tokens has {counted(len(named), 'string')}, but the maps have {', '.join(map(str, sizes))} tokens"
+        )
     return AttentionMaps(modules, watch.found, _notes(modules, watch, rows), named)
 
 

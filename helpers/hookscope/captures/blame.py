@@ -23,7 +23,8 @@ def notes_on(error: BaseException, model: nn.Module, calls: Sequence[Call], last
 
     """
     at = f", the last one {calls[-1].label}" if calls else ""
-    yield f"hookscope: {len(calls)} calls were captured{at}; they are in the error's .capture"
+    was, it = ("1 call was", "it is") if len(calls) == 1 else (f"{len(calls)} calls were", "they are")
+    yield f"hookscope: {was} captured{at}; {it} in the error's .capture"
     text = str(error)
     if "COW.cpp" in text:
         yield (

@@ -114,5 +114,7 @@ def tokens_of(tokens: Any, ids: Tensor | None, words: Words, batch: int, count: 
     for number, each in enumerate(found):
         if len(each) != count:
             of = f" of sample {number}" if several else ""
-            raise ValueError(f"tokens{of} has {counted(len(each), 'string')}, but there are {count} positions")
+            raise ValueError(
+                f"tokens{of} has {counted(len(each), 'string')}, but the input has {counted(count, 'position')}"
+            )
     return found
