@@ -17,6 +17,7 @@ class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Attributes:
         peak: the largest sum of bytes at any time.
+        pausing: while it is true, what is made does not count.
 
     Example:
         >>> import torch
@@ -31,12 +32,15 @@ class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.peak = 0
+        self.pausing = False
         self._now = 0
         self._sizes: dict[weakref.ref[Any], tuple[int, int]] = {}
         self._known: set[int] = set()  # where the memory of these tensors is
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         returned = func(*args, **(kwargs or {}))
+        if self.pausing:
+            return returned
         # Most operations return one tensor, and are given tensors and numbers: to take trees apart takes longer.
         for tensor in (returned,) if isinstance(returned, Tensor) else tree_leaves(returned):
             storage = _storage(tensor) if isinstance(tensor, Tensor) else None

@@ -89,7 +89,8 @@ class Replays:
             self._usable.pop(module, None)
 
     def forget(self) -> None:
-        """Give the memory of what is kept free, where no batch is to come."""
+        """Let every layer run again, and give the memory of what is kept free."""
+        self._usable.clear()
         self._kept.clear()
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import torch
@@ -131,17 +131,13 @@ class Runs:
 
     def _idle(self, variants: Sequence[Variant]) -> set[Variant]:
         """Find the cells that put in what is there already: where prompts begin alike, that is most of them."""
-        alike = {}
-        for place, new in self._new.items():
-            same = _same_bits(new, self._study.tensors[place])
+        idle: set[Variant] = set()
+        for place, group in groupby(variants, lambda variant: variant.place):
+            same = _same_bits(self._new[place], self._study.tensors[place])
             if same is not None and bool(same.any()):
-                alike[place] = same
-        return {
-            variant
-            for variant in variants
-            if (same := alike.get(variant.place)) is not None
-            and bool(same[variant.place.index(same.shape, self._columns, variant.number)].all())
-        }
+                index = partial(place.index, same.shape, self._columns)
+                idle.update(variant for variant in group if bool(same[index(variant.number)].all()))
+        return idle
 
     # -- one alone ----------------------------------------------------------------------------------------------
 
@@ -186,6 +182,7 @@ class Runs:
             self.numbers.update(zip((variant.cell for variant in batch), numbers, strict=True))
             self.batches.append(len(batch))
             self._advance(len(batch))
+            del shares  # what a batch returned goes before the next one runs
 
     def _divided(self, variants: list[Variant], room: int) -> list[list[Variant]]:
         """Divide cells into batches: layers that follow each other together, while there are few variants."""

@@ -32,7 +32,7 @@ class Study:
         inputs: what it is called with.
         places: where the sweep is to change something.
         before: the model's state, to be put back after each pass.
-        room: how many bytes a pass may take; None where nobody says.
+        room: how many bytes the sweep may take; None where nobody says.
         by_sample: what takes the first axis for that of samples, such as "positions="; "" if nothing does.
 
     Attributes:
@@ -46,8 +46,7 @@ class Study:
         alone: why variants cannot share a batch; "" if nothing speaks against it.
         random: whether a pass draws random numbers.
         writes: whether a pass changes a buffer, or an attribute of a module.
-        bytes: what a pass needs at its peak; 0 without `room`, and where that cannot be measured.
-        bytes_in_batch: what each variant in a batch does; 0 without batches.
+        notes: what there is to know of the memory.
         order: what there is to know of the order of axes, as keys.
         tolerance: how far a result may be off, as a share of its scale: 1e-5, or what half precision lets one hope for.
 
@@ -55,6 +54,7 @@ class Study:
         NotEditedError: a layer was not called, or several times.
         ValueError: a layer returned several tensors, and nothing says which is meant; or tokens come before samples.
         RuntimeError: the model gives something else each time.
+        MemoryError: one run alone takes more than `room`.
 
     """
 
@@ -71,7 +71,7 @@ class Study:
         model = modules.model
         self._watched = [m for m in modules.names if not isinstance(m, torch.jit.ScriptModule)]
         owned = self._hooked()
-        watch = Watch(lambda module, output: _shapes(output))
+        watch = Watch(lambda module, output: _sizes(output))
         buffers = [(name, buffer.clone()) for name, buffer in model.named_buffers()]
         drawn = _random_state(model)
         self.order: dict[str, None] = {}
@@ -86,14 +86,24 @@ class Study:
         self.tensors, self.ways, self.output = found
         self.whole = Whole(self.output)
         owned |= self._hooked()  # the model may register hooks of its own in its first pass
-        shapes = watch.kept
         self.tolerance = _tolerance([self.output, *self.tensors.values()])
         self.random = _random_state(model) != drawn
         changed, keeps = _changed(model, buffers), before.attributes.put_back()
         self.writes = bool(changed) or keeps
         self.times = {place: _time(place, watch.spans) for place in places}
         self.replays = Replays(watch.spans, owned)
-        self.bytes, self.bytes_in_batch = 0 if room is None else self._measured(), 0
+        # What is kept all the time: the model's state, what it returned, and what is at each place and is to be there.
+        at = [tensor.nbytes for tensor in self.tensors.values()]
+        self._returned, self._largest = _sizes(self.output)[1], max(at)
+        self._held = _sizes([buffer for _, buffer in buffers])[1] + self._returned + 2 * sum(at)
+        del buffers
+        self.notes: list[str] = []
+        self._pass = 0 if room is None else self._measured()  # bytes for one variant
+        if room is not None and (one := self._held + self._alone) > room:
+            raise MemoryError(
+                f"one run takes about {one:,} bytes, what is kept for it included, and max_bytes={room:,}; choose "
+                "fewer layers or samples, or allow more"
+            )
         self.alone = _why_not_alone(watch.spans, modules)
         if not self.alone and self.random:
             self.alone = "a pass draws random numbers"
@@ -101,33 +111,63 @@ class Study:
             self.alone = f"a pass changes the buffer {changed!r}"
         if not self.alone and not inputs.rows:
             self.alone = "inputs has no tensor with samples along its first axis"
-        # What is at the places is kept here, and for both variants of a batch of two.
-        two = 2 * self.bytes + 3 * sum(tensor.nbytes for tensor in self.tensors.values())
-        if not self.alone and room is not None and two > room:
-            self.alone = f"two variants in a batch may take {two:,} bytes, more than the {room:,} allowed"
+        if room is not None:
+            self.variants(room, sum(watch.kept[module][1] for module in self._skipped()))
         if not self.alone:
             try:
                 with before.unchanged():
-                    self._twice(shapes)
+                    self._twice(watch.kept)
             except NotAloneError as error:
                 self.alone = str(error)
             except Exception as error:
                 self.alone = f"a batch of two raised {brief(error)}"
-        if self.alone and not self.random and not changed:
-            self._must_repeat()
+        if self.alone:
+            self.replays.forget()
+            if not self.random and not changed:
+                self._must_repeat()
+
+    @property
+    def _alone(self) -> int:
+        """How many bytes one variant takes that is run alone, or its comparison with another output."""
+        return max(self._pass + self._largest, 3 * self._returned)
+
+    def variants(self, room: float, replayed: int) -> int:
+        """Return how many variants may share a batch; rather than one alone, several without replays.
+
+        Args:
+            room: how many bytes the sweep may take.
+            replayed: how many of them are kept for replays.
+
+        """
+        # One more is run alone, while what the batch returned is there, to be compared.
+        kept, each = self._held + self._alone, max(self._pass + self._largest, 1)
+        for more in (replayed, 0):
+            found = int((min(room, sys.maxsize) - kept - more) // each)
+            if found > 1:
+                return found
+            self.replays.forget()
+        two = kept + 2 * each
+        self.alone = self.alone or f"two variants in a batch may take {two:,} bytes, more than the {room:,} allowed"
+        return found
+
+    def _skipped(self) -> set[nn.Module]:
+        return {module for time in set(self.times.values()) for module in self.replays.before(time)}
 
     def _hooked(self) -> set[nn.Module]:
         return {module for module in self._watched if module._forward_hooks or module._forward_pre_hooks}
 
     def _measured(self) -> int:
-        """Return what a pass needs at its peak; 0 where it cannot be watched, as where it compiles a part of itself."""
+        """Return what a pass needs at its peak; 0, and a note, where it cannot be watched, as with flex attention."""
         model, inputs = self.modules.model, self.inputs
         same = same_random_numbers(model, inputs.args, inputs.kwargs)
+        # With hooks on, as there are in each cell: they keep layers from fused paths, which take less.
+        patches = [Patch(place, lambda tensor: None) for place in self.places]
         try:
-            with same, self.before.unchanged(), PeakBytes() as counted:
+            with same, self.before.unchanged(), PeakBytes() as counted, hooked(patches):
                 inputs.run(model)
             peak: int = counted.peak
-        except Exception:
+        except Exception as error:
+            self.notes.append(f"max_bytes could not be kept to: a pass that was measured raised {brief(error)}")
             return 0
         return peak
 
@@ -147,19 +187,20 @@ class Study:
                 "reason alone; reset it in its forward, or sweep a part of it that does not"
             )
 
-    def _twice(self, shapes: dict[nn.Module, Any]) -> None:
+    def _twice(self, sizes: dict[nn.Module, Any]) -> None:
         """Run all samples twice in one batch: what grows, what stays, and how many bytes that takes."""
-        wanted = {module for time in set(self.times.values()) for module in self.replays.before(time)}
         found: dict[Place, torch.Size] = {}
         patches = [Patch(place, partial(_note_shape, found, place)) for place in self.places]
 
         def keep(module: nn.Module, output: Any) -> None:
             # At once: somebody may write to it later.
-            self.replays.keep(module, shapes[module], output)
+            counted.pausing = True  # what is kept for replays does not grow with the batch
+            self.replays.keep(module, sizes[module][0], output)
+            counted.pausing = False
 
-        with PeakBytes() as counted, hooked(patches, Look(keep), wanted):
+        with PeakBytes() as counted, hooked(patches, Look(keep), self._skipped()):
             output = self.inputs.run(self.modules.model, 2)
-        self.bytes_in_batch = counted.peak // 2 + 1
+        self._pass = max(self._pass, counted.peak // 2 + 1)
         for place, shape in found.items():
             single = self.tensors[place]
             if not single.dim() or shape != (2 * len(single), *single.shape[1:]):
@@ -171,10 +212,11 @@ class Study:
             raise NotAloneError("samples are not independent: twice the same in one batch gives something else")
 
 
-def _shapes(output: Any) -> list[torch.Size] | None:
-    """List the shapes of tensors; None if one has none, as nested tensors do not."""
+def _sizes(output: Any) -> tuple[list[torch.Size] | None, int]:
+    """List the shapes of tensors, None if one has none, as nested tensors do not; and count their bytes."""
     found = tensors_in(output)
-    return None if any(tensor.is_nested for tensor in found) else [tensor.shape for tensor in found]
+    shapes = None if any(tensor.is_nested for tensor in found) else [tensor.shape for tensor in found]
+    return shapes, sum(tensor.numel() * tensor.element_size() for tensor in found)
 
 
 def _tolerance(values: list[Any]) -> float:

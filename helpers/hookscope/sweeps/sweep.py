@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -99,9 +98,10 @@ def sweep(
         check: how many cells of the batches are compared with plain hooks; a sweep of no more cells is run so at all.
             Without it, all are run so if they are no more than a dozen; else two of a hundred are compared, and four at
             least.
-        max_bytes: how much memory the tensors of a pass may take, and what is kept for it; without it 1 GiB for a
-            batch, and what one cell needs in any case. It is forecast from what a pass was measured to take at its
-            peak; one with flex attention cannot be measured.
+        max_bytes: how much memory the tensors of a pass may take, together with those that the sweep keeps. Without it,
+            these may be 1 GiB where cells share a pass. It is forecast from what a pass was measured to take at its
+            peak, so two passes are made in any case; where one cannot be measured, as with flex attention, a note says
+            so. Not counted are what the metric makes, and the pass over more samples for a mean.
         progress: show a progress bar if tqdm is installed and it takes more than a second.
 
     Returns:
@@ -174,7 +174,7 @@ def sweep(
                 raise ValueError(f"tokens has {given}, but layer {place.label!r} has {needed}")
         baseline = number_of(metric(study.output))
         new, sourced, said = _new(patching, study, places, metric)
-        room = _room(study, new, max_bytes)
+        room = study.variants(max_bytes or _ROOM, study.replays.bytes)
         cells = [
             Variant(place, number, (row, column))
             for row, place in enumerate(places)
@@ -183,6 +183,7 @@ def sweep(
         scale = max((abs(number) for number in (baseline, sourced or 0.0) if math.isfinite(number)), default=0.0)
         with progress_bar("sweep", len(cells), "cell", progress) as advance:
             runs = Runs(study, columns, new, metric, baseline, scale, advance)
+            runs.notes += study.notes
             if by_sample:
                 square = [as_many(study.tensors[place], run.rows, f"layer {place.label!r}") for place in places]
                 runs.notes += [*study.order, *dict.fromkeys(filter(None, square))]
@@ -304,20 +305,3 @@ def _new(
             )
         means[place] = samples.mean(0, keepdim=True).expand_as(tensor).clone()
     return means, None, "set to its mean over samples"
-
-
-def _room(study: Study, new: dict[Place, Tensor], max_bytes: float | None) -> int:
-    """Return how many cells may share a batch."""
-    kept = [*study.tensors.values(), *new.values()]
-    fixed, changed = sum(tensor.nbytes for tensor in kept), max(tensor.nbytes for tensor in kept)
-    if max_bytes is not None and (one := fixed + study.bytes + changed) > max_bytes:
-        raise MemoryError(
-            f"one run takes about {one:,} bytes, what is kept for it included, and max_bytes={max_bytes:,}; choose "
-            "fewer layers or samples, or allow more"
-        )
-    most = (max_bytes or _ROOM) - fixed - study.replays.bytes
-    cells = int(min(most, sys.maxsize) // max(study.bytes_in_batch + changed, 1))
-    if study.alone or cells < 2:
-        study.replays.forget()
-        return 1
-    return cells
