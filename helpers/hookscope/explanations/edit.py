@@ -286,12 +286,14 @@ def _expression(rule: Rule, hook: str, target: Target, names: _Names, cut: str) 
         other = _value(instead, hook, names) + _cast([instead], target)
         if value.dtype is torch.bool:
             return [], f"torch.where({shown}, part, {other})"
-        if not isinstance(instead, Tensor) and not math.isfinite(instead):  # 0 times that is no number
-            before = [f"keep, other = {shown}, {other}"]
-            return before, "torch.where(keep == 1, part, part * keep + (1 - keep) * other)"
-        if ".to(" in shown + other:
-            return [f"keep, other = {shown}, {other}"], "part * keep + (1 - keep) * other"
-        return [], f"part * {shown} + (1 - {shown}) * {other}"
+        before = [f"keep, other = {shown}, {other}"]
+        if isinstance(instead, Tensor) or not math.isfinite(instead):
+            if not isinstance(instead, Tensor):
+                before = [f"keep = {shown}", f"other = torch.full_like(keep, {other})"]
+            before.append("other = torch.where((keep == 1) & ~other.isfinite(), 0, other)")
+        body = ["part = torch.where((keep == 0) & ~part.isfinite(), 0, part)", "return part * keep + (1 - keep) * other"]
+        comment = "# What is left out must not count: 0 times infinity is no number."
+        return [comment, *before, "def mixed(part):", *(f"    {line}" for line in body), ""], "mixed(part)"
     if verb == "swap":
         return [], f"{shown}{cut}"
     return [], {"set": shown, "add": f"part + {shown}", "scale": f"part * {shown}"}[verb]

@@ -77,6 +77,10 @@ EDITS = {
     "a swap of another dtype": lambda e: e.swap("one", X.double() / 3, at[:, 0]),
     "a soft mask of another dtype": lambda e: e.mask("one", V.detach().double() / 3, at[0]),
     "an infinity under a mask of numbers": lambda e: e.mask("one", (V.detach() > 2).float(), at[0], other=-torch.inf),
+    "infinities that a mask of numbers leaves out": lambda e: (
+        e.set("one", torch.inf, at[:, 0]),
+        e.mask("one", torch.tensor([0.0, 1.0, 0.5, 1.0]), other=torch.tensor([7.0, -torch.inf, 5.0, torch.nan])),
+    ),
     "a soft mask": lambda e: e.mask("one", V.detach() / 4, at[0]),
     "a boolean index": lambda e: e.set("one", 1, at[X > 0]),
     "mean": lambda e: e.mean("one", None, at[:, 1]),
