@@ -291,9 +291,14 @@ def _expression(rule: Rule, hook: str, target: Target, names: _Names, cut: str) 
             if not isinstance(instead, Tensor):
                 before = [f"keep = {shown}", f"other = torch.full_like(keep, {other})"]
             before.append("other = torch.where((keep == 1) & ~other.isfinite(), 0, other)")
-        body = ["part = torch.where((keep == 0) & ~part.isfinite(), 0, part)", "return part * keep + (1 - keep) * other"]
-        comment = "# What is left out must not count: 0 times infinity is no number."
-        return [comment, *before, "def mixed(part):", *(f"    {line}" for line in body), ""], "mixed(part)"
+        return [
+            "# What is left out must not count: 0 times infinity is no number.",
+            *before,
+            "def mixed(part):",
+            "    part = torch.where((keep == 0) & ~part.isfinite(), 0, part)",
+            "    return part * keep + (1 - keep) * other",
+            "",
+        ], "mixed(part)"
     if verb == "swap":
         return [], f"{shown}{cut}"
     return [], {"set": shown, "add": f"part + {shown}", "scale": f"part * {shown}"}[verb]
