@@ -249,7 +249,13 @@ class _Mapping:
 
 
 def contents_of(value: Any) -> list[Any]:
-    """List the items of a sequence or set, the pairs of a mapping; nothing for anything else."""
+    """List the items of a tuple, list, set, frozenset or deque, the pairs of a mapping; nothing for anything else.
+
+    Example:
+        >>> contents_of(("a", "b")), contents_of({"a": 1}), contents_of(range(2)), contents_of("ab")
+        (['a', 'b'], [('a', 1)], [], [])
+
+    """
     if isinstance(value, (tuple, list, set, frozenset, deque)):
         return list(value)
     return list(value.items()) if isinstance(value, Mapping) else []

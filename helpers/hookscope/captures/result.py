@@ -128,7 +128,7 @@ class Capture(Tabled, Mapping[str, Layer]):
         if self._gone is None:
             why = "was not called: this capture was never entered; call the model inside its with-block"
             return dict.fromkeys(self._layers.values(), why)
-        if not getattr(self._hooks, "ran", True):
+        if not self._hooks.ran:
             why = (
                 "was not called, nor was the model: call it inside the with-block, not by .forward(...), nor in code "
                 "that was compiled before, nor as a traced or exported copy: none of these runs hooks"

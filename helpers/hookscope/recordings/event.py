@@ -164,7 +164,6 @@ def _inside(value: object, depth: int, describe: Callable[[object, int], Any]) -
 def _numbers(tensor: torch.Tensor) -> torch.Tensor | Summary | str:
     try:
         # What is made in inference mode could not be used outside.
-        # Detached, and not under no_grad: an interrupt at its end would leave gradients off.
         with torch.inference_mode(mode=False):
             tensor = tensor.detach()
             if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_meta:
