@@ -75,7 +75,7 @@ def record(
 
     - What a layer receives and returns are views, new objects that must not be changed in place: see Raises.
     - A layer that uses an input several times adds up the gradients of these uses first. With further uses
-      outside, the order of the sum, and with it the last bits, may differ.
+      outside, the order of the sum, and with it the last bits of gradients, may differ; no note tells of it.
     - A layer that is given one tensor several times gets as many views of it. One that asks whether they are the
       same, as `nn.MultiheadAttention` does in every transformer of torch's, goes another way, and the last bits of its
       output may differ: a note says where.
