@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,36 +41,34 @@ class Net(nn.Module):
         return {"loss": 3 * self.last(self.first(x)).sum()}
 
 
-def test_the_bar_of_transformers_trainer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("evaluates", ["no", "steps", "epoch"])
+def test_the_bar_of_transformers_trainer(evaluates: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from transformers import Trainer, TrainerCallback, TrainingArguments
+    from transformers.utils.notebook import NotebookProgressCallback
 
-    net, bar = Net(), dict[str, float]()
+    net, bar, table, rows = Net(), dict[str, float](), NotebookProgressCallback(), list[Any]()
     assert said_for("transformers") == "logs.update(bar) in on_log"
 
     class OnTheBar(TrainerCallback):
         def on_log(self, *args: Any, logs: dict[str, Any], **more: Any) -> None:
             logs.update(bar)
+            rows[:] = table.training_tracker.inner_table or ()  # type: ignore[union-attr]
 
-    args = TrainingArguments(str(tmp_path), max_steps=2, logging_steps=1, report_to="none", save_strategy="no")
+    args = TrainingArguments(
+        str(tmp_path), max_steps=2, logging_steps=1, eval_steps=1, eval_strategy=evaluates, report_to="none",
+        save_strategy="no",
+    )  # fmt: skip
     args.use_cpu = True
     data = [{"x": torch.ones(2), "labels": 0}]
-    trainer = Trainer(net, args, train_dataset=data, callbacks=[OnTheBar()])  # type: ignore[arg-type]
+    trainer = Trainer(net, args, train_dataset=data, eval_dataset=data, callbacks=[OnTheBar(), table])  # type: ignore[arg-type]
     with recipe()(net.last, "gradient", bar):
         trainer.train()
     assert re.findall(r"'gradient': '?([\d.]+)", "".join(capsys.readouterr()))[:2] == ["3", "3"]
-
-
-def test_the_table_of_a_notebook_shows_the_loss_alone_and_the_row_says_so() -> None:
-    from transformers import IntervalStrategy
-    from transformers.utils.notebook import NotebookProgressCallback
-
-    shown = NotebookProgressCallback()
-    rows: list[dict[str, Any]] = []
-    shown.training_tracker = SimpleNamespace(write_line=rows.append)  # type: ignore[assignment]
-    args, state = SimpleNamespace(eval_strategy=IntervalStrategy.NO), SimpleNamespace(global_step=5)
-    shown.on_log(args, state, None, logs={"loss": 1.0, "gradient": 3.0})
-    assert rows == [{"Training Loss": 1.0, "Step": 5}]
-    assert "in notebooks its table shows the loss alone" in ROW["snippet"]
+    # What a notebook shows as a table.
+    assert "a notebook's table shows it with\n# evaluations only, in a column without a name" in ROW["snippet"]
+    heads, first = rows[0], rows[1]
+    assert heads[1:] == (["Training Loss"] if evaluates == "no" else ["Training Loss", "Validation Loss", ""])
+    assert (3.0 in first) == (evaluates != "no")
 
 
 @pytest.mark.filterwarnings("ignore")
