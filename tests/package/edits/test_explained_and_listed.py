@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict, UserDict
 
 import pytest
@@ -151,6 +152,23 @@ def test_lines_for_a_capture() -> None:
     assert torch.equal(names["result"], y)
     assert [len(kept) for kept in explain(e).names.values()] == [1, 1, 1]
     assert tensors_in(names["result"])
+
+
+def test_lines_for_values_of_another_dtype_than_that_of_the_layer() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    exact = copy.deepcopy(net).double()
+    with capture(exact, "0", "1") as clean:
+        exact(X.double())
+    for dtype in (torch.float32, torch.bfloat16):
+        with edit(net.to(dtype)) as e:
+            e.noise("0", 0.5, seed=3)
+            e.swap("0", clean, at[:, 1])
+            e.mean("1", clean)
+            y = net(-X.to(dtype))
+        names = {**explain(e).names, "model": net, "inputs": (-X.to(dtype),)}
+        exec(compile(checked(e), "explained", "exec"), names)
+        assert names["result"].dtype == y.dtype == dtype
+        assert torch.equal(names["result"], y)
 
 
 def test_lines_for_positions_and_for_what_was_frozen() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import random
 
@@ -227,6 +228,40 @@ def test_hooks_that_are_there_run_once() -> None:
     assert found.notes == ()
     assert 36 in calls  # of the batch: a layer with a hook runs
     assert len(model.a._forward_hooks) == 1
+
+
+def test_hooks_that_a_model_registers_in_its_first_pass_run_once() -> None:
+    def forward(self, x):
+        if not getattr(self, "begun", False):
+            self.begun = True
+            self.a.register_forward_hook(lambda module, args, output: output * 2, prepend=True)
+        return self.b(self.a(x).relu())
+
+    model = net(forward)
+    found, _ = swept(model)
+    assert found.notes == ()
+    assert not model.a._forward_hooks
+    doubled = net(lambda self, x: self.b((self.a(x) * 2).relu()))
+    known = sweep(doubled, X[0], "b", OTHER, channels=range(6), metric=total)
+    torch.testing.assert_close(found.values[1], known.values[0])
+
+
+def test_what_layers_returned_is_not_kept_where_no_batch_is_to_come() -> None:
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.b(self.a(x)) + (len(x) > 3)
+
+    there = []
+
+    def metric(output):
+        there.append(sum(isinstance(each, torch.Tensor) and each.shape == X[0].shape for each in gc.get_objects()))
+        return output.sum()
+
+    model = net(forward, layers=nn.ModuleList([nn.Linear(6, 6) for _ in range(50)]))
+    found = sweep(model, X[0], LAYERS, OTHER, channels=range(6), metric=metric, check=3)
+    assert "samples are not independent" in found.notes[0]
+    assert max(there) < 50
 
 
 def test_a_patched_forward_is_put_back() -> None:
