@@ -59,8 +59,9 @@ def rows() -> list[dict[str, Any]]:
 
 
 def digest(row: dict[str, Any]) -> str:
-    """Identify what a row runs, and what it has to print."""
-    return hashlib.sha256(f"{row['snippet']}{row['prints']}".encode()).hexdigest()[:12]
+    """Identify what a row runs, and what it has to print; comments run nothing."""
+    runs = "".join(line for line in row["snippet"].splitlines(keepends=True) if not line.startswith("#"))
+    return hashlib.sha256(f"{runs}{row['prints']}".encode()).hexdigest()[:12]
 
 
 def read() -> dict[str, dict[str, Any]]:

@@ -65,7 +65,7 @@ def test_the_bar_of_transformers_trainer(evaluates: str, tmp_path: Path, capsys:
         trainer.train()
     assert re.findall(r"'gradient': '?([\d.]+)", "".join(capsys.readouterr()))[:2] == ["3", "3"]
     # What a notebook shows as a table.
-    assert "a notebook's table shows it with\n# evaluations only, in a column without a name" in ROW["snippet"]
+    assert "a notebook's table leaves it or its name out" in ROW["snippet"]
     heads, first = rows[0], rows[1]
     assert heads[1:] == (["Training Loss"] if evaluates == "no" else ["Training Loss", "Validation Loss", ""])
     assert (3.0 in first) == (evaluates != "no")
