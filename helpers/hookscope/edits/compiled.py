@@ -24,6 +24,7 @@ def compiled_around(modules: Iterable[nn.Module]) -> list[nn.Module]:
     of them are looked for, which takes some hundredths of a second.
 
     Example:
+        >>> import torch
         >>> net = nn.Linear(2, 2)
         >>> compiled = torch.compile(net)
         >>> compiled_around([net]) == [compiled]

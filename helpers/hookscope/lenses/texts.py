@@ -114,7 +114,5 @@ def tokens_of(tokens: Any, ids: Tensor | None, words: Words, batch: int, count: 
     for number, each in enumerate(found):
         if len(each) != count:
             of = f" of sample {number}" if several else ""
-            raise ValueError(
-                f"tokens{of} has {counted(len(each), 'string')}, but the input has {counted(count, 'position')}"
-            )
+            raise ValueError(f"tokens{of} has {counted(len(each), 'string')}, but there are {count} positions")
     return found
