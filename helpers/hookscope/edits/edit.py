@@ -24,7 +24,7 @@ from hookscope.edits.heads import columns_of, heads_around
 from hookscope.edits.hooks import Gradients, Layer
 from hookscope.edits.options import Where, calls_of, kept_of
 from hookscope.edits.order import Order, refuse_other_order
-from hookscope.edits.outcome import missing, not_run_again, row_of
+from hookscope.edits.outcome import missing, not_run_again, row_of, without_gradient
 from hookscope.edits.parts import path_of
 from hookscope.edits.reasons import NotEditedError, modules_around, refuse_parallel
 from hookscope.edits.target import Rule, Target
@@ -60,9 +60,11 @@ def edit(model: nn.Module) -> Edit:
     `cut` takes `head`, `query` and `key` instead: one edge of attention.
 
     Nothing is written to in place: an edit makes a tensor of its own, so that what shares memory with the layer's
-    stays as it is, and so does every value outside the aim, bit for bit, but for where an edit switches a fused
-    path of torch off, and says so. A layer that writes to its input in place writes to the edited one. Gradients
-    flow through edits, to values that require them, too.
+    stays as it is, and so does every value outside the aim, bit for bit, except where an edit switches a fused
+    path of torch off, and says so. A layer that writes to its input in place writes to the edited one. Lists, mappings
+    and objects among its inputs hold the edited tensor during the call, so that what the layer puts into them stays;
+    putting the very tensor back that it found there counts as nothing. Where it returns one of them, it returns a copy
+    with the edit. Gradients flow through edits, to values that require them, too.
 
     **An edit that did not happen is an error**: leaving the block raises `NotEditedError` if a layer was not called, a
     call or part or gradient never came, and says why that may be. An exception from inside the block goes first. Where
@@ -339,7 +341,8 @@ class Edit(Tabled):
             if error is not None:  # the capture around this block would swallow it
                 reasons = [f"{why} (capture(..., stop=True) has ended the pass)" for why in reasons]
             raise NotEditedError(reasons)
-        self._notes.update(dict.fromkeys(filter(None, map(not_run_again, self._layers.values()))))
+        said = [*map(not_run_again, self._layers.values()), *map(without_gradient, self.targets)]
+        self._notes.update(dict.fromkeys(filter(None, said)))
         if self._notes:
             warnings.warn("hookscope: " + "; ".join(self._notes), stacklevel=2)
 

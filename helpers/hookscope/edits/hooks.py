@@ -216,7 +216,13 @@ class Layer:
             if run.error is not sys.exception() or (run.again and not self.seen):
                 return None
             for path, given in handed_on:  # a container that it was given, it hands on as it was edited
-                output = put(output, path, given)
+                try:
+                    output = put(output, path, given)
+                except Exception:  # whatever a class of somebody else's raises when it is copied
+                    self.notes[
+                        f"layer {self.name!r} hands on what it was given, which cannot be copied: it does so without "
+                        "the edit"
+                    ] = None
             edited_too = self._edited(run, args, kwargs, output)
             return output if edited_too is None and handed_on else edited_too
         finally:
@@ -230,7 +236,8 @@ class Layer:
             given = {id(tensor) for _, tensor in tensors((args, kwargs))}
             if not run.again:
                 self._must_be_new(output, given, run.number, grads)
-            places = Counter(id(tensor) for _, tensor in tensors(value))
+            places = Counter(id(tensor) for _, tensor in tensors(output))
+            places |= Counter(id(tensor) for _, tensor in tensors(value))  # as edits of the output have left it
             paths: dict[int, tuple[Tensor, list[Target]]] = {}
 
             def wait(tensor: Tensor) -> Tensor:
@@ -242,7 +249,7 @@ class Layer:
                     tensor = tensor.view_as(tensor)
                     target.aliased = True
                 paths.setdefault(id(tensor), (tensor, []))[1].append(target)
-                target.hooked += 1
+                target.hooked.add(run.number)
                 return tensor
 
             for target in grads:

@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MemberDescriptorType
 from typing import Any
 
-__all__ = ["Attribute", "Lent", "lend", "on_loan", "put_at", "take_back", "there"]
-
-Lent = list[tuple[Any, Any, Any, Any]]
-"""What was lent: a list, mapping or object, where in it, what was there, what is there now."""
+__all__ = ["Attribute", "Lent", "Loan", "lend", "on_loan", "put_at", "take_back", "there"]
 
 
 class Attribute(str):
     """The name of an attribute, as opposed to a key."""
+
+
+@dataclass(eq=False, slots=True)
+class Loan:
+    """What was lent.
+
+    Attributes:
+        holder: a list, mapping or object.
+        key: where in it: an index, a key, or an `Attribute`.
+        was: what was there.
+        now: what is there now.
+
+    """
+
+    holder: Any
+    key: Any
+    was: Any
+    now: Any
+
+    def place(self) -> Any:
+        """Return where it is in its holder; None if it is there no longer."""
+        places = range(len(self.holder)) if isinstance(self.holder, list) else [self.key]
+        return next((place for place in places if there(self.holder, place) is self.now), None)
+
+
+Lent = list[Loan]
+_all: Lent = []  # of every edit, in the order in which they were made
 
 
 def lend(holder: Any, key: Any, was: Any, now: Any, lent: Lent) -> bool:
@@ -38,37 +63,46 @@ def lend(holder: Any, key: Any, was: Any, now: Any, lent: Lent) -> bool:
         {'h': 1, 'new': 4}
 
     """
-    if isinstance(key, Attribute) and key not in _own(holder) and _is_default(getattr(type(holder), key, _NOTHING)):
-        was = _OF_THE_CLASS
-    lent.append((holder, key, was, now))
+    if there(holder, key) is not was:
+        return False  # a property that computes it anew each time
+    attribute, had = isinstance(key, Attribute), key in _own(holder)
+    loan = Loan(holder, key, was, now)
+    lent.append(loan)
+    _all.append(loan)
     try:
         put_at(holder, key, now)
+        if attribute and not had and key in _own(holder):
+            loan.was = _ABSENT  # it came from the class, or from an object behind this one
         if there(holder, key) is now:
+            if not attribute and had and _own(holder)[key] is was:
+                lend(holder, Attribute(key), was, now, lent)  # an entry and an attribute at the same time
             return True
-        put_at(holder, key, was)  # it turns what it is given into something of its own
+        put_at(holder, key, loan.was)  # it turns what it is given into something of its own
     except Exception:  # whatever a class of somebody else's raises: it is read-only
         pass
-    lent.pop()
+    lent.remove(loan)
+    _all.remove(loan)
     return False
 
 
 def take_back(lent: Lent) -> None:
     """Put back what was there, where it still is; what the layer has put there itself stays. As often as you like."""
     while lent:
-        if (place := _still(*lent[-1])) is not None:
-            put_at(lent[-1][0], place, lent[-1][2])
+        loan = lent[-1]
+        if (place := loan.place()) is not None:
+            put_at(loan.holder, place, loan.was)
+        else:
+            # Another edit has lent something on top: it is to put back what was there before both.
+            for above in (each for each in _all if each.holder is loan.holder and each.was is loan.now):
+                above.was = loan.was
+        if loan in _all:
+            _all.remove(loan)
         lent.pop()
 
 
 def on_loan(lent: Lent) -> list[tuple[Any, Any, Any]]:
     """List what is lent now: a list, mapping or object, where in it, and what is there."""
-    return [(one[0], place, one[3]) for one in lent if (place := _still(*one)) is not None]
-
-
-def _still(holder: Any, key: Any, was: Any, now: Any) -> Any:
-    """Return where in its holder something is that was lent to it; None if it is there no longer."""
-    places = range(len(holder)) if isinstance(holder, list) else [key]
-    return next((place for place in places if there(holder, place) is now), None)
+    return [(loan.holder, place, loan.now) for loan in lent if (place := loan.place()) is not None]
 
 
 def there(holder: Any, key: Any) -> Any:
@@ -82,29 +116,19 @@ def put_at(holder: Any, key: Any, value: Any) -> None:
     """Put something at a key, index or `Attribute`, as the class of the holder would."""
     if not isinstance(key, Attribute):
         holder[key] = value
-    elif value is _OF_THE_CLASS:
+    elif value is _ABSENT:
         delattr(holder, key)
-    elif key in _own(holder) or _slot(holder, key):
+    elif key in _own(holder) or isinstance(getattr(type(holder), key, None), MemberDescriptorType):
         object.__setattr__(holder, key, value)  # also where the class is frozen, as that of a dataclass may be
     else:
         setattr(holder, key, value)  # it has it elsewhere
 
 
-_OF_THE_CLASS = object()
-"""What was there where an object had nothing of its own, but its class a default."""
-
-
-_NOTHING = object()
-
-
-def _is_default(held: Any) -> bool:
-    """Whether what a class has is a value for all its objects: no property, no slot, and not nothing."""
-    return held is not _NOTHING and not hasattr(type(held), "__set__")
+_ABSENT = object()
+"""What was there where an object had nothing of its own."""
 
 
 def _own(holder: Any) -> Any:
-    return getattr(holder, "__dict__", ())
-
-
-def _slot(holder: Any, key: str) -> bool:
-    return isinstance(getattr(type(holder), key, None), MemberDescriptorType)
+    """Return what an object has in attributes; not a dict that is its own attributes, whose entries they are."""
+    own = getattr(holder, "__dict__", {})
+    return {} if own is holder else own

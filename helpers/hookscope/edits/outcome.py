@@ -9,7 +9,7 @@ from hookscope.edits.reasons import UNSEEN_HEADS, why_not_called
 from hookscope.edits.target import Target
 from hookscope.layers import Modules
 
-__all__ = ["missing", "not_run_again", "row_of"]
+__all__ = ["missing", "not_run_again", "row_of", "without_gradient"]
 
 
 def missing(modules: Modules, target: Target, layer: Layer, runs: int) -> Iterator[str]:
@@ -57,6 +57,18 @@ def missing(modules: Modules, target: Target, layer: Layer, runs: int) -> Iterat
         yield f"{what} was called {times}, but what it returned does not require grad, or it ran under no_grad"
     else:
         yield f"{what} was called {times}, but raised an exception, which the model caught"
+
+
+def without_gradient(target: Target) -> str:
+    """Say of which calls no gradient came, where those of others did; "" if there are none."""
+    absent = sorted(target.hooked - target.done) if target.done else []
+    if not absent:
+        return ""
+    calls = f"{', '.join(map(str, absent[:8]))}{', …' if len(absent) > 8 else ''}"
+    return (
+        f"edit {target.rule.number} of layer {target.layer!r}: no gradient came of call {calls}: nothing that was run "
+        "backward depends on it, or it was overwritten in place"
+    )
 
 
 def not_run_again(layer: Layer) -> str:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from hookscope.edits.lending import Attribute, Lent, lend, on_loan, put_at, there
 from hookscope.structures import contents_of, map_tensors
 
-__all__ = ["Part", "get", "keys", "listed", "passed_on", "path_of", "put", "tensors"]
+__all__ = ["Part", "get", "is_shared", "keys", "listed", "passed_on", "path_of", "put", "tensors"]
 
+_DEEP = 20  # levels that are followed; a container may contain itself
+
+Path = tuple[int | str, ...]
 Part = int | str | tuple[int | str, ...]
 """Where in a structure: an index, key or attribute, or several of them, from the outside in."""
 
 
-def path_of(part: Part | None) -> tuple[int | str, ...] | None:
+def path_of(part: Part | None) -> Path | None:
     """Check a part, and return it as a path; None asks for the only tensor there is."""
     if part is None:
         return None
@@ -29,7 +33,7 @@ def path_of(part: Part | None) -> tuple[int | str, ...] | None:
     return path
 
 
-def tensors(value: Any, path: tuple[int | str, ...] = ()) -> Iterator[tuple[tuple[int | str, ...], Tensor]]:
+def tensors(value: Any, path: Path = ()) -> Iterator[tuple[Path, Tensor]]:
     """Yield path and tensor for every place of a tensor in tuples, lists, mappings and dataclasses.
 
     Other objects, such as a KV cache, are not looked into.
@@ -42,8 +46,8 @@ def tensors(value: Any, path: tuple[int | str, ...] = ()) -> Iterator[tuple[tupl
     """
     if isinstance(value, Tensor):
         yield path, value
-    elif held := _items(value):
-        for key, item in held:
+    elif len(path) <= _DEEP:
+        for key, item in _items(value):
             yield from tensors(item, (*path, key))
 
 
@@ -73,11 +77,11 @@ def listed(value: Any) -> str:
     return ", ".join(found[:8]) + (f" and {len(found) - 8} more" if len(found) > 8 else "")
 
 
-def _short(path: tuple[int | str, ...]) -> str:
+def _short(path: Path) -> str:
     return repr(path[0] if len(path) == 1 else path)
 
 
-def get(value: Any, path: tuple[int | str, ...]) -> Any:
+def get(value: Any, path: Path) -> Any:
     """Return what is at a path.
 
     Raises:
@@ -90,7 +94,7 @@ def get(value: Any, path: tuple[int | str, ...]) -> Any:
     return value
 
 
-def keys(value: Any, path: tuple[int | str, ...]) -> tuple[tuple[str, Any], ...]:
+def keys(value: Any, path: Path) -> tuple[tuple[str, Any], ...]:
     """Return what a path means in a value, step by step: a key, and "attribute" or the type of what has it.
 
     Example:
@@ -107,7 +111,7 @@ def keys(value: Any, path: tuple[int | str, ...]) -> tuple[tuple[str, Any], ...]
     return tuple(found)
 
 
-def put(value: Any, path: tuple[int | str, ...], new: Any, lent: Lent | None = None) -> Any:
+def put(value: Any, path: Path, new: Any, lent: Lent | None = None) -> Any:
     """Build a structure again, of the same types and in the same order, with `new` at a path; nothing is written to.
 
     With `lent`, lists, mappings and objects stay the same objects, where they let one write to them: they hold `new`
@@ -126,16 +130,12 @@ def put(value: Any, path: tuple[int | str, ...], new: Any, lent: Lent | None = N
     if inside is was:
         return value  # it was lent to what is in there
     if isinstance(value, tuple):
-        items = [*value]
-        items[key] = inside
-        # Not the constructor of a named tuple, which may insist on more than the fields (PackedSequence).
-        made = getattr(type(value), "_make", type(value))(items)
-        if beside := getattr(value, "__dict__", None):
-            vars(made).update(beside)
-        return made
+        return _tuple_of(value, [*value[:key], inside, *value[key:][1:]])
     if lent is not None and lend(value, key, was, inside, lent):
         return value
     held = there(value, key)
+    if there(value, key) is not held:
+        raise TypeError(f"what a {type(value).__name__} has as {str(key)!r} is made anew whenever somebody asks")
     for copied in (copy.copy, _apart):
         rebuilt = copied(value)
         _put_into_copy(rebuilt, key, inside, value, held)
@@ -145,6 +145,17 @@ def put(value: Any, path: tuple[int | str, ...], new: Any, lent: Lent | None = N
     raise TypeError(f"a copy of a {type(value).__name__} shares with the original what it holds")
 
 
+def _tuple_of(value: tuple[Any, ...], items: list[Any]) -> Any:
+    """Make a tuple of the same class, whatever its constructor takes, with the attributes that it has beside."""
+    try:
+        made = tuple.__new__(type(value), items)
+    except TypeError:  # what torch returns: its class does not let itself be made so
+        return type(value)(items)
+    if beside := getattr(value, "__dict__", None):
+        vars(made).update(beside)
+    return made
+
+
 def _put_into_copy(rebuilt: Any, key: Any, new: Any, value: Any, was: Any) -> None:
     beside: Any = getattr(value, "__dict__", None)
     if beside is not None and beside is value:  # a dict that is its own attributes
@@ -152,6 +163,9 @@ def _put_into_copy(rebuilt: Any, key: Any, new: Any, value: Any, was: Any) -> No
     put_at(rebuilt, key, new)
     if isinstance(beside, dict) and isinstance(key, str) and beside.get(key, rebuilt) is was:
         vars(rebuilt)[key] = new  # an entry and an attribute at the same time
+    if isinstance(value, OrderedDict) and list(rebuilt) != list(value):
+        for name in value:  # a copy of a ModelOutput has the order of its fields
+            OrderedDict.move_to_end(rebuilt, name)
 
 
 def _apart(value: Any) -> Any:
@@ -174,7 +188,7 @@ def _apart(value: Any) -> Any:
     return rebuilt
 
 
-def passed_on(value: Any, lent: Lent) -> list[tuple[tuple[int | str, ...], Any]]:
+def passed_on(value: Any, lent: Lent) -> list[tuple[Path, Any]]:
     """List, for each list, mapping or object in a value to which something is lent, the path to that, and what it is.
 
     Example:
@@ -193,12 +207,33 @@ def passed_on(value: Any, lent: Lent) -> list[tuple[tuple[int | str, ...], Any]]
     ]
 
 
-def _containers(value: Any, path: tuple[int | str, ...] = ()) -> Iterator[tuple[tuple[int | str, ...], Any]]:
-    """Yield path and value for a value and for all in it that `tensors` looks into."""
+def is_shared(value: Any, path: Path) -> bool:
+    """Whether what holds the end of a path is in this value at another place, too.
+
+    Example:
+        >>> state = {"h": 1}
+        >>> is_shared((state, state), (0, "h")), is_shared((state, {"h": 1}), (0, "h"))
+        (True, False)
+
+    """
+    holder = get(value, path[:-1])
+    return sum(each is holder for _, each in _containers(value)) > 1
+
+
+def _containers(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield path and value for a value and for what it is made of, attributes of objects included."""
     yield path, value
-    for key, item in _items(value):
-        if not isinstance(item, Tensor):
-            yield from _containers(item, (*path, key))
+    if len(path) <= _DEEP:
+        for key, item in _items(value) or _attributes(value):
+            if not isinstance(item, Tensor):
+                yield from _containers(item, (*path, key))
+
+
+def _attributes(value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, (nn.Module, Mapping, tuple, list)) or callable(value):
+        return []
+    held = getattr(value, "__dict__", None)
+    return [*held.items()] if isinstance(held, dict) else []
 
 
 def _key(value: Any, step: int | str) -> Any:

@@ -15,7 +15,7 @@ from hookscope.edits.aim import Aim
 from hookscope.edits.changes import UNCHANGED, Change, Moment
 from hookscope.edits.lending import Lent
 from hookscope.edits.order import PACKED, as_many, is_packed
-from hookscope.edits.parts import get, keys, listed, put, tensors
+from hookscope.edits.parts import get, is_shared, keys, listed, put, tensors
 from hookscope.edits.sizes import Sizes
 from hookscope.edits.tokens import Owner, Positions, Tokens
 
@@ -73,7 +73,7 @@ class Target:
         sizes: how large the changes were.
         done: the numbers of these calls.
         missed: what there was in a call that lacked the part, if one did.
-        hooked: how many tensors wait for a gradient.
+        hooked: the numbers of the calls of which a tensor waits for a gradient.
         keys: the way to the part, as it was found in the last call that had it.
         aliased: whether an alias was put in the place of a tensor, to have the gradient of this use alone.
         owner: who knows which tokens a call has.
@@ -93,7 +93,7 @@ class Target:
     sizes: Sizes = field(default_factory=Sizes)
     done: set[int] = field(default_factory=set)
     missed: str = ""
-    hooked: int = 0
+    hooked: set[int] = field(default_factory=set)
     keys: tuple[tuple[str, Any], ...] = ()
     aliased: bool = False
     owner: Owner | None = None
@@ -144,6 +144,8 @@ class Target:
         new = self.edited(tensor, number, again) if then is None else then(tensor)
         if new is tensor:
             return value
+        if lent is not None and path and len(path) > 1 and is_shared(value, path):
+            lent = None  # it is given in two places, of which only one is meant
         try:
             return put(value, path or (), new, lent)
         except Exception as error:  # whatever a class of somebody else's raises when it is copied

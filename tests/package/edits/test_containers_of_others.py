@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import UserDict
 from collections.abc import Callable, Iterator, MutableMapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers.utils import ModelOutput
 
 from hookscope import NotEditedError, edit, explain
 from tests.shared.awkward import Do, Net
@@ -225,3 +228,180 @@ def test_the_gradient_of_one_of_two_places_that_have_the_same_tensor(part: int) 
     x.grad = None
     exec(str(explain(e)), {"model": net, "inputs": (x,), **explain(e).names})
     assert x.grad.tolist() == expected
+
+
+def test_a_gradient_beside_an_edited_output_is_that_of_its_own_place() -> None:
+    net = Net(lambda self, x: (out := self.cell(x))[0] + 3 * out[1], cell=Do(lambda x: ((made := x * 1), made)))
+    x = X.clone().requires_grad_()
+    with edit(net) as e:
+        e.scale("cell", 10.0, part=0)
+        e.scale("cell", 0.0, to="grad", part=1)
+        net(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [10, 10]
+
+
+def test_a_call_whose_gradient_never_came_is_named() -> None:
+    """What is handed on as it came is edited in an alias, which has no gradient after it was overwritten."""
+    net = Net(lambda self, x: torch.relu_(self.drop(x * 1)) + 3 * self.drop(x * 1), drop=nn.Dropout(0.5)).eval()
+    e = edit(net)
+    e.scale("drop", 0.0, to="grad")
+    with pytest.warns(UserWarning, match="edit 1 of layer 'drop': no gradient came of call 1: "), e:
+        net(X.clone().requires_grad_()).sum().backward()
+    with edit(net) as e:
+        e.scale("drop", 0.0, to="grad", calls=2)
+        net(X.clone().requires_grad_()).sum().backward()
+    assert not e.notes
+
+
+def test_entries_of_a_model_output_keep_their_order() -> None:
+    @dataclasses.dataclass
+    class Output(ModelOutput):
+        loss: Tensor | None = None
+        logits: Tensor | None = None
+
+    def make(x: Tensor) -> Any:
+        made = Output(logits=x)
+        made["loss"] = x * 100
+        return made
+
+    net = Net(lambda self, x: self.head(x)[0], head=Do(make))
+    assert net(X).tolist() == [1, 1]
+    with edit(net) as e:
+        e.scale("head", 2.0, part="logits")
+        assert net(X).tolist() == [2, 2]
+
+
+def test_blocks_within_each_other_put_back_what_was_there_before_both() -> None:
+    net, state = Do(lambda state: state["h"] * 1), {"h": X}
+    with edit(net) as outer:
+        outer.scale("", 10.0, to="input", part=(0, "h"))
+        with edit(net) as inner:
+            inner.add("", 1.0, to="input", part=(0, "h"))
+            for _ in range(2):
+                assert net(state).tolist() == [11, 11]
+                assert state["h"] is X
+        assert net(state).tolist() == [10, 10]
+    assert state["h"] is X
+
+
+def test_a_container_given_in_two_places_is_edited_in_the_one_that_is_meant() -> None:
+    net, state = Do(lambda query, memory: query["h"] + 100 * memory["h"]), {"h": X}
+    with edit(net) as e:
+        e.scale("", 10.0, to="input", part=(0, "h"))
+        assert net(state, state).tolist() == [110, 110]
+    assert state["h"] is X
+
+
+class Fields(tuple[Tensor, ...]):
+    """A tuple whose constructor takes its items apart."""
+
+    def __new__(cls, *items: Tensor) -> Fields:
+        return super().__new__(cls, items)
+
+
+def test_tuples_of_any_constructor_and_what_torch_returns() -> None:
+    for make in (lambda x: Fields(x, x * 2), lambda x: torch.max(torch.stack([x, x * 2]), 0)):
+        net = Net(lambda self, x: self.leaf(x), leaf=Do(make))
+        expected = make(X)
+        with edit(net) as e:
+            e.set("leaf", 7.0, part=0)
+            found = net(X)
+        assert type(found) is type(expected)
+        assert found[0].tolist() == [7, 7]
+        assert torch.equal(found[1], expected[1])
+
+
+NESTED: dict[str, tuple[Any, tuple[Any, ...], Callable[[Any], Tensor]]] = {
+    "an object in an object": (lambda: SimpleNamespace(s=SimpleNamespace(h=X)), ("s", "h"), lambda o: o.s.h),
+    "a dict in an object": (lambda: SimpleNamespace(s={"h": X}), ("s", "h"), lambda o: o.s["h"]),
+    "an object in a dict": (lambda: {"s": SimpleNamespace(h=X)}, ("s", "h"), lambda o: o["s"].h),
+}
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_what_is_handed_on_inside_of_something_else(kind: str) -> None:
+    make, path, get = NESTED[kind]
+    net, value = Net(lambda self, o: get(self.second(o)) * 1, second=Do(lambda o: o)), make()
+    with edit(net) as e:
+        e.scale("second", 10.0, to="input", part=(0, *path))
+        assert net(value).tolist() == [10, 10]
+    assert get(value) is X
+
+
+def test_what_contains_itself_is_handed_on() -> None:
+    state: dict[str, Any] = {"h": X}
+    state["me"] = state
+    net = Net(lambda self, o: self.second(o)["h"] * 1, second=Do(lambda o: o))
+    with edit(net) as e:
+        e.scale("second", 10.0, to="input", part=(0, "h"))
+        assert net(state).tolist() == [10, 10]
+    assert state["h"] is X
+
+
+def test_what_refuses_to_be_copied_is_handed_on_without_the_edit_and_a_note_says_so() -> None:
+    class Single:
+        def __init__(self) -> None:
+            self.h = X
+
+        def __copy__(self) -> Single:
+            raise TypeError("no copies")
+
+    net, value = Net(lambda self, o: self.second(o).h * 1, second=Do(lambda o: o)), Single()
+    e = edit(net)
+    e.scale("second", 10.0, to="input", part=(0, "h"))
+    with pytest.warns(UserWarning, match="layer 'second' hands on what it was given, which cannot be copied"), e:
+        net(value)
+    assert value.h is X
+
+
+def test_an_object_that_stands_for_another_keeps_nothing() -> None:
+    class Proxy:
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "inner" or name.startswith("__"):
+                raise AttributeError(name)
+            return getattr(self.inner, name)
+
+    net, proxy = Do(lambda o: o.h * 1), Proxy(SimpleNamespace(h=X))
+    with edit(net) as e:
+        e.scale("", 10.0, to="input", part=(0, "h"))
+        assert net(proxy).tolist() == [10, 10]
+    assert list(vars(proxy)) == ["inner"]
+
+
+@pytest.mark.parametrize("to", ["input", "output"])
+def test_what_is_computed_whenever_somebody_asks_is_refused_and_stays(to: Any) -> None:
+    class Doubled:
+        def __init__(self) -> None:
+            self.half = X / 2
+
+        @property
+        def h(self) -> Tensor:
+            return self.half * 2
+
+        @h.setter
+        def h(self, value: Tensor) -> None:
+            self.half = value
+
+    net, value = nn.Sequential(nn.Identity()), Doubled()
+    e = edit(net)
+    e.scale("0", 10.0, to=to, part=(0, "h") if to == "input" else "h")
+    with pytest.raises(TypeError, match=r"edit 1 \(scale\) of layer '0', call 1: .* is made anew whenever somebody"), e:
+        net(value)
+    assert value.half.tolist() == [0.5, 0.5]
+
+
+def test_an_entry_that_is_an_attribute_too_is_edited_as_both() -> None:
+    class State(dict[str, Tensor]):
+        h: Tensor
+
+    state = State(h=X)
+    state.h = X
+    net = Do(lambda o: o.h + 100 * o["h"])
+    with edit(net) as e:
+        e.scale("", 10.0, to="input", part=(0, "h"))
+        assert net(state).tolist() == [1010, 1010]
+    assert state.h is state["h"] is X

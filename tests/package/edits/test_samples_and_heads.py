@@ -226,11 +226,6 @@ def test_memory_that_a_function_returns_and_that_is_numpys_is_copied() -> None:
     assert (mine == -1).all()
 
 
-class Pair(tuple[Any, ...]):
-    def __new__(cls, a: Any, b: Any) -> Pair:
-        return super().__new__(cls, (a, b))
-
-
 class Returns(nn.Module):
     def __init__(self, make: Any) -> None:
         super().__init__()
@@ -238,13 +233,6 @@ class Returns(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         return self.make(x)
-
-
-def test_what_cannot_be_built_again_names_the_edit() -> None:
-    e = edit(net := nn.Sequential(Returns(lambda x: Pair(x, 1))))
-    e.scale("0", 2.0, part=0)
-    with pytest.raises(TypeError, match=r"edit 1 \(scale\) of layer '0', call 1: a Pair cannot be built"), e:
-        net(X)
 
 
 def test_a_dtype_that_torch_does_not_compute_with_is_edited_and_not_measured() -> None:
