@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hookscope.edits import NotEditedError
 from hookscope.edits.inside import Inside, Replaced, forget
+from hookscope.edits.order import samples_in
 from hookscope.edits.parts import keys, put
 from hookscope.edits.reasons import UNSEEN_HEADS, why_not_called
 from hookscope.layers import Modules, take_off
@@ -48,8 +49,13 @@ class Inputs:
         )
 
     @property
+    def samples(self) -> int:
+        """How many samples there are, in a list of images, too; 0 if that cannot be said."""
+        return samples_in((*self.args, *self.kwargs.values())) or self.rows
+
+    @property
     def rows(self) -> int:
-        """How many samples there are: the length of the first tensor; 0 if that cannot be said."""
+        """How long the first tensor is, along which a batch of variants grows; 0 if there is none."""
         first = next((tensor for tensor in tensors_in((self.args, self.kwargs)) if tensor.dim()), None)
         return 0 if first is None else len(first)
 
@@ -62,7 +68,8 @@ class Inputs:
                 return tensor.repeat(times, *[1] * (tensor.dim() - 1))
             return tensor.clone()
 
-        args, kwargs = map_tensors(copy, (self.args, self.kwargs))
+        # With `say`, what holds no tensor yet is copied, too: a pass may fill it, as it does an empty KV cache.
+        args, kwargs = map_tensors(copy, (self.args, self.kwargs), say=lambda _: None)
         return model(*args, **kwargs)
 
 

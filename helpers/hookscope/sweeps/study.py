@@ -76,7 +76,7 @@ class Study:
         drawn = _random_state(model)
         self.order: dict[str, None] = {}
         instead = "sweep a model that is called with samples first"
-        order = Order(modules, lambda: inputs.rows, by_sample, instead, self.order)
+        order = Order(modules, lambda: inputs.samples, by_sample, instead, self.order)
         try:
             if by_sample:
                 order.put_on()

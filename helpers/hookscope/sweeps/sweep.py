@@ -185,7 +185,7 @@ def sweep(
             runs = Runs(study, columns, new, metric, baseline, scale, advance)
             runs.notes += study.notes
             if by_sample:
-                square = [as_many(study.tensors[place], run.rows, f"layer {place.label!r}") for place in places]
+                square = [as_many(study.tensors[place], run.samples, f"layer {place.label!r}") for place in places]
                 runs.notes += [*study.order, *dict.fromkeys(filter(None, square))]
             try:
                 runs.all(cells, _usual(len(cells)) if check is None else check, room)
@@ -293,7 +293,7 @@ def _new(
                 f"layer {place.label!r}: no mean over samples of shape {tuple(samples.shape)} and dtype "
                 f"{samples.dtype} can take the place of shape {tuple(tensor.shape)}"
             )
-        if (rows := (inputs or study.inputs).rows) and len(samples) != rows:
+        if (rows := (inputs or study.inputs).samples) and len(samples) != rows:
             raise ValueError(
                 f"layer {place.label!r} has shape {tuple(samples.shape)}, and {rows} samples went in: its first axis "
                 "is not that of samples, over which 'mean' takes the mean"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import capture, sweep
+from hookscope.sweeps import Cell
+from tests.shared.language import llama
 from tests.shared.swept import Flat
 
 X = torch.ones(1, 6)
@@ -115,6 +118,39 @@ def test_what_changes_without_effect_does_not_slow_a_sweep() -> None:
     assert net.calls == 0
 
 
+class Caching(Base):
+    """Fills what it is given, unless somebody has filled it already."""
+
+    def forward(self, x: Tensor, cache: SimpleNamespace) -> Tensor:
+        if cache.h is None:
+            cache.h = self.a(x)
+        return cache.h * x
+
+
+def test_what_is_given_empty_is_empty_again_in_each_cell() -> None:
+    net, mine = Caching(), SimpleNamespace(h=None)
+    found = sweep(net, (X, mine), "a", "zero", channels=range(6), metric=total, check=2, progress=False)
+    h = net.a(X)[0].detach().double()
+    torch.testing.assert_close(found.values[0], h.sum() - h, atol=1e-5, rtol=1e-5)
+    assert found.batches
+    assert mine.h is None
+    assert Cell(found, "a", 3).run().notes == ()
+    assert mine.h is None
+
+
+def test_a_cache_of_transformers_that_knows_its_layers_and_is_empty() -> None:
+    transformers = pytest.importorskip("transformers")
+    net = llama()
+    cache = transformers.DynamicCache(config=net.config)
+    given = {"input_ids": torch.arange(5)[None], "past_key_values": cache}
+    options: dict[str, Any] = {"positions": range(5), "metric": lambda o: o.logits[0, -1, 3], "progress": False}
+    found = sweep(net, given, "model.layers.*", "zero", check=2, **options)
+    assert cache.get_seq_length() == 0
+    assert found.batches
+    known = sweep(net, {"input_ids": given["input_ids"]}, "model.layers.*", "zero", **options)
+    torch.testing.assert_close(found.values, known.values, atol=1e-5, rtol=1e-5)
+
+
 class Hooking(Base):
     """Registers a hook, wraps a forward and makes a layer, all behind one flag."""
 
@@ -199,6 +235,22 @@ def test_an_axis_that_the_layer_says_is_another_is_refused(
 def test_the_mean_over_tokens_is_not_that_over_samples() -> None:
     with pytest.raises(ValueError, match="2 samples went in: its first axis is not that of samples"):
         sweep(Flat(), torch.randn(2, 3, 4), "expert", "mean", metric=lambda y: y.sum())
+
+
+def test_images_in_a_list_are_samples() -> None:
+    class Stacks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.c = nn.Conv2d(3, 4, 3)
+
+        def forward(self, images: list[Tensor]) -> Tensor:
+            return self.c(torch.stack(images))
+
+    net, images = Stacks(), [torch.randn(3, 6, 6), torch.randn(3, 6, 6)]
+    found = sweep(net, (images,), "c", "mean", channels=range(4), metric=lambda y: y[0].sum(), progress=False)
+    with torch.no_grad():
+        y = net(images).sum((2, 3)).double()
+    torch.testing.assert_close(found.changes[0], y.mean(0) - y[0], atol=1e-4, rtol=1e-4)
 
 
 def test_a_layer_before_nested_tensors_is_swept_and_one_with_them_is_refused() -> None:
