@@ -69,7 +69,7 @@ class Shares:
         count: how many variants there are.
 
     Raises:
-        NotAloneError: a tensor of the output does not have the samples of all along its first axis.
+        NotAloneError: a tensor of the output does not have the samples of all along its first axis, or there is none.
 
     """
 
@@ -77,6 +77,11 @@ class Shares:
         found = list(tensors(output))
         if [path for path, _ in found] != [path for path, _ in alone.parts]:
             raise NotAloneError("a batch returns another structure")
+        if not found:  # each variant would be given all that the batch returned
+            raise NotAloneError(
+                f"what the model returns, of type {type(output).__name__}, has no tensor in tuples, lists, mappings or "
+                "dataclasses: variants in one batch cannot be told apart"
+            )
         self._long = set()
         for (path, tensor), (_, shape) in zip(found, alone.parts, strict=True):
             if not shape or tensor.shape != (count * shape[0], *shape[1:]):
@@ -156,6 +161,11 @@ def number_of(result: Any) -> float:
         ) from None
 
 
+def _compared(output: Any) -> list[tuple[tuple[int | str, ...], Tensor]]:
+    """List path and tensor of what is compared; inside of objects, which takes longer, where there is nothing else."""
+    return list(tensors(output)) or [((number,), tensor) for number, tensor in enumerate(tensors_in(output))]
+
+
 def difference(one: Any, other: Any) -> float:
     """Return the largest difference between two outputs, as a share of the largest value in the same tensor.
 
@@ -165,7 +175,7 @@ def difference(one: Any, other: Any) -> float:
 
     """
     largest = 0.0
-    found, known = list(tensors(one)), list(tensors(other))
+    found, known = _compared(one), _compared(other)
     if [(path, tensor.shape) for path, tensor in found] != [(path, tensor.shape) for path, tensor in known]:
         return float("inf")
     for (_, a), (_, b) in zip(found, known, strict=True):

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from hookscope import sweep
+from hookscope.sweeps.outputs import difference
 from tests.shared.awkward import Net
 from tests.shared.swept import by_hand, outputs_of
 
@@ -102,6 +103,37 @@ def test_samples_that_are_not_independent(what: str) -> None:
     assert said in " ".join(found.notes)
     assert "each cell was run alone" in found.notes[-1]
     assert found.notes[-1] in repr(found)
+
+
+class Out:
+    """No container that anybody would know."""
+
+    def __init__(self, y) -> None:
+        self.y = y
+
+
+OUTPUTS = {  # what a model returns, and the metric of that
+    "an object": (Out, lambda output: output.y[0].sum()),
+    "numbers": (torch.Tensor.tolist, lambda output: sum(output[0])),
+}
+
+
+@pytest.mark.parametrize("what", sorted(OUTPUTS))
+def test_an_output_without_tensors_that_could_be_divided(what: str) -> None:
+    made, metric = OUTPUTS[what]
+    model = net(lambda self, x: made(straight(self, x)))
+    found = sweep(model, X[0], LAYERS, OTHER, channels=range(6), metric=metric, check=2, progress=False)
+    with torch.no_grad():
+        new = outputs_of(model, lambda: model(OTHER), LAYERS)
+    known = by_hand(model, lambda: model(X[0]), LAYERS, new, [(slice(None), c) for c in range(6)], metric)
+    assert (found.values - known).abs().max() <= 1e-5 * known.abs().max()
+    assert found.batches == ()
+    assert f"of type {type(model(X[0])).__name__}, has no tensor in tuples, lists, mappings or data" in found.notes[-1]
+
+
+def test_outputs_inside_of_an_object_are_compared() -> None:
+    assert difference(Out(X), Out(X)) == 0
+    assert difference(Out(X), Out(2 * X)) == 0.5
 
 
 def test_batch_norm_in_training_mode() -> None:
