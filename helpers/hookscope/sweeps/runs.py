@@ -100,6 +100,9 @@ class Runs:
             self.notes.append(f"{study.alone}, so each cell was run alone, with plain hooks")
         elif len(variants) > check and room > 1:
             idle = self._idle(variants)
+            if idle and (other := self._stirred({variant.place for variant in idle})):
+                self.notes.append(f"to put in what is there already {other}: so such cells were run like all others")
+                idle = set()
             self.idle = len(idle)
             variants = [variant for variant in variants if variant not in idle]
             self._start(idle)
@@ -126,7 +129,8 @@ class Runs:
                 self._start(idle)
             else:
                 return True
-        self.notes.append("each cell was run alone, with plain hooks")
+        each = f"each of the {len(variants)} cells that were run" if idle else "each cell"
+        self.notes.append(f"{each} was run alone, with plain hooks")
         return False
 
     def _idle(self, variants: Sequence[Variant]) -> set[Variant]:
@@ -139,12 +143,25 @@ class Runs:
                 idle.update(variant for variant in group if bool(same[index(variant.number)].all()))
         return idle
 
+    def _stirred(self, places: Collection[Place]) -> str:
+        """Say what is other where copies of what is there already are put in at some places; "" if nothing is.
+
+        A copy takes its place, so whoever writes to it later writes to nothing else, such as what it was a view of.
+        """
+        study = self._study
+        output = self._pass([Patch(place, Tensor.clone) for place in places])
+        number = number_of(self._metric(output))
+        if self._apart(number, self._baseline) > study.tolerance:
+            return f"gave {number:.6g}, and no change {self._baseline:.6g}"
+        gap = difference(output, study.output)
+        return f"gave another output than no change, by {gap:.2g} of its largest value" * (gap > study.tolerance)
+
     # -- one alone ----------------------------------------------------------------------------------------------
 
     def plain(self, variant: Variant) -> tuple[float, Any]:
         """Run one variant by itself, with one hook; return its number and the model's output."""
-        study, place = self._study, variant.place
-        new, model = self._new[place], study.modules.model
+        place = variant.place
+        new = self._new[place]
         index = place.index(new.shape, self._columns, variant.number)
 
         def change(tensor: Tensor) -> Tensor:
@@ -153,15 +170,21 @@ class Runs:
             return changed
 
         patch = Patch(place, change)
+        output = self._pass([patch])
+        patch.must_have_run(self._study.modules, f"with {self._columns.name(variant.number)} changed")
+        return number_of(self._metric(output)), output
+
+    def _pass(self, patches: Sequence[Patch]) -> Any:
+        """Run the model once with plain hooks, and return its output."""
+        study = self._study
+        model = study.modules.model
         with ExitStack() as stack:
             if study.random:
                 stack.enter_context(same_random_numbers(model, study.inputs.args, study.inputs.kwargs))
             if study.writes:
                 stack.enter_context(study.before.unchanged())
-            with hooked([patch]):
-                output = study.inputs.run(model)
-        patch.must_have_run(study.modules, f"with {self._columns.name(variant.number)} changed")
-        return number_of(self._metric(output)), output
+            with hooked(patches):
+                return study.inputs.run(model)
 
     # -- many in a batch ----------------------------------------------------------------------------------------
 
@@ -242,12 +265,7 @@ class Runs:
 
         """
         plain, alone = self.plain(variant)
-        if number == plain or (math.isnan(number) and math.isnan(plain)):
-            apart = 0.0
-        else:
-            scale = max(self._scale, abs(plain))
-            apart = abs(number - plain) / scale if math.isfinite(scale) and scale else math.inf
-            apart = apart if math.isfinite(apart) else math.inf
+        apart = self._apart(number, plain)
         where = f"layer {variant.place.label!r}, {self._columns.name(variant.number)}"
         limit = self._study.tolerance
         if apart > limit:
@@ -256,6 +274,14 @@ class Runs:
             raise NotAloneError(f"{where} gave another output than with plain hooks, by {gap:.2g} of its largest value")
         self.checked += 1
         self.largest = max(self.largest, apart, gap)
+
+    def _apart(self, number: float, plain: float) -> float:
+        """Return by how much two numbers differ, as a share of the scale."""
+        if number == plain or (math.isnan(number) and math.isnan(plain)):
+            return 0.0
+        scale = max(self._scale, abs(plain))
+        apart = abs(number - plain) / scale if math.isfinite(scale) and scale else math.inf
+        return apart if math.isfinite(apart) else math.inf
 
 
 def _same_bits(one: Tensor, other: Tensor) -> Tensor | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -43,7 +45,8 @@ def test_where_prompts_begin_alike(model) -> None:
     assert (found.values[:, :3] == found.baseline).all()
     assert (found.values[0, 3:] != found.baseline).all()
     assert (found.idle, sum(found.batches)) == (9, 6)
-    assert samples == 1 + 2 + 1 + 6 + 2  # alone, twice, the source, the cells, and two of them once more
+    # Alone, twice, the source, copies of what is there, the cells, and two of them once more.
+    assert samples == 1 + 2 + 1 + 1 + 6 + 2
     assert found.how == (
         "6 cells in 1 batch, without the layers before the change; 2 of them compared with plain hooks: they differ by "
         f"{found.largest_difference:.1g} of the scale at most; 9 cells not run, for what is put in is there already"
@@ -107,7 +110,7 @@ def test_they_stay_right_where_a_batch_is_not() -> None:
     known = by_hand(net, lambda: net(x), ["1"], new, [(slice(None), c) for c in range(8)], lambda y: y[0, 0])
     assert (found.values - known).abs().max() <= 1e-5 * known.abs().max()
     assert (found.idle, found.batches) == (dead, ())
-    assert found.notes[-1] == "each cell was run alone, with plain hooks"
+    assert found.notes[-1] == f"each of the {8 - dead} cells that were run was run alone, with plain hooks"
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex64, torch.complex128])
@@ -127,3 +130,42 @@ def test_other_dtypes(dtype) -> None:
     coarse = 0.03 if dtype == torch.bfloat16 else 1e-5
     assert (found.values - known).abs().max() <= coarse * known.abs().max()
     assert found.idle == (0 if dtype == torch.complex128 else 4)
+
+
+class Views(nn.Module):
+    def forward(self, x):
+        return x[:, :]
+
+
+class WritesToAView(nn.Module):
+    """Writes to a view of what it reads later: a copy in the place of the view leaves that as it was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.view, self.b = nn.Linear(4, 4), Views(), nn.Linear(4, 4)
+
+    def forward(self, x):
+        h = self.a(x)
+        self.view(h).add_(1)
+        return self.b(h)
+
+
+@pytest.mark.parametrize("read", ["number", "output"])
+def test_where_a_copy_alone_changes_something_they_are_run(read: str) -> None:
+    net, x = WritesToAView(), torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(0))
+    source = x.clone()
+    source[:, 4:] = 1
+
+    def metric(output):
+        return output.sum() if read == "number" else torch.zeros(())
+
+    found = sweep(net, x, "view", source, positions=range(6), metric=metric, check=1, progress=False)
+    new = outputs_of(net, lambda: net(source), ["view"])
+    known = by_hand(net, lambda: net(x), ["view"], new, [(slice(None), p) for p in range(6)], metric)
+    torch.testing.assert_close(found.values, known, atol=1e-4, rtol=1e-5)
+    assert (found.idle, found.batches) == (0, (6,))
+    said = "gave [-0-9.]+, and no change [-0-9.]+" if read == "number" else "gave another output than no change, by .*"
+    assert re.fullmatch(
+        f"to put in what is there already {said}: so such cells were run like all others", found.notes[0]
+    )
