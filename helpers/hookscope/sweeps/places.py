@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.edits.aim import numbers_in
-from hookscope.edits.heads import columns_of, heads_around
+from hookscope.edits.heads import columns_of, count_of, heads_around
 from hookscope.edits.order import said_of, with_tokens_first
 from hookscope.edits.parts import Part, get, listed, path_of, tensors
 from hookscope.layers import LayerNotFoundError, Modules, Which, pick
@@ -56,6 +57,7 @@ class Place:
         to: "output" or "input"; "heads" between the heads and the output projection of an `nn.MultiheadAttention`.
         path: which tensor of a structure; None for the only one.
         heads: how many heads lie side by side on the last axis, and where each is, by its number.
+        names: every name of the layer that was asked for, as it was asked for first.
 
     """
 
@@ -66,6 +68,13 @@ class Place:
     to: str
     path: tuple[int | str, ...] | None
     heads: tuple[int, dict[int, slice]] | None
+    names: tuple[str, ...]
+
+    @property
+    def note(self) -> str:
+        """What there is to know of a layer that has several names; "" if it has one."""
+        name, *others = map(repr, self.names)
+        return f"layer {name} is also {', '.join(others)}: one row, in which calls under each name count" * bool(others)
 
     @property
     def width(self) -> int:
@@ -260,13 +269,32 @@ def _place(modules: Modules, name: str, module: nn.Module, call: int | None, pat
             f"layer {label!r} is, or is in, a {said}, tokens before samples, and a sweep takes the first axis for that "
             f"of samples; {'make it with batch_first=True' if 'batch_first' in said else 'choose layers around it'}"
         )
+    names = (name, *(other for other in modules.names_of(module) if other != name))
     if columns.kind != "head":
-        return Place(label, name, module, call, "output", path, None)
-    heads = heads_around(modules, name, module, "output")
+        return Place(label, name, module, call, "output", path, None, names)
+    try:
+        heads = heads_around(modules, name, module, "output")
+        where = {}
+        for number in columns.numbers:
+            each = columns_of(heads, number)
+            where[number] = slice(each[0], each[-1] + 1)
+    except ValueError as error:
+        raise ValueError(_without_index(str(error), modules, name)) from None
     if path is not None and heads.to != "output":
         raise ValueError(f"part= does not go with heads=, which lie in what goes into {heads.name!r}")
-    where = {}
-    for number in columns.numbers:
-        each = columns_of(heads, number)
-        where[number] = slice(each[0], each[-1] + 1)
-    return Place(label, heads.name, heads.module, call, heads.to, path, (heads.count, where))
+    return Place(label, heads.name, heads.module, call, heads.to, path, (heads.count, where), names)
+
+
+def _without_index(said: str, modules: Modules, name: str) -> str:
+    """Say why heads are not to be found, without the index that `edit` takes in their place, and a sweep does not."""
+    why, *index = re.split("[;,] (?:or )?write an index", said, maxsplit=1)
+    if not index:
+        return said
+    below = f"{name}." if name else ""
+    inside = [
+        known
+        for module, known in modules.names.items()
+        if known != name and known.startswith(below) and count_of(module, config=False) is not None
+    ]
+    such = f", such as {inside[0]!r}" if inside else ""
+    return f"{why}; a sweep takes no index in their place, so name another layer{such}, or use edit"

@@ -184,7 +184,7 @@ def sweep(
         scale = max((abs(number) for number in (baseline, sourced or 0.0) if math.isfinite(number)), default=0.0)
         with progress_bar("sweep", len(cells), "cell", progress) as advance:
             runs = Runs(study, columns, new, metric, baseline, scale, advance)
-            runs.notes += study.notes
+            runs.notes += [*dict.fromkeys(place.note for place in places if place.note), *study.notes]
             if by_sample:
                 square = [as_many(study.tensors[place], run.samples, f"layer {place.label!r}") for place in places]
                 runs.notes += [*study.order, *dict.fromkeys(filter(None, square))]

@@ -185,3 +185,14 @@ def test_tokens_with_letters_that_dejavu_lacks_are_no_boxes() -> None:
 
 def test_one_cell_is_not_each() -> None:
     assert swept(channels=[0], rows=["0"]).how == "1 cell, run alone, with plain hooks"
+
+
+def test_a_layer_of_two_names_is_one_row_and_said_to_be() -> None:
+    tied = nn.Linear(4, 4)
+    net = nn.ModuleDict({"a": tied, "b": tied, "c": nn.Linear(4, 4)})
+    net.forward = lambda x: net["c"](net["b"](x).tanh())
+    found = sweep(net, torch.ones(1, 3, 4), ["a", "b", "c"], "zero", positions=range(3), metric=torch.sum)
+    assert found.layers == ("a", "c")
+    assert found.notes == ("layer 'a' is also 'b': one row, in which calls under each name count",)
+    again = sweep(net, torch.ones(1, 3, 4), ["b#1"], "zero", positions=range(3), metric=torch.sum)
+    assert again.notes == ("layer 'b' is also 'a': one row, in which calls under each name count",)

@@ -8,6 +8,7 @@ from torch import nn
 
 from hookscope import LayerNotFoundError, NotEditedError, sweep
 from tests.shared.awkward import Net
+from tests.shared.language import IDS, bert
 
 X = torch.randn(2, 5, 4)
 
@@ -93,6 +94,26 @@ def test_several_tensors_are_to_be_told_apart() -> None:
     model = Net(lambda self, x: self.lstm(x)[0], lstm=nn.LSTM(4, 4, batch_first=True))
     with pytest.raises(ValueError, match=r"layer 'lstm' returned several tensors; say which: part=0 \(2, 5, 4\)"):
         sweep(**{"model": model} | GOOD | {"layers": "lstm"})
+
+
+@pytest.mark.parametrize(
+    ("layer", "match"),
+    [
+        (
+            "attention",
+            "not say how many heads it has; a sweep takes no index .* such as '.*attention.self', or use edit$",
+        ),
+        ("attention.self.query", "give heads= with '.*attention.self'; a sweep takes no index in their place, so name"),
+    ],
+)
+def test_heads_that_cannot_be_found_are_told_as_a_sweep_can_have_them(layer: str, match: str) -> None:
+    model, given = bert(), {"input_ids": IDS}
+    where = f"encoder.layer.0.{layer}"
+    with pytest.raises(ValueError, match=match) as error:
+        sweep(model, given, where, "zero", heads=range(2), metric=lambda output: output[0].sum())
+    assert "to=" not in str(error.value)
+    assert "at[" not in str(error.value)
+    sweep(model, given, "encoder.layer.0.attention.self", "zero", heads=[0], part=0, metric=lambda y: y[0][0, 0, 0])
 
 
 def test_a_layer_that_only_some_values_reach() -> None:
