@@ -25,13 +25,30 @@ def replaced(value, path, new):
     if not path:
         return new
     key, rest = path[0], path[1:]
+    beside = getattr(value, "__dict__", {})  # what a container has beside its items
     if isinstance(value, tuple):
         items = [*value]
         items[key] = replaced(items[key], rest, new)
-        return getattr(type(value), "_make", type(value))(items)  # also a named tuple
-    again = copy.copy(value)  # of the same type, and in the same order
+        try:
+            again = tuple.__new__(type(value), items)  # also a named tuple
+        except TypeError:  # one of torch.return_types
+            again = type(value)(items)
+        if beside:
+            vars(again).update(beside)
+        return again
+    # A class that keeps what it holds in a store of its own shares that with its
+    # copy: then the original is written to, too. edit copies the store.
+    again = copy.copy(value)
     if isinstance(value, (list, Mapping)):
-        again[key] = replaced(value[key], rest, new)
+        was, new = value[key], replaced(value[key], rest, new)
+        again[key] = new
+        if beside is value:  # a dict that is its own attributes
+            again.__dict__ = again
+        elif beside.get(key) is was:  # an attribute, too
+            vars(again)[key] = new
+        if isinstance(value, OrderedDict):
+            for name in value:  # a copy of a ModelOutput has the order of its fields
+                again.move_to_end(name)
         return again
     new = replaced(getattr(value, key), rest, new)
     try:
