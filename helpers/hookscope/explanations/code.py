@@ -21,7 +21,6 @@ _PIECE = 60  # characters of a very long name on one line
 
 _IMPORTS = {
     "copy": "import copy",
-    "OrderedDict": "from collections import OrderedDict",
     "Mapping": "from collections.abc import Mapping",
     "np": "import numpy as np",
     "torch": "import torch",

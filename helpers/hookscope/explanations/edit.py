@@ -46,7 +46,7 @@ def replaced(value, path, new):
             again.__dict__ = again
         elif beside.get(key) is was:  # an attribute, too
             vars(again)[key] = new
-        if isinstance(value, OrderedDict):
+        if hasattr(again, "move_to_end"):
             for name in value:  # a copy of a ModelOutput has the order of its fields
                 again.move_to_end(name)
         return again
