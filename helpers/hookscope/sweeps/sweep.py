@@ -79,7 +79,8 @@ def sweep(
     Args:
         model: the model.
         inputs: what it is run on: a tensor, a tuple of positional arguments, or a dict of keyword arguments. Samples
-            lie along the first axis; all of them are changed together.
+            lie along the first axis; all of them are changed together. Each pass gets copies; an object without any
+            attributes is not copied, nor what Python cannot copy.
         layers: names, globs, types or modules as `find_layers` takes them, one or a list; the rows, in this order. A
             layer that is called several times is asked for by call: `"relu#2"`.
         source: where the patches come from: other inputs of the same shape; `"zero"`; `"mean"`, the mean over the
