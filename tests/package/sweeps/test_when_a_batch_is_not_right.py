@@ -287,7 +287,7 @@ def test_what_layers_returned_is_not_kept_where_no_batch_is_to_come() -> None:
     there = []
 
     def metric(output):
-        there.append(sum(isinstance(each, torch.Tensor) and each.shape == X[0].shape for each in gc.get_objects()))
+        there.append(sum(type(each) is torch.Tensor and each.shape == X[0].shape for each in gc.get_objects()))
         return output.sum()
 
     model = net(forward, layers=nn.ModuleList([nn.Linear(6, 6) for _ in range(50)]))
