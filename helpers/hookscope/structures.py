@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
-__all__ = ["contents_of", "map_tensors", "tensors_in"]
+__all__ = ["contents_of", "map_tensors", "model_output", "tensors_in"]
 
 _DEEP = 20  # levels of structure that are followed
 
@@ -193,7 +193,7 @@ class _Mapping:
             if isinstance(value, MappingProxyType):
                 return MappingProxyType(items)
             if isinstance(value, OrderedDict) and dataclasses.is_dataclass(type(value)):
-                return _model_output(value, items, self._attributes(value, depth))
+                return model_output(value, items, self._attributes(value, depth))
             rebuilt: Any = copy.copy(value)
             for name, item in self._attributes(value, depth).items():
                 if vars(rebuilt).get(name) is not item:
@@ -295,11 +295,17 @@ def _declared(kind: type) -> tuple[str, ...]:
 _known: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()
 
 
-def _model_output(value: OrderedDict[Any, Any], items: dict[Any, Any], beside: dict[str, Any]) -> OrderedDict[Any, Any]:
+def model_output(value: OrderedDict[Any, Any], items: dict[Any, Any], beside: dict[str, Any]) -> OrderedDict[Any, Any]:
     """Rebuild a ModelOutput of transformers: its fields are entries and attributes at the same time.
 
     Not by copying it and writing to the copy, which looks through all its fields for each of them, and takes longer
     than a small layer.
+
+    Args:
+        value: the ModelOutput.
+        items: its new entries.
+        beside: what is to be in its attributes, where that is no entry.
+
     """
     rebuilt = type(value).__new__(type(value))
     attributes = {**beside}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hookscope.edits.parts import tensors
-from hookscope.structures import map_tensors, tensors_in
+from hookscope.structures import map_tensors, model_output, tensors_in
 
 __all__ = ["NotAloneError", "Shares", "Whole", "difference", "number_of"]
 
@@ -94,31 +94,47 @@ class Shares:
         self._count = count
         self._output = output
         self._parts: dict[int, tuple[Tensor, Sequence[Tensor]]] = {}  # by id: a tensor, and what each variant has of it
-        self._light = map_tensors(lambda _: _left_out, output, alone.kinds) if alone.kinds else None
+        # What each variant has, without these objects.
+        self._light = self._each(map_tensors(lambda _: _left_out, output, alone.kinds)) if alone.kinds else []
 
     def number(self, metric: Any, variant: int) -> float:
         """Give one variant's output to a metric, and return its number."""
-        if self._light is not None:
+        if self._light:
             try:
-                return number_of(metric(self.of(variant, self._light)))
+                return number_of(metric(self._light[variant]))
             except _TouchedError:
-                self._light = None
+                self._light = []
         return number_of(metric(self.of(variant)))
 
-    def of(self, variant: int, output: Any = None) -> Any:
+    def of(self, variant: int) -> Any:
         """Return the output of one variant."""
+        return self._share(self._output, variant)
 
-        def share(found: Any) -> Any:
-            if found is _left_out:
-                return found
-            known = self._parts.get(id(found))
-            if known is None or known[0] is not found:
-                known = self._parts[id(found)] = found, self._divided(found)
-            return known[1][variant]
+    def _share(self, value: Any, variant: int) -> Any:
+        return map_tensors(lambda tensor: self._divided(tensor)[variant], value)
 
-        return map_tensors(share, self._output if output is None else output, (Tensor, _LeftOut))
+    def _each(self, value: Any) -> list[Any]:
+        """Return what each variant has of a value, in containers of its own; quicker than for one after the other."""
+        if value is None or value is _left_out:
+            return [value] * self._count
+        if isinstance(value, Tensor):
+            return [*self._divided(value)]
+        if isinstance(value, OrderedDict) and value and hasattr(type(value), "__dataclass_fields__"):
+            items, beside = ([self._each(item) for item in held.values()] for held in (value, vars(value)))
+            rows = zip(*items, strict=True), zip(*beside, strict=True)
+            return [
+                model_output(value, dict(zip(value, one, strict=True)), dict(zip(vars(value), other, strict=True)))
+                for one, other in zip(*rows, strict=True)
+            ]
+        return [self._share(value, variant) for variant in range(self._count)]
 
     def _divided(self, tensor: Tensor) -> Sequence[Tensor]:
+        known = self._parts.get(id(tensor))
+        if known is None or known[0] is not tensor:
+            known = self._parts[id(tensor)] = tensor, self._chunks(tensor)
+        return known[1]
+
+    def _chunks(self, tensor: Tensor) -> Sequence[Tensor]:
         whole = not tensor.dim() or not len(tensor) or len(tensor) not in self._long
         return (tensor,) * self._count if whole else tensor.chunk(self._count)
 

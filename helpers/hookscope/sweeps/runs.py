@@ -32,12 +32,14 @@ class Variant:
     Attributes:
         place: where something is changed.
         number: the position, head or channel there.
+        index: where that is in the tensor.
         cell: row and column in the table of values.
 
     """
 
     place: Place
     number: int
+    index: tuple[Any, ...]
     cell: tuple[int, int]
 
 
@@ -139,8 +141,7 @@ class Runs:
         for place, group in groupby(variants, lambda variant: variant.place):
             same = _same_bits(self._new[place], self._study.tensors[place])
             if same is not None and bool(same.any()):
-                index = partial(place.index, same.shape, self._columns)
-                idle.update(variant for variant in group if bool(same[index(variant.number)].all()))
+                idle.update(variant for variant in group if bool(same[variant.index].all()))
         return idle
 
     def _stirred(self, places: Collection[Place]) -> str:
@@ -160,9 +161,8 @@ class Runs:
 
     def plain(self, variant: Variant) -> tuple[float, Any]:
         """Run one variant by itself, with one hook; return its number and the model's output."""
-        place = variant.place
+        place, index = variant.place, variant.index
         new = self._new[place]
-        index = place.index(new.shape, self._columns, variant.number)
 
         def change(tensor: Tensor) -> Tensor:
             changed = tensor.clone()
@@ -253,8 +253,7 @@ class Runs:
         changed = tensor.clone()
         own = changed.chunk(count)
         for row, variant in rows:
-            index = place.index(new.shape, self._columns, variant.number)
-            own[row][index] = new[index]
+            own[row][variant.index] = new[variant.index]
         return changed
 
     def _compare(self, variant: Variant, number: float, output: Any) -> None:

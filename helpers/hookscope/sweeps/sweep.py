@@ -167,21 +167,17 @@ def sweep(
     ):
         with same_random_numbers(model, run.args, run.kwargs), before.unchanged():
             study = Study(modules, run, places, before, max_bytes, by_sample)
-        for place in places:
+        cells = []
+        for row, place in enumerate(places):
             shape = study.tensors[place].shape
-            for number in columns.numbers:
-                place.index(shape, columns, number)
+            for column, number in enumerate(columns.numbers):
+                cells.append(Variant(place, number, place.index(shape, columns, number), (row, column)))
             if named and len(named) != (size := shape[columns.axis or 1]):
                 given, needed = counted(len(named), "string"), counted(size, "position")
                 raise ValueError(f"tokens has {given}, but layer {place.label!r} has {needed}")
         baseline = number_of(metric(study.output))
         new, sourced, said = _new(patching, study, places, metric)
         room = study.variants(max_bytes or _ROOM, study.replays.bytes)
-        cells = [
-            Variant(place, number, (row, column))
-            for row, place in enumerate(places)
-            for column, number in enumerate(columns.numbers)
-        ]
         scale = max((abs(number) for number in (baseline, sourced or 0.0) if math.isfinite(number)), default=0.0)
         with progress_bar("sweep", len(cells), "cell", progress) as advance:
             runs = Runs(study, columns, new, metric, baseline, scale, advance)
