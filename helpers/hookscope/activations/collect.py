@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
+from hookscope.activations.loaders import chained, length_of, shuffles
 from hookscope.activations.marks import mark_of_batch, mark_of_model, state_of
 from hookscope.activations.samples import Place, Run, called_with, count, outputs, places
 from hookscope.activations.shards import Shard, shards_in, write_shard
@@ -140,32 +140,12 @@ def collect(
             "the model is inside an edit, which would count other calls than those of the batches; begin the edit in "
             "run=, anew for each batch: with hookscope.edit(model) as e: e.set(...); model(batch)"
         )
-    if _shuffles(loader):
+    if shuffles(loader):
         raise ValueError("the loader shuffles, so samples would have other numbers each time; give shuffle=False")
     folder = Path(to)
     with _alone(folder), torch.no_grad():
         one = _Collecting(model, seen, names, run, folder, shard_bytes, path, all_there_are=not layers)
-        return one.all(loader, _length(loader), max_bytes, progress, lambda other: capture(other, *names, **kept))
-
-
-def _shuffles(drawing: object) -> bool:
-    """Whether a loader or sampler is one that shuffles, or draws from one."""
-    if isinstance(drawing, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
-        return True
-    inside = (getattr(drawing, name, None) for name in ("sampler", "batch_sampler"))
-    return any(_shuffles(each) for each in inside if each is not None)
-
-
-def _length(loader: Any) -> int | None:
-    """Return how many samples a loader has, if it says so."""
-    try:
-        if isinstance(loader, DataLoader) and loader.batch_size is not None:
-            return len(loader) * loader.batch_size if loader.drop_last else len(loader.sampler)  # type: ignore[arg-type]
-        if isinstance(loader, tuple | list):
-            return sum(map(count, loader))
-    except TypeError:
-        pass
-    return None
+        return one.all(loader, length_of(loader), max_bytes, progress, lambda other: capture(other, *names, **kept))
 
 
 class _Collecting:
@@ -213,7 +193,7 @@ class _Collecting:
         with progress_bar("collect", length, " samples", progress, written) as advance:
             try:
                 known = [batch for shard in old.shards for batch in shard.batches] if old else []
-                for number, batch in enumerate(_chain(first, batches)):
+                for number, batch in enumerate(chained(first, batches)):
                     mark, samples = mark_of_batch(batch), count(batch)
                     if number < len(known):
                         self._compare(samples, mark, *known[number])
@@ -372,12 +352,6 @@ _WORDS = {
 def _listed(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 200 else f"{text[:200]}…"
-
-
-def _chain(first: Any, others: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    del first  # a batch can be large
-    yield from others
 
 
 @contextmanager

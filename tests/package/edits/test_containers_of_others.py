@@ -211,49 +211,6 @@ def test_an_index_means_a_positional_argument_and_no_keyword(part: int) -> None:
         net(X)
 
 
-@pytest.mark.parametrize("part", [0, 1])
-def test_the_gradient_of_one_of_two_places_that_have_the_same_tensor(part: int) -> None:
-    def twice(x: Tensor) -> tuple[Tensor, Tensor]:
-        made = x * 1
-        return made, made
-
-    net = Net(lambda self, x: (out := self.cell(x))[0] + 3 * out[1], cell=Do(twice))
-    x = X.clone().requires_grad_()
-    with edit(net) as e:
-        e.scale("cell", 0.0, to="grad", part=part)
-        net(x).sum().backward()
-    expected = [(3, 1)[part]] * 2
-    assert x.grad is not None
-    assert x.grad.tolist() == expected
-    x.grad = None
-    exec(str(explain(e)), {"model": net, "inputs": (x,), **explain(e).names})
-    assert x.grad.tolist() == expected
-
-
-def test_a_gradient_beside_an_edited_output_is_that_of_its_own_place() -> None:
-    net = Net(lambda self, x: (out := self.cell(x))[0] + 3 * out[1], cell=Do(lambda x: ((made := x * 1), made)))
-    x = X.clone().requires_grad_()
-    with edit(net) as e:
-        e.scale("cell", 10.0, part=0)
-        e.scale("cell", 0.0, to="grad", part=1)
-        net(x).sum().backward()
-    assert x.grad is not None
-    assert x.grad.tolist() == [10, 10]
-
-
-def test_a_call_whose_gradient_never_came_is_named() -> None:
-    """What is handed on as it came is edited in an alias, which has no gradient after it was overwritten."""
-    net = Net(lambda self, x: torch.relu_(self.drop(x * 1)) + 3 * self.drop(x * 1), drop=nn.Dropout(0.5)).eval()
-    e = edit(net)
-    e.scale("drop", 0.0, to="grad")
-    with pytest.warns(UserWarning, match="edit 1 of layer 'drop': no gradient came of call 1: "), e:
-        net(X.clone().requires_grad_()).sum().backward()
-    with edit(net) as e:
-        e.scale("drop", 0.0, to="grad", calls=2)
-        net(X.clone().requires_grad_()).sum().backward()
-    assert not e.notes
-
-
 def test_entries_of_a_model_output_keep_their_order() -> None:
     @dataclasses.dataclass
     class Output(ModelOutput):
