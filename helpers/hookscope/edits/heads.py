@@ -10,13 +10,26 @@ from torch import nn
 from hookscope.edits.aim import rows_of
 from hookscope.layers import Modules
 
-__all__ = ["Heads", "columns_of", "count_of", "heads_around"]
+__all__ = ["Heads", "NoHeadsError", "columns_of", "count_of", "heads_around"]
 
 _COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead")
 _PROJECTIONS = (
     "c_proj", "o_proj", "out_proj", "out_lin", "output_proj", "linear_out", "post_proj", "dense", "proj", "wo", "Wo",
     "o", "to_out", "out", "merge",
 )  # fmt: skip
+
+
+class NoHeadsError(ValueError):
+    """The heads of a layer are not to be found, or cannot be told apart.
+
+    Attributes:
+        why: says so, without what to write instead.
+
+    """
+
+    def __init__(self, why: str, instead: str) -> None:
+        super().__init__(f"{why}; {instead}")
+        self.why = why
 
 
 @dataclass(frozen=True)
@@ -50,7 +63,8 @@ def heads_around(modules: Modules, name: str, module: nn.Module, to: str) -> Hea
         to: what was asked for; a projection has heads in its input only.
 
     Raises:
-        ValueError: no heads are to be found; says what to write instead.
+        NoHeadsError: no heads are to be found; says what to write instead.
+        ValueError: heads of gradients were asked for.
 
     Example:
         >>> class Attention(nn.Module):
@@ -71,24 +85,25 @@ def heads_around(modules: Modules, name: str, module: nn.Module, to: str) -> Hea
         name, module = holder_name, holder  # it never calls its output projection
     for each in (holder, module):
         if each is not None and "lambda_q1" in each._parameters:
-            raise ValueError(
+            raise NoHeadsError(
                 f"layer {name!r}: {type(each).__name__} is differential attention, which takes one half of its heads "
-                "from the other before its output projection, so heads= cannot tell them apart; write an index into "
-                "what goes into that: at[..., 0:64], to='input'"
+                "from the other before its output projection, so heads= cannot tell them apart",
+                "write an index into what goes into that: at[..., 0:64], to='input'",
             )
     if isinstance(module, nn.MultiheadAttention):
         return Heads(name, module, "heads", module.num_heads, module.embed_dim)
     if (count := _heads_of(module)) is None and holder is not None and (count := _heads_of(holder)) is not None:
         if name.rpartition(".")[2] not in _PROJECTIONS:
-            raise ValueError(
+            raise NoHeadsError(
                 f"layer {name!r} is not where the heads of {holder_name!r} lie side by side, which is the input of its "
-                f"output projection: give heads= with {holder_name!r}, or write an index here, at[..., 0:64]"
+                f"output projection: give heads= with {holder_name!r}",
+                "or write an index here, at[..., 0:64]",
             )
         return Heads(name, module, "input", count, _width(module))
     if count is None:
-        raise ValueError(
-            f"layer {name!r} ({type(module).__name__}) does not say how many heads it has; write an index into what "
-            "goes into its output projection instead: at[..., 0:64], to='input'"
+        raise NoHeadsError(
+            f"layer {name!r} ({type(module).__name__}) does not say how many heads it has",
+            "write an index into what goes into its output projection instead: at[..., 0:64], to='input'",
         )
     for part in _PROJECTIONS:
         if (child := module._modules.get(part)) is None:
@@ -107,7 +122,8 @@ def columns_of(found: Heads, heads: Any) -> list[int]:
     """List the places of some heads on the last axis.
 
     Raises:
-        ValueError: there is no such head, or the heads cannot be told apart.
+        ValueError: there is no such head.
+        NoHeadsError: the heads cannot be told apart.
 
     """
     numbers = rows_of(heads, "heads", "heads")
@@ -116,14 +132,14 @@ def columns_of(found: Heads, heads: Any) -> list[int]:
     if wrong := [head for head in numbers if not 0 <= head < found.count]:
         raise ValueError(f"layer {found.name!r} has no head {wrong[0]}: its {found.count} heads count from 0")
     if not found.width:
-        raise ValueError(
+        raise NoHeadsError(
             f"layer {found.name!r} has {found.count} heads, and nothing in it has a name by which an output projection "
-            f"is known ({', '.join(_PROJECTIONS[:4])}, …); write an index into the input of the layer that mixes them: "
-            "at[..., 0:64], to='input'"
+            f"is known ({', '.join(_PROJECTIONS[:4])}, …)",
+            "write an index into the input of the layer that mixes them: at[..., 0:64], to='input'",
         )
     if found.width % found.count:
-        raise ValueError(
-            f"layer {found.name!r}: {found.count} heads do not share {found.width} values evenly; write an index"
+        raise NoHeadsError(
+            f"layer {found.name!r}: {found.count} heads do not share {found.width} values evenly", "write an index"
         )
     size = found.width // found.count
     return [column for head in numbers for column in range(head * size, (head + 1) * size)]

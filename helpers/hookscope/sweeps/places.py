@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.edits.aim import numbers_in
-from hookscope.edits.heads import columns_of, count_of, heads_around
+from hookscope.edits.heads import NoHeadsError, columns_of, count_of, heads_around
 from hookscope.edits.order import said_of, with_tokens_first
 from hookscope.edits.parts import Part, get, listed, path_of, tensors
 from hookscope.layers import LayerNotFoundError, Modules, Which, pick
@@ -278,18 +277,15 @@ def _place(modules: Modules, name: str, module: nn.Module, call: int | None, pat
         for number in columns.numbers:
             each = columns_of(heads, number)
             where[number] = slice(each[0], each[-1] + 1)
-    except ValueError as error:
-        raise ValueError(_without_index(str(error), modules, name)) from None
+    except NoHeadsError as error:
+        raise ValueError(f"{error.why}; {_without_index(modules, name)}") from None
     if path is not None and heads.to != "output":
         raise ValueError(f"part= does not go with heads=, which lie in what goes into {heads.name!r}")
     return Place(label, heads.name, heads.module, call, heads.to, path, (heads.count, where), names)
 
 
-def _without_index(said: str, modules: Modules, name: str) -> str:
-    """Say why heads are not to be found, without the index that `edit` takes in their place, and a sweep does not."""
-    why, *index = re.split("[;,] (?:or )?write an index", said, maxsplit=1)
-    if not index:
-        return said
+def _without_index(modules: Modules, name: str) -> str:
+    """Say what to do where heads are not to be found: `edit` takes an index in their place, and a sweep does not."""
     below = f"{name}." if name else ""
     inside = [
         known
@@ -297,4 +293,4 @@ def _without_index(said: str, modules: Modules, name: str) -> str:
         if known != name and known.startswith(below) and count_of(module, config=False) is not None
     ]
     such = f", such as {inside[0]!r}" if inside else ""
-    return f"{why}; a sweep takes no index in their place, so name another layer{such}, or use edit"
+    return f"a sweep takes no index in their place, so name another layer{such}, or use edit"
