@@ -12,6 +12,7 @@ from matplotlib.font_manager import FontProperties, findfont, fontManager, get_f
 from hookscope.pictures.fonts import families
 
 CIRCLED = "Ⓐ"  # in STIX, which comes with matplotlib
+BOLD = "𝐀"  # in the bold font of DejaVu Serif, whose regular one lacks it, and in the regular one of STIX
 SLANTED = "\ue154"  # in a slanted font of STIX alone, which a label does not take by the name of the family
 
 
@@ -34,6 +35,13 @@ def test_a_letter_is_looked_for_in_the_other_fonts() -> None:
 def test_a_family_is_named_only_if_its_upright_font_has_the_letter() -> None:
     assert any(has_in_file(font.fname, SLANTED) for font in fontManager.ttflist)
     assert all(has(family, SLANTED) for family in families([SLANTED])[len(rcParams["font.family"]) :])
+
+
+def test_a_regular_font_comes_before_a_bold_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = sorted(fontManager.ttflist, key=lambda font: font.name != "DejaVu Serif")
+    assert next(font.weight for font in first if has_in_file(font.fname, BOLD)) == 700
+    monkeypatch.setattr(fontManager, "ttflist", first)
+    assert has(families([BOLD])[-1], BOLD)
 
 
 def test_nothing_is_added_for_letters_that_are_there_or_nowhere() -> None:
