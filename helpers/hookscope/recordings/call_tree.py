@@ -41,10 +41,7 @@ class CallTree:
 
     def __init__(self, events: Sequence[Event]) -> None:
         returned = {(event.name, event.call) for event in events if event.kind == "forward" and not event.hook}
-        threads: dict[str, list[Event]] = {}
-        for event in events:
-            threads.setdefault(event.by, []).append(event)
-        trees = [Branch(by, _phases(own, returned)) for by, own in threads.items()]
+        trees = [Branch(by, _phases(own, returned)) for by, own in by_thread(events).items()]
         tops = trees[0].below if len(trees) == 1 else trees
         lines = [line for top in tops for line in (top.text, *top.lines())]
         if (more := len(lines) - _SHOWN) > 0:
@@ -56,6 +53,14 @@ class CallTree:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         return {"text/plain": self._text, "text/html": f"<pre>{escape(self._text)}</pre>"}
+
+
+def by_thread(events: Iterable[Event]) -> dict[str, list[Event]]:
+    """List the events of each thread, or task of asyncio, by its name: what nests, nests in one of them."""
+    threads: dict[str, list[Event]] = {}
+    for event in events:
+        threads.setdefault(event.by, []).append(event)
+    return threads
 
 
 def _phases(events: Sequence[Event], returned: set[tuple[str, int]]) -> list[Branch]:

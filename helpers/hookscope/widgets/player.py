@@ -15,7 +15,7 @@ import traitlets
 
 from hookscope.layers.find import LayerNotFoundError
 from hookscope.pictures.picture import Rows
-from hookscope.recordings.call_tree import Branch, grow, grow_backward
+from hookscope.recordings.call_tree import Branch, by_thread, grow, grow_backward
 from hookscope.recordings.event import GIVEN, PHASES, Event, in_words
 from hookscope.recordings.record import Recording
 from hookscope.recordings.timeline import draw
@@ -92,7 +92,8 @@ class OrderPlayer(HookWidget):
     """Play a recording: the call tree on one side with the event that just fired lit, what it was given on the other.
 
     Go on and back with the buttons, the slider, or the keys: arrows, Home, End, and space to play. Everything that is
-    needed is on the page at once, so it goes on while the kernel is busy.
+    needed is on the page at once, so it goes on while the kernel is busy. Where several threads, or tasks of asyncio,
+    ran the model, the tree shows one after the other, and the events say whose they are.
 
     Args:
         recording: what `record(...)` gave, after its block.
@@ -146,7 +147,7 @@ class OrderPlayer(HookWidget):
         super().__init__(
             png=png,
             alt=alt,
-            _events=[_row(event) for event in self.events],
+            _events=[_row(event, _several(self.events)) for event in self.events],
             _lines=_tree(recording, self.events),
         )
 
@@ -165,7 +166,8 @@ class OrderPlayer(HookWidget):
     def numbers(self) -> Rows:
         """List the events in words, in the order in which they fired; with values, if they were recorded."""
         rows: list[dict[str, object]] = [
-            {"event": place, "hook": in_a_sentence(event)} for place, event in enumerate(self.events[:_LISTED], 1)
+            {"event": place, "hook": in_a_sentence(event, _several(self.events))}
+            for place, event in enumerate(self.events[:_LISTED], 1)
         ]
         if any(event.values is not None for event in self.events):
             for row, event in zip(rows, self.events, strict=False):
@@ -180,7 +182,7 @@ class OrderPlayer(HookWidget):
         for place, event in enumerate(self.events[:_LISTED]):
             numbers = f" = {values}" if (values := _values(event)) else ""
             lit = ">" if place == self.index else " "
-            lines.append(f"{lit} {place + 1:>{len(str(size))}}  {in_a_sentence(event)}{numbers}")
+            lines.append(f"{lit} {place + 1:>{len(str(size))}}  {in_a_sentence(event, _several(self.events))}{numbers}")
         if size > _LISTED:
             lines.append(f"  and {size - _LISTED} more")
         return "\n".join(lines)
@@ -234,8 +236,13 @@ def choose(
     return events
 
 
-def in_a_sentence(event: Event) -> str:
-    """Say which hook fired, and what it was given.
+def _several(events: Iterable[Event]) -> bool:
+    """Whether several threads, or tasks of asyncio, ran these hooks."""
+    return len({event.by for event in events}) > 1
+
+
+def in_a_sentence(event: Event, by: bool = False) -> str:
+    """Say which hook fired, and what it was given; with `by`, in which thread, too.
 
     Example:
         >>> in_a_sentence(Event(2, "forward", "conv1", "Conv2d", 1, "forward", (1, 8, 28, 28)))
@@ -247,7 +254,8 @@ def in_a_sentence(event: Event) -> str:
     name = repr(event.name) if event.name or kind.on != "layer" else "(root)"
     on = "parameter" if event.type == "Parameter" and kind.on == "tensor" else kind.on
     turn = "" if kind.turn == "time" and event.call == 1 else f", {kind.turn} {event.call}"
-    return f"{kind.words}{whose} of {on} {name}{turn}: {event.given}"
+    where = f", in {event.by}" if by else ""
+    return f"{kind.words}{whose} of {on} {name}{turn}{where}: {event.given}"
 
 
 def drawn(events: Sequence[Event]) -> tuple[bytes, str]:
@@ -270,14 +278,14 @@ def _values(event: Event) -> str:
     return "" if event.values is None else in_words(event.values).replace("\n", " ")
 
 
-def _row(event: Event) -> list[str]:
+def _row(event: Event, by: bool) -> list[str]:
     """What the page says about an event: the sentence, and what it is made of."""
     kind = _KINDS[event.kind]
-    of = f"{event.name or '(root)'} ({event.type}), {kind.turn} {event.call}"
+    of = f"{event.name or '(root)'} ({event.type}), {kind.turn} {event.call}{f', in {event.by}' if by else ''}"
     given = [GIVEN[event.kind], event.given.partition(" ")[2]]
     return [
         event.phase,
-        in_a_sentence(event),
+        in_a_sentence(event, by),
         kind.words,
         of,
         event.hook or "hookscope's own",
@@ -288,7 +296,7 @@ def _row(event: Event) -> list[str]:
 
 
 def _tree(recording: Recording, events: Sequence[Event]) -> list[tuple[int, str, int, str]]:
-    """Return the lines of the call tree with the chosen events, and only what they hang on."""
+    """Return the lines of the call tree with the chosen events, and only what they hang on; thread after thread."""
     try:
         recording.call_tree()
     except ValueError:  # it is not known what nested
@@ -298,16 +306,22 @@ def _tree(recording: Recording, events: Sequence[Event]) -> list[tuple[int, str,
     returned = {(event.name, event.call) for event in recording.events if event.kind == "forward" and not event.hook}
     places = {event.index: place for place, event in enumerate(events)}
     lines: list[tuple[int, str, int, str]] = []
-    for phase, group in groupby(recording.events, key=lambda event: event.phase):
-        top = Branch(phase)
+    threads = by_thread(recording.events)
+    phases = [(by, *each) for by, own in threads.items() for each in _phases(own)]
+    for by, phase, group in phases:
+        top = Branch(f"{phase}, in {by}" if len(threads) > 1 else phase)
         if phase != "forward":
-            grow_backward(top, list(group))
+            grow_backward(top, group)
         elif nested:
             grow(top, group, returned)
         else:
             top.below += [Branch(f"[{event.index}] {event.label}  {event.given}") for event in group]
         lines += [(depth, text.replace("\n", " "), place, phase) for depth, text, place in _flat(top, 0, places)]
     return lines
+
+
+def _phases(events: Iterable[Event]) -> list[tuple[str, list[Event]]]:
+    return [(phase, list(group)) for phase, group in groupby(events, key=lambda event: event.phase)]
 
 
 def _flat(branch: Branch, depth: int, places: Mapping[int, int]) -> list[tuple[int, str, int]]:

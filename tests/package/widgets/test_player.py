@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import pytest
 import torch
@@ -80,6 +81,36 @@ def test_a_recording_without_events_says_how_to_get_some():
         pass
     with pytest.raises(ValueError, match="run the model inside its with-block"):
         OrderPlayer(recording)
+
+
+def test_two_threads_have_a_tree_each():
+    both = threading.Barrier(2, timeout=60)
+
+    class Waiting(nn.Module):
+        def forward(self, x):
+            both.wait()
+            return x * 2
+
+    model = nn.Sequential(nn.Sequential(Waiting(), nn.ReLU()), nn.ReLU())
+    threads = [threading.Thread(target=model, args=(torch.ones(1),), name=name) for name in ("one", "two")]
+    with record(model) as recording:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    player = OrderPlayer(recording)
+    starts = [line for line, (depth, *_) in enumerate(player._lines) if depth == 0]
+    assert {player._lines[line][1] for line in starts} == {"forward, in one", "forward, in two"}
+    one, two = (
+        [(depth, text.replace(" #2", "")) for depth, text, *_ in lines[1:]]
+        for lines in (player._lines[: starts[1]], player._lines[starts[1] :])
+    )
+    assert one == two
+    assert [depth for depth, text in one if text.startswith("0.0: ")] == [5]
+    for event, row, words in zip(player.events, player.numbers(), player._events, strict=True):
+        assert f", in {event.by}: " in row["hook"] == words[1]
+        assert words[3].endswith(f", in {event.by}")
+    assert "in MainThread" not in repr(OrderPlayer(recorded()))
 
 
 def test_every_kind_has_its_sentence():
