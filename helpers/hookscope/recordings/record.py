@@ -53,7 +53,8 @@ def record(
     - torch takes up the full backward hooks of a layer when it is called. A graph built before the block logs
       none of them. One built inside and run backward after it logs nothing, and adds a note.
     - Several threads, or tasks of asyncio, may run the model at once: `Event.by` says whose an event is, the table has
-      a column for it where there are several, and `Recording.call_tree` shows a tree of each.
+      a column for it where there are several, and `Recording.call_tree` shows a tree of each. Where two begin a call of
+      one layer at the same moment, the full backward hooks of both calls may have the number of one.
     - Each backward pass logs: twice over one graph (`retain_graph`) logs twice, and in a double backward a
       layer logs again if the second pass runs through its output.
     - `torch.autograd.grad` logs what it fires: never `post_accumulate_grad`, and `full_backward` only of
