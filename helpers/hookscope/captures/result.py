@@ -53,7 +53,6 @@ class Capture(Tabled, Mapping[str, Layer]):
         self.stopped = ""
         self._layers = layers
         self._wanted = wanted
-        self._stats_only = wanted.stats_only
         self._open = False
         self._uncalled: dict[str, str] = {}  # of a copy, which has no model
         self._fused = fused_around(modules, layers)

@@ -107,7 +107,6 @@ def _state(about: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
         "_layers": dict(enumerate(about["layers"])),
         "_uncalled": about["uncalled"],
         "_wanted": wanted,
-        "_stats_only": wanted.stats_only,
         "_open": False,
         "_hooks": Kept(calls, dict.fromkeys(about["notes"]), found),
     }
