@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING, left_on, with_others
+from hookscope_course.practice.probing import CALLS_NOTHING, hooks_are, left_on, with_others
 
 
 def _chain(**layers: nn.Module) -> nn.Sequential:
@@ -50,7 +50,7 @@ def _off_again(tool: Callable[[nn.Module], AbstractContextManager[Any]]) -> Wron
     with tool(model):
         model(torch.ones(1, 1))
     if left := _hooks_on(model):
-        return Wrong(f"after the `with` block {left} hooks are still on the model")
+        return Wrong(f"after the `with` block {hooks_are(left)} still on the model")
     model = _chain(first=nn.Linear(1, 2), act=nn.ReLU(), stops=_Stops())
     try:
         with tool(model):
@@ -199,8 +199,8 @@ def _wrong_features(features: Callable[..., dict[str, Tensor]], model: nn.Sequen
     expected = {"conv": maps.mean((2, 3)), "flat": maps.flatten(1), "linear": model[2](maps.flatten(1))}
     expected["act"] = expected["linear"].relu()
     kept = features(with_others(model), images)
-    if _hooks_on(model):
-        return Wrong(f"{_hooks_on(model)} hooks are still on the model")
+    if left := _hooks_on(model):
+        return Wrong(f"{hooks_are(left)} still on the model")
     if set(kept) != set(expected):
         return Wrong(f"the children are {list(expected)}, and you kept {list(kept)}")
     for name, values in expected.items():
@@ -329,7 +329,7 @@ def check_q5(step_in_backward: Callable[..., AbstractContextManager[None]]) -> W
             f"{most} bytes of gradients were alive at once, and the largest gradient takes {largest} of {before}"
         )
     if left := _hooks_on(net):
-        return Wrong(f"{left} hooks are still on the parameters")
+        return Wrong(f"{hooks_are(left)} still on the parameters")
     try:
         with step_in_backward(start.parameters(), lambda parameters: torch.optim.SGD(parameters, lr=0.5)):
             _Stops()(torch.ones(1))

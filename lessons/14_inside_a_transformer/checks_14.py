@@ -18,6 +18,7 @@ from hookscope_course.practice.probing import (
     CALLS_NOTHING,
     SWALLOWED,
     Breaks,
+    hooks_are,
     left_on,
     registrations,
     swallows,
@@ -41,6 +42,8 @@ def _somebody_elses(module: nn.Module, args: object, output: object) -> None:
 def check_q1(index: object) -> Wrong | None:
     if isinstance(index, Tensor | np.generic) and index.ndim == 0:
         index = index.item()
+    if isinstance(index, float) and index.is_integer():
+        index = int(index)
     if isinstance(index, bool) or not isinstance(index, int):
         return Wrong(f"give the index alone, a number, not a {index.__class__.__name__}")
     hidden, given, returned = _hidden_states()
@@ -109,10 +112,10 @@ def _wrong_counts(count_tokens: Callable[[nn.Module, list[int]], Any], module: _
     lengths = (torch.randperm(7)[:5] + 3).tolist()  # from 3 on, so that no length is a number of texts
     ways = (
         "passed by name",
-        "as the first argument",
-        "with a mask before it",
-        "with a mask after it",
-        "with another stream before it",
+        "passed as the first argument",
+        "passed with a mask before it",
+        "passed with a mask after it",
+        "passed with another stream before it",
     )
     for done, (tokens, way) in enumerate(zip(lengths, ways, strict=True)):
         x, mask = torch.rand(2, tokens, width, dtype=dtype), torch.rand(2, 1, tokens + 20, tokens + 20, dtype=dtype)
@@ -207,7 +210,7 @@ def check_q3(last_rows: Callable[[nn.Module, list[nn.Module], Tensor], object]) 
     breaking = _Stack([_Adds(1.0, 4, torch.float32, False, False), Breaks()], 4, torch.float32)
     told = swallows(lambda: last_rows(breaking, [*breaking.layers], torch.tensor([[1, 2, 3]])))
     if left := _hooks_on(breaking):
-        return Wrong(f"a layer raised an error, and {left} hooks are still on the model; remove them in a `finally`")
+        return Wrong(f"a layer raised an error, and {hooks_are(left)} still on the model; remove them in a `finally`")
     return Wrong(SWALLOWED) if told else None
 
 
@@ -235,7 +238,7 @@ def _wrong_rows(last_rows: Callable[[nn.Module, list[nn.Module], Tensor], object
                 return Wrong(f"here a layer returns a tuple that begins with the stream, and torch says: {error}")
             raise
     if (left := _hooks_on(model)) != 1:
-        return Wrong(f"{left - 1} hooks are still on the model; remove every handle" if left else _GONE)
+        return Wrong(f"{hooks_are(left - 1)} still on the model; remove every handle" if left else _GONE)
     if len(model.calls) != 1:
         return Wrong(f"the model was called {len(model.calls)} times; once is enough")
     if not isinstance(rows, list | tuple):
@@ -290,7 +293,7 @@ def check_q4(first_guesses: Callable[[nn.Module, Tensor], object]) -> Wrong | No
     model.blocks[1] = Breaks()
     told = swallows(lambda: first_guesses(model, text))
     if left := _hooks_on(model):
-        return Wrong(f"a block raised an error, and {left} hooks are still on the model; remove them in a `finally`")
+        return Wrong(f"a block raised an error, and {hooks_are(left)} still on the model; remove them in a `finally`")
     return Wrong(SWALLOWED) if told else None
 
 
@@ -334,7 +337,7 @@ def _wrong_guesses(
 ) -> Wrong | None:
     result = first_guesses(with_others(model), text)
     if left := _hooks_on(model):
-        return Wrong(f"{left} hooks are still on the model; remove every handle")
+        return Wrong(f"{hooks_are(left)} still on the model; remove every handle")
     if isinstance(result, Tensor) and result.dim() == 1:
         result = result.tolist()
     if not isinstance(result, list | tuple):

@@ -15,7 +15,15 @@ from hookscope import attention, capture, sweep
 from hookscope.samples import STORY_WORDS, StoryLM, story_lm, story_tokens
 from hookscope.samples.stories import SelfAttention
 from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, left_on, swallows, with_others
+from hookscope_course.practice.probing import (
+    CALLS_NOTHING,
+    SWALLOWED,
+    Breaks,
+    hooks_are,
+    left_on,
+    swallows,
+    with_others,
+)
 
 _LAYERS, _DIFFERS = 5, 3
 
@@ -62,8 +70,10 @@ class _Keeps(nn.Module):
     """A layer whose output somebody has kept."""
 
     kept: Tensor
+    given: Tensor
 
     def forward(self, x: Tensor) -> Tensor:
+        self.given = x.clone()
         self.kept = x * 2
         return self.kept
 
@@ -83,13 +93,18 @@ def check_q2(patch_row: Callable[[nn.Module, int, Tensor], Any]) -> Wrong | None
 def _wrong_row(
     patch_row: Callable[[nn.Module, int, Tensor], Any], layer: _Keeps, position: int, x: Tensor, values: Tensor
 ) -> Wrong | None:
-    handle = patch_row(layer, position, values)
+    handle, asked = patch_row(layer, position, values), x.clone()
     try:
         layer(torch.rand_like(x))
         output = layer(x)  # a hook fires at each call
     except (IndexError, RuntimeError) as error:
         return Wrong(f"torch says: {error}. In the output, axis 0 counts the texts, and axis 1 the tokens")
-    if not torch.equal(layer.kept, 2 * x):
+    if not torch.equal(layer.given, asked):
+        return Wrong(
+            "the layer was given something else than it was called with; a pre-hook changes that, and a forward hook "
+            "what the layer returns"
+        )
+    if not torch.equal(layer.kept, 2 * asked):
         return Wrong("the tensor that the layer returned was written to; change a copy, and return that")
     if not isinstance(output, Tensor) or output.shape != x.shape:
         return Wrong("with your hook, the layer no longer returns a tensor (batch, tokens, width)")
@@ -130,7 +145,7 @@ def check_q3(mean_ablate: Callable[[nn.Module, nn.Module, Tensor, Tensor], objec
         told = swallows(lambda: mean_ablate(model, layer, texts, texts))  # type: ignore[arg-type]  # noqa: B023
         if left := _hooks_on(model):
             return Wrong(
-                f"a layer raised an error in the {run} run, and {left} hook{'s are' if left > 1 else ' is'} still on "
+                f"a layer raised an error in the {run} run, and {hooks_are(left)} still on "
                 "the model; use `with` or `finally`"
             )
         if told:
@@ -168,7 +183,7 @@ def _wrong_mean(
             outputs.append(seen[name].output)
     result = mean_ablate(with_others(model), layer, inputs, others)
     if left := _hooks_on(model):
-        return Wrong(f"{left} hooks are still on the model; remove every handle")
+        return Wrong(f"{hooks_are(left)} still on the model; remove every handle")
     if not isinstance(result, Tensor):
         return Wrong(f"your function returned {result!r}; return what the model returns")
 
@@ -208,7 +223,7 @@ def check_q4(copying_head: Callable[[StoryLM, Tensor], object]) -> Wrong | None:
         model.blocks[0].register_forward_hook(_somebody_elses)
         answer = copying_head(model, rows)
         if (left := _hooks_on(model)) != 1:
-            return Wrong(f"{left - 1} hooks are still on the model; remove every handle" if left else _GONE)
+            return Wrong(f"{hooks_are(left - 1)} still on the model; remove every handle" if left else _GONE)
         if any(not torch.equal(value, before[name]) for name, value in model.state_dict().items()):
             return Wrong("the model has other weights now; a hook can put zeros in the place of a head without that")
         if isinstance(answer, Tensor | np.generic) and answer.ndim == 0:

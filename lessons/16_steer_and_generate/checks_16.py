@@ -14,7 +14,15 @@ from hookscope import census
 from hookscope.samples import STORY_WORDS, story_lm, story_tokens
 from hookscope.samples.stories import MANY, NAMES, ONE, PLACES, THINGS
 from hookscope_course.practice import Wrong, allows, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, left_on, swallows, with_others
+from hookscope_course.practice.probing import (
+    CALLS_NOTHING,
+    SWALLOWED,
+    Breaks,
+    hooks_are,
+    left_on,
+    swallows,
+    with_others,
+)
 
 _PROMPT, _NEW = 7, 5
 _WORDS = (*NAMES, *PLACES, *THINGS, *ONE, *MANY)
@@ -23,6 +31,8 @@ _WORDS = (*NAMES, *PLACES, *THINGS, *ONE, *MANY)
 def check_q1(result: object) -> Wrong | None:
     if isinstance(result, Tensor | np.generic) and result.ndim == 0:
         result = result.item()
+    if isinstance(result, float) and result.is_integer():
+        result = int(result)
     if isinstance(result, bool) or not isinstance(result, int):
         return Wrong(f"the answer is a whole number, not a {result.__class__.__name__}")
     expected = _steered()
@@ -86,7 +96,8 @@ def _wrong_edits(edit_at: Callable[[nn.Module, int, Tensor], Any], cache: bool, 
     width, dtype, place = len(layer.weight), layer.weight.dtype, int(torch.randint(1, 5, ()))
     vector = torch.rand(width, dtype=dtype) + 1
     handle = edit_at(layer, place, vector.clone())
-    for length in (torch.randperm(4)[:2] + 6).tolist():  # two prompts, one after the other
+    lengths = (torch.randperm(4)[:2] + 6).tolist()
+    for which, length in zip(("first", "second"), lengths, strict=True):  # prompts, one after the other
         new = [1, 1, 1] if cache else [length + 1, length + 2, length + 3]
         for number, tokens in enumerate((length, *new), 1):
             x = torch.rand(2, tokens, width, dtype=dtype)
@@ -94,7 +105,8 @@ def _wrong_edits(edit_at: Callable[[nn.Module, int, Tensor], Any], cache: bool, 
             positions = torch.arange(first, first + tokens)[None]
             plain = layer.forward(x).detach()
             said = (
-                f"with{'' if cache else 'out'} the cache, call {number} has {tokens} token{'s' if tokens > 1 else ''}"
+                f"with{'' if cache else 'out'} the cache, call {number} of the {which} prompt has {tokens} "
+                f"token{'s' if tokens > 1 else ''}"
             )
             said += f", `place` is {place}"
             try:
@@ -147,11 +159,14 @@ def check_q3(train_vector: Callable[[nn.Module, nn.Module, Tensor, int], object]
     told = swallows(lambda: train_vector(breaking, breaking.blocks[0], story_tokens("the dog"), 3))
     if (left := len(census(breaking, include_global=False)) - 1) > 0:
         return Wrong(
-            f"a layer raised an error, and {left} hook{'s are' if left > 1 else ' is'} still on the model; "
-            "remove the handle in a `finally`"
+            f"a layer raised an error, and {hooks_are(left)} still on the model; remove the handle in a `finally`"
         )
     if left < 0:
         return Wrong("a hook that was on the model before is gone; take off your own, and no other")
+    if not all(weight.requires_grad for weight in breaking.parameters()):
+        return Wrong(
+            "a layer raised an error, and the weights do not require gradients any more; put that back in a `finally`"
+        )
     if told and not called:
         return Wrong("your function never called the model; train the vector by what the model returns")
     return Wrong(SWALLOWED) if told else None
@@ -178,7 +193,7 @@ def _wrong_vector(
             )
         raise
     if left := left_on(model):
-        return Wrong(f"{left} hook{'s are' if left > 1 else ' is'} still on the model; remove the handle")
+        return Wrong(f"{hooks_are(left)} still on the model; remove the handle")
     if any(not torch.equal(value, before[name]) for name, value in model.state_dict().items()):
         return Wrong("the weights of the model are others now; the optimizer gets your vector, and nothing else")
     if any(weight.grad is not None for weight in model.parameters()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hookscope import census
 from hookscope_course.practice import Wrong, blind_to
-from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, registrations, swallows
+from hookscope_course.practice.probing import CALLS_NOTHING, SWALLOWED, Breaks, hooks_are, registrations, swallows
 
 _NO_HOOK = "that is right, but you found it without a forward hook; use one"
 
@@ -27,14 +28,10 @@ def _somebody_elses(module: nn.Module, args: object, output: object) -> None:
     """Stand on a model as a hook that is not the answer's."""
 
 
-def _counted(hooks: int) -> str:
-    return f"{hooks} hook{'s are' if hooks > 1 else ' is'}"
-
-
 def _left_after_error(model: nn.Module, run: Callable[[], object]) -> Wrong | None:
     told = swallows(run)
     if left := _hooks_on(model):
-        return Wrong(f"a layer raised an error, and {_counted(left)} still on the model; use `with` or `finally`")
+        return Wrong(f"a layer raised an error, and {hooks_are(left)} still on the model; use `with` or `finally`")
     return Wrong(SWALLOWED) if told else None
 
 
@@ -62,10 +59,15 @@ class _Net(nn.Module):
         self.second = nn.Linear(width + 1, width, dtype=dtype)
         self.after: nn.Module = _Counts()
         self.seen = list[int]()
+        self.ended: set[type[BaseException]] = set()  # what has ended passes
 
     def forward(self, x: Tensor) -> Tensor:
         self.seen.append(len(x))
-        y: Tensor = self.second(self.first(x).tanh() + x.sum(1, keepdim=True))
+        try:
+            y: Tensor = self.second(self.first(x).tanh() + x.sum(1, keepdim=True))
+        except BaseException as error:
+            self.ended.add(type(error))
+            raise
         z: Tensor = self.after(x - y)
         return z
 
@@ -74,9 +76,12 @@ _Features = Callable[[nn.Module, nn.Module, list[Tensor]], object]
 
 
 def check_q1(features: _Features) -> Wrong | None:
+    ended: set[type[BaseException]] = set()
     for width, name, dtype in ((3, "second", torch.float32), (5, "first", torch.float64), (4, "second", torch.float64)):
-        if wrong := _wrong_features(features, _Net(width, dtype), name, width, dtype):
+        model = _Net(width, dtype)
+        if wrong := _wrong_features(features, model, name, width, dtype):
             return wrong
+        ended |= model.ended
     broken = _Net(3, torch.float32)
     broken.first = Breaks()
     if wrong := _left_after_error(broken, lambda: features(broken, broken.second, [torch.randn(2, 3)])):
@@ -85,8 +90,38 @@ def check_q1(features: _Features) -> Wrong | None:
     try:
         features(sound, sound.second, [torch.randn(2, 3), torch.randn(2, 5)])  # the second does not fit
     except RuntimeError as error:
-        return None if "shape" in str(error) else Wrong(f"a batch does not fit the model, and you raise {error!r}")
+        if "shape" not in str(error):
+            return Wrong(f"a batch does not fit the model, and you raise {error!r}")
+        return next(filter(None, (_caught_too(features, kind) for kind in ended)), None)
     return Wrong("a batch does not fit the model, and your function kept torch's error to itself; catch only your own")
+
+
+class _Raises(nn.Module):
+    """Raises an error of some kind when it is called."""
+
+    def __init__(self, kind: type[BaseException]) -> None:
+        super().__init__()
+        self.error = kind("this layer breaks")
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise self.error
+
+
+def _caught_too(features: _Features, kind: type[BaseException]) -> Wrong | None:
+    """Tell of an answer that catches what others may raise, too: an error of Python's or torch's, not its own."""
+    if kind.__module__.partition(".")[0] not in sys.stdlib_module_names | {"torch"}:
+        return None
+    model = _Net(3, torch.float32)
+    model.first = _Raises(kind)
+    try:
+        features(model, model.second, [torch.randn(2, 3)])
+    except BaseException as error:  # `torch.cat` of nothing raises, too
+        if error is model.first.error:
+            return None
+    return Wrong(
+        f"a layer raised {kind.__name__}, and your function took it for its own; raise an exception of a class that "
+        "you define, and catch only that"
+    )
 
 
 def _wrong_features(features: _Features, model: _Net, name: str, width: int, dtype: torch.dtype) -> Wrong | None:
@@ -100,7 +135,7 @@ def _wrong_features(features: _Features, model: _Net, name: str, width: int, dty
         return Wrong(f"torch says: {error}" if isinstance(error, RuntimeError) else f"your function raised {error!r}")
     calls = [*model.seen]
     if (left := _hooks_on(model)) != 1:
-        return Wrong(f"{_counted(left - 1)} still on the model; take every one of yours off" if left else _GONE)
+        return Wrong(f"{hooks_are(left - 1)} still on the model; take every one of yours off" if left else _GONE)
     if model.after.calls:
         return Wrong(f"the pass went on behind `layer`: what comes after it still ran, {model.after.calls} times")
     if not isinstance(result, Tensor):
@@ -168,7 +203,7 @@ def _wrong_copy(bare_copy: Callable[[nn.Module], object], width: int, dtype: tor
     if (now := _hooks_on(model)) != before:
         return Wrong(f"the original had {before} hooks and has {now} now; it should keep its own")
     if left := _hooks_on(twin):
-        return Wrong(f"{_counted(left)} on your copy; look at every module in it, and at every kind of hook")
+        return Wrong(f"{hooks_are(left)} on your copy; look at every module in it, and at every kind of hook")
     if any(one is other for one in model.modules() for other in twin.modules()):
         return Wrong("a module of the model is also in your copy; copy deeply")
     places = {parameter.data_ptr() for parameter in model.parameters()}
@@ -253,7 +288,7 @@ def _wrong_flops(linear_flops: Callable[[nn.Module, Tensor], object], model: _Sh
     with registrations() as registered:
         result: Any = linear_flops(model, x)
     if (left := _hooks_on(model)) != 1:
-        return Wrong(f"{_counted(left - 1)} still on the model; remove every handle" if left else _GONE)
+        return Wrong(f"{hooks_are(left - 1)} still on the model; remove every handle" if left else _GONE)
     if len(model.seen) != 1:
         return Wrong(f"the model was called {len(model.seen)} times; one pass is enough")
     mine = model.seen.pop()

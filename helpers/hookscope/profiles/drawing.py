@@ -52,7 +52,8 @@ def draw(layers: Sequence[Drawn], title: str, rows: Sequence[Mapping[str, object
     axis.set_xlabel("milliseconds of its own in a pass: median, line between the quartiles")
     axis.grid(axis="x", color="0.9")
     axis.set_axisbelow(True)
-    axis.legend(frameon=False)
+    # Beside no bar: the longest may stand anywhere.
+    figure.legend(loc="outside upper right", ncols=2, frameon=False)
     return from_figure(figure, _in_words(layers), title, rows, when_seen=True)
 
 

@@ -185,7 +185,9 @@ class Sweep(Tabled):
             return f"{cells}{alone}{idle}"
         batches = f"{cells} in {counted(len(self.batches), 'batch', 'batches')}"
         skipped = ", without the layers before the change" if self.skipped else ""
-        apart = f"they differ by {self.largest_difference:.1g} of the scale at most"
+        apart = "they are equal"
+        if self.largest_difference:
+            apart = f"they differ by {self.largest_difference:.1g} of the scale at most"
         return f"{batches}{skipped}; {self.checked} of them compared with plain hooks: {apart}{idle}"
 
     @property

@@ -24,7 +24,8 @@ class Card:
         starts = self.heading.endswith(".") and re.match(r"(a|[a-z]{2,})\b(?![_.(\[]| *=)", self.message)
         text = self.message[:1].upper() + self.message[1:] if starts else self.message
         last = text.rpartition("\n")[2]
-        return f"{text}." if re.search(r"[\w`'\")\]}%]$", text) and not re.match(rf"```|{_ITEM}", last) else text
+        ends = re.search(r"([\w`'\"\]}%]|[^.?!]\))$", text) and not re.match(rf"```|{_ITEM}", last)
+        return f"{text}." if ends else text
 
     def __repr__(self) -> str:
         text = f"{self.heading} {self._sentence()}"

@@ -70,6 +70,17 @@ def left_on(*models: nn.Module) -> int:
     return sum(hook_of_somebody.__name__ not in entry.callable for entry in found)
 
 
+def hooks_are(count: int) -> str:
+    """Say how many hooks there are, as a subject with its verb.
+
+    Example:
+        >>> hooks_are(1), hooks_are(2)
+        ('1 hook is', '2 hooks are')
+
+    """
+    return f"{count} hook{' is' if count == 1 else 's are'}"
+
+
 @contextmanager
 def no_crash_at_stale_views() -> Iterator[None]:
     """Let an answer register a hook on a view after its base was edited in place, on every torch.
