@@ -210,7 +210,8 @@ def projecting(direction: Any) -> Change:
                 f"shape {tuple(region.shape)}"
             )
         unit: Tensor = fitting(direction / direction.norm(), region, moment)
-        return region - (region * unit).sum(-1, keepdim=True) * unit
+        along = (region * unit).sum(-1, keepdim=True).to(region.dtype)  # autocast sums in float32 on a GPU
+        return region - along * unit
 
     return Change("project_out", direction, compute)
 

@@ -63,8 +63,10 @@ def edit(model: nn.Module) -> Edit:
     stays as it is, and so does every value outside the aim, bit for bit, except where an edit switches a fused
     path of torch off, and says so. A layer that writes to its input in place writes to the edited one. Lists, mappings
     and objects among its inputs hold the edited tensor during the call, so that what the layer puts into them stays;
-    putting the very tensor back that it found there counts as nothing. Where it returns one of them, it returns a copy
-    with the edit. Gradients flow through edits, to values that require them, too.
+    putting the very tensor back that it found there counts as nothing. What it writes in place into the edited one, as
+    into a cache of fixed length, does not reach the one that is put back, and a note says so. Where it returns one of
+    them, it returns a copy with the edit. Threads that run the model at once need containers of their own. Gradients
+    flow through edits, to values that require them, too.
 
     **An edit that did not happen is an error**: leaving the block raises `NotEditedError` if a layer was not called, a
     call or part or gradient never came, and says why that may be. An exception from inside the block goes first. Where
@@ -72,8 +74,9 @@ def edit(model: nn.Module) -> Edit:
     or through a compiled function that calls it.
 
     Hooks come off however the block ends. So run `backward()` inside the block where there are edits of gradients or
-    checkpoints, which run the layers again. An edit comes after the hooks that were on its layer before the block. A
-    capture that is opened inside the block sees edited values, one around it sees the layer's own.
+    checkpoints, which run the layers again. An edit comes after the hooks that were on its layer before the block, such
+    as those that transformers registers for good when it is first asked for `hidden_states`: these are then the ones
+    before the edit. A capture that is opened inside the block sees edited values, one around it sees the layer's own.
 
     Args:
         model: the model.

@@ -17,7 +17,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from hookscope.captures.hooks import Hooks as CaptureHooks
 from hookscope.edits.inside import Inside, Replaced, crossing, forget
-from hookscope.edits.lending import Lent, take_back
+from hookscope.edits.lending import Lent, take_back, written_to
 from hookscope.edits.order import PACKED, is_packed, samples_in
 from hookscope.edits.parts import passed_on, put, tensors
 from hookscope.edits.target import Target
@@ -210,6 +210,11 @@ class Layer:
             return None  # the call began before the block
         run = runs[-1]
         handed_on = passed_on(output, run.lent) if run.lent else []
+        if run.lent and written_to(run.lent):
+            self.notes[
+                f"layer {self.name!r} wrote in place to an edited tensor in a container that it was given, such as a "
+                "cache: that is not in the tensor that was there before and is there again; edit what the layer writes"
+            ] = None
         take_back(run.lent)  # if an interrupt comes, the run stays, and `take_off` goes on
         try:
             # With always_call torch calls this on the way of an exception upward, too.

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from threading import get_ident
 from types import MemberDescriptorType
 from typing import Any
 
-__all__ = ["Attribute", "Lent", "Loan", "lend", "on_loan", "put_at", "take_back", "there"]
+from torch import Tensor
+
+from hookscope.structures import tensors_in
+
+__all__ = [
+    "Attribute", "BorrowedError", "Lent", "Loan", "lend", "on_loan", "put_at", "refuse_borrowed", "take_back", "there",
+    "written_to",
+]  # fmt: skip
 
 
 class Attribute(str):
     """The name of an attribute, as opposed to a key."""
+
+
+class BorrowedError(RuntimeError):
+    """Two threads would edit what is in one container."""
 
 
 @dataclass(eq=False, slots=True)
@@ -23,6 +35,8 @@ class Loan:
         key: where in it: an index, a key, or an `Attribute`.
         was: what was there.
         now: what is there now.
+        new: the tensors in that which were not there before, and how often each had been written to.
+        thread: which thread has lent it.
 
     """
 
@@ -30,6 +44,13 @@ class Loan:
     key: Any
     was: Any
     now: Any
+    new: list[tuple[Tensor, int]] = field(init=False)
+    thread: int = field(default_factory=get_ident)
+
+    def __post_init__(self) -> None:
+        before = {id(tensor) for tensor in tensors_in(self.was)}
+        new = [each for each in tensors_in(self.now) if id(each) not in before and not each.is_inference()]
+        self.new = [(each, each._version) for each in new]
 
     def place(self) -> Any:
         """Return where it is in its holder; None if it is there no longer."""
@@ -39,6 +60,30 @@ class Loan:
 
 Lent = list[Loan]
 _all: Lent = []  # of every edit, in the order in which they were made
+_lenders: set[int] = set()  # the threads that have lent anything, ever
+_BORROWED = (
+    "another thread is running the model with the same container, in which it has put edited values; give each thread "
+    "one of its own"
+)
+
+
+def refuse_borrowed(found: Any, again: Callable[[], Any]) -> None:
+    """Raise if something was found in a container because another thread had lent it there.
+
+    Args:
+        found: what was found.
+        again: looks once more: the other thread may have taken it back since.
+
+    Raises:
+        BorrowedError: it was.
+
+    """
+    here = get_ident()
+    if not _lenders - {here}:
+        return
+    borrowed = any(each.thread != here and any(new is found for new, _ in each.new) for each in [*_all])
+    if borrowed or again() is not found:
+        raise BorrowedError(_BORROWED)
 
 
 def lend(holder: Any, key: Any, was: Any, now: Any, lent: Lent) -> bool:
@@ -52,6 +97,9 @@ def lend(holder: Any, key: Any, was: Any, now: Any, lent: Lent) -> bool:
         was: what is there.
         now: what is to be there.
         lent: is told of it, before it is done: an interrupt may come at any time.
+
+    Raises:
+        BorrowedError: another thread has lent something there.
 
     Example:
         >>> given, lent = {"h": 1}, []
@@ -69,6 +117,11 @@ def lend(holder: Any, key: Any, was: Any, now: Any, lent: Lent) -> bool:
     loan = Loan(holder, key, was, now)
     lent.append(loan)
     _all.append(loan)
+    if any(each.holder is holder and each.thread != loan.thread for each in [*_all]):
+        lent.remove(loan)
+        _all.remove(loan)
+        raise BorrowedError(_BORROWED)
+    _lenders.add(loan.thread)
     try:
         put_at(holder, key, now)
         if attribute and not had and key in _own(holder):
@@ -98,6 +151,11 @@ def take_back(lent: Lent) -> None:
         if loan in _all:
             _all.remove(loan)
         lent.pop()
+
+
+def written_to(lent: Lent) -> bool:
+    """Whether somebody has written in place to a tensor that was lent: when it is taken back, that is gone."""
+    return any(each._version != version for loan in lent if loan.place() is not None for each, version in loan.new)
 
 
 def on_loan(lent: Lent) -> list[tuple[Any, Any, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -199,11 +199,11 @@ def passed_on(value: Any, lent: Lent) -> list[tuple[Path, Any]]:
 
     """
     loans = on_loan(lent)
+    # First without its path: objects that point to each other have more paths than one can follow.
+    if not any(item is holder for _, item in (_containers(value, {}) if loans else ()) for holder, *_ in loans):
+        return []
     return [
-        ((*path, place), now)
-        for path, item in (_containers(value) if loans else ())
-        for holder, place, now in loans
-        if item is holder
+        ((*path, place), now) for path, item in _containers(value) for holder, place, now in loans if item is holder
     ]
 
 
@@ -216,17 +216,29 @@ def is_shared(value: Any, path: Path) -> bool:
         (True, False)
 
     """
-    holder = get(value, path[:-1])
-    return sum(each is holder for _, each in _containers(value)) > 1
+    on_the_way = [get(value, path[:step]) for step in range(len(path))]
+    # Another way to it comes upon this one somewhere.
+    found = Counter(id(each) for _, each in _containers(value, {}))
+    return any(found[id(each)] > 1 for each in on_the_way)
 
 
-def _containers(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yield path and value for a value and for what it is made of, attributes of objects included."""
+def _containers(value: Any, known: dict[int, Any] | None = None, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield path and value for a value and for what it is made of, attributes of objects included.
+
+    Args:
+        value: the value.
+        known: those that have been looked into, by id, and are not again; without it all is, on each path.
+        path: where the value is.
+
+    """
     yield path, value
-    if len(path) <= _DEEP:
-        for key, item in _items(value) or _attributes(value):
-            if not isinstance(item, Tensor):
-                yield from _containers(item, (*path, key))
+    if len(path) > _DEEP or (known is not None and id(value) in known):
+        return
+    if known is not None:
+        known[id(value)] = value
+    for key, item in _items(value) or _attributes(value):
+        if not isinstance(item, Tensor):
+            yield from _containers(item, known, (*path, key))
 
 
 def _attributes(value: Any) -> list[tuple[str, Any]]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from hookscope.captures.keep import is_wrapped
 from hookscope.edits.aim import Aim
 from hookscope.edits.changes import UNCHANGED, Change, Moment
-from hookscope.edits.lending import Lent
+from hookscope.edits.lending import BorrowedError, Lent, refuse_borrowed
 from hookscope.edits.order import PACKED, as_many, is_packed
 from hookscope.edits.parts import get, is_shared, keys, listed, put, tensors
 from hookscope.edits.sizes import Sizes
@@ -79,6 +79,7 @@ class Target:
         owner: who knows which tokens a call has.
         tokens: those of each call; only with positions.
         places: which of them were edited.
+        taken: which of them `freeze` took its values from, in the first call, which stays as it is.
         held: what an edit keeps from one call to the next.
         samples: tells how many samples the model is running on, if that is known; only where it matters.
         notes: what there is to know, as keys; shared with the others.
@@ -99,6 +100,7 @@ class Target:
     owner: Owner | None = None
     tokens: dict[int, Tokens] = field(default_factory=dict)
     places: dict[int, list[int]] = field(default_factory=dict)
+    taken: dict[int, list[int]] = field(default_factory=dict)
     held: dict[str, Any] = field(default_factory=dict)
     samples: Callable[[], int | None] | None = None
     notes: dict[str, None] = field(default_factory=dict)
@@ -141,6 +143,11 @@ class Target:
             return value
         if path:
             self.keys = keys(value, path)
+            if lent is not None and len(path) > 1:
+                try:
+                    refuse_borrowed(tensor, lambda: get(value, path))
+                except BorrowedError as error:
+                    raise BorrowedError(f"{self.label(number)}: {error}") from None
         new = self.edited(tensor, number, again) if then is None else then(tensor)
         if new is tensor:
             return value
@@ -148,6 +155,8 @@ class Target:
             lent = None  # it is given in two places, of which only one is meant
         try:
             return put(value, path or (), new, lent)
+        except BorrowedError as error:
+            raise BorrowedError(f"{self.label(number)}: {error}") from None
         except Exception as error:  # whatever a class of somebody else's raises when it is copied
             raise TypeError(
                 f"{self.label(number)}: a {type(value).__name__} cannot be built again with another value in it "
@@ -233,6 +242,8 @@ class Target:
                 error.add_note(f"hookscope: in {moment.label}")
             raise
         if new is UNCHANGED:
+            if places:
+                self.taken[number] = places
             return tensor
         _check(new, region, moment)
         if rule.change.foreign and not aim.steps and (_uses(new) > _alone or _is_lent(new)):

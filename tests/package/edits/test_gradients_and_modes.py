@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 
 from hookscope import NotEditedError, at, capture, edit
@@ -112,6 +113,23 @@ def test_no_grad_and_inference_mode() -> None:
         assert y[1, 1] == 0
         assert y[0, 1] == 1
         assert "calls changed" in repr(e)
+
+
+def test_autocast_of_a_gpu_which_sums_in_another_dtype() -> None:
+    was = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+    try:
+        with FakeTensorMode():
+            net = nn.Sequential(nn.Linear(4, 4, device="cuda"), nn.ReLU())
+            x, direction = torch.randn(2, 4, device="cuda"), torch.randn(4, device="cuda").requires_grad_()
+            torch.set_autocast_enabled("cuda", True)
+            torch.set_autocast_dtype("cuda", torch.float16)
+            assert net[0](x).sum().dtype is torch.float32
+            with edit(net) as e:
+                e.project_out("0", direction)
+                assert net[0](x).dtype is torch.float16
+    finally:
+        torch.set_autocast_enabled("cuda", was[0])
+        torch.set_autocast_dtype("cuda", was[1])
 
 
 def test_autocast() -> None:
