@@ -46,7 +46,7 @@ def replaced(value, path, new):
             again.__dict__ = again
         elif beside.get(key) is was:  # an attribute, too
             vars(again)[key] = new
-        if hasattr(again, "move_to_end"):
+        if hasattr(type(again), "move_to_end"):
             for name in value:  # a copy of a ModelOutput has the order of its fields
                 again.move_to_end(name)
         return again
@@ -179,7 +179,7 @@ def _start(hook: str, target: Target, unchanged: str) -> list[str]:
     if rule.positions is not None:
         here = {
             number: [place - target.tokens[number].start for place in places]
-            for number, places in sorted(target.places.items())
+            for number, places in sorted((target.places | target.taken).items())
         }
         body += ["# call -> which of its tokens", f"places = {here!r}.get(number)"]
         body += ["if places is None:", f"    {unchanged}"]
@@ -296,7 +296,7 @@ def _expression(rule: Rule, hook: str, target: Target, names: _Names, cut: str) 
     if verb == "project_out":
         unit = f"{shown} / {shown}.norm()"
         unit = f"({unit}){to}" if (to := _cast([value], target)) else unit
-        return [f"unit = {unit}"], "part - (part * unit).sum(-1, keepdim=True) * unit"
+        return [f"unit = {unit}"], "part - (part * unit).sum(-1, keepdim=True).to(part.dtype) * unit"
     shown += _cast([value], target)
     if verb == "mask":
         instead = rule.change.options["other"]

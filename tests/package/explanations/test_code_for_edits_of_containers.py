@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from hookscope import edit, explain
@@ -40,6 +40,12 @@ class Attributes(dict[str, Tensor]):
     def __init__(self, h: Tensor) -> None:
         super().__init__(h=h)
         self.__dict__ = self
+
+
+class Reached(dict[str, Tensor]):
+    """A dict whose entries can be reached as attributes: whatever is asked for that is no entry is a KeyError."""
+
+    __getattr__ = dict.__getitem__  # type: ignore[assignment]
 
 
 class Both(dict[str, Tensor]):
@@ -75,6 +81,7 @@ KINDS: dict[str, tuple[Callable[[Tensor], Any], int | str, Callable[[Any], Tenso
     "a tuple of torch": (lambda x: x.max(1, keepdim=True), 0, lambda o: o.values + 10 * o.indices, 101),
     "a packed sequence": (packed, 0, lambda o: o.data + 10 * o.batch_sizes, 111),
     "a dict of attributes": (Attributes, "h", lambda o: o.h + 10 * o["h"], 1111),
+    "entries by name": (lambda x: Reached(h=x), "h", lambda o: o.h + 10 * o["h"], 1111),
     "an entry and attribute": (Both, "h", lambda o: o.h + 10 * o["h"], 1111),
     "an output in another order": (turned, "first", lambda o: 10 * o[0] + o[1] + 100 * o.first, 10312),
 }
@@ -90,3 +97,25 @@ def test_the_lines_build_a_container_again(kind: str) -> None:
     names: dict[str, Any] = {"model": net, "inputs": (X,), **explain(e).names}
     exec(str(explain(e)), names)
     assert set(names["result"].flatten().tolist()) == {expected}
+
+
+def test_the_lines_freeze_the_tokens_of_the_first_call() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.cell = nn.Embedding(9, 2), nn.Linear(2, 2)
+
+        def forward(self, input_ids: Tensor) -> Tensor:
+            x: Tensor = self.embed(input_ids)
+            for _ in range(3):
+                x = x + self.cell(x)
+            return x
+
+    net, ids = Twice(), torch.tensor([[1, 2, 3]])
+    with edit(net) as e:
+        e.freeze("cell", positions=1)
+        output = net(ids)
+    names: dict[str, Any] = {"model": net, "inputs": (ids,), **explain(e).names}
+    exec(str(explain(e)), names)
+    assert torch.equal(names["result"], output)
+    assert not torch.allclose(output, net(ids))
