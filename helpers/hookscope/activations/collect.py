@@ -100,7 +100,9 @@ def collect(
         LayerNotFoundError: no such layer; names the nearest.
         MemoryError: the forecast is more than `max_bytes`.
         OSError: the disk has less room than the forecast says, or is full; says which samples are there to be read.
-        DamagedError: what is in the folder is not what was written.
+        NotADirectoryError: `to` is a file.
+        DamagedError: a file in the folder is cut off or missing, or its head is not what was written. The bytes of
+            tensors are compared with their checksums by `Activations.check()` alone, since it reads them all.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -124,6 +126,8 @@ def collect(
         raise TypeError(f"to={to!r}: give the name of a folder, as to='activations/'")
     if not str(to).strip():
         raise ValueError(f"to={to!r}: give the name of a folder, as to='activations/'; '.' is this one")
+    if Path(to).exists() and not Path(to).is_dir():
+        raise NotADirectoryError(f"to={str(to)!r} is a file: give the name of a folder, as to='activations/'")
     if not callable(run):
         raise TypeError(f"run={run!r}: give a function, as run=lambda model, batch: model(batch.x)")
     path = path_of(part)

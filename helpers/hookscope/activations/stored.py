@@ -53,7 +53,7 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
 
     Raises:
         FileNotFoundError: nothing was collected there.
-        DamagedError: a file is cut off, changed or missing.
+        DamagedError: a file is cut off or missing, or its head is not what was written; see `check` for the rest.
 
     """
 

@@ -187,7 +187,14 @@ class _Job:
         if self._loss is not None:
             scalar = self._loss(output)
             if not (isinstance(scalar, Tensor) and scalar.numel() == 1 and scalar.requires_grad):
-                raise ValueError(f"loss returned {scalar!r:.80}, which is no scalar tensor that requires grad")
+                what = f"{scalar!r:.80}"
+                if isinstance(scalar, Tensor):
+                    grad = "" if scalar.requires_grad else ", which does not require grad"
+                    what = f"a tensor of shape {tuple(scalar.shape)}{grad}"
+                raise ValueError(
+                    f"loss returned {what}; it has to return one number that requires grad, as "
+                    "loss=lambda output: output.mean()"
+                )
             return scalar
         sums = [t.sum() for t in tensors_in(output) if t.requires_grad]
         if not sums:

@@ -223,6 +223,14 @@ def test_finding_the_axes_is_no_pass_of_the_model(tmp_path):
     assert torch.equal(stored["(root)"][:], torch.cat([x + torch.rand(()) for x in X.split(4)]))
 
 
+def test_a_file_is_no_folder(tmp_path):
+    there = tmp_path / "there"
+    there.write_text("mine")
+    with pytest.raises(NotADirectoryError, match=r"to='.*there' is a file: give the name of a folder"):
+        collect(nn.Identity().eval(), [torch.ones(2, 2)], to=there)
+    assert there.read_text() == "mine"
+
+
 def test_an_edit_is_made_in_run_and_a_block_around_is_refused(tmp_path):
     net = small()
     with edit(net[0]) as e:

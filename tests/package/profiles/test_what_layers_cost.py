@@ -208,8 +208,13 @@ def test_the_loss_is_the_callers():
     costs = quick(net(), X, loss=loss)
     assert set(seen) == {(16, 8)}
     assert costs[""].backward_flops == quick(net(), X)[""].backward_flops  # the loss belongs to no layer
-    with pytest.raises(ValueError, match=r"loss returned .* no scalar tensor"):
-        quick(net(), X, loss=lambda y: y)
+    for wrong, said in (
+        (lambda y: y, r"a tensor of shape \(16, 8\); it has to return one number"),
+        (lambda y: y.detach().sum(), r"a tensor of shape \(\), which does not require grad; it has to"),
+        (lambda y: {"loss": 3}, r"\{'loss': 3\}; it has to return one number that requires grad, as loss=lambda"),
+    ):
+        with pytest.raises(ValueError, match=f"^loss returned {said}"):
+            quick(net(), X, loss=wrong)
 
 
 def test_without_gradients_there_is_no_backward():
