@@ -192,7 +192,7 @@ CHANGES: dict[str, Callable[[int], str]] = {
         rounds, stay=True
     ),
     "`edit` of two layers in a new block, against plain hooks that are registered and removed": _editing,
-    "`sweep` of a GPT-2, 18 layers × 12 positions, against the plain loop of hooks": _sweeping,
+    "`sweep` of a GPT-2 (1,000 words), 18 layers × 12 positions, against the plain loop of hooks": _sweeping,
     "`attention` of a GPT-2, against the pass alone": _attending,
 }
 """What changes a model or looks into its attention, and what measures each; processor time, one thread."""

@@ -31,7 +31,8 @@ def test_code_at_the_beginning_of_a_message_keeps_its_case(message):
 
 
 @pytest.mark.parametrize(
-    "message", ["Is it 3?", "So:\n- one\n- two", "Use\nA: this", "Write\n```python\nx = 1\n```", "It is 3 …"]
+    "message",
+    ["Is it 3?", "So:\n- one\n- two", "Use\nA: this", "Write\n```python\nx = 1\n```", "It is 3 …", "It is 3. (So.)"],
 )
 def test_only_a_sentence_without_an_end_gets_a_full_stop(message):
     assert repr(exercise(lambda answer: Wrong(message)).check(1)) == f"Not yet. {message}"

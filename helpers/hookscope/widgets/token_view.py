@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from hookscope.attentions import AttentionMap
+from hookscope.attentions.drawing import choosing
 from hookscope.lenses import Reading
 from hookscope.lenses.texts import Words
 from hookscope.pictures.heat import Heat, heat
@@ -189,10 +191,13 @@ def draw_attention(shown: AttentionMap, sample: int, head: int, names: Names, wi
     queries = [names.token(place) for place in range(len(names.tokens))]
     keys = queries if weights.shape[1] == len(queries) else [str(place) for place in range(weights.shape[1])]
     picture = heat(weights.numpy(), queries, keys, low=0.0, width=width, height=400, largest=(24, 24))
-    query, key = divmod(int(weights.nan_to_num(-1.0).argmax()), weights.shape[1])
+    known = weights.nan_to_num(0.0)
+    chosen = choosing(known)
+    query, key = divmod(int(torch.where(chosen, known, -1.0).argmax()), weights.shape[1])
+    which = "" if bool(chosen.all()) else " of a query that sees several keys"
     alt = (
         f"Attention of {shown.label or 'the model'}, head {head}: {len(queries)} queries as rows by {len(keys)} keys "
-        f"as columns, brighter for more weight, from 0 to {picture.ends[1]}. The greatest is from {queries[query]} to "
-        f"{keys[key]}."
+        f"as columns, brighter for more weight, from 0 to {picture.ends[1]}. The greatest{which} is from "
+        f"{queries[query]} to {keys[key]}."
     )
     return Drawn(picture, alt, alt)

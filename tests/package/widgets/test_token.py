@@ -69,6 +69,8 @@ def test_it_says_how_far_the_weights_were_checked() -> None:
     tokens = samples.story_tokens("the dogs near the cat")
     picker = TokenPicker(samples.story_lm(), tokens, vocabulary=samples.STORY_WORDS)
     assert "Weights @ v differ from what the call returned by at most " in picker._looked
+    picker.look = "map"
+    assert "The greatest of a query that sees several keys is from " in picker.look_alt  # not that of the first token
 
 
 def test_the_weights_of_the_chosen_token(picker: TokenPicker) -> None:
@@ -85,7 +87,7 @@ def test_the_weights_of_the_chosen_token(picker: TokenPicker) -> None:
     assert picker._looks[0][0] == f"{best} {WORDS[int(IDS[1, best])]}"
     assert picker.look_png == b""
     picker.look = "map"
-    assert "query" not in picker.look_alt
+    assert "query " not in picker.look_alt.partition(" The greatest ")[0]
     assert "6 queries as rows by 6 keys" in picker.look_alt
     first = picker.look_png
     picker.layer = "blocks.2"
