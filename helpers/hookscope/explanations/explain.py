@@ -69,8 +69,10 @@ def explain(
 
     What they do not do is the rest: torch copies at once here, where `capture` copies only what is overwritten, and
     nothing tells you which output that was. Under `torch.func`, as with vmap, they keep torch's wrappers, which are of
-    no use once the transform is over; a capture keeps what is inside. They run one pass, with the sum of what the model
-    returns as the loss; of a sweep as many as it has cells.
+    no use once the transform is over; a capture keeps what is inside. For edits of heads and edges they switch torch's
+    fused paths off in the whole model, where `edit` does so in the layers that it edits: the others may be rounded
+    differently. They run one pass, with the sum of what the model returns as the loss; of a sweep as many as it has
+    cells.
 
     Args:
         obj: one of
