@@ -62,16 +62,18 @@ def sweep(
     numbers are as before, also after an interrupt. Lazy layers alone are made, as by any first pass.
 
     That would be one pass for each cell. Many cells share a pass as samples of one batch, and layers that have returned
-    before the change are left out: they return again what they returned. A cell that puts in what is there already, bit
-    for bit, as where two prompts begin alike, is not run: its number is that with no change, if one pass in which all
-    their layers have copies of what is there gives that. Whether all this is right for this model is not assumed: some
-    cells of every sweep are run alone, too, with one plain hook, and number and output compared. Where they differ by
-    more than 1e-5 of their scale (in half precision: by 4 eps), where samples are not independent (batch norm in
-    training mode, code across samples), where what the model returns has no tensors to divide among them, where a pass
-    draws random numbers or changes buffers, each cell is run alone, and `Sweep.notes` say so. Each begins with the
-    buffers and attributes that the model had; one that gives something else every time all the same is refused. What is
-    not seen: code that mixes samples, or keeps something for later layers, in such a way that all cells compared are
-    right and another is not; a larger `check` makes that less likely.
+    before the change are left out: they return again what they returned. What comes after the change runs for each
+    cell: with a large vocabulary, the head of a language model is most of the work. A cell that puts in what is
+    there already, bit for bit, as where two prompts begin alike, is not run: its number is that with no change, if
+    one pass in which all their layers have copies of what is there gives that. Whether all this is right for this
+    model is not assumed: some cells of every sweep are run alone, too, with one plain hook, and number and output
+    compared. Where they differ by more than 1e-5 of their scale (in half precision: by 4 eps), where samples are
+    not independent (batch norm in training mode, code across samples), where what the model returns has no tensors
+    to divide among them, where a pass draws random numbers or changes buffers, each cell is run alone, and
+    `Sweep.notes` say so. Each begins with the buffers and attributes that the model had; one that gives something
+    else every time all the same is refused. What is not seen: code that mixes samples, or keeps something for later
+    layers, in such a way that all cells compared are right and another is not; a larger `check` makes that less
+    likely.
 
     Passes run under `torch.no_grad()`, in the modes (`eval()`, `train()`) in which the model is. Meanwhile no other
     thread may run it.
