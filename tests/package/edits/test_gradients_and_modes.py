@@ -115,6 +115,8 @@ def test_no_grad_and_inference_mode() -> None:
         assert "calls changed" in repr(e)
 
 
+# Older releases ask the driver of a GPU even for tensors without values.
+@pytest.mark.skipif(torch.__version__ < (2, 15), reason="needs torch 2.15")
 def test_autocast_of_a_gpu_which_sums_in_another_dtype() -> None:
     was = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
     try:
@@ -123,10 +125,7 @@ def test_autocast_of_a_gpu_which_sums_in_another_dtype() -> None:
             x, direction = torch.randn(2, 4, device="cuda"), torch.randn(4, device="cuda").requires_grad_()
             torch.set_autocast_enabled("cuda", True)
             torch.set_autocast_dtype("cuda", torch.float16)
-            try:
-                assert net[0](x).sum().dtype is torch.float32
-            except RuntimeError as error:  # some releases ask the driver even for tensors without values
-                pytest.skip(f"no CUDA: {error}")
+            assert net[0](x).sum().dtype is torch.float32
             with edit(net) as e:
                 e.project_out("0", direction)
                 assert net[0](x).dtype is torch.float16
