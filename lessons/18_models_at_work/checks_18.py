@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -59,14 +60,14 @@ class _Net(nn.Module):
         self.second = nn.Linear(width + 1, width, dtype=dtype)
         self.after: nn.Module = _Counts()
         self.seen = list[int]()
-        self.ended: set[type[BaseException]] = set()  # what has ended passes
+        self.ended: dict[type[BaseException], BaseException] = {}  # what has ended passes, one of each kind
 
     def forward(self, x: Tensor) -> Tensor:
         self.seen.append(len(x))
         try:
             y: Tensor = self.second(self.first(x).tanh() + x.sum(1, keepdim=True))
         except BaseException as error:
-            self.ended.add(type(error))
+            self.ended[type(error)] = error
             raise
         z: Tensor = self.after(x - y)
         return z
@@ -76,7 +77,7 @@ _Features = Callable[[nn.Module, nn.Module, list[Tensor]], object]
 
 
 def check_q1(features: _Features) -> Wrong | None:
-    ended: set[type[BaseException]] = set()
+    ended: dict[type[BaseException], BaseException] = {}
     for width, name, dtype in ((3, "second", torch.float32), (5, "first", torch.float64), (4, "second", torch.float64)):
         model = _Net(width, dtype)
         if wrong := _wrong_features(features, model, name, width, dtype):
@@ -92,27 +93,31 @@ def check_q1(features: _Features) -> Wrong | None:
     except RuntimeError as error:
         if "shape" not in str(error):
             return Wrong(f"a batch does not fit the model, and you raise {error!r}")
-        return next(filter(None, (_caught_too(features, kind) for kind in ended)), None)
+        return next(filter(None, (_caught_too(features, error) for error in ended.values())), None)
     return Wrong("a batch does not fit the model, and your function kept torch's error to itself; catch only your own")
 
 
 class _Raises(nn.Module):
     """Raises an error of some kind when it is called."""
 
-    def __init__(self, kind: type[BaseException]) -> None:
+    def __init__(self, like: BaseException) -> None:
         super().__init__()
-        self.error = kind("this layer breaks")
+        try:
+            self.error = type(like)("this layer breaks")
+        except TypeError:  # a kind that takes more, as UnicodeDecodeError does
+            self.error = copy.copy(like)
 
     def forward(self, x: Tensor) -> Tensor:
         raise self.error
 
 
-def _caught_too(features: _Features, kind: type[BaseException]) -> Wrong | None:
+def _caught_too(features: _Features, ended: BaseException) -> Wrong | None:
     """Tell of an answer that catches what others may raise, too: an error of Python's or torch's, not its own."""
+    kind = type(ended)
     if kind.__module__.partition(".")[0] not in sys.stdlib_module_names | {"torch"}:
         return None
     model = _Net(3, torch.float32)
-    model.first = _Raises(kind)
+    model.first = _Raises(ended)
     try:
         features(model, model.second, [torch.randn(2, 3)])
     except BaseException as error:  # `torch.cat` of nothing raises, too

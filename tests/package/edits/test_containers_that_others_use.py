@@ -11,7 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import edit
+from hookscope.edits.lending import Loan, lend, refuse_borrowed, take_back
 from tests.shared.awkward import Do, Net
+
+X = torch.ones(1)
 
 
 def test_what_is_written_in_place_to_an_edited_tensor_is_said() -> None:
@@ -79,6 +82,20 @@ def test_two_threads_with_one_container_are_refused_and_with_two_are_right(share
             net.block.go.set()
             thread.join()
     assert (results, first["c"].item()) == ([2.0], 1.0)
+
+
+def test_a_value_that_another_thread_has_taken_back_meanwhile_is_refused_too() -> None:
+    lent: list[Loan] = []
+    thread = threading.Thread(target=lend, args=({"c": X}, "c", X, X * 2, lent))
+    thread.start()
+    thread.join()
+    try:
+        refuse_borrowed(X, lambda: X)
+        for found in (lent[0].now, X * 2):  # it is there still; it was there until a moment ago
+            with pytest.raises(RuntimeError, match="another thread"):
+                refuse_borrowed(found, lambda: X)
+    finally:
+        take_back(lent)
 
 
 class Node:
