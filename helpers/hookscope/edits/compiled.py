@@ -4,17 +4,39 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from threading import get_ident
 from types import CodeType
-from typing import Any
+from typing import Any, Protocol
 
 from torch import nn
 from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
 
-from hookscope.layers import take_off
+from hookscope.layers import Modules, refuse_unhookable, take_off
 
-__all__ = ["CompiledBefore", "compiled_around"]
+__all__ = ["CompiledBefore", "compiled_around", "refuse_compiled"]
+
+
+def refuse_compiled(modules: Modules) -> None:
+    """Raise for a model that is compiled, or of which a part is.
+
+    Raises:
+        ValueError: says what to edit instead.
+
+    """
+    model = modules.model
+    if _was_used() or model._compiled_call_impl is not None or "_orig_mod" in model._modules:
+        refuse_unhookable(modules, (), "edit")
+
+
+def _was_used() -> bool:
+    """Whether `torch.compile` has been asked for anything here, as far as torch keeps it; quick."""
+    if (frames := sys.modules.get("torch._dynamo.eval_frame")) is None:
+        return False
+    # None is what torch has put there for functions that are not to be compiled.
+    return frames is not None and any(
+        each is not None for each in getattr(frames, "cached_backends", {"": ""}).values()
+    )
 
 
 def compiled_around(modules: Iterable[nn.Module]) -> list[nn.Module]:
@@ -40,6 +62,14 @@ def compiled_around(modules: Iterable[nn.Module]) -> list[nn.Module]:
     return [wrapper for wrapper in wrappers if wrapper._orig_mod in around]
 
 
+class Counted(Protocol):
+    """A layer whose calls are counted."""
+
+    name: str
+    module: nn.Module
+    seen: int
+
+
 class CompiledBefore:
     """Hooks on what is wrapped around parts of a model, to tell whether a call of it has reached the hooks inside.
 
@@ -51,38 +81,43 @@ class CompiledBefore:
     def __init__(self) -> None:
         self.missed = 0
         self._wrappers: dict[nn.Module, list[nn.Module]] = {}  # by module: what is wrapped around it
-        self._seen: dict[nn.Module, list[Callable[[], int]]] = {}  # by wrapper: what counts calls of layers inside
+        self._counted: dict[nn.Module, dict[Counted, None]] = {}  # by wrapper: layers inside
         self._begun: dict[tuple[nn.Module, int], int] = {}  # by wrapper and thread
 
-    def ask(self, around: Sequence[nn.Module], seen: Callable[[], int]) -> None:
-        """Watch what is wrapped around these modules, a layer and those that it is in; `seen` counts its calls.
+    def ask(self, modules: Modules, layers: Iterable[Counted]) -> None:
+        """Watch what is wrapped around layers and around the modules that they are in.
 
         The hooks of a module that is wrapped itself run outside of its code, unless its `forward` is torch's own.
         """
-        if "torch._dynamo" not in sys.modules:
+        if not _was_used():
             return
-        new = [module for module in around if module not in self._wrappers]
-        found = compiled_around(new) if _compiled_for(new) else []
-        self._wrappers.update({module: [each for each in found if each._orig_mod is module] for module in new})
-        for wrapper in (wrapper for module in around for wrapper in self._wrappers[module]):
-            if wrapper not in self._seen:
-                self._seen[wrapper] = []
-                wrapper.register_forward_pre_hook(self.before)
-                wrapper.register_forward_hook(self.after)
-            self._seen[wrapper].append(seen)
+        for layer in layers:
+            around = dict.fromkeys([layer.module, *modules.down_to(layer.name)])
+            new = [module for module in around if module not in self._wrappers]
+            found = compiled_around(new) if _compiled_for(new) else []
+            self._wrappers.update({module: [each for each in found if each._orig_mod is module] for module in new})
+            for wrapper in (wrapper for module in around for wrapper in self._wrappers[module]):
+                if wrapper not in self._counted:
+                    self._counted[wrapper] = {}
+                    wrapper.register_forward_pre_hook(self.before)
+                    wrapper.register_forward_hook(self.after)
+                self._counted[wrapper][layer] = None
 
     def take_off(self) -> None:
         """Take the hooks off; as often as you like."""
-        for wrapper in self._seen:
+        for wrapper in self._counted:
             take_off(self, wrapper)
 
     def before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Note what has been seen until now."""
-        self._begun[module, get_ident()] = sum(seen() for seen in self._seen[module])
+        self._begun[module, get_ident()] = self._calls(module)
 
     def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         """Compare."""
-        self.missed += self._begun.get((module, get_ident())) == sum(seen() for seen in self._seen[module])
+        self.missed += self._begun.get((module, get_ident())) == self._calls(module)
+
+    def _calls(self, wrapper: nn.Module) -> int:
+        return sum(layer.seen for layer in self._counted[wrapper])
 
     def reasons(self) -> list[str]:
         """Say what was missed, if something was."""

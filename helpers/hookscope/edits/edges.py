@@ -161,7 +161,8 @@ def cut(target: Target, number: int, again: bool, crossed: bool, out: Tensor, *a
         olds.append(old)
         news.append(mine)
     if not again:
-        target.made(torch.stack(olds), torch.stack(news), number, [start + place for place in places])
+        target.sizes.add(number, torch.stack(olds), torch.stack(news))
+        target.places[number] = [start + place for place in places]
     return new
 
 

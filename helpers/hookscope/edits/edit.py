@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
-from functools import cached_property
 from html import escape
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -18,18 +17,18 @@ from hookscope.captures.stopping import PassEnded
 from hookscope.edits import changes
 from hookscope.edits.aim import Aim
 from hookscope.edits.changes import Change
-from hookscope.edits.compiled import CompiledBefore
+from hookscope.edits.compiled import CompiledBefore, refuse_compiled
 from hookscope.edits.edges import cutting, edges_of, refuse_again
 from hookscope.edits.heads import columns_of, heads_around
-from hookscope.edits.hooks import Gradients, Layer
+from hookscope.edits.hooks import Gradients, Layer, Passes
 from hookscope.edits.options import Where, calls_of, kept_of
 from hookscope.edits.order import Order, refuse_other_order
-from hookscope.edits.outcome import missing, not_run_again, row_of, without_gradient
+from hookscope.edits.outcome import missing, notes_on, row_of, without_gradient
 from hookscope.edits.parts import path_of
-from hookscope.edits.reasons import NotEditedError, modules_around, refuse_parallel
+from hookscope.edits.reasons import NotEditedError, refuse_parallel, refuse_sharded
 from hookscope.edits.target import Rule, Target
 from hookscope.edits.tokens import Owner, owner_of, positions_of
-from hookscope.layers import FusedLayer, Modules, Which, fused_around, pick, refuse_unhookable, take_off
+from hookscope.layers import Modules, Which, fused_on_the_way, pick, refuse_unhookable, take_off
 from hookscope.leaving import leaving
 from hookscope.pictures import Table, Tabled
 
@@ -118,8 +117,9 @@ class Edit(Tabled):
         # The first three are for the inside of this package, too.
         self.modules = Modules(model)
         self.title = type(model).__name__
-        refuse_unhookable(self.modules, (), "edit")
-        refuse_parallel(self.modules)
+        refuse_compiled(self.modules)
+        refuse_sharded(self.modules)
+        refuse_parallel([model], "")
         self._rules: list[tuple[Rule, nn.Module, str]] = []
         self._layers: dict[nn.Module, Layer] = {}
         self._owners: dict[nn.Module, Owner] = {}
@@ -225,53 +225,56 @@ class Edit(Tabled):
         if to not in ("output", "input", "grad"):
             raise ValueError(f"to={to!r}: give 'output', 'input' or 'grad'")
         positions = positions_of(where.get("positions"))
-        if isinstance(layer, str) and (named := self.modules.called(layer)) in self.modules.names:
-            chosen = {named: layer}
-        else:
-            chosen = self._pick(layer)
+        chosen = self._pick(layer)
         if not isinstance(layer, (str, nn.Module)) or len(chosen) > 1:
             # A glob or a type takes what is called; a list of modules never is.
             lists = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
             chosen = {module: name for module, name in chosen.items() if not isinstance(module, lists)} or chosen
-        aims = dict.fromkeys(chosen, (Aim.of(at, where.get("rows")), to))
-        if (heads := where.get("heads")) is not None:
+        rows, heads = where.get("rows"), where.get("heads")
+        if heads is None:
+            aim = Aim.of(at, rows)
+            aimed = {module: (name, aim, to) for module, name in chosen.items()}
+        else:
             found = [heads_around(self.modules, name, module, to) for module, name in chosen.items()]
-            chosen = {each.module: each.name for each in found}
-            aims = {
-                each.module: (
-                    Aim.of(at, where.get("rows"), columns_of(each, heads), f" heads={heads!r}", each.width),
-                    each.to,
-                )
+            said = f" heads={heads!r}"
+            aimed = {
+                each.module: (each.name, Aim.of(at, rows, columns_of(each, heads), said, each.width), each.to)
                 for each in found
             }
         number, added = self._number, []
-        for module, name in chosen.items():
-            aim, end = aims[module]
+        for module, (name, aim, end) in aimed.items():
             kept = kept_of(source, name, end, path, number) if isinstance(source, Capture) else None
-            change = make(kept)
-            rule = Rule(number, change, aim, end, path, calls, positions)
-            for what in filter(None, (rule.by_sample, "positions=" if positions is not None else "")):
-                refuse_other_order(self.modules, module, name, end, path, what)
+            rule = Rule(number, make(kept), aim, end, path, calls, positions)
+            if rule.by_sample:
+                refuse_other_order(self.modules, module, name, end, path, rule.by_sample)
+            if positions is not None:
+                refuse_other_order(self.modules, module, name, end, path, "positions=")
             added.append((rule, module, name))
         self._take(added)
 
     def _pick(self, layer: Which) -> dict[nn.Module, str]:
         self.modules = Modules(self.modules.model)  # layers may have come into the model since
-        self.__dict__.pop("_fused", None)
-        return {module: name for name, module in pick(self.modules, layer).items()}
+        if isinstance(layer, str) and (on_the_way := self.modules.down_to(layer)):
+            refuse_parallel(on_the_way, layer)
+            return {on_the_way[-1]: layer}
+        chosen = {module: name for name, module in pick(self.modules, layer).items()}
+        for name in chosen.values():
+            refuse_parallel(self.modules.down_to(name), name)
+        return chosen
 
     def _take(self, added: list[tuple[Rule, nn.Module, str]]) -> None:
         """Keep edits, and put hooks on if the block has begun."""
-        if any(isinstance(module, torch.jit.ScriptModule) for _, module, _ in added):  # all else was asked before
-            refuse_unhookable(self.modules, {module: name for _, module, name in added}, "edit")
+        for _, module, name in added:
+            if isinstance(module, torch.jit.ScriptModule):  # all else was asked before
+                refuse_unhookable(self.modules, {module: name}, "edit")
         self._rules += added
         if self._open:
             for one in added:
                 self._aim(*one)
+            self._compiled.ask(self.modules, self._by_target.values())
 
     def _aim(self, rule: Rule, module: nn.Module, name: str) -> None:
-        runs = self._layer(self.modules.model, "").seen
-        target = Target(rule, name, notes=self._notes, late=runs)
+        target = Target(rule, name, notes=self._notes, late=self._passes.count)
         if rule.positions is not None or rule.to == "edges":
             target.owner = self._owner(name)
         if rule.positions is not None or rule.by_sample:
@@ -282,10 +285,6 @@ class Edit(Tabled):
         layer = self._by_target[target] = self._layer(module, name)
         self.targets.append(target)
         layer.take(target, self._born)
-        self._compiled.ask([module, *modules_around(self.modules.model, name)], lambda: layer.seen)
-        there = module in self.modules.names  # it may have been replaced since
-        if others := [other for other in self.modules.names_of(module) if other != name] if there else []:
-            self._notes[f"layer {name!r} is also {', '.join(map(repr, others))}: calls under each name count"] = None
 
     def _owner(self, name: str) -> Owner:
         outer, module, sure = owner_of(self.modules, name)
@@ -294,13 +293,10 @@ class Edit(Tabled):
             owner.put_on()
         return self._owners[module]
 
-    @cached_property
-    def _fused(self) -> dict[nn.Module, FusedLayer]:
-        return fused_around(self.modules, self.modules.names)
-
     def _layer(self, module: nn.Module, name: str) -> Layer:
         if module not in self._layers:
-            layer = self._layers[module] = Layer(name, module, self._fused.get(module), self._notes, self._gradients)
+            fused = fused_on_the_way(self.modules, name)
+            layer = self._layers[module] = Layer(name, module, fused, self._notes, self._gradients)
             layer.put_on(self._born)
         return self._layers[module]
 
@@ -310,14 +306,15 @@ class Edit(Tabled):
         if self._open:
             raise RuntimeError("this edit is already open; make another one with edit(...)")
         self._layers, self.targets, self._notes = {}, [], {}
-        self._owners, self._by_target, self._gradients, self._order = {}, {}, Gradients(), None
-        self._compiled = CompiledBefore()
+        self._owners, self._by_target, self._order = {}, {}, None
+        self._compiled, self._passes = CompiledBefore(), Passes(self.modules.model)
         self._born = RemovableHandle.next_id
         try:
             self._open = self._hooked = True
-            self._layer(self.modules.model, "")  # how often the model runs says why an edit does not
+            self._passes.put_on()
             for one in self._rules:
                 self._aim(*one)
+            self._compiled.ask(self.modules, self._by_target.values())
             return self
         except BaseException:
             self._give_up()
@@ -337,20 +334,26 @@ class Edit(Tabled):
                 self._give_up()
         if error is not None and not isinstance(error, PassEnded):
             return
-        runs = self._layers[self.modules.model].seen
-        of = self._by_target
-        reasons = [why for each in self.targets for why in missing(self.modules, each, of[each], runs)]
+        reasons: list[str] = []
+        for target in self.targets:
+            if not target.is_whole:
+                reasons += missing(self.modules, target, self._by_target[target], self._passes.count)
         if reasons := reasons or self._compiled.reasons():
             if error is not None:  # the capture around this block would swallow it
                 reasons = [f"{why} (capture(..., stop=True) has ended the pass)" for why in reasons]
             raise NotEditedError(reasons)
-        said = [*map(not_run_again, self._layers.values()), *map(without_gradient, self.targets)]
-        self._notes.update(dict.fromkeys(filter(None, said)))
+        for layer in self._layers.values():
+            if layer.seen > 1 or layer.checkpointed:
+                self._notes.update(dict.fromkeys(notes_on(self.modules, layer)))
+        for target in self.targets:
+            if target.hooked:
+                self._notes.update(dict.fromkeys(without_gradient(target)))
         if self._notes:
             warnings.warn("hookscope: " + "; ".join(self._notes), stacklevel=2)
 
     def _give_up(self) -> None:
         self._open = False
+        self._passes.take_off()
         for layer in [*self._layers.values()]:
             layer.take_off()
         for owner in [*self._owners.values()]:

@@ -21,14 +21,9 @@ from hookscope.edits.lending import Lent, take_back, written_to
 from hookscope.edits.order import PACKED, is_packed, samples_in
 from hookscope.edits.parts import passed_on, put, tensors
 from hookscope.edits.target import Target
-from hookscope.layers import FusedLayer, attention_would_be_fused, take_off
+from hookscope.layers import FusedLayer, attention_would_be_fused, put_after, put_before, take_off
 
-__all__ = ["Gradients", "Layer"]
-
-
-def in_backward() -> bool:
-    """Whether a backward pass is running, and this is called from inside of it."""
-    return bool(torch._C._current_graph_task_id() >= 0)
+__all__ = ["Gradients", "Layer", "Passes"]
 
 
 @dataclass(eq=False, slots=True)
@@ -54,7 +49,48 @@ class Run:
     lent: Lent = field(default_factory=list)
 
 
-class Layer:
+class _Uncopied:
+    """What hooks of a model are bound to while it is edited."""
+
+    _off = False  # hooks that may still be called, but have gone
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # Reached by copy.deepcopy(model) and torch.save(model).
+        if not self._off:
+            raise RuntimeError("the model is being edited, and a copy would keep the hooks; copy it outside the block")
+        return super().__reduce_ex__(protocol)
+
+
+class Passes(_Uncopied):
+    """The hook on a model that counts how often it runs: that says why an edit did not happen.
+
+    Attributes:
+        model: the model.
+        count: how often it has run.
+
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.count = 0
+
+    def put_on(self) -> None:
+        """Count from now on."""
+        put_before(self.model, self.before, with_kwargs=False)
+
+    def take_off(self) -> None:
+        """Count no longer; as often as you like."""
+        self._off = True
+        take_off(self, self.model)
+
+    def before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """Count a pass, unless it recomputes what a checkpoint did not keep."""
+        self.count += torch._C._current_graph_task_id() < 0
+
+    before.__qualname__ = "hookscope.edit"  # what a census shows
+
+
+class Layer(_Uncopied):
     """The hooks on one layer.
 
     Attributes:
@@ -86,7 +122,7 @@ class Layer:
         self._replaced: Replaced | None = None
         self._thread, self._elsewhere = get_ident(), False  # whether another thread has called it
         self._counts = False  # samples
-        self._waits = self._off = False  # for the end of each call; hooks that may still be called, but have gone
+        self._waits = False  # for the end of each call
 
     def take(self, target: Target, born: int) -> None:
         """Make one more edit from now on; captures that began later than `born` go on seeing what was edited."""
@@ -100,8 +136,10 @@ class Layer:
     def _wait_for_the_end(self, born: int) -> None:
         if not self._waits:
             self._waits = True
-            self.module.register_forward_hook(self.after, with_kwargs=True, always_call=True)
-            _captures_last(self.module._forward_hooks, born)
+            hooks = self.module._forward_hooks
+            put_after(self.module, self.after)
+            if len(hooks) > 1:
+                _captures_last(hooks, born)
 
     def count_samples(self, born: int) -> Callable[[], int | None]:
         """Count the samples of each call from now on; return what tells those of the call that is running."""
@@ -155,18 +193,14 @@ class Layer:
 
     def put_on(self, born: int) -> None:
         """Count the layer's calls; captures that began later than `born` go on seeing what was edited."""
-        self.module.register_forward_pre_hook(self.before, with_kwargs=True)
-        _captures_last(self.module._forward_pre_hooks, born)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        # Reached by copy.deepcopy(model) and torch.save(model), since the model's hooks are bound to this object.
-        if not self._off:
-            raise RuntimeError("the model is being edited, and a copy would keep the hooks; copy it outside the block")
-        return super().__reduce_ex__(protocol)
+        hooks = self.module._forward_pre_hooks
+        put_before(self.module, self.before)
+        if len(hooks) > 1:
+            _captures_last(hooks, born)
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Count the call, and edit what it is given."""
-        again, thread, began = in_backward(), get_ident(), math.inf
+        again, thread, began = torch._C._current_graph_task_id() >= 0, get_ident(), math.inf
         if again:
             self.again += 1
             number = 1 if self.seen == 1 else 0
@@ -175,16 +209,16 @@ class Layer:
         else:
             self.seen = number = self.seen + 1
             self._elsewhere |= thread != self._thread
+        if self._fused is not None and self._fused.would_run():
+            self.notes[f"hooks switch off the fused path of layer {self._fused.name!r}"] = None
         run = Run(number, again, began, sys.exception())
         if self._counts:
             run.samples = samples_in((*args, *kwargs.values()))
         if self._waits:
             self._running.setdefault(thread, []).append(run)
-        if self._fused is not None and self._fused.would_run():
-            self.notes[f"hooks switch off the fused path of layer {self._fused.name!r}"] = None
         if again and not self.seen:
             return None  # the forward pass was before the block
-        if not again and not self.checkpointed and _under_checkpoint():
+        if not (again or self.checkpointed) and torch.is_grad_enabled() and _under_checkpoint():
             self.checkpointed = True
         if self._replaced is not None:
             if any(map(is_packed, (*args, *kwargs.values()))):
@@ -196,10 +230,10 @@ class Layer:
                     f"edits inside of it switch off the fused path of layer {self.name!r}: what they do not change may "
                     "be rounded differently"
                 ] = None
-        if not (edits := self._meant("input", run)):
+        if "input" not in self.targets:
             return None
         given: Any = {**dict(enumerate(args)), **kwargs}
-        for target in edits:
+        for target in self._meant("input", run):
             given = target.on(given, number, again, lent=run.lent)
         return tuple(given[index] for index in range(len(args))), {key: given[key] for key in kwargs}
 
@@ -209,13 +243,7 @@ class Layer:
         if not runs:
             return None  # the call began before the block
         run = runs[-1]
-        handed_on = passed_on(output, run.lent) if run.lent else []
-        if run.lent and written_to(run.lent):
-            self.notes[
-                f"layer {self.name!r} wrote in place to an edited tensor in a container that it was given, such as a "
-                "cache: that is not in the tensor that was there before and is there again; edit what the layer writes"
-            ] = None
-        take_back(run.lent)  # if an interrupt comes, the run stays, and `take_off` goes on
+        handed_on = self._taken_back(run, output) if run.lent else []
         try:
             # With always_call torch calls this on the way of an exception upward, too.
             if run.error is not sys.exception() or (run.again and not self.seen):
@@ -228,40 +256,54 @@ class Layer:
                         f"layer {self.name!r} hands on what it was given, which cannot be copied: it does so without "
                         "the edit"
                     ] = None
-            edited_too = self._edited(run, args, kwargs, output)
-            return output if edited_too is None and handed_on else edited_too
+            value = output
+            for target in self._meant("output", run):
+                value = target.on(value, run.number, run.again)
+            if "grad" in self.targets:
+                value = self._waiting(run, args, kwargs, output, value)
+            return value if value is not output or handed_on else None
         finally:
             runs.pop()
 
-    def _edited(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-        value = output
-        for target in self._meant("output", run):
-            value = target.on(value, run.number, run.again)
-        if grads := self._meant("grad", run):
-            given = {id(tensor) for _, tensor in tensors((args, kwargs))}
-            if not run.again:
-                self._must_be_new(output, given, run.number, grads)
-            places = Counter(id(tensor) for _, tensor in tensors(output))
-            places |= Counter(id(tensor) for _, tensor in tensors(value))  # as edits of the output have left it
-            paths: dict[int, tuple[Tensor, list[Target]]] = {}
+    def _taken_back(self, run: Run, output: Any) -> list[tuple[Any, Any]]:
+        """Take back what was lent; list where in the output it was handed on."""
+        handed_on = passed_on(output, run.lent)
+        if written_to(run.lent):
+            self.notes[
+                f"layer {self.name!r} wrote in place to an edited tensor in a container that it was given, such as a "
+                "cache: that is not in the tensor that was there before and is there again; edit what the layer writes"
+            ] = None
+        take_back(run.lent)  # if an interrupt comes, the run stays, and `take_off` goes on
+        return handed_on
 
-            def wait(tensor: Tensor) -> Tensor:
-                if not (tensor.requires_grad and torch.is_grad_enabled()):
-                    return tensor
-                # The gradient of what is returned as it came, or is a parameter, is the sum of that of all its uses,
-                # and that of what is returned in two places is the sum of both: only an alias has that of one use.
-                if id(tensor) in given or tensor.is_leaf or places[id(tensor)] > 1:
-                    tensor = tensor.view_as(tensor)
-                    target.aliased = True
-                paths.setdefault(id(tensor), (tensor, []))[1].append(target)
-                target.hooked.add(run.number)
+    def _waiting(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, value: Any) -> Any:
+        """Wait for the gradients of what the call returned, as edits have left it; return it, with aliases in it."""
+        if not (grads := self._meant("grad", run)):
+            return value
+        given = {id(tensor) for _, tensor in tensors((args, kwargs))}
+        if not run.again:
+            self._must_be_new(output, given, run.number, grads)
+        places = Counter(id(tensor) for _, tensor in tensors(output))
+        places |= Counter(id(tensor) for _, tensor in tensors(value))
+        paths: dict[int, tuple[Tensor, list[Target]]] = {}
+
+        def wait(tensor: Tensor) -> Tensor:
+            if not (tensor.requires_grad and torch.is_grad_enabled()):
                 return tensor
+            # The gradient of what is returned as it came, or is a parameter, is the sum of that of all its uses,
+            # and that of what is returned in two places is the sum of both: only an alias has that of one use.
+            if id(tensor) in given or tensor.is_leaf or places[id(tensor)] > 1:
+                tensor = tensor.view_as(tensor)
+                target.aliased = True
+            paths.setdefault(id(tensor), (tensor, []))[1].append(target)
+            target.hooked.add(run.number)
+            return tensor
 
-            for target in grads:
-                value = target.on(value, run.number, run.again, wait)
-            for tensor, targets in paths.values():
-                self._gradients.wait(tensor, self._editing(targets, run.number))
-        return None if value is output else value
+        for target in grads:
+            value = target.on(value, run.number, run.again, wait)
+        for tensor, targets in paths.values():
+            self._gradients.wait(tensor, self._editing(targets, run.number))
+        return value
 
     def _must_be_new(self, output: Any, given: set[int], number: int, waiting: list[Target]) -> None:
         """Refuse a tensor that an earlier call has returned: its gradient is that of both."""
@@ -334,8 +376,6 @@ def _all(edits: list[Callable[[Tensor], Tensor]], grad: Tensor | None) -> Tensor
 
 def _captures_last(hooks: dict[int, Any], born: int) -> None:
     """Let captures that began inside the block, later than `born`, come after the hook that was put on last."""
-    if next(reversed(hooks)) == next(iter(hooks)):
-        return
     for key, hook in list(hooks.items()):
         if key >= born and isinstance(getattr(hook, "__self__", None), CaptureHooks):
             hooks.move_to_end(key)  # type: ignore[attr-defined]
@@ -351,9 +391,7 @@ _saving_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", 
 
 
 def _under_checkpoint() -> bool:
-    """Whether a checkpoint is keeping this, as far as torch lets us know."""
-    if not torch.is_grad_enabled():
-        return False
+    """Whether a checkpoint is keeping this, as far as torch lets us know; where gradients are on."""
     if _saving_hooks is None:  # before torch 2.8: whoever called us may tell
         frame = sys._getframe()
         while frame := frame.f_back:  # type: ignore[assignment]

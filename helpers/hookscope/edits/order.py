@@ -29,12 +29,11 @@ def with_tokens_first(modules: Modules, name: str) -> nn.Module | None:
 
     Modules of torch say so by `batch_first`. XLNet's model turns what it is called with, and turns its output back.
     """
-    parts = name.split(".") if name else []
-    for end in range(len(parts) + 1):
-        module = modules.called(".".join(parts[:end]))
-        if end < len(parts) and type(module).__name__ == "XLNetModel":
+    on_the_way = modules.down_to(name)
+    for module in on_the_way:
+        if module is not on_the_way[-1] and type(module).__name__ == "XLNetModel":
             return module
-        if module is not None and getattr(module._modules.get("self_attn", module), "batch_first", True) is False:
+        if getattr(module._modules.get("self_attn", module), "batch_first", True) is False:
             return module
     return None
 

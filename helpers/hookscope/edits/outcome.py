@@ -9,11 +9,11 @@ from hookscope.edits.reasons import UNSEEN_HEADS, why_not_called
 from hookscope.edits.target import Target
 from hookscope.layers import Modules
 
-__all__ = ["missing", "not_run_again", "row_of", "without_gradient"]
+__all__ = ["missing", "notes_on", "row_of", "without_gradient"]
 
 
 def missing(modules: Modules, target: Target, layer: Layer, runs: int) -> Iterator[str]:
-    """Say what is missing of one edit on one layer.
+    """Say what is missing of one edit on one layer that is not whole.
 
     Args:
         modules: those of the model.
@@ -23,8 +23,6 @@ def missing(modules: Modules, target: Target, layer: Layer, runs: int) -> Iterat
 
     """
     rule, module = target.rule, layer.module
-    if target.done and rule.calls is None and rule.positions is None and rule.to != "edges":
-        return
     what = f"edit {rule.number}, {rule.text}: layer {target.layer!r}"
     times = "once" if layer.seen == 1 else f"{layer.seen} times"
     if runs and target.late == runs and not target.done:
@@ -62,26 +60,29 @@ def missing(modules: Modules, target: Target, layer: Layer, runs: int) -> Iterat
         yield f"{what} was called {times}, but raised an exception, which the model caught"
 
 
-def without_gradient(target: Target) -> str:
-    """Say of which calls no gradient came, where those of others did; "" if there are none."""
-    absent = sorted(target.hooked - target.done) if target.done else []
-    if not absent:
-        return ""
-    calls = f"{', '.join(map(str, absent[:8]))}{', …' if len(absent) > 8 else ''}"
-    return (
-        f"edit {target.rule.number} of layer {target.layer!r}: no gradient came of call {calls}: nothing that was run "
-        "backward depends on it, or it was overwritten in place"
-    )
+def without_gradient(target: Target) -> Iterator[str]:
+    """Say of which calls no gradient came, where those of others did."""
+    if absent := sorted(target.hooked - target.done) if target.done else []:
+        calls = f"{', '.join(map(str, absent[:8]))}{', …' if len(absent) > 8 else ''}"
+        yield (
+            f"edit {target.rule.number} of layer {target.layer!r}: no gradient came of call {calls}: nothing that was "
+            "run backward depends on it, or it was overwritten in place"
+        )
 
 
-def not_run_again(layer: Layer) -> str:
-    """Say that a checkpoint is still to run a layer again, without its edits; "" if it is not."""
-    if not layer.checkpointed or layer.again or not any(layer.targets.values()):
-        return ""
-    return (
-        f"layer {layer.name!r} ran in a checkpoint, which runs it again in backward(): outside the block that is "
-        "without the edit, so run backward() inside"
-    )
+def notes_on(modules: Modules, layer: Layer) -> Iterator[str]:
+    """Say what there is to know about an edited layer: its other names, and whether it is still to run again."""
+    if not any(layer.targets.values()):
+        return
+    if layer.seen > 1 and layer.module in modules.names:  # it may have gone since
+        others = [repr(other) for other in modules.names_of(layer.module) if other != layer.name]
+        if others:
+            yield f"layer {layer.name!r} is also {', '.join(others)}: calls under each name count"
+    if layer.checkpointed and not layer.again:
+        yield (
+            f"layer {layer.name!r} ran in a checkpoint, which runs it again in backward(): outside the block that is "
+            "without the edit, so run backward() inside"
+        )
 
 
 def _not_seen(to: str) -> str:

@@ -7,13 +7,14 @@ import re
 import sys
 from collections.abc import Sequence
 
+import torch
 from torch import nn
 
 from hookscope.captures.call import why_uncalled
 from hookscope.edits.compiled import compiled_around
 from hookscope.layers import Modules
 
-__all__ = ["UNSEEN_HEADS", "NotEditedError", "modules_around", "refuse_parallel", "why_not_called"]
+__all__ = ["UNSEEN_HEADS", "NotEditedError", "refuse_parallel", "refuse_sharded", "why_not_called"]
 
 UNSEEN_HEADS = "it did not call torch's F.multi_head_attention_forward, in which its heads lie"
 
@@ -33,25 +34,37 @@ class NotEditedError(RuntimeError):
         self.reasons = tuple(reasons)
 
 
-def refuse_parallel(modules: Modules) -> None:
-    """Raise for a model whose layers run as several copies, or of which each process has a part.
+def refuse_parallel(on_the_way: Sequence[nn.Module], name: str) -> None:
+    """Raise for a layer that runs as several copies.
+
+    Args:
+        on_the_way: the layer and the modules that it is in, from the model inward.
+        name: the layer's name.
 
     Raises:
         ValueError: says what to edit instead.
 
     """
-    if nn.DataParallel in modules.kinds:
-        for module, name in modules.names.items():
-            if isinstance(module, nn.DataParallel) and len(module.device_ids) > 1:
-                inner = f"{name}.module".lstrip(".")
-                raise ValueError(
-                    f"nn.DataParallel runs a copy of each layer on each of {len(module.device_ids)} devices, at once "
-                    "and with a part of the batch, so that calls and samples cannot be told; edit "
-                    f"{inner!r} itself, on one device"
-                )
-    if "torch.distributed.fsdp" not in sys.modules:
+    for depth, module in enumerate(on_the_way):
+        if isinstance(module, nn.DataParallel) and len(module.device_ids) > 1:
+            inner = ".".join([*name.split(".")[:depth], "module"])
+            raise ValueError(
+                f"nn.DataParallel runs a copy of each layer on each of {len(module.device_ids)} devices, at once "
+                f"and with a part of the batch, so that calls and samples cannot be told; edit {inner!r} itself, on "
+                "one device"
+            )
+
+
+def refuse_sharded(modules: Modules) -> None:
+    """Raise for a model of which each process has a part.
+
+    Raises:
+        ValueError: says what to do instead.
+
+    """
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return
-    fsdp = sys.modules["torch.distributed.fsdp"]
+    fsdp = sys.modules.get("torch.distributed.fsdp")
     kinds = tuple(
         kind for name in ("FSDPModule", "FullyShardedDataParallel") if (kind := getattr(fsdp, name, None)) is not None
     )
@@ -79,7 +92,7 @@ def why_not_called(modules: Modules, name: str, module: nn.Module, runs: int) ->
         return f"{generic}; edit the attention layer itself, with heads= for what goes into this one"
     if "did not reach it" not in generic:
         return generic
-    around = modules_around(modules.model, name)
+    around = [each for each in reversed(modules.down_to(name)) if each is not module]
     if compiled_around([*around, module]):
         return (
             "was not called: the model was compiled before, and compiled code does not notice new hooks; run it under "
@@ -103,18 +116,6 @@ def why_not_called(modules: Modules, name: str, module: nn.Module, runs: int) ->
                 break  # it is called, too: so the forward took another path, or did not run
             return f"was not called: {kind}.forward uses only its weight, in a function of its own"
     return generic
-
-
-def modules_around(model: nn.Module, name: str) -> list[nn.Module]:
-    """List the modules that a layer is in, from the innermost outward."""
-    around: list[nn.Module] = []
-    inner: nn.Module | None = model
-    for part in name.split(".") if name else ():
-        if inner is None:
-            break  # the layer has gone from the model since it was chosen
-        around.append(inner)
-        inner = inner._modules[part] if part in inner._modules else None  # noqa: SIM401 (TorchScript's has no get)
-    return around[::-1]
 
 
 def _source(module: nn.Module, whole: bool = False) -> str:

@@ -37,6 +37,7 @@ class Rule:
         path: which tensor of a structure; None for the only one.
         calls: numbers of the calls; None for all.
         positions: places in the whole sequence; None for all.
+        by_sample: what of it takes the first axis for that of samples; "" if nothing does.
 
     """
 
@@ -47,11 +48,10 @@ class Rule:
     path: Path | None
     calls: frozenset[int] | None
     positions: Positions | None = None
+    by_sample: str = field(init=False)
 
-    @property
-    def by_sample(self) -> str:
-        """What of it takes the first axis for that of samples; "" if nothing does."""
-        return "rows=" if self.aim.by_row else "mean" if self.change.verb == "mean" else ""
+    def __post_init__(self) -> None:
+        self.by_sample = "rows=" if self.aim.by_row else "mean" if self.change.verb == "mean" else ""
 
     @property
     def text(self) -> str:
@@ -63,15 +63,14 @@ class Rule:
         return f"{self.change.text}{self.aim.text}{positions}{to}{part}{calls}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Target:
     """One edit on one layer, and what came of it.
 
     Attributes:
         rule: the edit.
         layer: the layer's name.
-        sizes: how large the changes were.
-        done: the numbers of these calls.
+        sizes: of which calls there were changes, and how large.
         missed: what there was in a call that lacked the part, if one did.
         hooked: the numbers of the calls of which a tensor waits for a gradient.
         keys: the way to the part, as it was found in the last call that had it.
@@ -92,7 +91,6 @@ class Target:
     rule: Rule
     layer: str
     sizes: Sizes = field(default_factory=Sizes)
-    done: set[int] = field(default_factory=set)
     missed: str = ""
     hooked: set[int] = field(default_factory=set)
     keys: tuple[tuple[str, Any], ...] = ()
@@ -204,37 +202,9 @@ class Target:
             aim = aim.at_places(places)
             places = [tokens.start + place for place in places]
         moment = Moment(self.label, number, tensor, aim, self.held)
-        if (rule.by_sample or aim.steps) and is_packed(tensor):
-            raise RuntimeError(f"{moment.label}: {PACKED}")
-        if (by := rule.by_sample) and is_wrapped(tensor) and _is_batched(tensor):
-            raise RuntimeError(
-                f"{moment.label}: under torch.vmap a layer sees one sample at a time, so that samples cannot be told "
-                f"apart for {by}; edit a call without vmap"
-            )
-        count = self.samples() if samples is None and self.samples is not None else samples
-        if count is None and by:
-            self.notes[
-                f"layer {self.layer!r}: nothing tells how many samples the model had, as where only a part of it is "
-                f"called; {by} takes the first axis for that of samples"
-            ] = None
-        elif count is not None:
-            if by and tensor.shape[:1] != (count,):
-                raise ValueError(
-                    f"{moment.label}: {by} takes the first axis for that of samples, but the shape is "
-                    f"{tuple(tensor.shape)}, and the model's first input has {count} samples; choose a layer that has "
-                    "samples there, or write an index, such as at[1]"
-                )
-            if said := as_many(tensor, count, f"layer {self.layer!r}"):
-                self.notes[said] = None
-        try:
-            region = aim.cut(tensor) if aim.steps else tensor
-        except IndexError as error:
-            raise IndexError(
-                f"{moment.label}:{aim.text} does not fit shape {tuple(tensor.shape)}: {error}; if only some calls are "
-                "like this, name the others with calls="
-            ) from None
-        if aim.steps and not region.numel() and tensor.numel():
-            raise IndexError(f"{moment.label}:{aim.text} picks nothing of shape {tuple(tensor.shape)}")
+        if rule.by_sample or self.samples is not None:
+            self._ask_for_samples(tensor, moment, samples)
+        region = _region(tensor, moment) if aim.steps else tensor
         try:
             new = rule.change.compute(region, moment)
         except Exception as error:
@@ -249,15 +219,49 @@ class Target:
         if rule.change.foreign and not aim.steps and (_uses(new) > _alone or _is_lent(new)):
             new = new.clone()  # somebody else holds it, and an in-place operation may come next
         if not again:
-            self.made(region, new, number, places)
+            self.sizes.add(number, region, new)
+            if places:
+                self.places[number] = places
         return aim.put(tensor, new) if aim.steps else new
 
-    def made(self, old: Tensor, new: Tensor, number: int, places: list[int]) -> None:
-        """Note what was edited in a call."""
-        self.done.add(number)
-        self.sizes.add(number, old, new)
-        if places:
-            self.places[number] = places
+    def _ask_for_samples(self, tensor: Tensor, moment: Moment, count: int | None) -> None:
+        """Raise if the first axis is known not to be that of samples, where the edit takes it to be; note doubts."""
+        by = self.rule.by_sample
+        if by and is_packed(tensor):
+            raise RuntimeError(f"{moment.label}: {PACKED}")
+        if by and is_wrapped(tensor) and _is_batched(tensor):
+            raise RuntimeError(
+                f"{moment.label}: under torch.vmap a layer sees one sample at a time, so that samples cannot be told "
+                f"apart for {by}; edit a call without vmap"
+            )
+        if count is None and self.samples is not None:
+            count = self.samples()
+        if count is None:
+            if by:
+                self.notes[
+                    f"layer {self.layer!r}: nothing tells how many samples the model had, as where only a part of it "
+                    f"is called; {by} takes the first axis for that of samples"
+                ] = None
+            return
+        if by and tensor.shape[:1] != (count,):
+            raise ValueError(
+                f"{moment.label}: {by} takes the first axis for that of samples, but the shape is "
+                f"{tuple(tensor.shape)}, and the model's first input has {count} samples; choose a layer that has "
+                "samples there, or write an index, such as at[1]"
+            )
+        if said := as_many(tensor, count, f"layer {self.layer!r}"):
+            self.notes[said] = None
+
+    @property
+    def done(self) -> set[int]:
+        """The numbers of the calls that were edited."""
+        return self.sizes.calls
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has come about, and there is nothing more that may be missing."""
+        rule = self.rule
+        return bool(self.done) and rule.calls is None and rule.positions is None and rule.to != "edges"
 
     def came(self) -> str:
         """Say which positions there were, in the calls that were meant."""
@@ -283,6 +287,23 @@ class Target:
         """Say which edit, which layer, which call; for messages."""
         call = f", call {number}" if number else ""
         return f"edit {self.rule.number} ({self.rule.change.verb}) of layer {self.layer!r}{call}"
+
+
+def _region(tensor: Tensor, moment: Moment) -> Tensor:
+    """Return the values of a tensor that are meant; raise where there are none."""
+    aim = moment.aim
+    if is_packed(tensor):
+        raise RuntimeError(f"{moment.label}: {PACKED}")
+    try:
+        region = aim.cut(tensor)
+    except IndexError as error:
+        raise IndexError(
+            f"{moment.label}:{aim.text} does not fit shape {tuple(tensor.shape)}: {error}; if only some calls are "
+            "like this, name the others with calls="
+        ) from None
+    if not region.numel() and tensor.numel():
+        raise IndexError(f"{moment.label}:{aim.text} picks nothing of shape {tuple(tensor.shape)}")
+    return region
 
 
 def _check(new: Any, region: Tensor, moment: Moment) -> None:

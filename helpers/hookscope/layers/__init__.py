@@ -2,8 +2,8 @@
 
 from hookscope.layers.arrivals import Arrivals, put_on_all
 from hookscope.layers.find import Which, find_layers, layer_names, leaves, pick
-from hookscope.layers.fused import FusedLayer, attention_would_be_fused, fused_around
-from hookscope.layers.hookable import refuse_unhookable, take_off
+from hookscope.layers.fused import FusedLayer, attention_would_be_fused, fused_around, fused_on_the_way
+from hookscope.layers.hookable import put_after, put_before, refuse_unhookable, take_off
 from hookscope.layers.modules import Modules
 from hookscope.layers.outline import tree
 from hookscope.layers.suggestions import LayerNotFoundError
@@ -17,9 +17,12 @@ __all__ = [
     "attention_would_be_fused",
     "find_layers",
     "fused_around",
+    "fused_on_the_way",
     "layer_names",
     "leaves",
     "pick",
+    "put_after",
+    "put_before",
     "put_on_all",
     "refuse_unhookable",
     "take_off",

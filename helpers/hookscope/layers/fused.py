@@ -10,7 +10,7 @@ from torch import nn
 
 from hookscope.layers.modules import Modules, within
 
-__all__ = ["FusedLayer", "attention_would_be_fused", "fused_around"]
+__all__ = ["FusedLayer", "attention_would_be_fused", "fused_around", "fused_on_the_way"]
 
 
 class FusedLayer:
@@ -87,3 +87,17 @@ def fused_around(modules: Modules, hooked: Collection[nn.Module]) -> dict[nn.Mod
         for inner in within([module])
         if inner in hooked
     }
+
+
+def fused_on_the_way(modules: Modules, name: str) -> FusedLayer | None:
+    """Find the fused layer that a module is, or is in, under one of its names: without a walk through the model.
+
+    Example:
+        >>> fused_on_the_way(Modules(nn.Sequential(nn.TransformerEncoderLayer(4, 2))), "0.linear1").name
+        '0'
+
+    """
+    for depth, module in enumerate(modules.down_to(name)):
+        if isinstance(module, nn.TransformerEncoderLayer):
+            return FusedLayer(".".join(name.split(".")[:depth]), module)
+    return None

@@ -1,16 +1,17 @@
-"""Refuse models on which hooks would not run, before anything is touched; and take hooks off without handles."""
+"""Refuse models on which hooks would not run, before anything is touched; put hooks on and off without handles."""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from hookscope.layers.modules import Modules
 
-__all__ = ["refuse_unhookable", "take_off"]
+__all__ = ["put_after", "put_before", "refuse_unhookable", "take_off"]
 
 
 def refuse_unhookable(modules: Modules, chosen: Container[nn.Module], verb: str) -> None:
@@ -42,6 +43,26 @@ def refuse_unhookable(modules: Modules, chosen: Container[nn.Module], verb: str)
         raise ValueError(
             f"{what} is compiled, by .compile(), and would not notice new hooks; {verb} a model that is not"
         )
+
+
+def put_before(module: nn.Module, hook: Callable[..., Any], with_kwargs: bool = True) -> None:
+    """Do what `register_forward_pre_hook` does, without a handle, for `take_off` needs none.
+
+    To make handles and weak references takes a block of edits as long as half a percent of a pass of a small model.
+
+    Source: `register_forward_pre_hook` in torch/nn/modules/module.py, torch 2.15.
+    """
+    RemovableHandle.next_id = (key := RemovableHandle.next_id) + 1
+    module._forward_pre_hooks[key] = hook
+    if with_kwargs:
+        module._forward_pre_hooks_with_kwargs[key] = True
+
+
+def put_after(module: nn.Module, hook: Callable[..., Any]) -> None:
+    """Do what `register_forward_hook` does, with keyword arguments and after exceptions, too; see `put_before`."""
+    RemovableHandle.next_id = (key := RemovableHandle.next_id) + 1
+    module._forward_hooks[key] = hook
+    module._forward_hooks_with_kwargs[key] = module._forward_hooks_always_called[key] = True
 
 
 def take_off(owner: object, module: nn.Module) -> None:

@@ -16,13 +16,10 @@ _NEVER_CALLED = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDic
 
 
 class Modules:
-    """The modules that a model has when this is made; a module that comes or goes later is not noticed.
+    """The modules that a model has when one of these is first asked for; one that comes or goes later is not noticed.
 
     Attributes:
         model: the model.
-        names: module -> its first dotted name, in the order of `model.named_modules()`; the root's is `""`.
-        kinds: the classes of the modules: to ask for a class among them is cheaper than among the modules.
-        compiled: those that `.compile()` was called on, and those that `torch.compile` has made.
 
     Raises:
         TypeError: `model` is not a module.
@@ -32,31 +29,26 @@ class Modules:
     def __init__(self, model: nn.Module) -> None:
         check_model(model)
         self.model = model
-        self.names: dict[nn.Module, str] = {}
-        self.kinds: set[type[nn.Module]] = set()
-        self.compiled: list[nn.Module] = []
-        self._shared = False
-        # Not named_modules(), which passes every name through a generator for each level above it; and not by calls of
-        # itself, for which there is no room deep inside a pass of a deep model.
-        names = self.names
-        levels: list[tuple[Iterator[tuple[str, nn.Module | None]], str]] = [(iter([("", model)]), "")]
-        while levels:
-            children, prefix = levels[-1]
-            for part, child in children:
-                if child in names:
-                    self._shared = True
-                elif child is not None:
-                    names[child] = name = prefix + part
-                    held = child._modules
-                    # Asked while the module is at hand: every edit and every capture walks, and wants to know.
-                    self.kinds.add(type(child))
-                    if child._compiled_call_impl is not None or "_orig_mod" in held:
-                        self.compiled.append(child)
-                    if held:
-                        levels.append((iter(held.items()), name and name + "."))
-                        break
-            else:
-                levels.pop()
+
+    @property
+    def names(self) -> dict[nn.Module, str]:
+        """Module -> its first dotted name, in the order of `model.named_modules()`; the root's is `""`."""
+        return self._walked.names
+
+    @property
+    def kinds(self) -> set[type[nn.Module]]:
+        """The classes of the modules: to ask for a class among them is cheaper than among the modules."""
+        return self._walked.kinds
+
+    @property
+    def compiled(self) -> list[nn.Module]:
+        """Those that `.compile()` was called on, and those that `torch.compile` has made."""
+        return self._walked.compiled
+
+    @cached_property
+    def _walked(self) -> _Walk:
+        # Not before it is needed: it takes as long as two or three layers of a small model.
+        return _Walk(self.model)
 
     @cached_property
     def leaves(self) -> dict[str, nn.Module]:
@@ -82,7 +74,7 @@ class Modules:
     @cached_property
     def all_names(self) -> dict[nn.Module, list[str]]:
         """Module -> every dotted name that it has, the first one first."""
-        if not self._shared:
+        if not self._walked.shared:
             return {module: [name] for module, name in self.names.items()}
         names: dict[nn.Module, list[str]] = {}
         for name, module in self.model.named_modules(remove_duplicate=False):
@@ -91,23 +83,70 @@ class Modules:
 
     def names_of(self, module: nn.Module) -> list[str]:
         """List every dotted name of a module, the first one first."""
-        return self.all_names[module] if self._shared else [self.names[module]]
+        return self.all_names[module] if self._walked.shared else [self.names[module]]
 
     def called(self, name: str) -> nn.Module | None:
         """Find the module of that name, also by a name that is not its first; None if there is none."""
-        module: nn.Module | None = self.model
+        on_the_way = self.down_to(name)
+        return on_the_way[-1] if on_the_way else None
+
+    def down_to(self, name: str) -> list[nn.Module]:
+        """List the module of that name and those that it is in, from the model inward; nothing if there is none.
+
+        Example:
+            >>> net = nn.Sequential(nn.Sequential(nn.ReLU()))
+            >>> Modules(net).down_to("0.0") == [net, net[0], net[0][0]]
+            True
+
+        """
+        found = [self.model]
         for part in name.split(".") if name else ():
-            held = module._modules if module is not None else {}
+            held = found[-1]._modules
             module = held[part] if part in held else None  # noqa: SIM401 (TorchScript's has no get)
-        return module
+            if module is None:
+                return []
+            found.append(module)
+        return found
+
+
+class _Walk:
+    """What one way through all modules of a model finds."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.names: dict[nn.Module, str] = {}
+        self.kinds: set[type[nn.Module]] = set()
+        self.compiled: list[nn.Module] = []
+        self.shared = False
+        # Not named_modules(), which passes every name through a generator for each level above it; and not by calls of
+        # itself, for which there is no room deep inside a pass of a deep model.
+        names = self.names
+        levels: list[tuple[Iterator[tuple[str, nn.Module | None]], str]] = [(iter([("", model)]), "")]
+        while levels:
+            children, prefix = levels[-1]
+            for part, child in children:
+                if child in names:
+                    self.shared = True
+                elif child is not None:
+                    names[child] = name = prefix + part
+                    held = child._modules
+                    # Asked while the module is at hand: captures walk, and want to know.
+                    self.kinds.add(type(child))
+                    if child._compiled_call_impl is not None or "_orig_mod" in held:
+                        self.compiled.append(child)
+                    if held:
+                        levels.append((iter(held.items()), name and name + "."))
+                        break
+            else:
+                levels.pop()
 
 
 def check_model(model: object) -> None:
     """Raise a TypeError for what is not a module."""
+    if isinstance(model, nn.Module):
+        return
     if isinstance(model, type) and issubclass(model, nn.Module):
         raise TypeError(f"model must be a module, not the class {model.__name__}; make one: {model.__name__}(...)")
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+    raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
 
 
 def children_of(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -24,8 +24,12 @@ def test_data_parallel_on_several_devices_is_refused_and_on_the_cpu_works() -> N
     net.device_ids = [0, 1]
     with pytest.raises(ValueError, match=r"runs a copy of each layer on each of 2 devices.*edit 'module' itself"):
         edit(net)
+    e = edit(nn.Sequential(net, nn.Linear(4, 4)))
     with pytest.raises(ValueError, match=r"edit '0\.module' itself"):
-        edit(nn.Sequential(net))
+        e.set("0.module.0", 5.0)
+    with pytest.raises(ValueError, match=r"edit '0\.module' itself"):
+        e.set("**", 5.0)
+    e.set("1", 5.0)  # what comes after the copies is one layer, with the whole batch
 
 
 def test_a_sharded_model_is_refused() -> None:
@@ -183,3 +187,16 @@ def test_a_wrapper_made_later_around_code_that_is_known(looked: str) -> None:
         e.scale("fc", 2.0)
         with pytest.raises(NotEditedError, match="1 pass was not edited"), e:
             print(net(X), second(X))
+
+
+def test_a_model_is_refused_of_which_a_part_is_compiled() -> None:
+    torch._dynamo.reset()
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    net[0].compile(backend="eager")
+    with pytest.raises(ValueError, match=r"layer '0' is compiled, by \.compile\(\)"):
+        edit(net)
+    whole = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    whole.compile(backend="eager")
+    torch._dynamo.reset()  # forgets that anything was compiled
+    with pytest.raises(ValueError, match=r"the model is compiled, by \.compile\(\)"):
+        edit(whole)

@@ -213,6 +213,9 @@ def test_two_names_of_one_module_are_edited_under_both_and_it_is_said() -> None:
     assert torch.equal(y, (X + 1).relu() + 1)
     assert e.rows[0]["calls seen"] == 2
     assert "is also '2'" in repr(e)
+    with e:
+        net[:1](X)  # called once, it was called under one name
+    assert not e.notes
 
 
 def test_swapping_takes_the_same_call_of_another_run() -> None:
