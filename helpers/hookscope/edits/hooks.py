@@ -257,7 +257,7 @@ class Layer(_Uncopied):
                         "the edit"
                     ] = None
             value = output
-            for target in self._meant("output", run):
+            for target in self._meant("output", run) if run.again else self.targets.get("output", ()):
                 value = target.on(value, run.number, run.again)
             if "grad" in self.targets:
                 value = self._waiting(run, args, kwargs, output, value)

@@ -37,6 +37,7 @@ class Rule:
         path: which tensor of a structure; None for the only one.
         calls: numbers of the calls; None for all.
         positions: places in the whole sequence; None for all.
+        selects: whether it is not the same for all calls.
         by_sample: what of it takes the first axis for that of samples; "" if nothing does.
 
     """
@@ -48,9 +49,13 @@ class Rule:
     path: Path | None
     calls: frozenset[int] | None
     positions: Positions | None = None
+    selects: bool = field(init=False)
     by_sample: str = field(init=False)
 
     def __post_init__(self) -> None:
+        self.selects = (
+            self.calls is not None or self.change.numbered or self.positions is not None or self.to == "edges"
+        )
         self.by_sample = "rows=" if self.aim.by_row else "mean" if self.change.verb == "mean" else ""
 
     @property
@@ -125,7 +130,7 @@ class Target:
 
         """
         rule = self.rule
-        if not self.means(number, again):
+        if rule.selects and not self.means(number, again):
             return value
         path = rule.path
         if path is None and then is None and isinstance(value, Tensor):
@@ -164,7 +169,7 @@ class Target:
     def means(self, number: int, again: bool) -> bool:
         """Whether the edit means this call."""
         rule = self.rule
-        if rule.calls is None and not rule.change.numbered and self.owner is None:
+        if not rule.selects:
             return True
         if not number:
             raise RuntimeError(
