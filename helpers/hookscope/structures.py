@@ -30,6 +30,8 @@ def tensors_in(value: Any) -> list[Tensor]:
         [tensor([1.]), tensor([2.])]
 
     """
+    if type(value) is Tensor:
+        return [value]
     found: list[Tensor] = []
     _list(value, 0, {}, found)
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -93,7 +93,6 @@ class Shares:
             self._long.add(len(tensor))
         self._count = count
         self._output = output
-        self._parts: dict[int, tuple[Tensor, Sequence[Tensor]]] = {}  # by id: a tensor, and what each variant has of it
         # What each variant has, without these objects.
         self._light = self._each(map_tensors(lambda _: _left_out, output, alone.kinds)) if alone.kinds else []
 
@@ -111,14 +110,20 @@ class Shares:
         return self._share(self._output, variant)
 
     def _share(self, value: Any, variant: int) -> Any:
-        return map_tensors(lambda tensor: self._divided(tensor)[variant], value)
+        def own(tensor: Tensor) -> Tensor:
+            if not self._is_long(tensor):
+                return tensor
+            rows = len(tensor) // self._count
+            return tensor[variant * rows : (variant + 1) * rows]
+
+        return map_tensors(own, value)
 
     def _each(self, value: Any) -> list[Any]:
         """Return what each variant has of a value, in containers of its own; quicker than for one after the other."""
         if value is None or value is _left_out:
             return [value] * self._count
         if isinstance(value, Tensor):
-            return [*self._divided(value)]
+            return [*value.chunk(self._count)] if self._is_long(value) else [value] * self._count
         if isinstance(value, OrderedDict) and value and hasattr(type(value), "__dataclass_fields__"):
             items, beside = ([self._each(item) for item in held.values()] for held in (value, vars(value)))
             rows = zip(*items, strict=True), zip(*beside, strict=True)
@@ -128,15 +133,8 @@ class Shares:
             ]
         return [self._share(value, variant) for variant in range(self._count)]
 
-    def _divided(self, tensor: Tensor) -> Sequence[Tensor]:
-        known = self._parts.get(id(tensor))
-        if known is None or known[0] is not tensor:
-            known = self._parts[id(tensor)] = tensor, self._chunks(tensor)
-        return known[1]
-
-    def _chunks(self, tensor: Tensor) -> Sequence[Tensor]:
-        whole = not tensor.dim() or not len(tensor) or len(tensor) not in self._long
-        return (tensor,) * self._count if whole else tensor.chunk(self._count)
+    def _is_long(self, tensor: Tensor) -> bool:
+        return bool(tensor.dim()) and len(tensor) > 0 and len(tensor) in self._long
 
 
 def _objects(value: Any) -> tuple[type, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hookscope.layers.modules import within
 from hookscope.structures import map_tensors, tensors_in
 from hookscope.sweeps.passes import Span
 
@@ -48,7 +49,7 @@ class Replays:
         self._usable = {
             span.module: span
             for span in self._spans
-            if span.alone and times[span.module] == 1 and hooked.isdisjoint(span.module.modules())
+            if span.alone and times[span.module] == 1 and not (hooked and hooked & within([span.module]))
         }
         self._kept: dict[nn.Module, Any] = {}
 

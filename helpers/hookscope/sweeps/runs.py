@@ -25,7 +25,7 @@ __all__ = ["Runs", "Variant"]
 _FEW, _MANY = 16, 64  # variants in a batch: fewer leave the processor waiting, more gain nothing
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Variant:
     """One cell of a sweep.
 
@@ -251,9 +251,8 @@ class Runs:
         if tensor.shape != (count * len(new), *new.shape[1:]):
             raise NotAloneError(f"layer {place.label!r} has shape {tuple(tensor.shape)} in a batch of {count}")
         changed = tensor.clone()
-        own = changed.chunk(count)
         for row, variant in rows:
-            own[row][variant.index] = new[variant.index]
+            changed[row * len(new) : (row + 1) * len(new)][variant.index] = new[variant.index]
         return changed
 
     def _compare(self, variant: Variant, number: float, output: Any) -> None:

@@ -68,12 +68,11 @@ class Study:
         by_sample: str = "",
     ) -> None:
         self.modules, self.inputs, self.places, self.before = modules, inputs, places, before
-        model = modules.model
         self._watched = [m for m in modules.names if not isinstance(m, torch.jit.ScriptModule)]
         owned = self._hooked()
         watch = Watch(lambda module, output: _sizes(output))
-        buffers = [(name, buffer.clone()) for name, buffer in model.named_buffers()]
-        drawn = _random_state(model)
+        buffers = {name: buffer.clone() for name, buffer in _buffers(modules).items()}
+        drawn = _random_state()
         self.order: dict[str, None] = {}
         instead = "sweep a model that is called with samples first"
         order = Order(modules, lambda: inputs.samples, by_sample, instead, self.order)
@@ -87,15 +86,15 @@ class Study:
         self.whole = Whole(self.output)
         owned |= self._hooked()  # the model may register hooks of its own in its first pass
         self.tolerance = _tolerance([self.output, *self.tensors.values()])
-        self.random = _random_state(model) != drawn
-        changed, keeps = _changed(model, buffers), before.attributes.put_back()
+        self.random = _random_state() != drawn
+        changed, keeps = _changed(modules, buffers), before.attributes.put_back()
         self.writes = bool(changed) or keeps
         self.times = {place: _time(place, watch.spans) for place in places}
         self.replays = Replays(watch.spans, owned)
         # What is kept all the time: the model's state, what it returned, and what is at each place and is to be there.
         at = [tensor.nbytes for tensor in self.tensors.values()]
         self._returned, self._largest = _sizes(self.output)[1], max(at)
-        self._held = _sizes([buffer for _, buffer in buffers])[1] + self._returned + 2 * sum(at)
+        self._held = _sizes([*buffers.values()])[1] + self._returned + 2 * sum(at)
         del buffers
         self.notes: list[str] = []
         self._pass = 0 if room is None else self._measured()  # bytes for one variant
@@ -286,19 +285,29 @@ def _why_not_alone(spans: list[Span], modules: Modules) -> str:
     return ""
 
 
-def _changed(model: nn.Module, before: list[tuple[str, Tensor]]) -> str:
+def _buffers(modules: Modules) -> dict[str, Tensor]:
+    """Dotted name -> buffer that modules hold now; quicker than `named_buffers`, which asks each by itself."""
+    return {
+        f"{name}.{key}" if name else key: buffer
+        for module, name in modules.names.items()
+        for key, buffer in module._buffers.items()
+        if buffer is not None
+    }
+
+
+def _changed(modules: Modules, before: dict[str, Tensor]) -> str:
     """Name a buffer that is not as it was; "" if all are."""
-    now = dict(model.named_buffers())
-    for name, value in before:
+    now = _buffers(modules)
+    for name, value in before.items():
         if name not in now or now[name].shape != value.shape or not torch.equal(now[name], value):
             return name
     return ""
 
 
-def _random_state(model: nn.Module) -> tuple[object, ...]:
+def _random_state() -> tuple[object, ...]:
     """Return what tells whether random numbers were drawn."""
     states = [torch.get_rng_state()]
-    if any(parameter.is_cuda for parameter in model.parameters()):
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # else nothing is on a GPU
         states += torch.cuda.get_rng_state_all()
     numpy = sys.modules.get("numpy")
     numpys = (numpy.random.get_state()[1].tobytes(), *numpy.random.get_state()[2:]) if numpy else ()

@@ -147,7 +147,7 @@ def sweep(
     named = _named(tokens, columns)
     refuse_unhookable(modules, {place.module for place in places}, "sweep")
     run = Inputs.of(inputs, "inputs")
-    if any(tensor.is_meta for tensor in (*model.parameters(), *tensors_in((run.args, run.kwargs)))):
+    if any(tensor.is_meta for tensor in (*modules.tensors, *tensors_in((run.args, run.kwargs)))):
         raise ValueError("tensors on the meta device have no values, so no metric could be told; move the model first")
     patching = _source(source)
     if not callable(metric):
@@ -165,7 +165,7 @@ def sweep(
         torch.inference_mode(False),
         torch.no_grad(),
         same_random_numbers(model, run.args, run.kwargs),
-        _put_back(model, run) as before,
+        _put_back(modules, run) as before,
     ):
         with same_random_numbers(model, run.args, run.kwargs), before.unchanged():
             study = Study(modules, run, places, before, max_bytes, by_sample)
@@ -219,9 +219,10 @@ def sweep(
 
 
 @contextmanager
-def _put_back(model: nn.Module, inputs: Inputs) -> Iterator[ModelState]:
+def _put_back(modules: Modules, inputs: Inputs) -> Iterator[ModelState]:
     """Make lazy layers, and put all else back in the end."""
-    if any(is_lazy(each) for each in (*model.parameters(), *model.buffers())):
+    model = modules.model
+    if any(map(is_lazy, modules.tensors)):
         # Made first: the study would take the random numbers that this draws for those of every pass.
         with same_random_numbers(model, inputs.args, inputs.kwargs), model_unchanged(model, attributes=True):
             inputs.run(model)
