@@ -177,6 +177,8 @@ def _wrong_vector(
 ) -> Wrong | None:
     model, tokens = story_lm(), story_tokens(text)
     before = {name: value.clone() for name, value in model.state_dict().items()}
+    norm = model.norm.weight
+    mine, norm.grad = torch.ones_like(norm), torch.ones_like(norm)  # from somebody's own backward()
     with torch.no_grad():
         probable = model(tokens)[0, -1].softmax(-1)
     # No verbs: a vector lifts four of them together, each to about a quarter. Nor the words that begin a sentence.
@@ -196,9 +198,14 @@ def _wrong_vector(
         return Wrong(f"{hooks_are(left)} still on the model; remove the handle")
     if any(not torch.equal(value, before[name]) for name, value in model.state_dict().items()):
         return Wrong("the weights of the model are others now; the optimizer gets your vector, and nothing else")
-    if any(weight.grad is not None for weight in model.parameters()):
+    if any(weight.grad is not None for weight in model.parameters() if weight is not norm):
         return Wrong(
             "weights of the model have a `.grad` now; `loss.backward(inputs=[vector])` fills that of the vector"
+        )
+    if norm.grad is None or not torch.equal(norm.grad, mine):
+        return Wrong(
+            "a weight had a `.grad` before, from somebody's own backward(), and you have changed it or taken it away; "
+            "`loss.backward(inputs=[vector])` fills that of the vector, and leaves the others alone"
         )
     if not all(weight.requires_grad for weight in model.parameters()):
         return Wrong("the weights required gradients, and now they do not; leave the model as you found it")

@@ -12,7 +12,7 @@ function draw(model, el) {
   const heads = ["query", "looks most at", "weight", "entropy (bits)"].map((name) => h("th", { scope: "col" }, name));
   const numbers = h("div", { class: "at-numbers", tabindex: "0", role: "group", "aria-label": "Numbers of each query" },
     h("table", {}, h("thead", {}, h("tr", {}, ...heads)), body));
-  const short = (value) => (typeof value === "number" ? Number(value.toPrecision(3)).toString() : String(value ?? ""));
+  const short = (value) => (typeof value === "number" ? Number(value.toPrecision(4)).toString() : String(value ?? ""));
   const show = () => {
     head.fill(counted(model.get("_heads")));
     sample.fill(counted(model.get("_samples")));
