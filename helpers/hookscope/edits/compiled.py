@@ -30,13 +30,14 @@ def refuse_compiled(modules: Modules) -> None:
 
 
 def _was_used() -> bool:
-    """Whether `torch.compile` has been asked for anything here, as far as torch keeps it; quick."""
+    """Whether `torch.compile` has been asked for anything here, or has compiled anything; quick."""
     if (frames := sys.modules.get("torch._dynamo.eval_frame")) is None:
         return False
     # None is what torch has put there for functions that are not to be compiled.
-    return frames is not None and any(
-        each is not None for each in getattr(frames, "cached_backends", {"": ""}).values()
-    )
+    if any(each is not None for each in getattr(frames, "cached_backends", {"": ""}).values()):
+        return True
+    # torch.compiler.reset() forgets who asked, but what is there compiles again.
+    return bool(getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 1))
 
 
 def compiled_around(modules: Iterable[nn.Module]) -> list[nn.Module]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from functools import lru_cache
 from typing import Any
 
 from torch import Tensor
@@ -40,7 +39,7 @@ class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         returned = func(*args, **(kwargs or {}))
-        if self.pausing or _is_view(func):
+        if self.pausing:
             return returned
         # Most operations return one tensor, and are given tensors and numbers: to take trees apart takes longer.
         for tensor in (returned,) if isinstance(returned, Tensor) else tree_leaves(returned):
@@ -58,13 +57,6 @@ class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         where, size = self._sizes.pop(storage)
         self._known.discard(where)
         self._now -= size
-
-
-@lru_cache(1024)
-def _is_view(func: Any) -> bool:
-    """Whether an operation only looks in another way at the memory that it is given, as its schema promises."""
-    returns = func._schema.returns
-    return bool(returns) and all(each.alias_info is not None and not each.alias_info.is_write for each in returns)
 
 
 def _given(where: int, args: Any, kwargs: Any) -> bool:

@@ -195,8 +195,30 @@ def test_a_model_is_refused_of_which_a_part_is_compiled() -> None:
     net[0].compile(backend="eager")
     with pytest.raises(ValueError, match=r"layer '0' is compiled, by \.compile\(\)"):
         edit(net)
+    torch._dynamo.reset()  # forgets that anything was compiled
+    net(X)
+    with pytest.raises(ValueError, match=r"layer '0' is compiled, by \.compile\(\)"):
+        edit(net)
     whole = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     whole.compile(backend="eager")
-    torch._dynamo.reset()  # forgets that anything was compiled
+    torch._dynamo.reset()
     with pytest.raises(ValueError, match=r"the model is compiled, by \.compile\(\)"):
         edit(whole)
+
+
+def test_a_pass_through_code_that_was_compiled_again_after_a_reset() -> None:
+    torch._dynamo.reset()
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    compiled = torch.compile(net, backend="eager")
+    compiled(X)
+    torch._dynamo.reset()
+    compiled(X)
+
+    def run() -> None:
+        with edit(net) as e:
+            e.scale("0", 3.0)
+            net(X)
+            compiled(X)
+
+    with pytest.raises(NotEditedError, match="1 pass was not edited: the model was compiled before the block"):
+        run()

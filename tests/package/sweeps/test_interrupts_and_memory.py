@@ -263,3 +263,11 @@ def test_where_there_is_room_for_one_cell_only_each_is_run_alone() -> None:
         swept(needed - 1)
     assert swept(needed).batches == ()
     assert max(swept(3 * needed).batches) > 1
+
+
+def test_copies_count_in_inference_mode_where_torch_does_not_take_operations_apart() -> None:
+    x = torch.ones(8, 4)
+    with torch.inference_mode(), PeakBytes() as counted:
+        wide = x.to(torch.float64)
+        turned = wide.t().contiguous()
+    assert counted.peak == wide.nbytes + turned.nbytes
