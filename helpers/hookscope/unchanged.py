@@ -132,6 +132,12 @@ class Attributes:
             if not (kind is Tensor and _is_odd(value))
         ]
 
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the copies of tensors and arrays take, with one more of the largest, to compare it."""
+        sizes = [before.nbytes for _, _, before in self._inside if isinstance(before, (Tensor, np.ndarray))]
+        return sum(sizes) + max(sizes, default=0)
+
     def put_back(self) -> bool:
         """Put back what has changed; return whether anything had."""
         changed = False

@@ -94,7 +94,7 @@ class Study:
         # What is kept all the time: the model's state, what it returned, and what is at each place and is to be there.
         at = [tensor.nbytes for tensor in self.tensors.values()]
         self._returned, self._largest = _sizes(self.output)[1], max(at)
-        self._held = _sizes([*buffers.values()])[1] + self._returned + 2 * sum(at)
+        self._held = _sizes([*buffers.values()])[1] + before.attributes.nbytes + self._returned + 2 * sum(at)
         del buffers
         self.notes: list[str] = []
         self._pass = 0 if room is None else self._measured()  # bytes for one variant

@@ -271,3 +271,12 @@ def test_copies_count_in_inference_mode_where_torch_does_not_take_operations_apa
         wide = x.to(torch.float64)
         turned = wide.t().contiguous()
     assert counted.peak == wide.nbytes + turned.nbytes
+
+
+def test_copies_of_tensors_in_plain_attributes_count() -> None:
+    net = nn.Sequential(nn.Linear(8, 8))
+    net.table = torch.zeros(200_000)
+    with pytest.raises(MemoryError, match=r"what is kept for it included, and max_bytes=200,000"):
+        sweep(
+            net, torch.ones(1, 8), "0", "zero", channels=range(8), metric=torch.sum, max_bytes=200_000, progress=False
+        )
