@@ -19,12 +19,14 @@ from hookscope.edits.aim import Aim
 from hookscope.edits.changes import Change
 from hookscope.edits.compiled import CompiledBefore, refuse_compiled
 from hookscope.edits.edges import cutting, edges_of, refuse_again
+from hookscope.edits.gradients import Gradients
 from hookscope.edits.heads import columns_of, heads_around
-from hookscope.edits.hooks import Gradients, Layer, Passes
+from hookscope.edits.hooks import Layer
 from hookscope.edits.options import Where, calls_of, kept_of
 from hookscope.edits.order import Order, refuse_other_order
 from hookscope.edits.outcome import missing, notes_on, row_of, without_gradient
 from hookscope.edits.parts import path_of
+from hookscope.edits.passes import Passes
 from hookscope.edits.reasons import NotEditedError, refuse_parallel, refuse_sharded
 from hookscope.edits.target import Rule, Target
 from hookscope.edits.tokens import Owner, owner_of, positions_of

@@ -12,18 +12,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from hookscope.captures.hooks import Hooks as CaptureHooks
+from hookscope.edits.gradients import Gradients
 from hookscope.edits.inside import Inside, Replaced, crossing, forget
 from hookscope.edits.lending import Lent, take_back, written_to
 from hookscope.edits.order import PACKED, is_packed, samples_in
 from hookscope.edits.parts import passed_on, put, tensors
+from hookscope.edits.passes import Uncopied
 from hookscope.edits.target import Target
 from hookscope.layers import FusedLayer, attention_would_be_fused, put_after, put_before, take_off
 
-__all__ = ["Gradients", "Layer", "Passes"]
+__all__ = ["Layer"]
 
 
 @dataclass(eq=False, slots=True)
@@ -49,48 +50,7 @@ class Run:
     lent: Lent = field(default_factory=list)
 
 
-class _Uncopied:
-    """What hooks of a model are bound to while it is edited."""
-
-    _off = False  # hooks that may still be called, but have gone
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        # Reached by copy.deepcopy(model) and torch.save(model).
-        if not self._off:
-            raise RuntimeError("the model is being edited, and a copy would keep the hooks; copy it outside the block")
-        return super().__reduce_ex__(protocol)
-
-
-class Passes(_Uncopied):
-    """The hook on a model that counts how often it runs: that says why an edit did not happen.
-
-    Attributes:
-        model: the model.
-        count: how often it has run.
-
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
-        self.count = 0
-
-    def put_on(self) -> None:
-        """Count from now on."""
-        put_before(self.model, self.before, with_kwargs=False)
-
-    def take_off(self) -> None:
-        """Count no longer; as often as you like."""
-        self._off = True
-        take_off(self, self.model)
-
-    def before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """Count a pass, unless it recomputes what a checkpoint did not keep."""
-        self.count += torch._C._current_graph_task_id() < 0
-
-    before.__qualname__ = "hookscope.edit"  # what a census shows
-
-
-class Layer(_Uncopied):
+class Layer(Uncopied):
     """The hooks on one layer.
 
     Attributes:
@@ -333,45 +293,6 @@ class Layer(_Uncopied):
         return hook
 
     before.__qualname__ = after.__qualname__ = "hookscope.edit"  # what a census shows
-
-
-class Gradients:
-    """The hooks on tensors that wait for a gradient, of all layers."""
-
-    def __init__(self) -> None:
-        self._edits: WeakTensorKeyDictionary | None = None  # made when it is needed: that takes time, too
-        self._handles: list[RemovableHandle] = []
-        self._room = 64
-
-    def wait(self, tensor: Tensor, editing: Callable[[Tensor], Tensor]) -> None:
-        """Edit the gradient of a tensor when it comes."""
-        if self._edits is None:
-            self._edits = WeakTensorKeyDictionary()
-        made, edits = self._edits.get(tensor, (None, None))  # type: ignore[no-untyped-call]
-        if edits is not None and made is tensor.grad_fn:
-            edits.insert(0, editing)  # a layer inside of this one returned it: a gradient is here first
-            return
-        if len(self._handles) >= self._room:  # what steps of training have left behind is gone
-            self._handles = [handle for handle in self._handles if handle.hooks_dict_ref() is not None]
-            self._room = max(64, 2 * len(self._handles))
-        # With what made it: written to in place it is another, whose gradient is another.
-        _, edits = self._edits[tensor] = tensor.grad_fn, [editing]
-        self._handles.append(tensor.register_hook(lambda grad: _all(edits, grad)))  # type: ignore[no-untyped-call]
-
-    def remove(self) -> None:
-        """Take the hooks off; as often as you like."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-        self._edits = None
-
-
-def _all(edits: list[Callable[[Tensor], Tensor]], grad: Tensor | None) -> Tensor | None:
-    if grad is None:  # torch gives that of a chunk that nothing uses, and who wrote a Function may
-        return None
-    for editing in edits:
-        grad = editing(grad)
-    return grad
 
 
 def _captures_last(hooks: dict[int, Any], born: int) -> None:
