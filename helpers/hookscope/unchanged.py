@@ -59,7 +59,7 @@ class ModelState:
     def __init__(self, model: nn.Module, attributes: bool = False) -> None:
         # What torch has scripted holds its buffers elsewhere, and makes a new tensor of each whenever it is asked.
         scripted = torch.jit.ScriptModule
-        modules, self._grad = list(model.modules()), torch.is_grad_enabled()
+        modules = list(model.modules())
         self._training = [(module, module.training) for module in modules]
         self._owned = [(m, dict(m._buffers)) for m in modules if m._buffers and not isinstance(m, scripted)]
         # As model.buffers() does, without another walk through the modules, which takes longer than all the rest.
@@ -81,11 +81,9 @@ class ModelState:
             # Not by _version: batch norm writes its running mean without counting. And not for nothing: a graph of
             # the owner's may have saved the buffer, and would not bear a write.
             if not torch.equal(buffer, value):
-                torch.set_grad_enabled(False)  # not `with`: an interrupt at its end would leave it so
                 if buffer.shape != value.shape:  # resized, as an observer of quantization does
                     buffer.resize_(value.shape)
-                buffer.copy_(value)
-        torch.set_grad_enabled(self._grad)
+                buffer.detach().copy_(value)  # not under no_grad: an interrupt at its end would leave that on
 
     def unchanged(self) -> AbstractContextManager[None]:
         """Put it back after a block, whatever happens inside."""

@@ -30,7 +30,7 @@ from hookscope.edits.passes import Passes
 from hookscope.edits.reasons import NotEditedError, refuse_parallel, refuse_sharded
 from hookscope.edits.target import Rule, Target
 from hookscope.edits.tokens import Owner, owner_of, positions_of
-from hookscope.layers import Modules, Which, fused_on_the_way, pick, refuse_unhookable, take_off
+from hookscope.layers import FusedLayer, Modules, Which, fused_on_the_way, pick, refuse_unhookable
 from hookscope.leaving import leaving
 from hookscope.pictures import Table, Tabled
 
@@ -72,7 +72,7 @@ def edit(model: nn.Module) -> Edit:
     **An edit that did not happen is an error**: leaving the block raises `NotEditedError` if a layer was not called, a
     call or part or gradient never came, and says why that may be. An exception from inside the block goes first. Where
     other passes were edited, one that was not goes unnoticed if it went through a traced or exported copy of the model,
-    or through a compiled function that calls it.
+    or through a compiled function that calls it, or if the layer was taken out of the model before it.
 
     Hooks come off however the block ends. So run `backward()` inside the block where there are edits of gradients or
     checkpoints, which run the layers again. An edit comes after the hooks that were on its layer before the block, such
@@ -88,7 +88,8 @@ def edit(model: nn.Module) -> Edit:
 
     Raises:
         TypeError: `model` is not a module.
-        ValueError: `model` is compiled, TorchScript, sharded (FSDP), or `nn.DataParallel` on several devices.
+        ValueError: `model` is compiled, sharded (FSDP), or `nn.DataParallel` on several devices; the methods refuse
+            layers that are TorchScript, or inside of an `nn.DataParallel`.
 
     Example:
         >>> import torch
@@ -123,6 +124,7 @@ class Edit(Tabled):
         refuse_sharded(self.modules)
         refuse_parallel([model], "")
         self._rules: list[tuple[Rule, nn.Module, str]] = []
+        self._fused: dict[nn.Module, FusedLayer | None] = {}  # around each layer
         self._layers: dict[nn.Module, Layer] = {}
         self._owners: dict[nn.Module, Owner] = {}
         self._by_target: dict[Target, Layer] = {}
@@ -256,13 +258,30 @@ class Edit(Tabled):
 
     def _pick(self, layer: Which) -> dict[nn.Module, str]:
         self.modules = Modules(self.modules.model)  # layers may have come into the model since
-        if isinstance(layer, str) and (on_the_way := self.modules.down_to(layer)):
-            refuse_parallel(on_the_way, layer)
-            return {on_the_way[-1]: layer}
+        if isinstance(layer, str) and (ways := self.modules.ways_to(layer)):
+            module = self._look_around(ways)
+            return {module: layer}
         chosen = {module: name for name, module in pick(self.modules, layer).items()}
         for name in chosen.values():
-            refuse_parallel(self.modules.down_to(name), name)
+            self._look_around(self.modules.ways_to(name))
         return chosen
+
+    def _look_around(self, ways: dict[str, list[nn.Module]]) -> nn.Module:
+        """Refuse a layer that runs as several copies, and note the fused layer that it is in, under any of its names.
+
+        Args:
+            ways: to the layer, by its names, from the model inward.
+
+        Returns:
+            The layer.
+
+        """
+        fused = None
+        for name, way in ways.items():
+            refuse_parallel(way, name)
+            fused = fused or fused_on_the_way(way, name)
+        self._fused[way[-1]] = fused
+        return way[-1]
 
     def _take(self, added: list[tuple[Rule, nn.Module, str]]) -> None:
         """Keep edits, and put hooks on if the block has begun."""
@@ -297,8 +316,9 @@ class Edit(Tabled):
 
     def _layer(self, module: nn.Module, name: str) -> Layer:
         if module not in self._layers:
-            fused = fused_on_the_way(self.modules, name)
-            layer = self._layers[module] = Layer(name, module, fused, self._notes, self._gradients)
+            if module not in self._fused:  # it was not asked for, but the model, or what holds the heads of a layer
+                self._look_around(self.modules.ways_to(name))
+            layer = self._layers[module] = Layer(name, module, self._fused[module], self._notes, self._gradients)
             layer.put_on(self._born)
         return self._layers[module]
 
@@ -346,7 +366,7 @@ class Edit(Tabled):
             raise NotEditedError(reasons)
         for layer in self._layers.values():
             if layer.seen > 1 or layer.checkpointed:
-                self._notes.update(dict.fromkeys(notes_on(self.modules, layer)))
+                self._notes.update(dict.fromkeys(notes_on(Modules(self.modules.model), layer)))
         for target in self.targets:
             if target.hooked:
                 self._notes.update(dict.fromkeys(without_gradient(target)))
@@ -359,7 +379,7 @@ class Edit(Tabled):
         for layer in [*self._layers.values()]:
             layer.take_off()
         for owner in [*self._owners.values()]:
-            take_off(owner, owner.module)
+            owner.take_off()
         if self._order is not None:
             self._order.take_off()
         self._compiled.take_off()

@@ -27,6 +27,9 @@ from hookscope.layers import FusedLayer, attention_would_be_fused, put_after, pu
 __all__ = ["Layer"]
 
 
+_NOTHING = object()
+
+
 @dataclass(eq=False, slots=True)
 class Run:
     """A call of a layer that has not returned.
@@ -158,8 +161,10 @@ class Layer(Uncopied):
         if len(hooks) > 1:
             _captures_last(hooks, born)
 
-    def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
         """Count the call, and edit what it is given."""
+        if kwargs is None:  # another thread has just taken this off
+            return None
         again, thread, began = torch._C._current_graph_task_id() >= 0, get_ident(), math.inf
         if again:
             self.again += 1
@@ -197,8 +202,10 @@ class Layer(Uncopied):
             given = target.on(given, number, again, lent=run.lent)
         return tuple(given[index] for index in range(len(args))), {key: given[key] for key in kwargs}
 
-    def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any = _NOTHING) -> Any:
         """Edit what the call returned, and wait for the gradient of it."""
+        if output is _NOTHING:  # another thread has just taken this off, and with it that there are keyword arguments
+            return None
         runs = self._running.get(get_ident())
         if not runs:
             return None  # the call began before the block
@@ -256,13 +263,15 @@ class Layer(Uncopied):
                 tensor = tensor.view_as(tensor)
                 target.aliased = True
             paths.setdefault(id(tensor), (tensor, []))[1].append(target)
-            target.hooked.add(run.number)
+            if not run.again:  # of which autograd may only want what it had not kept
+                target.hooked.add(run.number)
             return tensor
 
         for target in grads:
             value = target.on(value, run.number, run.again, wait)
         for tensor, targets in paths.values():
-            self._gradients.wait(tensor, self._editing(targets, run.number))
+            # Those that cannot be told apart are several all the same.
+            self._gradients.wait(tensor, self._editing(targets, run.number or -self.again))
         return value
 
     def _must_be_new(self, output: Any, given: set[int], number: int, waiting: list[Target]) -> None:

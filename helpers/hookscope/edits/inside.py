@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import traceback
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
@@ -47,9 +49,12 @@ class Inside(TorchFunctionMode):
         self.owner, self._module, self._heads, self._edges = owner, module, heads, edges
         self._number, self._again, self._crossed = number, again, crossed
         self._attended = 0
+        self.gone = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if self.gone:
+            return func(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
             return self._attention(*args, **kwargs)
         if func is F.multi_head_attention_forward:
@@ -99,11 +104,32 @@ class Inside(TorchFunctionMode):
 def forget(owner: object) -> None:
     """Take what belongs to somebody off torch's stack of modes, where an interrupt may have left it."""
     stack = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-    if any(isinstance(mode, Inside) and mode.owner is owner for mode in stack):
+    for mode in stack:
+        if isinstance(mode, Inside) and (mode.gone or mode.owner is owner):
+            mode.gone = True
+            _off_the_stack(mode)
+
+
+def _let_go(error: BaseException) -> None:
+    """Let context managers end that an interrupt has left inside of their own code.
+
+    Torch takes a mode off its stack while the mode works, by a generator that puts it on again in the end. An interrupt
+    that comes just then leaves that generator to the traceback, and the end to whenever that goes.
+    """
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename == contextlib.__file__:
+            with contextlib.suppress(RuntimeError):  # it is still running
+                frame.clear()
+
+
+def _off_the_stack(inside: Inside) -> None:
+    """Take one mode off torch's stack, wherever it lies, and leave the others; nothing if it is not there."""
+    stack = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    if inside in stack:
         for _ in stack:
             torch._C._pop_torch_function_stack()
         for mode in stack:
-            if not (isinstance(mode, Inside) and mode.owner is owner):
+            if mode is not inside:
                 torch._C._push_on_torch_function_stack(mode)
 
 
@@ -133,8 +159,16 @@ class Replaced:
         inside = self._running()
         if inside is None:
             return self._before(*args, **kwargs)
-        with inside:
+        try:
+            inside.__enter__()  # type: ignore[no-untyped-call]
             return self._before(*args, **kwargs)
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                _let_go(error)
+            raise
+        finally:
+            inside.gone = True
+            _off_the_stack(inside)  # not by its __exit__, which takes off whatever lies on top
 
     def remove(self) -> None:
         """Give the module its forward back."""

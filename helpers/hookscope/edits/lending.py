@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import get_ident
 from types import MemberDescriptorType
@@ -140,17 +141,16 @@ def lend(holder: Any, key: Any, was: Any, now: Any, lent: Lent) -> bool:
 
 def take_back(lent: Lent) -> None:
     """Put back what was there, where it still is; what the layer has put there itself stays. As often as you like."""
-    while lent:
-        loan = lent[-1]
+    for loan in lent[::-1]:
         if (place := loan.place()) is not None:
             put_at(loan.holder, place, loan.was)
         else:
             # Another edit has lent something on top: it is to put back what was there before both.
             for above in (each for each in _all if each.holder is loan.holder and each.was is loan.now):
                 above.was = loan.was
-        if loan in _all:
-            _all.remove(loan)
-        lent.pop()
+        for each in (_all, lent):
+            with suppress(ValueError):  # another thread, which leaves the block, has done so
+                each.remove(loan)
 
 
 def written_to(lent: Lent) -> bool:

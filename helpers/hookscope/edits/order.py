@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from hookscope.edits.passes import Uncopied
 from hookscope.layers import Modules, take_off
 
 __all__ = [
@@ -121,7 +122,7 @@ def as_many(tensor: Tensor, count: int, label: str) -> str:
 
 
 @dataclass(eq=False)
-class Order:
+class Order(Uncopied):
     """Hooks on the modules that take tokens before samples, which notice if the model itself is called in that order.
 
     A word-language model may have its tokens first from its inputs on: nothing but the LSTM in it says so.
@@ -148,6 +149,7 @@ class Order:
 
     def take_off(self) -> None:
         """Take the hooks off; as often as you like."""
+        self._off = True
         for module in self._asked():
             take_off(self, module)
 

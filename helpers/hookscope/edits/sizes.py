@@ -6,7 +6,7 @@ import math
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from hookscope.captures.keep import is_wrapped
 
@@ -14,7 +14,15 @@ __all__ = ["Sizes"]
 
 _MANY = 64  # calls whose measures wait to be read
 _FEW = 1 << 14  # values whose differences are kept until then: to look through them takes a small model's time
-_CANNOT = (RuntimeError, NotImplementedError)  # float8, quantized: torch does not compute with them
+# In which a difference is computed: in their own, 3 - 5 is 254 as uint8, and 40,000 + 40,000 infinite as float16.
+_NARROW = (
+    dict.fromkeys((torch.int64, torch.uint64), torch.float64)
+    | dict.fromkeys((torch.bool, torch.uint8, torch.int8, torch.int16, torch.uint16), torch.int32)
+    | dict.fromkeys((torch.int32, torch.uint32), torch.int64)
+    | {torch.float16: torch.float32}
+)
+# float8, quantized: torch does not compute with them; on some devices not in float64.
+_CANNOT = (RuntimeError, NotImplementedError, TypeError)
 
 
 class Sizes:
@@ -36,35 +44,39 @@ class Sizes:
         self.calls: set[int] = set()
         self._changed: set[int] = set()
         self._largest, self._unknown = 0.0, False
-        self._waiting: list[tuple[int, Tensor]] = []
+        self._waiting: list[tuple[int, Tensor, Tensor]] = []  # call, differences, which values are the same
 
     def add(self, call: int, old: Tensor, new: Tensor) -> None:
         """Measure a call; one whose gradient comes twice is one call."""
         self.calls.add(call)
         try:
-            difference = _difference(old, new)
-            if difference is not None and difference.numel() > _FEW:
-                difference = _ends(difference)
+            found = _compared(old, new)
+            if found is not None and old.numel() > _FEW:
+                found = _summed_up(*found)
         except _CANNOT:
-            difference = None
-        if difference is None:
+            found = None
+        if found is None:
             self._unknown = True
             return
-        self._waiting.append((call, difference))
+        self._waiting.append((call, *found))
         if len(self._waiting) >= _MANY:
             self._read()
 
     def _read(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for call, difference in waiting:
-            try:
-                change = float(_ends(difference).abs().max())  # of a not-a-number it is one
-            except _CANNOT:
-                self._unknown = True
-                continue
-            if change != 0:
-                self._changed.add(call)
-            self._largest = change if math.isnan(change) or change > self._largest else self._largest
+        with unset_fake_temporarily():  # what was kept is real
+            for call, differences, same in waiting:
+                if not differences.numel():
+                    continue
+                try:
+                    largest, unchanged = _summed_up(differences, same)
+                    change = float(largest)
+                except _CANNOT:
+                    self._unknown = True
+                    continue
+                if not bool(unchanged):
+                    self._changed.add(call)
+                self._largest = change if math.isnan(change) or change > self._largest else self._largest
 
     def row(self) -> dict[str, object]:
         """Return what the table of edits says: how many calls were changed, and the largest change of a value."""
@@ -74,24 +86,23 @@ class Sizes:
         return {"calls changed": len(self._changed), "largest change": self._largest if self.calls else ""}
 
 
-def _difference(old: Tensor, new: Tensor) -> Tensor | None:
-    """Return by how much each value has changed; None where that cannot be said."""
-    if is_wrapped(old) or is_wrapped(new) or old.is_nested or old.layout is not torch.strided or not old.numel():
+def _compared(old: Tensor, new: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return by how much each value has changed, and which have not; None where that cannot be said."""
+    if is_wrapped(old) or is_wrapped(new) or old.is_nested or old.layout is not torch.strided:
         return None
     if old.is_meta or isinstance(old, FakeTensor):
         return None  # they have no values
     if new.requires_grad or old.requires_grad:
         old, new = old.detach(), new.detach()
-    if old.is_floating_point():
-        return new - old
-    if old.dtype is torch.bool:
-        return (old != new).byte()
-    if old.is_complex():
-        return (new - old).abs()
-    return new.long() - old.long()  # not as uint8, in which 3 - 5 is 254
+    # Also where they are infinite, so that there is no difference.
+    same = new == old
+    if old.dtype in _NARROW:
+        return new.to(_NARROW[old.dtype]) - old.to(_NARROW[old.dtype]), same
+    return (new - old).abs() if old.is_complex() else new - old, same
 
 
-def _ends(difference: Tensor) -> Tensor:
-    """Return the smallest and the largest difference, without waiting for a GPU."""
+def _summed_up(differences: Tensor, same: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the size of the largest difference, and whether there is none, without waiting for a GPU."""
     # Not torch.dist, nor a norm: for infinity they take ten times as long.
-    return torch.stack(torch.aminmax(difference))
+    ends = torch.stack(torch.aminmax(differences.masked_fill(same, 0)))
+    return ends.abs().max(), same.all()

@@ -290,7 +290,7 @@ class Target:
 
     def label(self, number: int | None) -> str:
         """Say which edit, which layer, which call; for messages."""
-        call = f", call {number}" if number else ""
+        call = f", call {number}" if number and number > 0 else ""
         return f"edit {self.rule.number} ({self.rule.change.verb}) of layer {self.layer!r}{call}"
 
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.edits.aim import numbers_in
-from hookscope.layers import Modules
+from hookscope.edits.passes import Uncopied
+from hookscope.layers import Modules, take_off
 from hookscope.strands import Strands
 
 __all__ = ["Owner", "Positions", "Tokens", "owner_of", "positions_of"]
@@ -128,7 +129,7 @@ class Tokens:
 
 
 @dataclass(eq=False)
-class Owner:
+class Owner(Uncopied):
     """The module that is called with tokens and, where there is one, with the cache of those before.
 
     Attributes:
@@ -150,6 +151,11 @@ class Owner:
         """Hook the module; first, since the model itself may be edited, too."""
         self.module.register_forward_pre_hook(self.before, with_kwargs=True, prepend=True)
         self.module.register_forward_hook(self.after, always_call=True)
+
+    def take_off(self) -> None:
+        """Take the hooks off; as often as you like."""
+        self._off = True
+        take_off(self, self.module)
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note which tokens this call has."""

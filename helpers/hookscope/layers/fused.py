@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -89,15 +89,16 @@ def fused_around(modules: Modules, hooked: Collection[nn.Module]) -> dict[nn.Mod
     }
 
 
-def fused_on_the_way(modules: Modules, name: str) -> FusedLayer | None:
-    """Find the fused layer that a module is, or is in, under one of its names: without a walk through the model.
+def fused_on_the_way(on_the_way: Iterable[nn.Module], name: str) -> FusedLayer | None:
+    """Find the fused layer that a module is, or is in, among those from the model down to it.
 
     Example:
-        >>> fused_on_the_way(Modules(nn.Sequential(nn.TransformerEncoderLayer(4, 2))), "0.linear1").name
+        >>> net = nn.Sequential(nn.TransformerEncoderLayer(4, 2))
+        >>> fused_on_the_way([net, net[0], net[0].linear1], "0.linear1").name
         '0'
 
     """
-    for depth, module in enumerate(modules.down_to(name)):
+    for depth, module in enumerate(on_the_way):
         if isinstance(module, nn.TransformerEncoderLayer):
             return FusedLayer(".".join(name.split(".")[:depth]), module)
     return None

@@ -53,16 +53,27 @@ def put_before(module: nn.Module, hook: Callable[..., Any], with_kwargs: bool = 
     Source: `register_forward_pre_hook` in torch/nn/modules/module.py, torch 2.15.
     """
     RemovableHandle.next_id = (key := RemovableHandle.next_id) + 1
-    module._forward_pre_hooks[key] = hook
-    if with_kwargs:
-        module._forward_pre_hooks_with_kwargs[key] = True
+    try:
+        if with_kwargs:  # before the hook: another thread may be running the model
+            module._forward_pre_hooks_with_kwargs[key] = True
+        module._forward_pre_hooks[key] = hook
+    except BaseException:  # an interrupt, after which `take_off` would not find it
+        module._forward_pre_hooks_with_kwargs.pop(key, None)
+        raise
 
 
 def put_after(module: nn.Module, hook: Callable[..., Any]) -> None:
     """Do what `register_forward_hook` does, with keyword arguments and after exceptions, too; see `put_before`."""
     RemovableHandle.next_id = (key := RemovableHandle.next_id) + 1
-    module._forward_hooks[key] = hook
-    module._forward_hooks_with_kwargs[key] = module._forward_hooks_always_called[key] = True
+    options = module._forward_hooks_with_kwargs, module._forward_hooks_always_called
+    try:
+        for each in options:
+            each[key] = True
+        module._forward_hooks[key] = hook
+    except BaseException:
+        for each in options:
+            each.pop(key, None)
+        raise
 
 
 def take_off(owner: object, module: nn.Module) -> None:
@@ -73,9 +84,11 @@ def take_off(owner: object, module: nn.Module) -> None:
     ):
         for key, hook in list(hooks.items()):
             if getattr(hook, "__self__", None) is owner or (hasattr(hook, "__wrapped__") and _wraps(hook, owner)):
-                for options in more:
-                    options.pop(key, None)
-                hooks.pop(key, None)
+                try:
+                    hooks.pop(key, None)  # first: another thread may be running the model
+                finally:
+                    for options in more:
+                        options.pop(key, None)
 
 
 def _wraps(hook: Any, owner: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
@@ -115,6 +116,31 @@ class Modules:
             found.append(module)
         return found
 
+    def ways_to(self, name: str) -> dict[str, list[nn.Module]]:
+        """List the ways to the module of that name: name -> `down_to`; under its other names, too, if it has any.
+
+        The model is only walked where somebody else than one parent holds a module on the way.
+
+        Example:
+            >>> relu = nn.ReLU()
+            >>> list(Modules(nn.Sequential(relu, nn.Linear(1, 1), nn.Sequential(relu))).ways_to("2.0"))
+            ['2.0', '0']
+
+        """
+        way = self.down_to(name)
+        if not way or all(count <= _HELD for count in _holders(way)):
+            return {name: way} if way else {}
+        return {name: way} | {other: self.down_to(other) for other in self.names_of(way[-1])}
+
+
+def _holders(way: list[nn.Module]) -> list[int]:
+    """Count who holds each of these modules, but the model."""
+    return [sys.getrefcount(module) for module in way[1:]]
+
+
+def _holders_of_a_new_one() -> int:
+    return _holders(Modules(nn.Sequential(nn.Identity())).down_to("0"))[0]
+
 
 class _Walk:
     """What one way through all modules of a model finds."""
@@ -182,3 +208,6 @@ def _is_packed(module: nn.Module, name: str) -> bool:
 def kind_of(module: nn.Module) -> str:
     """Name the module's class; for TorchScript the class it was made from."""
     return str(module.original_name) if isinstance(module, torch.jit.ScriptModule) else type(module).__name__
+
+
+_HELD = _holders_of_a_new_one()

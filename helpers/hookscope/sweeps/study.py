@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from hookscope.edits.order import Order
 from hookscope.layers import Modules
@@ -19,7 +20,7 @@ from hookscope.sweeps.outputs import NotAloneError, Shares, Whole, difference
 from hookscope.sweeps.passes import Inputs, Look, Patch, Span, Watch, hooked
 from hookscope.sweeps.places import Place
 from hookscope.sweeps.replays import Replays
-from hookscope.unchanged import ModelState, same_random_numbers
+from hookscope.unchanged import ModelState, same_random_numbers, take_mode_off
 
 __all__ = ["Study", "brief", "tensors_at"]
 
@@ -161,14 +162,16 @@ class Study:
         same = same_random_numbers(model, inputs.args, inputs.kwargs)
         # With hooks on, as there are in each cell: they keep layers from fused paths, which take less.
         patches = [Patch(place, lambda tensor: None) for place in self.places]
+        counted = PeakBytes()
         try:
-            with same, self.before.unchanged(), PeakBytes() as counted, hooked(patches):
+            with same, self.before.unchanged(), counted, hooked(patches):
                 inputs.run(model)
-            peak: int = counted.peak
         except Exception as error:
             self.notes.append(f"max_bytes could not be kept to: a pass that was measured raised {brief(error)}")
             return 0
-        return peak
+        finally:
+            take_mode_off(counted)  # an interrupt in torch's own code has left it
+        return counted.peak
 
     def _must_repeat(self) -> None:
         """Refuse a model of which every pass gives something else: its cells would differ for that reason alone.
@@ -197,8 +200,12 @@ class Study:
             self.replays.keep(module, sizes[module][0], output)
             counted.pausing = False
 
-        with PeakBytes() as counted, hooked(patches, Look(keep), self._skipped()):
-            output = self.inputs.run(self.modules.model, 2)
+        counted = PeakBytes()
+        try:
+            with counted, hooked(patches, Look(keep), self._skipped()):
+                output = self.inputs.run(self.modules.model, 2)
+        finally:
+            take_mode_off(counted)  # an interrupt in torch's own code has left it
         self._pass = max(self._pass, counted.peak // 2 + 1)
         for place, shape in found.items():
             single = self.tensors[place]
@@ -291,7 +298,7 @@ def _buffers(modules: Modules) -> dict[str, Tensor]:
         f"{name}.{key}" if name else key: buffer
         for module, name in modules.names.items()
         for key, buffer in module._buffers.items()
-        if buffer is not None
+        if buffer is not None and not is_lazy(buffer)
     }
 
 

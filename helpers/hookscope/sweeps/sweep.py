@@ -73,7 +73,8 @@ def sweep(
     `Sweep.notes` say so. Each begins with the buffers and attributes that the model had; one that gives something
     else every time all the same is refused. What is not seen: code that mixes samples, or keeps something for later
     layers, in such a way that all cells compared are right and another is not; a larger `check` makes that less
-    likely.
+    likely. Once transformers' own hooks are on, for good, from the first pass that is asked for `hidden_states`, a
+    metric of these sees them before the change: plain hooks come after those, too.
 
     Passes run under `torch.no_grad()`, in the modes (`eval()`, `train()`) in which the model is. Meanwhile no other
     thread may run it.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -196,6 +198,22 @@ def test_a_checkpoint_recomputes_with_the_same_edits(reentrant: bool) -> None:
         results.append([x.grad, v.grad, *(p.grad.clone() for p in block.parameters())])
     for plain, again in zip(*results, strict=True):
         assert torch.equal(plain, again)
+
+
+@pytest.mark.parametrize("reentrant", [None, False, True])
+def test_gradients_of_a_layer_that_checkpoints_call_twice_are_counted(reentrant: bool | None) -> None:
+    def forward(self: Net, x: Tensor) -> Tensor:
+        for _ in range(2):
+            x = self.fc(x) if reentrant is None else checkpoint(self.fc, x, use_reentrant=reentrant)
+        return x
+
+    net = Net(forward, fc=nn.Linear(4, 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with edit(net) as e:
+            e.scale("fc", 3.0, to="grad")
+            net(X.clone().requires_grad_()).sum().backward()
+    assert (e.rows[0]["calls seen"], e.rows[0]["calls changed"]) == (2, 2)
 
 
 def test_a_checkpoint_that_cannot_tell_which_call_it_runs_again_is_refused() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -139,3 +141,42 @@ def test_modes_of_others_stay_when_those_of_an_edit_go() -> None:
         assert torch.overrides._get_current_function_mode_stack() == [outer, inner]
         inner.__exit__(None, None, None)
     assert not torch.overrides._get_current_function_mode_stack()
+
+
+def test_an_interrupt_in_torchs_own_code_leaves_no_edit_on() -> None:
+    def run() -> None:
+        torch.manual_seed(0)
+        net = Attends()
+        with edit(net) as e:
+            e.scale("attention", 100.0, heads=[0, 1])
+            net(X)
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        """Interrupt where torch is about to put the mode on its stack again."""
+        here, around = frame.f_code, frame.f_back.f_code.co_name
+        if (here.co_name, here.co_filename, around) == ("__exit__", contextlib.__file__, "handle_torch_function"):
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    other, z = nn.MultiheadAttention(8, 2, batch_first=True).eval(), torch.randn(2, 3, 8)
+    alone = other(z, z, z)[0]
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run()
+    finally:
+        sys.settrace(before)
+    assert torch.equal(other(z, z, z)[0], alone)
+    assert not torch.overrides._get_current_function_mode_stack()
+
+
+class Attends(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        attended: Tensor = self.attention(x, x, x)[0]
+        return attended

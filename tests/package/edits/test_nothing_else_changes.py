@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import at, capture, census, edit
+from hookscope.edits.lending import Loan, lend, take_back
 from tests.shared.awkward import Do, Net
 
 X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
@@ -244,3 +245,50 @@ def test_threads_do_not_confuse_each_other() -> None:
         results = list(pool.map(run, range(50)))
     for number, result in enumerate(results):
         torch.testing.assert_close(result, X * number + 21)
+
+
+@pytest.mark.parametrize("which", ["layers.0.linear2", "mine", "m*", "itself"])
+def test_a_fused_layer_is_said_whatever_name_of_what_is_inside_is_asked_for(which: str) -> None:
+    net = nn.Module()
+    net.mine = nn.Identity()  # before the encoder, so that this name is the first
+    net.layers = nn.ModuleList([nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)])
+    net.mine = net.layers[0].linear2
+    net.eval()
+    e = edit(net)
+    e.scale(net.mine if which == "itself" else which, 1.0)
+    with torch.no_grad(), pytest.warns(UserWarning, match="hooks switch off the fused path of layer 'layers.0'"), e:
+        net.layers[0](torch.randn(2, 5, 8))
+
+
+def test_a_model_whose_positions_are_edited_cannot_be_copied_meanwhile() -> None:
+    net = Net(lambda self, input_ids: self.fc(self.tokens(input_ids)), tokens=nn.Embedding(9, 4), fc=nn.Linear(4, 4))
+    with edit(net) as e:
+        e.scale("fc", 2.0, positions=1)
+        net(torch.ones(2, 3, dtype=torch.long))
+        with pytest.raises(RuntimeError, match="the model is being edited, and a copy would keep the hooks"):
+            copy.deepcopy(net)
+    copy.deepcopy(net)
+
+
+def test_hooks_that_another_thread_is_taking_off_do_nothing() -> None:
+    net = nn.Sequential(nn.Identity())
+    with edit(net) as e:
+        e.add("0", 0.5)
+        e.add("0", 0.5, to="input")
+        changed = net(X)
+        for options in (net[0]._forward_pre_hooks_with_kwargs, net[0]._forward_hooks_with_kwargs):
+            options.clear()  # as that thread has just done, while this one holds a list of the hooks
+        assert torch.equal(net(X), X)
+    assert torch.equal(changed, X + 1)
+
+
+def test_what_another_thread_has_taken_back_is_taken_back_once() -> None:
+    given: dict[str, int] = {"h": 1}
+    lent: list[Loan] = []
+    assert lend(given, "h", 1, 10, lent)
+    theirs = [*lent]
+    take_back(theirs)
+    given["h"] = 3  # goes on with it
+    take_back(lent)
+    assert given == {"h": 3}
+    assert not lent

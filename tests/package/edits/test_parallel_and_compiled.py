@@ -30,6 +30,13 @@ def test_data_parallel_on_several_devices_is_refused_and_on_the_cpu_works() -> N
     with pytest.raises(ValueError, match=r"edit '0\.module' itself"):
         e.set("**", 5.0)
     e.set("1", 5.0)  # what comes after the copies is one layer, with the whole batch
+    both = nn.Module()
+    both.body = nn.Linear(4, 4)
+    both.parallel = nn.DataParallel(both.body)
+    both.parallel.device_ids = [0, 1]
+    for which in ("body", nn.Linear, both.body):
+        with pytest.raises(ValueError, match=r"edit 'parallel\.module' itself"):
+            edit(both).set(which, 5.0)
 
 
 def test_a_sharded_model_is_refused() -> None:

@@ -374,3 +374,61 @@ def test_an_edit_that_was_never_entered_says_so() -> None:
     with e:
         net(torch.zeros(1))
     assert not e.notes
+
+
+INFINITE = float("inf")
+
+
+@pytest.mark.parametrize(
+    ("values", "verb", "given", "changed", "largest"),
+    [
+        (torch.tensor([0.0, -INFINITE, 1.0]), "scale", 1.0, 0, 0.0),
+        (torch.tensor([0.0, -INFINITE, 1.0]), "add", 0.5, 1, 0.5),
+        (torch.tensor([0.0, 1.0]).repeat(20_000), "add", -0.5, 1, 0.5),
+        (torch.cat([torch.zeros(40_000), torch.tensor([INFINITE])]), "add", 0.0, 0, 0.0),
+        (torch.tensor([1.0, 0.0]), "set", INFINITE, 1, INFINITE),
+        (torch.zeros(0, 3), "add", 0.5, 0, 0.0),
+        (torch.full((2,), 40_000.0, dtype=torch.half), "scale", -1.0, 1, 80_000.0),
+        (torch.full((2,), 3, dtype=torch.uint8), "set", 5, 1, 2.0),
+        (torch.tensor([True, False]), "set", False, 1, 1.0),
+        (torch.zeros(1, dtype=torch.long), "set", -(2**63), 1, 2.0**63),
+        (torch.full((1,), -(2**63)), "set", 2**63 - 1, 1, 2.0**64),
+        (torch.full((1,), 2**60), "add", 1, 1, 0.0),  # a change that is too small for the size that is told
+    ],
+)
+def test_by_how_much_values_changed(values: Tensor, verb: str, given: float, changed: int, largest: float) -> None:
+    net = nn.Sequential(nn.Identity())
+    with edit(net) as e:
+        getattr(e, verb)("0", given)
+        net(values)
+    assert (e.rows[0]["calls changed"], e.rows[0]["largest change"]) == (changed, largest)
+
+
+def test_a_call_without_samples_leaves_the_others_measured() -> None:
+    net = nn.Sequential(nn.Identity())
+    with edit(net) as e:
+        e.add("0", 0.5)
+        net(torch.ones(0, 3)), net(torch.ones(2, 3))
+    assert (e.rows[0]["calls seen"], e.rows[0]["calls changed"], e.rows[0]["largest change"]) == (2, 1, 0.5)
+
+
+def test_the_table_can_be_read_among_fake_tensors() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    net = nn.Sequential(nn.Identity())
+    with edit(net) as e:
+        e.add("0", 0.5)
+        net(X)
+    with FakeTensorMode():
+        assert e.rows[0]["largest change"] == 0.5
+
+
+@pytest.mark.parametrize("which", [nn.Linear, "a", "*"])
+def test_a_layer_of_two_names_that_is_replaced_in_the_block(which: type | str) -> None:
+    net = Net(lambda self, x: self.b(self.a(x)), a=nn.Linear(4, 4))
+    net.b = net.a
+    with edit(net) as e:
+        e.scale(which, 2.0)
+        net(X)
+        net.a = net.b = nn.Linear(4, 4)
+    assert e.rows[0]["calls changed"] == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 from collections.abc import Callable
@@ -280,3 +281,51 @@ def test_copies_of_tensors_in_plain_attributes_count() -> None:
         sweep(
             net, torch.ones(1, 8), "0", "zero", channels=range(8), metric=torch.sum, max_bytes=200_000, progress=False
         )
+
+
+@pytest.mark.parametrize(("file", "step"), [(torch.utils._python_dispatch.__file__, 1), (contextlib.__file__, 11)])
+def test_an_interrupt_in_code_of_others_leaves_no_mode_and_gradients_on(file: str, step: int) -> None:
+    net = chain()
+
+    def run() -> Any:
+        return sweep(net, X, "0", "zero", positions=range(16), metric=torch.sum, check=2, progress=False)
+
+    def interrupted(when: int) -> bool:
+        count = 0
+
+        def trace(frame: Any, event: str, arg: Any) -> Any:
+            nonlocal count
+            if frame.f_code.co_filename != file or frame.f_code.co_name not in ("__enter__", "__exit__"):
+                return None
+            if event == "line":
+                count += 1
+                if count == when:
+                    sys.settrace(None)
+                    raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            run()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(before)
+        return count >= when
+
+    when = 1
+    while interrupted(when):  # what it has left in a traceback has gone by now
+        assert _get_current_dispatch_mode() is None, when
+        assert torch.is_grad_enabled(), when
+        assert untouched(net), when
+        when += step
+    assert when > 20
+
+
+def test_a_lazy_layer_that_no_pass_calls() -> None:
+    net = chain()
+    net.unused = nn.LazyBatchNorm1d()
+    net.forward = lambda x: net[2](net[1](net[0](x)))
+    found = sweep(net, X, "0", "zero", positions=range(3), metric=torch.sum, progress=False)
+    assert found.values.shape == (1, 3)
