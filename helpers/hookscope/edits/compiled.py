@@ -14,7 +14,7 @@ from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
 
 from hookscope.layers import Modules, refuse_unhookable, take_off
 
-__all__ = ["CompiledBefore", "compiled_around", "refuse_compiled"]
+__all__ = ["CompiledBefore", "compiled_around", "refuse_compiled", "was_used"]
 
 
 def refuse_compiled(modules: Modules) -> None:
@@ -25,17 +25,17 @@ def refuse_compiled(modules: Modules) -> None:
 
     """
     model = modules.model
-    if _was_used() or model._compiled_call_impl is not None or "_orig_mod" in model._modules:
+    if was_used() or model._compiled_call_impl is not None or "_orig_mod" in model._modules:
         refuse_unhookable(modules, (), "edit")
 
 
-def _was_used() -> bool:
+def was_used() -> bool:
     """Whether `torch.compile` has been asked for anything here, or has compiled anything; quick."""
     if (frames := sys.modules.get("torch._dynamo.eval_frame")) is None:
         return False
-    # None is what torch has put there for functions that are not to be compiled.
-    if any(each is not None for each in getattr(frames, "cached_backends", {"": ""}).values()):
-        return True
+    for asked in getattr(frames, "cached_backends", {"": ""}).values():
+        if asked is not None:  # as it is for functions that are not to be compiled
+            return True
     # torch.compiler.reset() forgets who asked, but what is there compiles again.
     return bool(getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 1))
 
@@ -90,8 +90,6 @@ class CompiledBefore:
 
         The hooks of a module that is wrapped itself run outside of its code, unless its `forward` is torch's own.
         """
-        if not _was_used():
-            return
         for layer in layers:
             around = dict.fromkeys([layer.module, *modules.down_to(layer.name)])
             new = [module for module in around if module not in self._wrappers]

@@ -17,20 +17,19 @@ from hookscope.captures.stopping import PassEnded
 from hookscope.edits import changes
 from hookscope.edits.aim import Aim
 from hookscope.edits.changes import Change
-from hookscope.edits.compiled import CompiledBefore, refuse_compiled
+from hookscope.edits.compiled import CompiledBefore, refuse_compiled, was_used
 from hookscope.edits.edges import cutting, edges_of, refuse_again
 from hookscope.edits.gradients import Gradients
-from hookscope.edits.heads import columns_of, heads_around
+from hookscope.edits.heads import aim_at, heads_around
 from hookscope.edits.hooks import Layer
-from hookscope.edits.options import Where, calls_of, kept_of
+from hookscope.edits.options import Where, calls_of, kept_of, options_of
 from hookscope.edits.order import Order, refuse_other_order
 from hookscope.edits.outcome import missing, notes_on, row_of, without_gradient
-from hookscope.edits.parts import path_of
 from hookscope.edits.passes import Passes
-from hookscope.edits.reasons import NotEditedError, refuse_parallel, refuse_sharded
+from hookscope.edits.reasons import NotEditedError, look_around, refuse_sharded
 from hookscope.edits.target import Rule, Target
-from hookscope.edits.tokens import Owner, owner_of, positions_of
-from hookscope.layers import FusedLayer, Modules, Which, fused_on_the_way, pick, refuse_unhookable
+from hookscope.edits.tokens import Owner, owner_of
+from hookscope.layers import FusedLayer, Modules, Which, pick, refuse_unhookable
 from hookscope.leaving import leaving
 from hookscope.pictures import Table, Tabled
 
@@ -117,12 +116,11 @@ class Edit(Tabled):
     """What `edit` returns: a context manager whose methods say what to change; see there for what they all take."""
 
     def __init__(self, model: nn.Module) -> None:
-        # The first three are for the inside of this package, too.
         self.modules = Modules(model)
         self.title = type(model).__name__
         refuse_compiled(self.modules)
         refuse_sharded(self.modules)
-        refuse_parallel([model], "")
+        look_around({"": [model]})
         self._rules: list[tuple[Rule, nn.Module, str]] = []
         self._fused: dict[nn.Module, FusedLayer | None] = {}  # around each layer
         self._layers: dict[nn.Module, Layer] = {}
@@ -132,8 +130,8 @@ class Edit(Tabled):
         self._notes: dict[str, None] = {}
         self._gradients = Gradients()
         self._order: Order | None = None
+        self._compiled: CompiledBefore | None = None
         self._open = self._hooked = False
-        self._born = 0
 
     # -- what to change -----------------------------------------------------------------------------------------
 
@@ -222,66 +220,38 @@ class Edit(Tabled):
 
     def _add(self, layer: Which, at: Any, where: Where, make: Callable[..., Change], source: Any = None) -> None:
         """Check all that was given, and take the edit."""
-        for option in where:
-            if option not in Where.__annotations__:
-                raise TypeError(f"no option {option!r}; there are {', '.join(Where.__annotations__)}")
-        to, path, calls = where.get("to", "output"), path_of(where.get("part")), calls_of(where.get("calls"))
-        if to not in ("output", "input", "grad"):
-            raise ValueError(f"to={to!r}: give 'output', 'input' or 'grad'")
-        positions = positions_of(where.get("positions"))
+        options = options_of(where)
         chosen = self._pick(layer)
         if not isinstance(layer, (str, nn.Module)) or len(chosen) > 1:
             # A glob or a type takes what is called; a list of modules never is.
             lists = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
             chosen = {module: name for module, name in chosen.items() if not isinstance(module, lists)} or chosen
-        rows, heads = where.get("rows"), where.get("heads")
-        if heads is None:
-            aim = Aim.of(at, rows)
-            aimed = {module: (name, aim, to) for module, name in chosen.items()}
+        if options.heads is None:
+            aim = Aim.of(at, options.rows)
+            aimed = {module: (name, aim, options.to) for module, name in chosen.items()}
         else:
-            found = [heads_around(self.modules, name, module, to) for module, name in chosen.items()]
-            said = f" heads={heads!r}"
-            aimed = {
-                each.module: (each.name, Aim.of(at, rows, columns_of(each, heads), said, each.width), each.to)
-                for each in found
-            }
+            found = [heads_around(self.modules, name, module, options.to) for module, name in chosen.items()]
+            aimed = {each.module: (each.name, aim_at(each, options.heads, at, options.rows), each.to) for each in found}
         number, added = self._number, []
         for module, (name, aim, end) in aimed.items():
-            kept = kept_of(source, name, end, path, number) if isinstance(source, Capture) else None
-            rule = Rule(number, make(kept), aim, end, path, calls, positions)
+            kept = kept_of(source, name, end, options.path, number) if isinstance(source, Capture) else None
+            rule = Rule(number, make(kept), aim, end, options.path, options.calls, options.positions)
             if rule.by_sample:
-                refuse_other_order(self.modules, module, name, end, path, rule.by_sample)
-            if positions is not None:
-                refuse_other_order(self.modules, module, name, end, path, "positions=")
+                refuse_other_order(self.modules, module, name, end, rule.path, rule.by_sample)
+            if rule.positions is not None:
+                refuse_other_order(self.modules, module, name, end, rule.path, "positions=")
             added.append((rule, module, name))
         self._take(added)
 
     def _pick(self, layer: Which) -> dict[nn.Module, str]:
-        self.modules = Modules(self.modules.model)  # layers may have come into the model since
+        self.modules = self.modules.anew()  # layers may have come into the model since
         if isinstance(layer, str) and (ways := self.modules.ways_to(layer)):
-            module = self._look_around(ways)
+            module = ways[layer][-1]
+            self._fused[module] = look_around(ways)
             return {module: layer}
         chosen = {module: name for name, module in pick(self.modules, layer).items()}
-        for name in chosen.values():
-            self._look_around(self.modules.ways_to(name))
+        self._fused |= {module: look_around(self.modules.ways_to(name)) for module, name in chosen.items()}
         return chosen
-
-    def _look_around(self, ways: dict[str, list[nn.Module]]) -> nn.Module:
-        """Refuse a layer that runs as several copies, and note the fused layer that it is in, under any of its names.
-
-        Args:
-            ways: to the layer, by its names, from the model inward.
-
-        Returns:
-            The layer.
-
-        """
-        fused = None
-        for name, way in ways.items():
-            refuse_parallel(way, name)
-            fused = fused or fused_on_the_way(way, name)
-        self._fused[way[-1]] = fused
-        return way[-1]
 
     def _take(self, added: list[tuple[Rule, nn.Module, str]]) -> None:
         """Keep edits, and put hooks on if the block has begun."""
@@ -290,8 +260,14 @@ class Edit(Tabled):
                 refuse_unhookable(self.modules, {module: name}, "edit")
         self._rules += added
         if self._open:
-            for one in added:
-                self._aim(*one)
+            self._begin(added)
+
+    def _begin(self, rules: Iterable[tuple[Rule, nn.Module, str]]) -> None:
+        for one in rules:
+            self._aim(*one)
+        if was_used():
+            if self._compiled is None:
+                self._compiled = CompiledBefore()
             self._compiled.ask(self.modules, self._by_target.values())
 
     def _aim(self, rule: Rule, module: nn.Module, name: str) -> None:
@@ -317,7 +293,7 @@ class Edit(Tabled):
     def _layer(self, module: nn.Module, name: str) -> Layer:
         if module not in self._layers:
             if module not in self._fused:  # it was not asked for, but the model, or what holds the heads of a layer
-                self._look_around(self.modules.ways_to(name))
+                self._fused[module] = look_around(self.modules.ways_to(name))
             layer = self._layers[module] = Layer(name, module, self._fused[module], self._notes, self._gradients)
             layer.put_on(self._born)
         return self._layers[module]
@@ -328,15 +304,13 @@ class Edit(Tabled):
         if self._open:
             raise RuntimeError("this edit is already open; make another one with edit(...)")
         self._layers, self.targets, self._notes = {}, [], {}
-        self._owners, self._by_target, self._order = {}, {}, None
-        self._compiled, self._passes = CompiledBefore(), Passes(self.modules.model)
+        self._owners, self._by_target, self._order, self._compiled = {}, {}, None, None
+        self._passes = Passes(self.modules.model)
         self._born = RemovableHandle.next_id
         try:
             self._open = self._hooked = True
             self._passes.put_on()
-            for one in self._rules:
-                self._aim(*one)
-            self._compiled.ask(self.modules, self._by_target.values())
+            self._begin(self._rules)
             return self
         except BaseException:
             self._give_up()
@@ -360,7 +334,9 @@ class Edit(Tabled):
         for target in self.targets:
             if not target.is_whole:
                 reasons += missing(self.modules, target, self._by_target[target], self._passes.count)
-        if reasons := reasons or self._compiled.reasons():
+        if not reasons and self._compiled is not None:
+            reasons = self._compiled.reasons()
+        if reasons:
             if error is not None:  # the capture around this block would swallow it
                 reasons = [f"{why} (capture(..., stop=True) has ended the pass)" for why in reasons]
             raise NotEditedError(reasons)
@@ -382,7 +358,8 @@ class Edit(Tabled):
             owner.take_off()
         if self._order is not None:
             self._order.take_off()
-        self._compiled.take_off()
+        if self._compiled is not None:
+            self._compiled.take_off()
         self._gradients.remove()
         self._hooked = False
 

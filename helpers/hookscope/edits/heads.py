@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import nn
 
-from hookscope.edits.aim import rows_of
+from hookscope.edits.aim import Aim, rows_of
 from hookscope.layers import Modules
 
-__all__ = ["Heads", "NoHeadsError", "columns_of", "count_of", "heads_around"]
+__all__ = ["Heads", "NoHeadsError", "aim_at", "columns_of", "count_of", "heads_around"]
 
 _COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead")
 _PROJECTIONS = (
@@ -116,6 +116,11 @@ def heads_around(modules: Modules, name: str, module: nn.Module, to: str) -> Hea
         if (width := _width(first)) or any(True for _ in child.parameters()):
             return Heads(place, child, "input", count, width)
     return Heads(name, module, "output", count, count * int(getattr(module, "attention_head_size", 0)))
+
+
+def aim_at(found: Heads, heads: Any, index: Any, rows: Any) -> Aim:
+    """Aim at some heads of a layer; `index` and `rows` as `Aim.of` takes them."""
+    return Aim.of(index, rows, columns_of(found, heads), f" heads={heads!r}", found.width)
 
 
 def columns_of(found: Heads, heads: Any) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from torch import Tensor
@@ -10,9 +11,10 @@ from torch import Tensor
 from hookscope.captures import Capture, NotCapturedError
 from hookscope.edits import changes
 from hookscope.edits.aim import numbers_in
-from hookscope.edits.parts import Part
+from hookscope.edits.parts import Part, path_of
+from hookscope.edits.tokens import Positions, positions_of
 
-__all__ = ["Where", "calls_of", "kept_of", "numbers_of"]
+__all__ = ["Options", "Where", "calls_of", "kept_of", "numbers_of", "options_of"]
 
 
 class Where(TypedDict, total=False):
@@ -24,6 +26,47 @@ class Where(TypedDict, total=False):
     rows: int | slice | Iterable[int] | None
     heads: int | Iterable[int] | None
     positions: int | slice | Iterable[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What was given of `Where`, checked; without anything, all values of the output in all calls.
+
+    Attributes:
+        to: "output", "input" or "grad".
+        path: which tensor of a structure; None for the only one.
+        calls: numbers of the calls; None for all.
+        rows: as it was given.
+        heads: as it was given.
+        positions: places in the whole sequence; None for all.
+
+    """
+
+    to: str = "output"
+    path: tuple[int | str, ...] | None = None
+    calls: frozenset[int] | None = None
+    rows: Any = None
+    heads: Any = None
+    positions: Positions | None = None
+
+
+_DEFAULT = Options()
+
+
+def options_of(where: Where) -> Options:
+    """Check options."""
+    if not where:
+        return _DEFAULT
+    for option in where:
+        if option not in Where.__annotations__:
+            raise TypeError(f"no option {option!r}; there are {', '.join(Where.__annotations__)}")
+    to = where.get("to", "output")
+    if to not in ("output", "input", "grad"):
+        raise ValueError(f"to={to!r}: give 'output', 'input' or 'grad'")
+    return Options(
+        to, path_of(where.get("part")), calls_of(where.get("calls")), where.get("rows"), where.get("heads"),
+        positions_of(where.get("positions")),
+    )  # fmt: skip
 
 
 def calls_of(calls: Any) -> frozenset[int] | None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
 
 from hookscope.captures.call import why_uncalled
 from hookscope.edits.compiled import compiled_around
-from hookscope.layers import Modules
+from hookscope.layers import FusedLayer, Modules
 
-__all__ = ["UNSEEN_HEADS", "NotEditedError", "refuse_parallel", "refuse_sharded", "why_not_called"]
+__all__ = ["UNSEEN_HEADS", "NotEditedError", "look_around", "refuse_sharded", "why_not_called"]
 
 UNSEEN_HEADS = "it did not call torch's F.multi_head_attention_forward, in which its heads lie"
 
@@ -34,25 +34,39 @@ class NotEditedError(RuntimeError):
         self.reasons = tuple(reasons)
 
 
-def refuse_parallel(on_the_way: Sequence[nn.Module], name: str) -> None:
-    """Raise for a layer that runs as several copies.
+def look_around(ways: Mapping[str, Sequence[nn.Module]]) -> FusedLayer | None:
+    """Refuse a layer that runs as several copies; return the fused layer that it is, or is in, under any of its names.
 
     Args:
-        on_the_way: the layer and the modules that it is in, from the model inward.
-        name: the layer's name.
+        ways: by each name of the layer, it and the modules that it is in, from the model inward.
 
     Raises:
         ValueError: says what to edit instead.
 
+    Example:
+        >>> net = nn.Sequential(nn.TransformerEncoderLayer(4, 2))
+        >>> look_around({"0.linear1": [net, net[0], net[0].linear1]}).name
+        '0'
+
     """
-    for depth, module in enumerate(on_the_way):
-        if isinstance(module, nn.DataParallel) and len(module.device_ids) > 1:
-            inner = ".".join([*name.split(".")[:depth], "module"])
-            raise ValueError(
-                f"nn.DataParallel runs a copy of each layer on each of {len(module.device_ids)} devices, at once "
-                f"and with a part of the batch, so that calls and samples cannot be told; edit {inner!r} itself, on "
-                "one device"
-            )
+    fused = None
+    for name, way in ways.items():
+        for depth, module in enumerate(way):
+            if not isinstance(module, _AROUND):
+                continue
+            outer = name.split(".")[:depth]
+            if not isinstance(module, nn.DataParallel):
+                fused = fused or FusedLayer(".".join(outer), module)
+            elif len(module.device_ids) > 1:
+                raise ValueError(
+                    f"nn.DataParallel runs a copy of each layer on each of {len(module.device_ids)} devices, at once "
+                    "and with a part of the batch, so that calls and samples cannot be told; edit "
+                    f"{'.'.join([*outer, 'module'])!r} itself, on one device"
+                )
+    return fused
+
+
+_AROUND = (nn.DataParallel, nn.TransformerEncoderLayer)
 
 
 def refuse_sharded(modules: Modules) -> None:

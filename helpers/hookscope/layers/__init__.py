@@ -2,7 +2,7 @@
 
 from hookscope.layers.arrivals import Arrivals, put_on_all
 from hookscope.layers.find import Which, find_layers, layer_names, leaves, pick
-from hookscope.layers.fused import FusedLayer, attention_would_be_fused, fused_around, fused_on_the_way
+from hookscope.layers.fused import FusedLayer, attention_would_be_fused, fused_around
 from hookscope.layers.hookable import put_after, put_before, refuse_unhookable, take_off
 from hookscope.layers.modules import Modules
 from hookscope.layers.outline import tree
@@ -17,7 +17,6 @@ __all__ = [
     "attention_would_be_fused",
     "find_layers",
     "fused_around",
-    "fused_on_the_way",
     "layer_names",
     "leaves",
     "pick",

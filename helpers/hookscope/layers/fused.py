@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from torch import nn
 
 from hookscope.layers.modules import Modules, within
 
-__all__ = ["FusedLayer", "attention_would_be_fused", "fused_around", "fused_on_the_way"]
+__all__ = ["FusedLayer", "attention_would_be_fused", "fused_around"]
 
 
 class FusedLayer:
@@ -87,18 +87,3 @@ def fused_around(modules: Modules, hooked: Collection[nn.Module]) -> dict[nn.Mod
         for inner in within([module])
         if inner in hooked
     }
-
-
-def fused_on_the_way(on_the_way: Iterable[nn.Module], name: str) -> FusedLayer | None:
-    """Find the fused layer that a module is, or is in, among those from the model down to it.
-
-    Example:
-        >>> net = nn.Sequential(nn.TransformerEncoderLayer(4, 2))
-        >>> fused_on_the_way([net, net[0], net[0].linear1], "0.linear1").name
-        '0'
-
-    """
-    for depth, module in enumerate(on_the_way):
-        if isinstance(module, nn.TransformerEncoderLayer):
-            return FusedLayer(".".join(name.split(".")[:depth]), module)
-    return None

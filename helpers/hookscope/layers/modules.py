@@ -31,6 +31,10 @@ class Modules:
         check_model(model)
         self.model = model
 
+    def anew(self) -> Modules:
+        """Return what the model has now: this one, if it has not been asked for anything yet, else another."""
+        return Modules(self.model) if "_walked" in self.__dict__ else self
+
     @property
     def names(self) -> dict[nn.Module, str]:
         """Module -> its first dotted name, in the order of `model.named_modules()`; the root's is `""`."""
@@ -128,18 +132,20 @@ class Modules:
 
         """
         way = self.down_to(name)
-        if not way or all(count <= _HELD for count in _holders(way)):
-            return {name: way} if way else {}
+        if not way:
+            return {}
+        if _most_holders(way) <= _HELD:
+            return {name: way}
         return {name: way} | {other: self.down_to(other) for other in self.names_of(way[-1])}
 
 
-def _holders(way: list[nn.Module]) -> list[int]:
-    """Count who holds each of these modules, but the model."""
-    return [sys.getrefcount(module) for module in way[1:]]
+def _most_holders(way: list[nn.Module]) -> int:
+    """Count who holds that of these modules that most hold; not the model."""
+    return max(map(sys.getrefcount, way[1:]), default=0)
 
 
 def _holders_of_a_new_one() -> int:
-    return _holders(Modules(nn.Sequential(nn.Identity())).down_to("0"))[0]
+    return _most_holders(Modules(nn.Sequential(nn.Identity())).down_to("0"))
 
 
 class _Walk:
