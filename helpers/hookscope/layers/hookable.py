@@ -84,11 +84,9 @@ def take_off(owner: object, module: nn.Module) -> None:
     ):
         for key, hook in list(hooks.items()):
             if getattr(hook, "__self__", None) is owner or (hasattr(hook, "__wrapped__") and _wraps(hook, owner)):
-                try:
-                    hooks.pop(key, None)  # first: another thread may be running the model
-                finally:
-                    for options in more:
-                        options.pop(key, None)
+                for options in more:
+                    options.pop(key, None)
+                hooks.pop(key, None)  # last: with it an interrupt would take away how to find the options
 
 
 def _wraps(hook: Any, owner: object) -> bool:
