@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from hookscope.structures import tensors_in
@@ -265,6 +266,29 @@ def take_mode_off(mode: object) -> None:
             above.append(top)
         for each in reversed(above):
             torch._C._push_on_torch_dispatch_stack(each)
+    _put_flags_back(mode)
+
+
+def _put_flags_back(mode: TorchDispatchMode) -> None:
+    """Put back what torch notes of modes beside its stack, where an interrupt came before that was done.
+
+    With it, `torch.compile` would compile nothing any more in this process.
+    """
+    for held, flag in _FLAGS.items():
+        if before := getattr(mode, held, None):
+            setattr(_python_dispatch, flag, before[0])
+            before.clear()
+            if flag == _TOLD and hasattr(_python_dispatch, "set_is_in_mode_without_ignore_compile_internals"):
+                _python_dispatch.set_is_in_mode_without_ignore_compile_internals(getattr(_python_dispatch, flag))
+
+
+# What a mode remembers, and of which flag; Source: torch/utils/_python_dispatch.py, torch 2.15.
+_TOLD = "_is_in_any_mode_without_ignore_compile_internals"
+_FLAGS = {
+    "old_dispatch_mode_flags": "_is_in_torch_dispatch_mode",
+    "old_non_infra_dispatch_mode_flags": "_is_in_non_infra_torch_dispatch_mode",
+    "old_without_ignore_compile_internals_dispatch_mode_flags": _TOLD,
+}
 
 
 @contextmanager
