@@ -37,7 +37,8 @@ def was_used() -> bool:
         if asked is not None:  # as it is for functions that are not to be compiled
             return True
     # torch.compiler.reset() forgets who asked, but what is there compiles again.
-    return bool(getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 1))
+    seen = getattr(sys.modules.get("torch._dynamo.convert_frame"), "input_codes", None)
+    return seen is None or bool(seen.seen)
 
 
 def compiled_around(modules: Iterable[nn.Module]) -> list[nn.Module]:
