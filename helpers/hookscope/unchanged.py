@@ -276,10 +276,15 @@ def _put_flags_back(mode: TorchDispatchMode) -> None:
     """
     for held, flag in _FLAGS.items():
         if before := getattr(mode, held, None):
-            setattr(_python_dispatch, flag, before[0])
+            value = before[0]
             before.clear()
-            if flag == _TOLD and hasattr(_python_dispatch, "set_is_in_mode_without_ignore_compile_internals"):
-                _python_dispatch.set_is_in_mode_without_ignore_compile_internals(getattr(_python_dispatch, flag))
+        elif hasattr(_python_dispatch, flag) and not _get_current_dispatch_mode_stack():
+            value = False  # the interrupt came between reading and writing
+        else:
+            continue
+        setattr(_python_dispatch, flag, value)
+        if flag == _TOLD and hasattr(_python_dispatch, "set_is_in_mode_without_ignore_compile_internals"):
+            _python_dispatch.set_is_in_mode_without_ignore_compile_internals(value)
 
 
 # What a mode remembers, and of which flag; Source: torch/utils/_python_dispatch.py, torch 2.15.

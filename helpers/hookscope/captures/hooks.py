@@ -20,7 +20,7 @@ from hookscope.captures.keep import Foreign, is_ordinary, lazy_clone_works, shar
 from hookscope.captures.pool import Pool
 from hookscope.captures.stopping import Ending
 from hookscope.captures.writes import Overwrites
-from hookscope.layers import Arrivals, FusedLayer, Modules, take_off
+from hookscope.layers import Arrivals, FusedLayer, Modules, call_of, take_off
 from hookscope.strands import Strands, strand_name
 from hookscope.structures import map_tensors, tensors_in
 
@@ -31,7 +31,8 @@ class _Strand:
     """Where a thread, or a task of asyncio, is."""
 
     def __init__(self) -> None:
-        self.running: list[tuple[nn.Module, Call | None]] = []  # calls that have not returned, innermost last
+        # The calls that have not returned, innermost last: by what they are told apart, and what is known of them.
+        self.running: list[tuple[int, nn.Module, Call | None]] = []
         self.last: Call | None = None
         self.foreign: Foreign | None = None
         self.run, self.decoding = 0, ""
@@ -173,7 +174,7 @@ class Hooks(Kept):
 
     def _calls_itself(self, here: _Strand) -> bool:
         """Whether the model is called inside a call of itself; not where an exception has left that call there."""
-        if all(module is not self._model for module, _ in here.running):
+        if all(module is not self._model for _, module, _ in here.running):
             return False
         frame, calls = sys._getframe(), 0
         while frame := frame.f_back:  # type: ignore[assignment]
@@ -193,7 +194,7 @@ class Hooks(Kept):
                 here.generation = next(self._generations) if frame is not None else 0
         name = self._layers.get(module)
         if name is None and (name := self._also.get(module)) is None:
-            here.running.append((module, None))
+            here.running.append((call_of(sys._getframe(1)), module, None))
             return
         call = Call(name, self._numbers.get(name, 0) + 1, type(module).__name__, self._wanted)
         call.by, call.run, call.decoding, call.generation = here.name, here.run, here.decoding, here.generation
@@ -208,18 +209,18 @@ class Hooks(Kept):
         with self._lock:
             call.number = self._numbers[name] = self._numbers.get(name, 0) + 1
             self.order.append(call)
-        here.running.append((module, call))
+        here.running.append((call_of(sys._getframe(1)), module, call))
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         here = self._strands.here()
-        running = here.running
-        if running and running[-1][0] is module:
-            call = running.pop()[1]
+        running, this = here.running, call_of(sys._getframe(1))
+        if running and running[-1][0] == this:
+            call = running.pop()[2]
         else:
-            place = next((i for i in reversed(range(len(running))) if running[i][0] is module), None)
+            place = next((i for i in reversed(range(len(running))) if running[i][0] == this), None)
             if place is None:
                 return  # the call began before the block
-            call = running[place][1]
+            call = running[place][2]
             # What was called further in and is still here was left by an exception that the model caught.
             del running[place:]
         if call is None:

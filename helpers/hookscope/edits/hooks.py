@@ -22,7 +22,7 @@ from hookscope.edits.order import PACKED, is_packed, samples_in
 from hookscope.edits.parts import passed_on, put, tensors
 from hookscope.edits.passes import Uncopied
 from hookscope.edits.target import Target
-from hookscope.layers import FusedLayer, attention_would_be_fused, put_after, put_before, take_off
+from hookscope.layers import FusedLayer, attention_would_be_fused, call_of, put_after, put_before, take_off
 
 __all__ = ["Layer"]
 
@@ -40,6 +40,7 @@ class Run:
         began: when the call that it repeats was made, as autograd counts in this thread; infinity if it repeats none,
             or one of another thread.
         error: the exception that was being handled when it began.
+        call: what tells it from the others; see `call_of`.
         samples: how many it was given, if that is known and wanted.
         lent: what is to be taken back when it has ended.
 
@@ -49,6 +50,7 @@ class Run:
     again: bool
     began: float
     error: BaseException | None
+    call: int
     samples: int | None = None
     lent: Lent = field(default_factory=list)
 
@@ -176,7 +178,7 @@ class Layer(Uncopied):
             self._elsewhere |= thread != self._thread
         if self._fused is not None and self._fused.would_run():
             self.notes[f"hooks switch off the fused path of layer {self._fused.name!r}"] = None
-        run = Run(number, again, began, sys.exception())
+        run = Run(number, again, began, sys.exception(), call_of(sys._getframe(1)))
         if self._counts:
             run.samples = samples_in((*args, *kwargs.values()))
         if self._waits:
@@ -206,10 +208,10 @@ class Layer(Uncopied):
         """Edit what the call returned, and wait for the gradient of it."""
         if output is _NOTHING:  # another thread has just taken this off, and with it that there are keyword arguments
             return None
-        runs = self._running.get(get_ident())
-        if not runs:
-            return None  # the call began before the block
-        run = runs[-1]
+        runs = self._running.get(get_ident()) or []
+        run = _ended(runs, call_of(sys._getframe(1)))
+        if run is None:
+            return None  # the call began before the block, or a hook before ours did not let it begin
         handed_on = self._taken_back(run, output) if run.lent else []
         try:
             # With always_call torch calls this on the way of an exception upward, too.
@@ -309,6 +311,20 @@ def _captures_last(hooks: dict[int, Any], born: int) -> None:
     for key, hook in list(hooks.items()):
         if key >= born and isinstance(getattr(hook, "__self__", None), CaptureHooks):
             hooks.move_to_end(key)  # type: ignore[attr-defined]
+
+
+def _ended(runs: list[Run], call: int) -> Run | None:
+    """Find the call that ends now, and forget those inside of it that torch told no hook the end of.
+
+    A layer that calls itself has them, where a KeyboardInterrupt or such leaves one.
+
+    """
+    if all(run.call != call for run in runs):
+        return None
+    while runs[-1].call != call:
+        take_back(runs[-1].lent)
+        runs.pop()
+    return runs[-1]
 
 
 def _when_made() -> float:

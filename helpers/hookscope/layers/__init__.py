@@ -6,6 +6,7 @@ from hookscope.layers.fused import FusedLayer, attention_would_be_fused, fused_a
 from hookscope.layers.hookable import put_after, put_before, refuse_unhookable, take_off
 from hookscope.layers.modules import Modules
 from hookscope.layers.outline import tree
+from hookscope.layers.running import call_of
 from hookscope.layers.suggestions import LayerNotFoundError
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Modules",
     "Which",
     "attention_would_be_fused",
+    "call_of",
     "find_layers",
     "fused_around",
     "layer_names",

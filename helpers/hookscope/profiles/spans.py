@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope.layers import take_off
+from hookscope.layers import call_of, take_off
 
 __all__ = ["Span", "Spans", "nodes_of"]
 
@@ -24,16 +25,17 @@ class Span:
     Attributes:
         module: the layer.
         parent: the call around it, if any.
+        call: what tells it from the others while it runs; see `call_of`.
         forward: what the reading grew by, forward.
         backward: what it grew by in the nodes that this call itself made, not those of calls in it.
         gradients: bytes of the gradients that these nodes made.
 
     """
 
-    __slots__ = ("backward", "forward", "gradients", "module", "outputs", "parent", "start")
+    __slots__ = ("backward", "call", "forward", "gradients", "module", "outputs", "parent", "start")
 
-    def __init__(self, module: nn.Module, parent: Span | None) -> None:
-        self.module, self.parent = module, parent
+    def __init__(self, module: nn.Module, parent: Span | None, call: int = 0) -> None:
+        self.module, self.parent, self.call = module, parent, call
         self.forward = self.backward = self.gradients = self.start = 0
         self.outputs: Any = None
 
@@ -123,7 +125,7 @@ class Spans:
                 "the model runs layers in several threads, whose times cannot be told apart; profile what one runs, "
                 "such as the .module of an nn.DataParallel"
             )
-        span = Span(module, self.running)
+        span = Span(module, self.running, call_of(sys._getframe(1)))
         self.calls.append(span)
         self._running.append(span)
         self._numbers.append(_sequence_number())
@@ -132,7 +134,8 @@ class Spans:
 
     def _after(self, module: nn.Module, args: Any, output: Any) -> None:
         now = self._read()
-        place = next((i for i in reversed(range(len(self._running))) if self._running[i].module is module), None)
+        this = call_of(sys._getframe(1))
+        place = next((i for i in reversed(range(len(self._running))) if self._running[i].call == this), None)
         if place is None:
             return
         span = self._running[place]

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.optim import Optimizer
 
-from hookscope.layers import Arrivals, Modules, put_on_all
+from hookscope.layers import Arrivals, Modules, call_of, put_on_all
 from hookscope.recordings.journal import Journal
 from hookscope.recordings.tap import Hook, Hooks, Point, Tap, name_of, take_off, untap
 from hookscope.recordings.watcher import PARAMETER_KINDS, Watcher
@@ -214,7 +214,7 @@ class Recorder:
         number = self._coming(module)
         self._here.coming.pop(module, None)
         self.ran.add(name)
-        self._here.open.append((module, number, sys.exception()))
+        self._here.open.append((module, number, sys.exception(), call_of(sys._getframe(1))))
         self._renew(module, number)
         given = [id(arg) for arg in args if isinstance(arg, torch.Tensor)]
         if self._own_backward and torch.is_grad_enabled() and len(set(given)) < len(given):
@@ -235,8 +235,8 @@ class Recorder:
             self._journal.note(f"{without}. On that path, which it may take without them, nothing inside it fires.")
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        stack, error = self._here.open, sys.exception()
-        begun = next((entry for entry in reversed(stack) if entry[0] is module), None)
+        stack, error, this = self._here.open, sys.exception(), call_of(sys._getframe(1))
+        begun = next((entry for entry in reversed(stack) if entry[3] == this), None)
         if begun is None:
             return  # a pre-hook of the learner's raised before the call began
         if begun[2] is error:
@@ -304,7 +304,8 @@ class Recorder:
             call, depth = self._coming(module), len(stack)
         elif kind == "forward":
             value = given[-1]
-            depth = next((i for i in reversed(range(len(stack))) if stack[i][0] is module), len(stack))
+            this = call_of(sys._getframe(1))
+            depth = next((i for i in reversed(range(len(stack))) if stack[i][3] == this), len(stack))
             call = stack[depth][1] if depth < len(stack) else self._here.coming.get(module, call + 1)
         else:
             call = calls.get(module, call)
@@ -354,8 +355,8 @@ class _Here:
     """Where a thread, or a task of asyncio, is."""
 
     def __init__(self) -> None:
-        # Calls that have begun: layer, number, and the exception that was being handled.
-        self.open: list[tuple[nn.Module, int, BaseException | None]] = []
+        # Calls that have begun: layer, number, the exception that was being handled, and what tells them apart.
+        self.open: list[tuple[nn.Module, int, BaseException | None, int]] = []
         self.coming: dict[nn.Module, int] = {}  # numbers of calls that have not begun: their pre-hooks run, or raised
         self.last = ""  # the layer that returned last
         self.at: nn.Module | None = None  # the layer that torch may warn about

@@ -128,6 +128,38 @@ def test_the_first_call_calls_the_second(to: str, raises: bool) -> None:
             assert net(torch.ones(1)) == 1
 
 
+class StopsItself(CallsItself):
+    """Is left without a word by the call inside of it: torch calls no hook on the way of such an exception."""
+
+    def forward(self, given: list[Tensor], inner: bool = False) -> Tensor:
+        if inner:
+            raise KeyboardInterrupt
+        with suppress(KeyboardInterrupt):
+            self([torch.zeros(1)], True)
+        return given[0] * 1
+
+
+def _refuses_inner_calls(module: nn.Module, args: tuple[Any, ...]) -> None:
+    if len(args) > 1:
+        raise ValueError
+
+
+@pytest.mark.parametrize("why", ["a hook before", "a hook after", "interrupt"])
+@pytest.mark.parametrize("to", ["input", "output"])
+def test_a_call_inside_that_does_not_begin_or_end_leaves_the_outer_one_its_edit(to: str, why: str) -> None:
+    layer = StopsItself(False) if why == "interrupt" else CallsItself(False)
+    net = nn.Sequential(nn.Identity(), layer)
+    net[0].register_forward_hook(lambda module, args, output: [output])
+    if why == "a hook before":
+        layer.register_forward_pre_hook(_refuses_inner_calls)
+    with edit(net) as e:
+        e.set("1", 100.0, to=to, part=(0, 0) if to == "input" else None, calls=1)
+        if why == "a hook after":
+            layer.register_forward_pre_hook(_refuses_inner_calls)
+        assert net(torch.ones(1)) == 100
+        assert net(torch.ones(1)) == 1
+
+
 def test_a_list_is_given_back_when_the_layer_raises() -> None:
     class Raises(nn.Module):
         def forward(self, given: list[Tensor]) -> Tensor:
