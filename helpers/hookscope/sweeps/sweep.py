@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -198,7 +198,8 @@ def sweep(
     values = torch.tensor(computed, dtype=torch.float64, device="cpu")
     left_out = torch.tensor([[cell not in runs.numbers for cell in row] for row in table], device="cpu")
     if bool((values == baseline).all()):
-        runs.notes.append("no change made any difference to the metric: does it depend on these layers?")
+        depends = "no change made any difference to the metric: does it depend on these layers?"
+        runs.notes.append(depends + _seen_before(places))
     return Sweep(
         values, baseline, sourced, tuple(place.label for place in places), columns.numbers, columns.kind, said,
         type(model).__name__, tuple(runs.batches), runs.skipped, runs.checked, runs.largest, tuple(runs.notes),
@@ -230,6 +231,18 @@ def _put_back(modules: Modules, inputs: Inputs) -> Iterator[ModelState]:
     before = ModelState(model, attributes=True)
     with before.unchanged():
         yield before
+
+
+def _seen_before(places: Sequence[Place]) -> str:
+    """Name the layers that have hooks of others, which may keep what a metric reads: "" without any."""
+    hooked = [place.label for place in places if place.to == "output" and place.module._forward_hooks]
+    if not hooked:
+        return ""
+    others = f" and {counted(len(hooked) - 1, 'other')}" if hooked[1:] else ""
+    return (
+        f" {hooked[0]!r}{others} had forward hooks before the sweep, such as transformers puts on for hidden_states; "
+        "what these keep is from before the change"
+    )
 
 
 def _usual(cells: int) -> int:

@@ -70,6 +70,21 @@ def test_the_same_prompt(model) -> None:
     assert found.notes == ("no change made any difference to the metric: does it depend on these layers?",)
 
 
+def test_what_hooks_of_transformers_keep_is_from_before_the_change(model) -> None:
+    inputs = {"input_ids": TOKENS, "output_hidden_states": True}
+
+    def metric(out):
+        return out.hidden_states[1].norm()
+
+    model(**inputs)  # which puts its hooks on, for good
+    found = sweep(model, inputs, "transformer.h.0", "zero", positions=range(2), metric=metric, progress=False)
+    assert found.notes == (
+        "no change made any difference to the metric: does it depend on these layers? 'transformer.h.0' had forward "
+        "hooks before the sweep, such as transformers puts on for hidden_states; what these keep is from before the "
+        "change",
+    )
+
+
 class Each(nn.Module):
     """Twenty zeros of each sample, half of them negative."""
 
