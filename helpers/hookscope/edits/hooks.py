@@ -208,10 +208,15 @@ class Layer(Uncopied):
         """Edit what the call returned, and wait for the gradient of it."""
         if output is _NOTHING:  # another thread has just taken this off, and with it that there are keyword arguments
             return None
-        runs = self._running.get(get_ident()) or []
-        run = _ended(runs, call_of(sys._getframe(1)))
-        if run is None:
-            return None  # the call began before the block, or a hook before ours did not let it begin
+        runs = self._running.get(get_ident())
+        if not runs:
+            return None  # the call began before the block
+        run = runs[-1]
+        if len(runs) > 1 or run.error is not sys.exception():  # it may be another one that ends
+            ended = _ended(runs, call_of(sys._getframe(1)))
+            if ended is None:
+                return None  # a hook before ours did not let it begin
+            run = ended
         handed_on = self._taken_back(run, output) if run.lent else []
         try:
             # With always_call torch calls this on the way of an exception upward, too.
