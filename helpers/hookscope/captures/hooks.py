@@ -217,7 +217,10 @@ class Hooks(Kept):
         if running and running[-1][0] == this:
             call = running.pop()[2]
         else:
-            place = next((i for i in reversed(range(len(running))) if running[i][0] == this), None)
+            places = range(len(running))[::-1]
+            place = next((i for i in places if running[i][0] == this), None)
+            if place is None:  # torch.compile may run its beginning and its end in two frames
+                place = next((i for i in places if running[i][1] is module), None)
             if place is None:
                 return  # the call began before the block
             call = running[place][2]

@@ -212,11 +212,12 @@ class Layer(Uncopied):
         if not runs:
             return None  # the call began before the block
         run = runs[-1]
-        if len(runs) > 1 or run.error is not sys.exception():  # it may be another one that ends
+        raised = run.error is not sys.exception()
+        if len(runs) > 1 or raised:  # it may be another one that ends
             ended = _ended(runs, call_of(sys._getframe(1)))
-            if ended is None:
+            if ended is None and raised:
                 return None  # a hook before ours did not let it begin
-            run = ended
+            run = ended or run  # torch.compile may run its beginning and its end in two frames
         handed_on = self._taken_back(run, output) if run.lent else []
         try:
             # With always_call torch calls this on the way of an exception upward, too.

@@ -135,7 +135,10 @@ class Spans:
     def _after(self, module: nn.Module, args: Any, output: Any) -> None:
         now = self._read()
         this = call_of(sys._getframe(1))
-        place = next((i for i in reversed(range(len(self._running))) if self._running[i].call == this), None)
+        places = range(len(self._running))[::-1]
+        place = next((i for i in places if self._running[i].call == this), None)
+        if place is None and sys.exception() is None:  # torch.compile may run its beginning and its end in two frames
+            place = next((i for i in places if self._running[i].module is module), None)
         if place is None:
             return
         span = self._running[place]

@@ -16,6 +16,7 @@ from torch.nn.modules import module as torch_module
 from torch.optim import Optimizer
 
 from hookscope.layers import Arrivals, Modules, call_of, put_on_all
+from hookscope.recordings.here import Here
 from hookscope.recordings.journal import Journal
 from hookscope.recordings.tap import Hook, Hooks, Point, Tap, name_of, take_off, untap
 from hookscope.recordings.watcher import PARAMETER_KINDS, Watcher
@@ -65,7 +66,7 @@ class Recorder:
         self.watcher = Watcher(journal)
         self._calls: Counter[nn.Module] = Counter()  # numbers given so far
         self._early: set[tuple[str, int]] = set()  # calls no input of which requires grad
-        self._strands = Strands(_Here)
+        self._strands = Strands(Here)
         self._own_backward = False
         # The entries of backward hook dictionaries, and how to make the one for the next call: see _renew.
         self._slots: dict[nn.Module | None, list[tuple[Hooks, int, Callable[[Hook, Calls], Hook]]]] = {}
@@ -133,7 +134,7 @@ class Recorder:
         return f'full backward hooks stopped the model {place}: {why} with kinds=("forward_pre", "forward")'
 
     @property
-    def _here(self) -> _Here:
+    def _here(self) -> Here:
         return self._strands.here()
 
     def _add(self, module: nn.Module) -> None:
@@ -235,11 +236,10 @@ class Recorder:
             self._journal.note(f"{without}. On that path, which it may take without them, nothing inside it fires.")
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        stack, error, this = self._here.open, sys.exception(), call_of(sys._getframe(1))
-        begun = next((entry for entry in reversed(stack) if entry[3] == this), None)
-        if begun is None:
+        stack, place, error = self._here.open, self._here.ending(module), sys.exception()
+        if place is None:
             return  # a pre-hook of the learner's raised before the call began
-        if begun[2] is error:
+        if stack[place][2] is error:
             self._log_module("forward", "", {}, module, args, output)
             self._here.last = self._titled(module)
             if self._own_backward and not isinstance(output, torch.Tensor | tuple):
@@ -250,8 +250,7 @@ class Recorder:
         # With always_call torch comes by as an error goes up, to the innermost layer first.
         elif _stopped(error) and not hasattr(error, "_hookscope_at"):
             vars(error)["_hookscope_at"] = (self._titled(module), self._here.last)
-        while stack.pop() is not begun:
-            pass
+        del stack[place:]
 
     def _point(self, kind: str, name: str, _: Hook | None, calls: Calls) -> Hook:
         """Make hookscope's own backward hook for one call of one layer."""
@@ -304,9 +303,10 @@ class Recorder:
             call, depth = self._coming(module), len(stack)
         elif kind == "forward":
             value = given[-1]
-            this = call_of(sys._getframe(1))
-            depth = next((i for i in reversed(range(len(stack))) if stack[i][3] == this), len(stack))
-            call = stack[depth][1] if depth < len(stack) else self._here.coming.get(module, call + 1)
+            if (place := self._here.ending(module)) is not None:
+                call, depth = stack[place][1], place
+            else:
+                call, depth = self._here.coming.get(module, call + 1), len(stack)
         else:
             call = calls.get(module, call)
         if kind in self._kinds or kind == "backward":
@@ -349,17 +349,6 @@ class Recorder:
             if not all(isinstance(hook, Point) for hook in hooks):
                 return False
         return True
-
-
-class _Here:
-    """Where a thread, or a task of asyncio, is."""
-
-    def __init__(self) -> None:
-        # Calls that have begun: layer, number, the exception that was being handled, and what tells them apart.
-        self.open: list[tuple[nn.Module, int, BaseException | None, int]] = []
-        self.coming: dict[nn.Module, int] = {}  # numbers of calls that have not begun: their pre-hooks run, or raised
-        self.last = ""  # the layer that returned last
-        self.at: nn.Module | None = None  # the layer that torch may warn about
 
 
 def has_forward(module: nn.Module) -> bool:

@@ -1,0 +1,38 @@
+"""Know where a thread, or a task of asyncio, is in the model."""
+
+from __future__ import annotations
+
+import sys
+
+from torch import nn
+
+from hookscope.layers import call_of
+
+__all__ = ["Here"]
+
+
+class Here:
+    """Where a thread, or a task of asyncio, is.
+
+    Attributes:
+        open: the calls that have begun: layer, number, the exception that was being handled, and what tells them apart.
+        coming: numbers of calls that have not begun: their pre-hooks run, or raised.
+        last: the layer that returned last.
+        at: the layer that torch may warn about.
+
+    """
+
+    def __init__(self) -> None:
+        self.open: list[tuple[nn.Module, int, BaseException | None, int]] = []
+        self.coming: dict[nn.Module, int] = {}
+        self.last = ""
+        self.at: nn.Module | None = None
+
+    def ending(self, module: nn.Module) -> int | None:
+        """Find the place in `open` of the call that a forward hook of a module belongs to; to be asked inside of it."""
+        error, this = sys.exception(), call_of(sys._getframe(1))
+        places = range(len(self.open))[::-1]
+        place = next((i for i in places if self.open[i][3] == this), None)
+        if place is None:  # torch.compile may run its beginning and its end in two frames
+            place = next((i for i in places if self.open[i][0] is module and self.open[i][2] is error), None)
+        return place
