@@ -264,6 +264,9 @@ def take_mode_off(mode: object) -> None:
         above = []
         while (top := torch._C._pop_torch_dispatch_stack(None)) is not mode:
             above.append(top)
+        for held in _FLAGS if above else ():  # what it would have put back, the next one above puts back as it leaves
+            if (mine := getattr(mode, held, None)) and (its := getattr(above[-1], held, None)):
+                its[0] = mine.popleft()
         for each in reversed(above):
             torch._C._push_on_torch_dispatch_stack(each)
     _put_flags_back(mode)
@@ -272,13 +275,15 @@ def take_mode_off(mode: object) -> None:
 def _put_flags_back(mode: TorchDispatchMode) -> None:
     """Put back what torch notes of modes beside its stack, where an interrupt came before that was done.
 
-    With it, `torch.compile` would compile nothing any more in this process.
+    With it, `torch.compile` would compile nothing any more in this process. The flags are those of the whole process: in
+    a pass that came to its end, what is set may be for a mode of another thread.
     """
+    interrupted = sys.exception() is not None and not _get_current_dispatch_mode_stack()
     for held, flag in _FLAGS.items():
         if before := getattr(mode, held, None):
             value = before[0]
             before.clear()
-        elif hasattr(_python_dispatch, flag) and not _get_current_dispatch_mode_stack():
+        elif interrupted and hasattr(_python_dispatch, flag):
             value = False  # the interrupt came between reading and writing
         else:
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _python_dispatch as dispatch
 
-from hookscope import attention, profile
+from hookscope import attention, profile, sweep
 from hookscope.unchanged import take_mode_off
 from tests.shared.interrupts import counted, interrupted
 
@@ -56,4 +57,19 @@ def test_modes_above_it_stay() -> None:
     with above:
         take_mode_off(below)
         assert dispatch._get_current_dispatch_mode_stack() == [above]
+        assert dispatch.is_in_torch_dispatch_mode()
     assert not dispatch._get_current_dispatch_mode_stack()
+    assert not dispatch.is_in_torch_dispatch_mode()
+
+
+def swept(net: nn.Module, x: Tensor) -> object:
+    return sweep(net, x, "linear1", "zero", channels=range(8), axis=2, metric=torch.sum, progress=False)
+
+
+@pytest.mark.parametrize("what", [attention, profiled, swept])
+def test_a_mode_of_another_thread_is_still_told(what: Callable[..., object]) -> None:
+    net = encoder()
+    with dispatch.TorchDispatchMode(), ThreadPoolExecutor(1) as thread:
+        thread.submit(what, net, X).result()
+        assert dispatch.is_in_torch_dispatch_mode()  # or torch would compile inside of the mode
+    assert not dispatch.is_in_torch_dispatch_mode()
