@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isnan
 from typing import Any, Protocol
 
 from hookscope.extras import needed_by
@@ -69,6 +70,9 @@ def _bars(axis: Any, times: Sequence[Timed | None], offset: float, label: str, c
 def _in_words(layers: Sequence[Drawn]) -> str:
     parts = []
     for layer in layers[:3]:
+        if isnan(layer.forward_self.median):
+            parts.append(f"{layer.name or '(root)'} not measured")
+            continue
         text = f"{layer.name or '(root)'} {1e3 * layer.forward_self.median:.3g} ms forward"
         if layer.backward_self is not None:
             text += f" and {1e3 * layer.backward_self.median:.3g} ms backward"

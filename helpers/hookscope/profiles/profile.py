@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 
 from hookscope.layers import Modules, fused_around, refuse_unhookable
 from hookscope.layers.modules import kind_of
+from hookscope.pictures.words import counted
 from hookscope.profiles.result import LayerProfile, Profile, Time
 from hookscope.profiles.spans import Span, Spans
 from hookscope.structures import map_tensors, tensors_in
@@ -19,6 +22,7 @@ from hookscope.unchanged import afterwards, model_unchanged, same_random_numbers
 
 __all__ = ["profile"]
 
+_NAMED = 4  # layers in a note
 _ENOUGH, _FEW, _USUAL = 5.0, 3, 10  # unless told how many: no more passes after so many seconds, but a few at least
 
 
@@ -262,7 +266,7 @@ class _Job:
             take_mode_off(own or getattr(mode, "mode", None))
         return spans
 
-    def saved(self) -> dict[nn.Module, int] | None:
+    def saved(self) -> tuple[dict[nn.Module, int], Spans] | None:
         """Count the bytes that autograd saves, for the layers that save them; None if torch does not let us."""
         if not self.backward:
             return None
@@ -288,7 +292,7 @@ class _Job:
         except RuntimeError as error:  # torch.func has no such hooks
             self.notes.append(f"memory saved for backward not counted ({type(error).__name__})")
             return None
-        return found
+        return found, spans
 
 
 def _around(span: Span | None) -> Iterator[Span]:
@@ -310,6 +314,7 @@ class _Sums:
     """What the calls of each layer add up to in one pass: totals, and parts of their own."""
 
     def __init__(self, spans: Spans) -> None:
+        self.calls = Counter(span.module for span in spans.calls)
         self.forward: dict[nn.Module, int] = {}
         self.forward_self: dict[nn.Module, int] = {}
         self.backward: dict[nn.Module, int] = {}
@@ -337,37 +342,42 @@ def _result(
     modules: Modules,
     job: _Job,
     pairs: list[tuple[tuple[float, float], tuple[float, float, _Sums]]],
-    counted: Spans,
+    counting: Spans,
     could_count: bool,
-    saved: dict[nn.Module, int] | None,
+    saving: tuple[dict[nn.Module, int], Spans] | None,
 ) -> Profile:
-    sums, counts = [timed[2] for _, timed in pairs], _Sums(counted)
-    calls: dict[nn.Module, list[Span]] = {}
-    for span in counted.calls:
-        calls.setdefault(span.module, []).append(span)
+    sums, counts = [timed[2] for _, timed in pairs], _Sums(counting)
+    saved = None if saving is None else (saving[0], _Sums(saving[1]).calls)
+    # A model may call other layers in each pass, and code that torch.compile has made calls some without their hooks.
+    calls: dict[nn.Module, list[Span]] = {module: [] for each in (counts, *sums) for module in each.calls}
+    for span in counting.calls:
+        calls[span.module].append(span)
 
     def seconds(what: str, module: nn.Module) -> Time:
-        return Time(tuple(getattr(each, what).get(module, 0) / 1e9 for each in sums))
+        return Time(tuple(getattr(each, what).get(module, 0) / 1e9 for each in sums if module in each.calls))
+
+    def number(counts: dict[nn.Module, int], module: nn.Module, known: bool) -> int | None:
+        return counts.get(module, 0) if known else None
 
     layers: dict[str, LayerProfile] = {}
     for module, ours in calls.items():
-        back, number = job.backward, modules.names[module]
-        layers[number] = LayerProfile(
-            name=number,
+        back, name = job.backward, modules.names[module]
+        layers[name] = LayerProfile(
+            name=name,
             type=kind_of(module),
             calls=len(ours),
             forward=seconds("forward", module),
             forward_self=seconds("forward_self", module),
             backward=seconds("backward", module) if back else None,
             backward_self=seconds("backward_self", module) if back else None,
-            flops=counts.forward[module] if could_count else None,
-            flops_self=counts.forward_self[module] if could_count else None,
-            backward_flops=counts.backward[module] if back and could_count else None,
-            backward_flops_self=counts.backward_self[module] if back and could_count else None,
+            flops=number(counts.forward, module, could_count),
+            flops_self=number(counts.forward_self, module, could_count),
+            backward_flops=number(counts.backward, module, back and could_count),
+            backward_flops_self=number(counts.backward_self, module, back and could_count),
             parameters=sum(tensor.nbytes for tensor in {*module.parameters(), *module.buffers()}),
             outputs=sum(tensor.nbytes for span in ours for tensor in tensors_in(span.outputs)),
-            saved=None if saved is None else saved[module],
-            gradients=counts.gradients[module] if back else None,
+            saved=None if saved is None or saved[1][module] != len(ours) else saved[0][module],
+            gradients=number(counts.gradients, module, back),
         )
     times: dict[str, Time | None] = {
         "forward": Time(tuple(timed[0] for _, timed in pairs)),
@@ -376,4 +386,24 @@ def _result(
         "plain backward": Time(tuple(plain[1] for plain, _ in pairs)) if job.backward else None,
         "outside": Time(tuple(each.outside / 1e9 for each in sums)) if job.backward else None,
     }
-    return Profile(type(modules.model).__name__, layers, times, tuple(dict.fromkeys(job.notes)))
+    passes = [each.calls for each in (counts, *sums)] + ([] if saved is None else [saved[1]])
+    notes = (*job.notes, *_varying(modules, list(calls), passes))
+    return Profile(type(modules.model).__name__, layers, times, tuple(dict.fromkeys(notes)))
+
+
+def _varying(modules: Modules, layers: list[nn.Module], passes: list[Counter[nn.Module]]) -> Iterator[str]:
+    """Say which layers were not called alike in all passes."""
+    found = [module for module in layers if len({calls[module] for calls in passes}) > 1]
+    if not found:
+        return
+    often = [calls[module] for module in found for calls in passes]
+    names = ", ".join(repr(modules.names[module]) for module in found[:_NAMED])
+    yield (
+        f"{counted(len(found), 'layer')} ({names}{', …' if len(found) > _NAMED else ''}), called {min(often)} to "
+        f"{max(often)} times in a pass: times are those of the passes with a call, the other numbers those of one pass"
+    )
+    if "torch._dynamo" in sys.modules:
+        yield (
+            "code that torch.compile has made runs layers without their hooks, and what they cost counts for the layer "
+            'around them; if that is the reason here, profile under torch.compiler.set_stance("force_eager")'
+        )

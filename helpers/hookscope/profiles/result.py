@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
+from math import nan
 from statistics import median, quantiles
 from typing import Any
 
@@ -22,11 +23,13 @@ class Time:
     """Seconds, measured several times.
 
     Attributes:
-        runs: one number for each pass.
+        runs: one number for each pass; of a layer, for each pass that called it.
 
     Example:
         >>> Time((0.002, 0.001, 0.004, 0.003))
         2.5 ms (1.75 to 3.25)
+        >>> Time(())
+        not measured
 
     """
 
@@ -34,25 +37,27 @@ class Time:
 
     @property
     def median(self) -> float:
-        """Half of the passes took less."""
-        return median(self.runs)
+        """Half of the passes took less; NaN where there were none."""
+        return median(self.runs) if self.runs else nan
 
     @property
     def quartiles(self) -> tuple[float, float]:
         """Between these two is the half of the passes around the median."""
         if len(self.runs) < 2:
-            return self.runs[0], self.runs[0]
+            return self.median, self.median
         low, _, high = quantiles(self.runs, n=4, method="inclusive")
         return low, high
 
     @property
     def spread(self) -> str:
         """The quartiles, in milliseconds."""
+        if not self.runs:
+            return "not measured"
         low, high = self.quartiles
         return f"{1e3 * low:.3g} to {1e3 * high:.3g}"
 
     def __repr__(self) -> str:
-        return f"{1e3 * self.median:.3g} ms ({self.spread})"
+        return f"{1e3 * self.median:.3g} ms ({self.spread})" if self.runs else self.spread
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class LayerProfile:
     Attributes:
         name: the layer's dotted name, "" for the root.
         type: class name of the module.
-        calls: how often it was called in a pass.
+        calls: how often it was called in a pass, that in which FLOPs are counted.
         forward: total time.
         forward_self: its own part; what the hooks on the layers inside take is in it.
         backward: total time of the backward nodes; None without backward.
@@ -219,7 +224,8 @@ class Profile(Tabled, Mapping[str, LayerProfile]):
 
 
 def _own(layer: LayerProfile) -> float:
-    return layer.forward_self.median + (layer.backward_self.median if layer.backward_self is not None else 0)
+    times = (layer.forward_self, layer.backward_self)
+    return sum(time.median for time in times if time is not None and time.runs)
 
 
 def _scaled(number: int | None, unit: float) -> float | None:

@@ -217,7 +217,8 @@ class Recorder:
         self.ran.add(name)
         self._here.open.append((module, number, sys.exception(), call_of(sys._getframe(1))))
         self._renew(module, number)
-        given = [id(arg) for arg in args if isinstance(arg, torch.Tensor)]
+        # torch 2.15 cannot compile `id` in a list comprehension, and compiles hooks where it compiles in the block.
+        given = list(map(id, (arg for arg in args if isinstance(arg, torch.Tensor))))
         if self._own_backward and torch.is_grad_enabled() and len(set(given)) < len(given):
             self._journal.note(
                 f"{self._titled(module)} was given one tensor several times; its full backward hooks make as many of "
