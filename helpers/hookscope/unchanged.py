@@ -275,8 +275,8 @@ def take_mode_off(mode: object) -> None:
 def _put_flags_back(mode: TorchDispatchMode) -> None:
     """Put back what torch notes of modes beside its stack, where an interrupt came before that was done.
 
-    With it, `torch.compile` would compile nothing any more in this process. The flags are those of the whole process: in
-    a pass that came to its end, what is set may be for a mode of another thread.
+    With it, `torch.compile` would compile nothing any more in this process. The flags are those of the whole process:
+    in a pass that came to its end, what is set may be for a mode of another thread.
     """
     interrupted = sys.exception() is not None and not _get_current_dispatch_mode_stack()
     for held, flag in _FLAGS.items():

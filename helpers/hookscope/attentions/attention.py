@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from hookscope.attentions.compiler import eager
 from hookscope.attentions.maps import AttentionMaps
 from hookscope.attentions.watch import HeavyError, Watch, mib
 from hookscope.captures.forecast import standing_in
 from hookscope.captures.options import checked_bytes
+from hookscope.compiler import eager
 from hookscope.layers import Modules
 from hookscope.pictures.tokens import checked_tokens
 from hookscope.pictures.words import counted

@@ -219,8 +219,6 @@ class Hooks(Kept):
         else:
             places = range(len(running))[::-1]
             place = next((i for i in places if running[i][0] == this), None)
-            if place is None:  # torch.compile may run its beginning and its end in two frames
-                place = next((i for i in places if running[i][1] is module), None)
             if place is None:
                 return  # the call began before the block
             call = running[place][2]

@@ -215,9 +215,9 @@ class Layer(Uncopied):
         raised = run.error is not sys.exception()
         if len(runs) > 1 or raised:  # it may be another one that ends
             ended = _ended(runs, call_of(sys._getframe(1)))
-            if ended is None and raised:
+            if ended is None:
                 return None  # a hook before ours did not let it begin
-            run = ended or run  # torch.compile may run its beginning and its end in two frames
+            run = ended
         handed_on = self._taken_back(run, output) if run.lent else []
         try:
             # With always_call torch calls this on the way of an exception upward, too.

@@ -137,8 +137,6 @@ class Spans:
         this = call_of(sys._getframe(1))
         places = range(len(self._running))[::-1]
         place = next((i for i in places if self._running[i].call == this), None)
-        if place is None and sys.exception() is None:  # torch.compile may run its beginning and its end in two frames
-            place = next((i for i in places if self._running[i].module is module), None)
         if place is None:
             return
         span = self._running[place]

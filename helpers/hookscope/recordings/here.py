@@ -28,11 +28,7 @@ class Here:
         self.last = ""
         self.at: nn.Module | None = None
 
-    def ending(self, module: nn.Module) -> int | None:
-        """Find the place in `open` of the call that a forward hook of a module belongs to; to be asked inside of it."""
-        error, this = sys.exception(), call_of(sys._getframe(1))
-        places = range(len(self.open))[::-1]
-        place = next((i for i in places if self.open[i][3] == this), None)
-        if place is None:  # torch.compile may run its beginning and its end in two frames
-            place = next((i for i in places if self.open[i][0] is module and self.open[i][2] is error), None)
-        return place
+    def ending(self) -> int | None:
+        """Find the place in `open` of the call that a forward hook belongs to; to be asked inside of the hook."""
+        this = call_of(sys._getframe(1))
+        return next((i for i in range(len(self.open))[::-1] if self.open[i][3] == this), None)

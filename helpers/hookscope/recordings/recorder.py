@@ -217,8 +217,7 @@ class Recorder:
         self.ran.add(name)
         self._here.open.append((module, number, sys.exception(), call_of(sys._getframe(1))))
         self._renew(module, number)
-        # torch 2.15 cannot compile `id` in a list comprehension, and compiles hooks where it compiles in the block.
-        given = list(map(id, (arg for arg in args if isinstance(arg, torch.Tensor))))
+        given = [id(arg) for arg in args if isinstance(arg, torch.Tensor)]
         if self._own_backward and torch.is_grad_enabled() and len(set(given)) < len(given):
             self._journal.note(
                 f"{self._titled(module)} was given one tensor several times; its full backward hooks make as many of "
@@ -237,7 +236,7 @@ class Recorder:
             self._journal.note(f"{without}. On that path, which it may take without them, nothing inside it fires.")
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        stack, place, error = self._here.open, self._here.ending(module), sys.exception()
+        stack, place, error = self._here.open, self._here.ending(), sys.exception()
         if place is None:
             return  # a pre-hook of the learner's raised before the call began
         if stack[place][2] is error:
@@ -304,7 +303,7 @@ class Recorder:
             call, depth = self._coming(module), len(stack)
         elif kind == "forward":
             value = given[-1]
-            if (place := self._here.ending(module)) is not None:
+            if (place := self._here.ending()) is not None:
                 call, depth = stack[place][1], place
             else:
                 call, depth = self._here.coming.get(module, call + 1), len(stack)

@@ -51,9 +51,9 @@ class Late(nn.Module):
         assert "torch._dynamo" not in sys.modules
         return torch.compile(lambda q: (q @ q.mT).softmax(-1) @ q, fullgraph=True, backend="aot_eager")(x)
 
-finders = list(sys.meta_path)
+finders = len(sys.meta_path)
 print(len(attention(Late(), torch.randn(2, 3, 4))), sys.modules["torch._dynamo"].eval_frame._stance.stance)
-assert sys.meta_path == finders
+assert len(sys.meta_path) == finders - 1  # hookscope waits for the compiler no longer
 """
 
 
@@ -88,7 +88,7 @@ def other_ends():
     ended.set()
     thread.join()
 
-finders = list(sys.meta_path)
+finders = len(sys.meta_path) - 1
 for there in (False, True):
     assert ("torch._dynamo" in sys.modules) is there
     thread = threading.Thread(target=lambda: print(len(attention(During(wait), X))))
@@ -97,7 +97,7 @@ for there in (False, True):
     print(len(attention(During(other_ends), X)), torch._dynamo.eval_frame._stance.stance)
     began.clear()
     ended.clear()
-    assert sys.meta_path == finders
+    assert len(sys.meta_path) == finders
 """
 
 NESTED = """
@@ -115,9 +115,9 @@ class Outer(nn.Module):
         print(len(attention(Inner(), x)))
         return torch.compile(Inner().forward, fullgraph=True, backend="aot_eager")(x)
 
-finders = list(sys.meta_path)
+finders = len(sys.meta_path)
 print(len(attention(Outer(), torch.randn(2, 3, 4))), torch._dynamo.eval_frame._stance.stance)
-assert sys.meta_path == finders
+assert len(sys.meta_path) == finders - 1
 """
 
 

@@ -41,7 +41,7 @@ def what_could_stay(net: nn.Module) -> object:
 
 
 def test_an_interrupt_at_any_line_leaves_nothing() -> None:
-    found, stayed = places(encoder, what_could_stay, 113, "attentions", "unchanged.py")
+    found, stayed = places(encoder, what_could_stay, 113, "attentions", "compiler.py", "unchanged.py")
     assert found > 20
     assert not stayed
 
@@ -49,7 +49,7 @@ def test_an_interrupt_at_any_line_leaves_nothing() -> None:
 @pytest.mark.slow
 def test_an_interrupt_at_each_line_leaves_nothing() -> None:
     importlib.import_module("torch._dynamo")  # what is compiled runs eagerly meanwhile, in the whole process
-    found, stayed = lines(encoder, what_could_stay, "attentions", "unchanged.py")
+    found, stayed = lines(encoder, what_could_stay, "attentions", "compiler.py", "unchanged.py")
     print(f"{found} places, and {len(stayed)} where something stays: {stayed}")
     assert found > 400
     assert not stayed
@@ -60,7 +60,7 @@ import sys
 from tests.package.attentions.test_interrupts import encoder, what_could_stay
 from tests.shared.interrupts import lines
 
-print(*lines(encoder, what_could_stay, "attentions/attention.py", "attentions/compiler.py"))
+print(*lines(encoder, what_could_stay, "attentions/attention.py", "compiler.py"))
 assert "torch._dynamo" not in sys.modules
 """
 

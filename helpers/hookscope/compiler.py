@@ -1,4 +1,4 @@
-"""Let what is compiled run as it is written, without importing torch's compiler, which takes a second."""
+"""Keep torch's compiler off hooks of hookscope, or off a whole pass; without importing it, which takes a second."""
 
 from __future__ import annotations
 
@@ -13,14 +13,20 @@ from typing import Any
 __all__ = ["Eager", "eager"]
 
 _NAME = "torch._dynamo"
+_PACKAGE = "hookscope"
 
 
 class Eager:
-    """Switches compilation off in the whole process from the first `begin` to the last `end`.
+    """Lets code that is compiled run as it is written.
 
-    Passes may lie within each other and run in several threads; so there is one for all of them, `eager`. Where the
-    compiler is not there yet, it stands meanwhile in `sys.meta_path`, where Python asks it for each module that is
-    imported for the first time, and switches compilation off as soon as the compiler has come.
+    The code of hookscope is never compiled. torch would compile hooks with the layers that they are on, where it
+    compiles those inside of a block: it would run them on tensors that are none, and fail at what it does not know.
+
+    From the first `begin` to the last `end` nothing is compiled in the whole process. Passes may lie within each other
+    and run in several threads; so there is one for all of them, `eager`.
+
+    Where the compiler is not there yet, this stands in `sys.meta_path`, where Python asks it for each module that is
+    imported for the first time, until the compiler has come.
 
     Example:
         >>> whose = object()
@@ -33,6 +39,9 @@ class Eager:
         self._passes: set[object] = set()
         self._stances: list[Any] = []  # what was switched, to be switched back: one, or none
         self._lock = RLock()
+        self._told = False
+        sys.meta_path.insert(0, self)
+        self._settle()
 
     def begin(self, whose: object) -> None:
         """Begin a pass."""
@@ -52,17 +61,18 @@ class Eager:
         """Do what is left to do; what an interrupt leaves undone, the next call does."""
         # Not by torch.compiler, which would import it.
         set_stance: Callable[[str], Any] | None = getattr(sys.modules.get(_NAME), "set_stance", None)
-        if not self._passes:
-            while self._stances:
-                self._stances[-1].__exit__(None, None, None)
-                self._stances.pop()
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)
-        elif set_stance is None:
-            if self not in sys.meta_path:
-                sys.meta_path.insert(0, self)
-        elif not self._stances:
+        if set_stance is None:
+            return
+        if not self._told:
+            sys.modules[f"{_NAME}.trace_rules"].add(_PACKAGE)
+            self._told = True
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        if self._passes and not self._stances:
             self._stances.append(set_stance("force_eager"))
+        while self._stances and not self._passes:
+            self._stances[-1].__exit__(None, None, None)
+            self._stances.pop()
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Find what those behind it find, and settle when that has been run."""

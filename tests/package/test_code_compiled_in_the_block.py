@@ -1,0 +1,124 @@
+"""Layers that torch.compile compiles while a block is open are seen and changed as they are without it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hookscope import capture, edit, record
+
+INPUTS = [torch.randn(samples, 4, generator=torch.Generator().manual_seed(samples)) for samples in (1, 1, 3, 2)]
+
+
+class Breaks(nn.Module):
+    """Makes torch end what it compiles before the layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        torch._dynamo.graph_break()
+        found: Tensor = self.inner(x)
+        return found
+
+
+def plain() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+
+
+def with_hooks() -> nn.Module:
+    net = plain()
+    net[0].register_forward_pre_hook(lambda *_: print(end=""))
+    net[0].register_forward_hook(lambda *_: print(end=""))
+    return net
+
+
+def breaking() -> nn.Module:
+    return nn.Sequential(Breaks(), nn.ReLU(), Breaks())
+
+
+@pytest.fixture(params=[plain, with_hooks, breaking])
+def net(request: pytest.FixtureRequest) -> nn.Module:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    made: nn.Module = request.param()
+    return made
+
+
+def passes(model: Callable[[Tensor], Tensor]) -> list[Tensor]:
+    return [model(x) for x in INPUTS]
+
+
+def compiled(net: nn.Module, backend: str) -> Any:
+    return torch.compile(net, backend=backend)
+
+
+BACKENDS = pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+
+
+@BACKENDS
+def test_a_capture_is_that_of_the_model_as_it_is_written(net: nn.Module, backend: str) -> None:
+    with capture(net, "*") as plainly:
+        outputs = passes(net)
+    torch._dynamo.reset()
+    with capture(net, "*") as seen:
+        for output, right in zip(passes(compiled(net, backend)), outputs, strict=True):
+            torch.testing.assert_close(output, right)
+    assert [call.label for call in seen.calls] == [call.label for call in plainly.calls]
+    for call, right in zip(seen.calls, plainly.calls, strict=True):
+        torch.testing.assert_close(call.output, right.output)
+
+
+@BACKENDS
+def test_a_recording_is_that_of_the_model_as_it_is_written(net: nn.Module, backend: str) -> None:
+    def recorded(model: Callable[[Tensor], Tensor]) -> list[tuple[object, ...]]:
+        with record(net) as log:
+            passes(model)
+        made = {event.name for event in log.events if event.type == "GraphModule"}  # by aot_eager; they are run, too
+        events = [event for event in log.events if event.name not in made]
+        return [(each.kind, each.name, each.call, each.shapes, each.hook) for each in events]
+
+    plainly = recorded(net)
+    torch._dynamo.reset()
+    assert recorded(compiled(net, backend)) == plainly
+
+
+@BACKENDS
+def test_an_edit_is_that_of_the_model_as_it_is_written(net: nn.Module, backend: str) -> None:
+    def edited(model: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        with edit(net) as e:
+            e.map("0", lambda x: x.sign())
+            e.scale("2", 3, calls={2, 4})
+            return passes(model)
+
+    plainly = edited(net)
+    torch._dynamo.reset()
+    for output, right in zip(edited(compiled(net, backend)), plainly, strict=True):
+        torch.testing.assert_close(output, right)
+
+
+FIRST = """
+import sys, torch
+from torch import nn
+from hookscope import capture, record
+
+net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+with capture(net) as seen, record(net) as log:
+    assert "torch._dynamo" not in sys.modules
+    model = torch.compile(net, backend="eager")
+    for samples in (1, 3, 2):
+        model(torch.ones(samples, 4))
+print(len(seen.calls), sum(not event.hook for event in log.events))
+"""
+
+
+def test_the_compiler_may_come_first_inside_of_the_block() -> None:
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FIRST], capture_output=True, text=True, timeout=100)
+    assert (done.stdout, done.stderr) == ("6 18\n", "")
