@@ -153,6 +153,7 @@ def _run(
         eager.end(stack)
         if watch is not None:
             take_mode_off(watch)
+            watch.end()
 
 
 def _again(inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

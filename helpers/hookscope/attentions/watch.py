@@ -148,6 +148,11 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.seen.failed[(self._where()[0], f"{_named(func)}: {type(error).__name__}: {error}")] += 1
         return out
 
+    def end(self) -> None:
+        """Let go of what only the pass needed: the rules are methods of this, so that it would wait for Python's gc."""
+        self._rules.clear()
+        self._by_softmax.clear()
+
     def _rule(self, func: Any) -> Rule | None:
         """Say what to do after an operation; None for one that is several."""
         name, tags = _named(func), self._tags

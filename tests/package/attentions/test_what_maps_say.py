@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import re
+import weakref
 from itertools import pairwise
 
 import numpy as np
@@ -365,3 +367,15 @@ def test_the_greatest_weight_is_not_that_of_a_query_that_sees_one_key():
     assert replace(found, weights=causal.expand(2, 2, 3, 3)).greatest.tolist() == [[0.75] * 2] * 2
     assert replace(found, weights=torch.eye(3).expand(2, 2, 3, 3)).greatest.tolist() == [[1.0] * 2] * 2
     assert "several keys" not in one_each.alt
+
+
+def test_maps_that_are_gone_do_not_wait_for_the_garbage_collector():
+    net = nn.MultiheadAttention(4, 2, batch_first=True)
+    gc.disable()
+    try:
+        maps = attention(net, *[torch.randn(2, 3, 4)] * 3)
+        weights = weakref.ref(maps[0].weights)
+        del maps
+        assert weights() is None
+    finally:
+        gc.enable()
