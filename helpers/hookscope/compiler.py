@@ -76,8 +76,7 @@ class Eager:
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Find what those behind it find, and settle when that has been run."""
-        finders = sys.meta_path.copy()
-        if name != _NAME or self not in finders:
+        if name != _NAME or self not in (finders := sys.meta_path.copy()):
             return None
         behind = finders[finders.index(self) + 1 :]
         spec = next(filter(None, (finder.find_spec(name, path, target) for finder in behind)), None)

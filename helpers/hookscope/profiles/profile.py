@@ -54,7 +54,8 @@ def profile(
     Not seen: fused paths of `nn.TransformerEncoderLayer`, which hooks switch off (a note says so, the time without
     hooks has them); what is inside a TorchScript module, which counts as one with the layer around; a layer of which
     `.forward()` is called, which counts as part of the one that calls it. A compiled model is refused: it has no
-    layers any more when it runs.
+    layers any more when it runs. Where not all passes call the same layers, each has the times of the passes that
+    called it, and a note says so; so in a part that is compiled, where hooks do not always run.
 
     Args:
         model: any module on the CPU.
