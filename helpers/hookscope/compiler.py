@@ -64,7 +64,9 @@ class Eager:
         if set_stance is None:
             return
         if not self._told:
-            sys.modules[f"{_NAME}.trace_rules"].add(_PACKAGE)
+            # Nothing here may be why the compiler cannot be imported, also where a later torch tells it otherwise.
+            if (leave_alone := getattr(sys.modules.get(f"{_NAME}.trace_rules"), "add", None)) is not None:
+                leave_alone(_PACKAGE)
             self._told = True
         if self in sys.meta_path:
             sys.meta_path.remove(self)
