@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hookscope.attentions import recompute
 from hookscope.attentions.axes import Axes, is_all, moves
+from hookscope.attentions.operations import EACH, PRODUCTS, RESIZING, SOFTMAXES, by_name, is_composite, named
 from hookscope.attentions.recompute import Weighed
 from hookscope.attentions.tags import (
     FEATURES,
@@ -37,16 +38,6 @@ BY_HAND = "softmax, then a product"
 FUSED = "fused nn.MultiheadAttention"
 FUSED_LAYER = "fused nn.TransformerEncoderLayer"
 
-# What works on each number by itself: it leaves axes where they are, and makes scores of scores.
-_EACH = (
-    {"add", "sub", "rsub", "mul", "div", "where", "masked_fill", "tanh", "clamp", "clamp_min", "clamp_max", "minimum"}
-    | {"maximum", "neg", "abs", "copy", "_to_copy", "clone", "detach", "alias", "lift_fresh", "nan_to_num"}
-    | {"constant_pad_nd", "slice_scatter"}
-)
-# What leaves axes where they are, and makes some longer or shorter; a mean that keeps its axes is an adaptive pooling.
-_RESIZING = ("pool", "mean", "upsample", "grid_sampler", "pixel_shuffle", "pixel_unshuffle", "tion_pad")
-_PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # where the two factors are
-_SOFTMAXES = frozenset(("_softmax", "_safe_softmax", "softmax"))  # the last with out=
 Rule = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], None]
 
 
@@ -145,7 +136,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         except (HeavyError, MemoryError):
             raise
         except Exception as error:  # looking must not be the reason why a forward fails
-            self.seen.failed[(self._where()[0], f"{_named(func)}: {type(error).__name__}: {error}")] += 1
+            self.seen.failed[(self._where()[0], f"{named(func)}: {type(error).__name__}: {error}")] += 1
         return out
 
     def end(self) -> None:
@@ -155,19 +146,19 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _rule(self, func: Any) -> Rule | None:
         """Say what to do after an operation; None for one that is several."""
-        name, tags = _named(func), self._tags
+        name, tags = named(func), self._tags
         if name.startswith("_scaled_dot_product_") and not name.endswith(("_math", "backward")):
             return self._attention
         if name == "_native_multi_head_attention":
             return self._fused
         if name == "_transformer_encoder_layer_fwd":
             return self._fused_layer
-        if isinstance(func, torch._ops.OpOverload) and _is_composite(func):
+        if isinstance(func, torch._ops.OpOverload) and is_composite(func):
             return None
-        if name in _PRODUCTS:
-            at = _PRODUCTS[name]
+        if name in PRODUCTS:
+            at = PRODUCTS[name]
             return lambda func, args, kwargs, out: self._product(args[at], args[at + 1], out, biased=name == "addmm")
-        if name in _SOFTMAXES:
+        if name in SOFTMAXES:
             return self._softmax
         if name == "_log_softmax":
             return self._log_softmax
@@ -179,9 +170,9 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return lambda func, args, kwargs, out: tags.dropout(args, out)
         if moves(name):
             return lambda func, args, kwargs, out: tags.moved(name, args, out)
-        if name in _EACH:
+        if name in EACH:
             return lambda func, args, kwargs, out: tags.each(args, out)
-        if any(word in name for word in _RESIZING):
+        if any(word in name for word in RESIZING):
             return lambda func, args, kwargs, out: tags.other(args, out, resized=True)
         if "attention" in name or "attn" in name:
             return self._unknown
@@ -266,7 +257,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     # -- one operation ------------------------------------------------------------------------------------------
 
     def _attention(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
-        given = _by_name(func, args, kwargs)
+        given = by_name(func, args, kwargs)
         call = recompute.scaled_dot_product(given)
         layer, module = self._where()
         if call.q.is_nested:
@@ -296,7 +287,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._add(layer, Weighed(ordered, error, weighed.bound), SDPA, call.q.dtype, dropped, notes + more)
 
     def _fused(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
-        given = _by_name(func, args, kwargs)
+        given = by_name(func, args, kwargs)
         layer, module = self._where()
         if given["query"].is_nested:
             self.seen.unknown[(layer, f"{FUSED}, of nested tensors")] += 1
@@ -308,7 +299,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._add(layer, recompute.projected(call, given, out[0]), FUSED, call.q.dtype, 0.0, (note,))
 
     def _fused_layer(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
-        given = _by_name(func, args, kwargs)
+        given = by_name(func, args, kwargs)
         layer, module = self._where()
         source = given["src"]
         lengths = [len(sample) for sample in source.unbind()]
@@ -319,8 +310,8 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._add(layer, weighed, FUSED_LAYER, source.dtype, 0.0, notes)
 
     def _unknown(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
-        if not _named(func).endswith("choice"):  # which kernel is to run
-            self.seen.unknown[(self._where()[0], _named(func))] += 1
+        if not named(func).endswith("choice"):  # which kernel is to run
+            self.seen.unknown[(self._where()[0], named(func))] += 1
         self._tags.other(args, out)
 
     def _add(
@@ -377,29 +368,5 @@ def mib(size: int) -> str:
     return f"{size:,} bytes" + (f" ({size / 2**20:,.0f} MiB)" if size >= 2**20 else "")
 
 
-@lru_cache(1024)  # a schema is slow to read
-def _named(func: Any) -> str:
-    """Name an operation without its overload, and without the mark of one in place."""
-    if isinstance(func, torch._ops.OpOverload):
-        return str(func._schema.name.partition("::")[2]).rstrip("_")
-    return str(func.name()) if hasattr(func, "name") else str(func)
-
-
-@lru_cache(1024)
-def _is_composite(func: Any) -> bool:
-    name, key = func.name(), torch._C.DispatchKey.CompositeImplicitAutograd
-    # What is of Python only, as prim::device of fake tensors, the dispatcher does not know.
-    return torch._C._dispatch_has_kernel(name) and torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
-
-
 def _is_keys(axis: tuple[tuple[str, int], ...]) -> bool:
     return not axis or is_all(axis, KEYS)  # an axis of length 1 has no parts
-
-
-@lru_cache
-def _arguments(func: Any) -> tuple[str, ...]:
-    return tuple([argument.name for argument in func._schema.arguments])
-
-
-def _by_name(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    return {**dict(zip(_arguments(func), args, strict=False)), **kwargs}
