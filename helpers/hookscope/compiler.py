@@ -87,7 +87,7 @@ class Eager:
             run = loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
-                del loader.exec_module  # what the class has is there again
+                vars(loader).pop("exec_module", None)  # what the class has is there again; another may have done it
                 run(module)
                 with self._lock:
                     self._settle()

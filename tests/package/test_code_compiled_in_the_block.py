@@ -122,3 +122,22 @@ print(len(seen.calls), sum(not event.hook for event in log.events))
 def test_the_compiler_may_come_first_inside_of_the_block() -> None:
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", FIRST], capture_output=True, text=True, timeout=100)
     assert (done.stdout, done.stderr) == ("6 18\n", "")
+
+
+AGAIN = """
+import sys
+
+import hookscope
+
+for name in [name for name in sys.modules if name.partition(".")[0] == "hookscope"]:
+    del sys.modules[name]
+import hookscope
+import torch._dynamo
+
+assert "exec_module" not in vars(torch._dynamo.__spec__.loader)
+"""
+
+
+def test_hookscope_may_be_imported_again_before_the_compiler_comes() -> None:
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", AGAIN], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
