@@ -37,6 +37,18 @@ def test_a_capture_and_an_edit(encoder: nn.Module, x: torch.Tensor, elsewhere: N
     assert seen["linear1"].output[0, :, 0].ne(0).tolist() == [False, True, False]
 
 
+def test_one_number_of_another_device_is_a_value_of_an_edit() -> None:
+    net, number = nn.Sequential(nn.Identity()), torch.tensor(2.0)
+    for verb in ("set", "add", "scale"):
+        with hookscope.edit(net) as e:
+            getattr(e, verb)("0", number, hookscope.at[0])
+            assert net(torch.ones(3, device="meta")).is_meta
+    with hookscope.edit(net) as e:
+        e.swap("0", number)
+        e.mask("0", torch.tensor(True, device="meta"), other=number)
+        assert net(torch.ones((), device="meta")).is_meta
+
+
 def test_a_sweep_and_its_picture(encoder: nn.Module, x: torch.Tensor, elsewhere: None) -> None:
     found = hookscope.sweep(encoder, x, ["linear1"], "zero", positions=[0, 1], metric=lambda y: y[0, 0, 0])
     assert found.values.device.type == "cpu"

@@ -106,7 +106,7 @@ def fitting(value: Any, region: Tensor, moment: Moment) -> Any:
     fits = len(given) <= len(there) and all(a in (1, b) for a, b in zip(reversed(given), reversed(there), strict=False))
     if not fits:
         raise ValueError(f"{moment.label}: the value has shape {tuple(given)}, what it is to meet {tuple(there)}")
-    return value.to(region.dtype)
+    return value.to(region.device, region.dtype)
 
 
 def setting(value: Any) -> Change:
