@@ -26,7 +26,7 @@ from hookscope.edits.options import Where, calls_of, kept_of, options_of
 from hookscope.edits.order import Order, refuse_other_order
 from hookscope.edits.outcome import missing, notes_on, row_of, without_gradient
 from hookscope.edits.passes import Passes
-from hookscope.edits.reasons import NotEditedError, look_around, refuse_sharded
+from hookscope.edits.reasons import NotEditedError, look_around
 from hookscope.edits.target import Rule, Target
 from hookscope.edits.tokens import Owner, owner_of
 from hookscope.layers import FusedLayer, Modules, Which, pick, refuse_unhookable
@@ -88,7 +88,7 @@ def edit(model: nn.Module) -> Edit:
     Raises:
         TypeError: `model` is not a module.
         ValueError: `model` is compiled, sharded (FSDP), or `nn.DataParallel` on several devices; the methods refuse
-            layers that are TorchScript, or inside of an `nn.DataParallel`.
+            layers that are TorchScript, or inside of something sharded or of such an `nn.DataParallel`.
 
     Example:
         >>> import torch
@@ -119,7 +119,6 @@ class Edit(Tabled):
         self.modules = Modules(model)
         self.title = type(model).__name__
         refuse_compiled(self.modules)
-        refuse_sharded(self.modules)
         look_around({"": [model]})
         self._rules: list[tuple[Rule, nn.Module, str]] = []
         self._fused: dict[nn.Module, FusedLayer | None] = {}  # around each layer
@@ -137,15 +136,15 @@ class Edit(Tabled):
 
     def set(self, layer: Which, value: Any, at: Any = ..., **where: Unpack[Where]) -> None:
         """Put a number or a tensor in the place of the values; a tensor is broadcast, but nothing grows by it."""
-        self._add(layer, at, where, lambda _: changes.setting(value))
+        self._add(layer, at, where, changes.setting(value))
 
     def add(self, layer: Which, value: Any, at: Any = ..., **where: Unpack[Where]) -> None:
         """Add a number or a tensor: steering, by a vector that may require grad."""
-        self._add(layer, at, where, lambda _: changes.adding(value))
+        self._add(layer, at, where, changes.adding(value))
 
     def scale(self, layer: Which, factor: Any, at: Any = ..., **where: Unpack[Where]) -> None:
         """Multiply by a number or a tensor."""
-        self._add(layer, at, where, lambda _: changes.scaling(factor))
+        self._add(layer, at, where, changes.scaling(factor))
 
     def swap(self, layer: Which, source: Any, at: Any = ..., **where: Unpack[Where]) -> None:
         """Take the values from another run: a `Capture`, of which each call gives those for the same call, or a tensor.
@@ -157,19 +156,19 @@ class Edit(Tabled):
 
     def map(self, layer: Which, function: Callable[[Tensor], Tensor], at: Any = ..., **where: Unpack[Where]) -> None:
         """Call a function with a copy of the values; what it returns takes their place, of the same shape and dtype."""
-        self._add(layer, at, where, lambda _: changes.mapping(function))
+        self._add(layer, at, where, changes.mapping(function))
 
     def mask(self, layer: Which, keep: Tensor, at: Any = ..., *, other: Any = 0, **where: Unpack[Where]) -> None:
         """Keep the values where `keep` is true, and put `other` elsewhere; numbers from 0 to 1 mix both."""
-        self._add(layer, at, where, lambda _: changes.masking(keep, other))
+        self._add(layer, at, where, changes.masking(keep, other))
 
     def noise(self, layer: Which, std: float, at: Any = ..., *, seed: int = 0, **where: Unpack[Where]) -> None:
         """Add Gaussian noise by `seed` and the call's number, so the same for layers of one shape; torch's stay."""
-        self._add(layer, at, where, lambda _: changes.noising(std, seed))
+        self._add(layer, at, where, changes.noising(std, seed))
 
     def project_out(self, layer: Which, direction: Tensor, at: Any = ..., **where: Unpack[Where]) -> None:
         """Take away what points along a direction, a vector as long as the last axis."""
-        self._add(layer, at, where, lambda _: changes.projecting(direction))
+        self._add(layer, at, where, changes.projecting(direction))
 
     def mean(self, layer: Which, source: Any = None, at: Any = ..., **where: Unpack[Where]) -> None:
         """Put the mean over samples in the place of the values: those of the batch, or of all calls of a `Capture`."""
@@ -216,10 +215,13 @@ class Edit(Tabled):
 
     @property
     def _number(self) -> int:
+        """That of the next edit."""
         return 1 + (self._rules[-1][0].number if self._rules else 0)
 
-    def _add(self, layer: Which, at: Any, where: Where, make: Callable[..., Change], source: Any = None) -> None:
-        """Check all that was given, and take the edit."""
+    def _add(
+        self, layer: Which, at: Any, where: Where, change: Change | Callable[..., Change], source: Any = None
+    ) -> None:
+        """Check all that was given, and take the edit: a change, or what makes one of the calls that a capture has."""
         options = options_of(where)
         chosen = self._pick(layer)
         if not isinstance(layer, (str, nn.Module)) or len(chosen) > 1:
@@ -234,8 +236,11 @@ class Edit(Tabled):
             aimed = {each.module: (each.name, aim_at(each, options.heads, at, options.rows), each.to) for each in found}
         number, added = self._number, []
         for module, (name, aim, end) in aimed.items():
-            kept = kept_of(source, name, end, options.path, number) if isinstance(source, Capture) else None
-            rule = Rule(number, make(kept), aim, end, options.path, options.calls, options.positions)
+            if isinstance(change, Change):
+                made = change
+            else:
+                made = change(kept_of(source, name, end, options.path, number) if isinstance(source, Capture) else None)
+            rule = Rule(number, made, aim, end, options.path, options.calls, options.positions)
             if rule.by_sample:
                 refuse_other_order(self.modules, module, name, end, rule.path, rule.by_sample)
             if rule.positions is not None:

@@ -6,15 +6,15 @@ import inspect
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-import torch
 from torch import nn
 
 from hookscope.captures.call import why_uncalled
 from hookscope.edits.compiled import compiled_around
 from hookscope.layers import FusedLayer, Modules
 
-__all__ = ["UNSEEN_HEADS", "NotEditedError", "look_around", "refuse_sharded", "why_not_called"]
+__all__ = ["UNSEEN_HEADS", "NotEditedError", "look_around", "why_not_called"]
 
 UNSEEN_HEADS = "it did not call torch's F.multi_head_attention_forward, in which its heads lie"
 
@@ -35,7 +35,7 @@ class NotEditedError(RuntimeError):
 
 
 def look_around(ways: Mapping[str, Sequence[nn.Module]]) -> FusedLayer | None:
-    """Refuse a layer that runs as several copies; return the fused layer that it is, or is in, under any of its names.
+    """Refuse a layer that runs as parts or copies; return the fused layer that it is, or is in, under any of its names.
 
     Args:
         ways: by each name of the layer, it and the modules that it is in, from the model inward.
@@ -50,14 +50,22 @@ def look_around(ways: Mapping[str, Sequence[nn.Module]]) -> FusedLayer | None:
 
     """
     fused = None
+    sharded = _sharded()
+    asked = (nn.DataParallel, nn.TransformerEncoderLayer, *sharded)
     for name, way in ways.items():
         for depth, module in enumerate(way):
-            if not isinstance(module, _AROUND):
+            if not isinstance(module, asked):
                 continue
             outer = name.split(".")[:depth]
-            if not isinstance(module, nn.DataParallel):
+            if isinstance(module, nn.TransformerEncoderLayer):
                 fused = fused or FusedLayer(".".join(outer), module)
-            elif len(module.device_ids) > 1:
+            if isinstance(module, sharded):
+                raise ValueError(
+                    f"{repr('.'.join(outer)) if outer else 'the model'} is sharded (FSDP): parts of it are put "
+                    "together and let go around each call, by hooks that edits would come between; edit the model "
+                    "before it is sharded"
+                )
+            if isinstance(module, nn.DataParallel) and len(module.device_ids) > 1:
                 raise ValueError(
                     f"nn.DataParallel runs a copy of each layer on each of {len(module.device_ids)} devices, at once "
                     "and with a part of the batch, so that calls and samples cannot be told; edit "
@@ -66,27 +74,11 @@ def look_around(ways: Mapping[str, Sequence[nn.Module]]) -> FusedLayer | None:
     return fused
 
 
-_AROUND = (nn.DataParallel, nn.TransformerEncoderLayer)
-
-
-def refuse_sharded(modules: Modules) -> None:
-    """Raise for a model of which each process has a part.
-
-    Raises:
-        ValueError: says what to do instead.
-
-    """
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return
+def _sharded() -> tuple[Any, ...]:
+    """Return the classes of modules of which each process has a part, if anybody has imported them."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
-    kinds = tuple(
-        kind for name in ("FSDPModule", "FullyShardedDataParallel") if (kind := getattr(fsdp, name, None)) is not None
-    )
-    if any(issubclass(kind, kinds) for kind in modules.kinds):
-        raise ValueError(
-            "the model is sharded (FSDP): parts of it are put together and let go around each call, by hooks that "
-            "edits would come between; edit the model before it is sharded"
-        )
+    kinds = getattr(fsdp, "FSDPModule", None), getattr(fsdp, "FullyShardedDataParallel", None)
+    return () if None in kinds else kinds  # another thread may be importing them
 
 
 def why_not_called(modules: Modules, name: str, module: nn.Module, runs: int) -> str:

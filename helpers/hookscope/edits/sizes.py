@@ -13,7 +13,7 @@ from hookscope.captures.keep import is_wrapped
 __all__ = ["Sizes"]
 
 _MANY = 64  # calls whose measures wait to be read
-_FEW = 1 << 14  # values whose differences are kept until then: to look through them takes a small model's time
+_FEW = 1 << 14  # values that are kept until then: to look through them takes a small model's time
 # In which a difference is computed: in their own, 3 - 5 is 254 as uint8, and 40,000 + 40,000 infinite as float16.
 _NARROW = (
     dict.fromkeys((torch.int64, torch.uint64), torch.float64)
@@ -40,36 +40,43 @@ class Sizes:
 
     """
 
+    _largest, _unknown = 0.0, False
+
     def __init__(self) -> None:
         self.calls: set[int] = set()
         self._changed: set[int] = set()
-        self._largest, self._unknown = 0.0, False
-        self._waiting: list[tuple[int, Tensor, Tensor]] = []  # call, differences, which values are the same
+        # By call: old and new values in one tensor, or what was measured of them.
+        self._waiting: list[tuple[int, Tensor | tuple[Tensor, Tensor]]] = []
 
     def add(self, call: int, old: Tensor, new: Tensor) -> None:
         """Measure a call; one whose gradient comes twice is one call."""
         self.calls.add(call)
+        if old.is_nested or old.layout is not torch.strided or old.is_meta or isinstance(old, FakeTensor):
+            self._unknown = True  # the last two have no values
+            return
+        if new.requires_grad or old.requires_grad:
+            old, new = old.detach(), new.detach()
         try:
-            found = _compared(old, new)
-            if found is not None and old.numel() > _FEW:
-                found = _summed_up(*found)
+            # Copied, for the model may write to both: that is one operation, and to measure takes eight.
+            kept = torch.stack((old, new)) if old.numel() <= _FEW else _measured(old, new)
         except _CANNOT:
-            found = None
-        if found is None:
             self._unknown = True
             return
-        self._waiting.append((call, *found))
+        if is_wrapped(kept if isinstance(kept, Tensor) else kept[0]):
+            self._unknown = True
+            return
+        self._waiting.append((call, kept))
         if len(self._waiting) >= _MANY:
             self._read()
 
     def _read(self) -> None:
         waiting, self._waiting = self._waiting, []
         with unset_fake_temporarily():  # what was kept is real
-            for call, differences, same in waiting:
-                if not differences.numel():
+            for call, kept in waiting:
+                if isinstance(kept, Tensor) and not kept.numel():
                     continue
                 try:
-                    largest, unchanged = _summed_up(differences, same)
+                    largest, unchanged = _measured(*kept) if isinstance(kept, Tensor) else kept
                     change = float(largest)
                 except _CANNOT:
                     self._unknown = True
@@ -86,23 +93,12 @@ class Sizes:
         return {"calls changed": len(self._changed), "largest change": self._largest if self.calls else ""}
 
 
-def _compared(old: Tensor, new: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Return by how much each value has changed, and which have not; None where that cannot be said."""
-    if is_wrapped(old) or is_wrapped(new) or old.is_nested or old.layout is not torch.strided:
-        return None
-    if old.is_meta or isinstance(old, FakeTensor):
-        return None  # they have no values
-    if new.requires_grad or old.requires_grad:
-        old, new = old.detach(), new.detach()
-    # Also where they are infinite, so that there is no difference.
-    same = new == old
+def _measured(old: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the size of the largest change, and whether there is none, without waiting for a GPU."""
+    same = new == old  # also where they are infinite, so that there is no difference
     if old.dtype in _NARROW:
-        return new.to(_NARROW[old.dtype]) - old.to(_NARROW[old.dtype]), same
-    return (new - old).abs() if old.is_complex() else new - old, same
-
-
-def _summed_up(differences: Tensor, same: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the size of the largest difference, and whether there is none, without waiting for a GPU."""
+        old, new = old.to(_NARROW[old.dtype]), new.to(_NARROW[old.dtype])
+    differences = (new - old).abs() if old.is_complex() else new - old
     # Not torch.dist, nor a norm: for infinity they take ten times as long.
     ends = torch.stack(torch.aminmax(differences.masked_fill(same, 0)))
     return ends.abs().max(), same.all()

@@ -220,7 +220,8 @@ class Target:
             if places:
                 self.taken[number] = places
             return tensor
-        _check(new, region, moment)
+        if rule.change.foreign or type(new) is not type(region):  # our own have its shape, dtype and device
+            _check(new, region, moment)
         if rule.change.foreign and not aim.steps and (_uses(new) > _alone or _is_lent(new)):
             new = new.clone()  # somebody else holds it, and an in-place operation may come next
         if not again:

@@ -98,3 +98,13 @@ def test_the_table_can_be_read_among_fake_tensors() -> None:
         net(X)
     with FakeTensorMode():
         assert e.rows[0]["largest change"] == 0.5
+
+
+def test_what_the_model_writes_in_place_later_is_no_change_of_the_edit() -> None:
+    net = nn.Sequential(nn.Identity(), nn.ReLU(inplace=True))
+    x = X.clone()
+    with edit(net) as e:
+        e.scale("0", 2.0)
+        net(x)
+        x.zero_()  # which the layer had returned
+    assert e.rows[0]["largest change"] == 8.0

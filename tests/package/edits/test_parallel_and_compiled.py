@@ -39,20 +39,33 @@ def test_data_parallel_on_several_devices_is_refused_and_on_the_cpu_works() -> N
             edit(both).set(which, 5.0)
 
 
-def test_a_sharded_model_is_refused() -> None:
+def test_a_layer_in_a_sharded_part_is_refused_and_others_are_edited() -> None:
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-    with edit(net) as e:
-        e.set("1", 0)
-        net(X)
+    net = nn.Sequential(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.Linear(4, 4))
+
+    def edited() -> list[Tensor]:
+        x = X.clone().requires_grad_()
+        with edit(net) as e:
+            e.scale("1", 3.0)
+            e.scale("", 0.5, to="grad")
+            y = net(x)
+            y.sum().backward()
+        return [y.detach(), torch.autograd.grad(net(x).sum(), x)[0], x.grad]
+
+    before = edited()
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         fully_shard(net[0], mesh=init_device_mesh("cpu", (1,)))
-        with pytest.raises(ValueError, match=r"the model is sharded \(FSDP\).*edit the model before it is sharded"):
-            edit(net)
+        said = r"sharded \(FSDP\).*edit the model before it is sharded"
+        for layer in ("0", "0.1", nn.ReLU):
+            with pytest.raises(ValueError, match=f"^'0' is {said}"):
+                edit(net).set(layer, 0)
+        with pytest.raises(ValueError, match=f"^the model is {said}"):
+            edit(net[0])
+        assert all(map(torch.equal, edited(), before))
     finally:
         dist.destroy_process_group()
     assert not any("edit" in entry.callable for entry in census(net))
