@@ -24,12 +24,15 @@ __all__ = ["Attributes", "ModelState", "afterwards", "model_unchanged", "same_ra
 
 
 @contextmanager
-def model_unchanged(model: nn.Module, attributes: bool = False) -> Iterator[None]:
+def model_unchanged(
+    model: nn.Module, attributes: bool = False, modules: Iterable[nn.Module] | None = None
+) -> Iterator[None]:
     """Put back training flags and buffers, whatever happens to them inside the block.
 
     Args:
         model: the model.
         attributes: put back what modules hold besides, too, see `Attributes`.
+        modules: those of the model, where they are known: to look for them takes time.
 
     Example:
         >>> norm = nn.BatchNorm1d(2)
@@ -41,7 +44,7 @@ def model_unchanged(model: nn.Module, attributes: bool = False) -> Iterator[None
         (tensor([0., 0.]), True)
 
     """
-    with ModelState(model, attributes).unchanged():
+    with ModelState(model, attributes, modules).unchanged():
         yield
 
 
@@ -51,21 +54,23 @@ class ModelState:
     Args:
         model: the model.
         attributes: what modules hold besides belongs to it, too, see `Attributes`.
+        given: the modules of the model, where they are known.
 
     Attributes:
         attributes: what the modules hold; nothing if that was not asked for.
 
     """
 
-    def __init__(self, model: nn.Module, attributes: bool = False) -> None:
+    def __init__(self, model: nn.Module, attributes: bool = False, given: Iterable[nn.Module] | None = None) -> None:
         # What torch has scripted holds its buffers elsewhere, and makes a new tensor of each whenever it is asked.
         scripted = torch.jit.ScriptModule
-        modules = list(model.modules())
+        modules = list(model.modules() if given is None else given)
         self._training = [(module, module.training) for module in modules]
-        self._owned = [(m, dict(m._buffers)) for m in modules if m._buffers and not isinstance(m, scripted)]
+        owning = [module for module in modules if module._buffers]
+        self._owned = [(module, dict(module._buffers)) for module in owning if not isinstance(module, scripted)]
         # As model.buffers() does, without another walk through the modules, which takes longer than all the rest.
-        buffers = {buffer: None for module in modules for buffer in module._buffers.values() if buffer is not None}
-        if any(isinstance(module, scripted) for module in modules):
+        buffers = {buffer: None for _, owned in self._owned for buffer in owned.values() if buffer is not None}
+        if any(issubclass(kind, scripted) for kind in set(map(type, modules))):
             buffers = dict.fromkeys(model.buffers())
         self._values = [(each, each.clone()) for each in buffers if not (is_lazy(each) or each.is_inference())]
         self.attributes = Attributes(modules if attributes else ())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -99,21 +98,21 @@ def attention(
     limit = float("inf") if max_bytes is None else max_bytes
 
     rows, again = _rows((*inputs, *kwargs.values())), _again(inputs, kwargs)
-    watch = Watch(modules.names, limit, rows, heavy=_forecaster(modules, limit) if again else None)
+    watch = Watch(modules.names, modules.tensors, limit, rows, heavy=_forecaster(modules, limit) if again else None)
     try:
-        _run(model, watch, inputs, kwargs)
+        _run(modules, watch, inputs, kwargs)
     except HeavyError:
         if (total := _forecast(modules, inputs, kwargs)) is not None and total > limit:
             raise MemoryError(
                 f"the attention maps would take {mib(total)}, more than max_bytes={max_bytes:,}: give fewer samples or "
                 "a shorter text, or a larger max_bytes"
             ) from None
-        watch = Watch(modules.names, limit, rows)
-        _run(model, watch, inputs, kwargs)
+        watch = Watch(modules.names, modules.tensors, limit, rows)
+        _run(modules, watch, inputs, kwargs)
     except Exception as error:
         if not any(isinstance(module, torch.jit.ScriptModule) for module in modules.names) or not again:
             raise
-        _run(model, None, inputs, kwargs)  # raises if the model does it by itself
+        _run(modules, None, inputs, kwargs)  # raises if the model does it by itself
         said = next(iter(str(error).splitlines()), "")
         return AttentionMaps(modules, [], [f"0 maps: TorchScript cannot be watched here ({said[:120]})"], named)
 
@@ -126,17 +125,18 @@ def attention(
 
 
 def _run(
-    model: nn.Module,
+    modules: Modules,
     watch: Watch | None,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     fake: FakeTensorMode | None = None,
 ) -> None:
+    model = modules.model
     # Not in a generator of our own: an interrupt as it ends would leave the whole process like this.
     stack = ExitStack()
     try:
         with stack:
-            stack.enter_context(model_unchanged(model))
+            stack.enter_context(model_unchanged(model, modules=modules.names))
             stack.enter_context(same_random_numbers(model, args, kwargs))
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.no_grad())
@@ -153,7 +153,6 @@ def _run(
         eager.end(stack)
         if watch is not None:
             take_mode_off(watch)
-            watch.end()
 
 
 def _again(inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -166,17 +165,21 @@ def _again(inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 
 def _forecaster(modules: Modules, limit: float) -> Any:
     """Guess from the first map, and how many modules are of the kind that made it, whether all may be too many."""
-    kinds = Counter(map(type, modules.names))
-    return lambda size, module: size * kinds[type(module)] > limit
+
+    def heavy(size: int, module: nn.Module) -> bool:
+        # First as if all were of that kind, which nearly always says it.
+        return size * len(modules.names) > limit and size * [*map(type, modules.names)].count(type(module)) > limit
+
+    return heavy
 
 
 def _forecast(modules: Modules, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
     """Count the bytes of all maps by a pass on fake tensors; None if the model does not run on them."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    watch = Watch(modules.names, float("inf"), counting=True)
+    watch = Watch(modules.names, modules.tensors, float("inf"), counting=True)
     try:
-        _run(modules.model, watch, inputs, kwargs, FakeTensorMode(allow_non_fake_inputs=True))
+        _run(modules, watch, inputs, kwargs, FakeTensorMode(allow_non_fake_inputs=True))
     except Exception:
         return None
     return watch.bytes
@@ -199,12 +202,12 @@ def _notes(modules: Modules, watch: Watch, rows: int) -> list[str]:
     for layer in dict.fromkeys(seen.unused.values()):
         notes.append(f"{_layer(layer)}: a softmax of products met no values in a way that could be followed")
     for module, name in modules.names.items():
-        if getattr(module.__dict__.get("forward"), "__qualname__", "") == "hookscope.edit":
+        if "forward" in (own := module.__dict__) and getattr(own["forward"], "__qualname__", "") == "hookscope.edit":
             notes.append(
                 f"{_layer(name)}: an edit reaches into it; the map is from before that, and what the edit computes may "
                 "stand beside it as another"
             )
-    if any("_orig_mod" in module._modules or module._compiled_call_impl is not None for module in modules.names):
+    if modules.compiled:
         notes.append("the model is compiled; it ran without its compilation")
     others = [
         f"{', '.join(map(_layer, list(seen.softmaxes)[:3]))}{' and others' if len(seen.softmaxes) > 3 else ''}: the "

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
-__all__ = ["FEATURES", "Axes", "cut", "followed", "is_all", "moves", "plain", "regroup"]
+__all__ = ["BY_SHAPE", "FEATURES", "Axes", "cut", "followed", "is_all", "moves", "plain", "regroup"]
 
 # An axis is made of parts, outermost first: (what it is, how long). Axes of length 1 have none.
 Axes = tuple[tuple[tuple[str, int], ...], ...]
@@ -104,6 +103,10 @@ def _reshaped(axes: Axes, shape: Sequence[int], *_: Any) -> Axes:
     return regroup(axes, shape)
 
 
+def _unknown(axes: Axes, shape: Sequence[int], *_: Any) -> Axes:
+    return plain(shape)
+
+
 _THROUGH: dict[str, Callable[..., Axes]] = {
     "permute": _permuted,
     "transpose": _transposed,
@@ -120,8 +123,9 @@ _THROUGH: dict[str, Callable[..., Axes]] = {
     "view": _reshaped,
     "_unsafe_view": _reshaped,
     "_reshape_alias": _reshaped,
-    "repeat_interleave": lambda axes, shape, *_: plain(shape),
+    "repeat_interleave": _unknown,
 }
+BY_SHAPE = {name for name, through in _THROUGH.items() if through in (_reshaped, _expanded, _unknown)}
 
 
 def moves(name: str) -> bool:
@@ -129,7 +133,6 @@ def moves(name: str) -> bool:
     return name in _THROUGH
 
 
-@lru_cache(4096)  # the layers of a model are alike
 def followed(name: str, axes: Axes, shape: Sequence[int], *rest: Any) -> Axes:
     """Say what the axes are after an operation that moves them.
 
@@ -137,7 +140,7 @@ def followed(name: str, axes: Axes, shape: Sequence[int], *rest: Any) -> Axes:
         name: its name in aten.
         axes: before it.
         shape: after it.
-        *rest: what else it was called with; tuples, no lists.
+        *rest: what else it was called with; nothing is needed of what is `BY_SHAPE`.
 
     """
     return _THROUGH[name](axes, shape, *rest)

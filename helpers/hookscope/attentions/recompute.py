@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class Weighed:
     """Weights, and how far weights @ v is from what the call returned.
 
@@ -39,7 +39,7 @@ class Weighed:
     bound: float
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class Recomputed:
     """What a fused call computes from: queries, keys and values, heads apart, and a mask.
 
@@ -50,6 +50,7 @@ class Recomputed:
         mask: broadcast over [..., heads, queries, keys]: true where a key is seen, or a number that is added.
         causal: whether a query sees only keys up to its own place, counted from the first.
         scale: what products are multiplied with.
+        later: what hides later keys, by what it is for; the calls of a pass share it.
 
     """
 
@@ -59,6 +60,7 @@ class Recomputed:
     mask: Tensor | None = None
     causal: bool = False
     scale: float | None = None
+    later: dict[Any, Tensor] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -73,7 +75,8 @@ class Recomputed:
     def weights(self) -> Tensor:
         """Compute the weights, those of 16-bit numbers in float32; a query without a key has NaN."""
         q, k = _wide(self.q), _wide(_grouped(self.k, self.q))
-        scores = (q * (1 / math.sqrt(q.shape[-1]) if self.scale is None else self.scale)) @ k.mT
+        scale = 1 / math.sqrt(q.shape[-1]) if self.scale is None else self.scale
+        scores = (q * scale) @ k.mT
         if self.causal:
             later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu_(1)
             scores.masked_fill_(later, -torch.inf)
@@ -82,25 +85,38 @@ class Recomputed:
             scores = scores.masked_fill_(~mask, -torch.inf) if mask.dtype is torch.bool else scores.add_(mask)
         return torch.softmax(scores, -1)
 
+    def quick_weights(self) -> Tensor | None:
+        """Compute the weights in fewer operations, where a call is like most; where scores are not finite, wrongly."""
+        q, k = _wide(self.q), _wide(_grouped(self.k, self.q))
+        if not (self.causal and self.elements) or self.mask is not None or k.shape[:-2] != q.shape[:-2]:
+            return None
+        shape, kind = self.shape, (self.shape[-2:], q.dtype, q.device)
+        if (later := self.later.get(kind)) is None:
+            later = self.later[kind] = q.new_full(kind[0], -torch.inf).triu_(1)
+        scale = 1 / math.sqrt(q.shape[-1]) if self.scale is None else self.scale
+        scores = torch.baddbmm(later, q.reshape(-1, *q.shape[-2:]), k.reshape(-1, *k.shape[-2:]).mT, alpha=scale)
+        return torch.softmax(scores, -1).view(shape)
+
     def weigh(self, returned: Tensor) -> Weighed:
-        """Compute the weights, and hold weights @ v against what the call returned."""
-        return weigh(self.weights(), _grouped(self.v, self.q), returned)
+        """Compute the weights, and hold weights @ v against what the call returned.
 
-
-def weigh(weights: Tensor, v: Tensor, returned: Tensor) -> Weighed:
-    """Hold weights @ v against what a call returned.
-
-    A query that sees no key has weights of NaN; where the call returned numbers for it all the same, they become 0,
-    which is what such calls take them for.
-    """
-    v = v.to(weights.dtype)
-    mine = weights @ v
-    error = difference(mine, returned)
-    if math.isnan(error):
-        blind = mine.isnan().any(-1) & ~returned.isnan().any(-1)
-        weights = weights.masked_fill(blind[..., None], 0)
-        error = difference(weights @ v, returned)
-    return Weighed(weights, error, bound(returned.dtype, v))
+        A query that sees no key has weights of NaN; where the call returned numbers for it all the same, they become 0,
+        which is what such calls take them for.
+        """
+        v = _wide(_grouped(self.v, self.q))
+        if (weights := self.quick_weights()) is not None:
+            error = _largest(weights @ v - returned)
+            if not math.isnan(error):
+                return Weighed(weights, error, bound(returned.dtype, v))
+        weights = self.weights()
+        v = v.to(weights.dtype)
+        mine = weights @ v
+        error = difference(mine, returned)
+        if math.isnan(error):
+            blind = mine.isnan().any(-1) & ~returned.isnan().any(-1)
+            weights = weights.masked_fill(blind[..., None], 0)
+            error = difference(weights @ v, returned)
+        return Weighed(weights, error, bound(returned.dtype, v))
 
 
 def difference(mine: Tensor, returned: Tensor) -> float:
@@ -132,11 +148,11 @@ def bound(dtype: torch.dtype, v: Tensor) -> float:
     return max(largest, 1e-6) * torch.finfo(kind).eps * (1000 if kind.itemsize > 2 else 8)
 
 
-def scaled_dot_product(given: Mapping[str, Any]) -> Recomputed:
+def scaled_dot_product(given: Mapping[str, Any], later: dict[Any, Tensor]) -> Recomputed:
     """Take what one of the kernels of `F.scaled_dot_product_attention` was called with, by the names in its schema."""
     mask = given.get("attn_mask", given.get("attn_bias"))
     causal = bool(given.get("is_causal", False))
-    return Recomputed(given["query"], given["key"], given["value"], mask, causal, given.get("scale"))
+    return Recomputed(given["query"], given["key"], given["value"], mask, causal, given.get("scale"), later)
 
 
 def multi_head(given: Mapping[str, Any], query: Tensor, key: Tensor, value: Tensor) -> Recomputed:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 from weakref import ref
 
 from torch import Tensor
 
-from hookscope.attentions.axes import FEATURES, Axes, cut, followed, is_all, plain
+from hookscope.attentions.axes import BY_SHAPE, FEATURES, Axes, cut, followed, is_all, plain
 from hookscope.structures import tensors_in
 
 __all__ = [
@@ -60,14 +60,18 @@ class Tags:
     def __init__(self, parameters: Iterable[Tensor]) -> None:
         self._held = list(parameters)  # or their ids might be used again
         self._parameters = set(map(id, self._held))
-        self._tags: dict[int, tuple[ref[Tensor], Tag]] = {}
+        self._tags: dict[int, tuple[Callable[[], Any], Tag]] = {}
 
     def of(self, tensor: Any) -> Tag:
         """Return what is known of a tensor."""
-        tag = self._known(tensor)
-        if tag is not None and len(tag.axes) == tensor.dim():
-            return tag
-        return Tag(_plain(tensor), "parameter" if tag is None and id(tensor) in self._parameters else "")
+        held = self._tags.get(id(tensor))
+        if held is not None and held[0]() is tensor:
+            if len(held[1].axes) == tensor.dim():
+                return held[1]
+            kind = ""
+        else:
+            kind = "parameter" if id(tensor) in self._parameters else ""
+        return Tag((), kind) if tensor.is_nested else _plain(tensor.shape, kind)
 
     def put(self, tensor: Any, tag: Tag | None) -> None:
         """Say what is known of a tensor from now on."""
@@ -87,7 +91,7 @@ class Tags:
         shape = first.shape if isinstance(first, Tensor) and not first.is_nested else None
         # What is made of parameters alone is one: a norm of weights, a weight made of others.
         computed = self._is_parameter(first) and all(map(self._is_parameter, tensors_in(args)))
-        for each in out if isinstance(out, tuple | list) else (out,):
+        for each in out if isinstance(out, (tuple, list)) else (out,):
             if not isinstance(each, Tensor):
                 continue
             stays = not each.is_nested and (each.shape == shape or (resized and each.dim() == len(shape or ())))
@@ -103,12 +107,18 @@ class Tags:
 
     def each(self, args: Sequence[Any], out: Any) -> None:
         """After an operation on each number: a score stays a score, a weight a weight."""
-        known = [tag for arg in args if (tag := self._known(arg)) is not None]
-        if not known and not any(id(arg) in self._parameters for arg in args):
+        known = marked = computed = False
+        for arg in args:
+            held = self._tags.get(id(arg))
+            if held is not None and held[0]() is arg:
+                known = True
+                marked |= bool(held[1].kind or held[1].lifted)
+            elif id(arg) in self._parameters:
+                computed = True
+        if not (known or computed):
             self.put(out, None)
             return
-        first = self._known(args[0])
-        if first and args[0].shape == out.shape and not any(tag.kind or tag.lifted for tag in known):
+        if not marked and (first := self._known(args[0])) is not None and args[0].shape == out.shape:
             self.put(out, first)  # as nearly always
             return
         tags = [self.of(arg) for arg in args if isinstance(arg, Tensor) and arg.dim()]
@@ -130,30 +140,29 @@ class Tags:
         if name == "cat":
             # An empty tensor of one axis may go with any, as an empty cache does.
             tags = [self.of(each) for each in first if each.dim() == out.dim()] or [Tag(plain(out.shape))]
-            kind = _first_kind(tags)
-            axes = next(tag for tag in tags if tag.kind == kind or not kind).axes
-            tag = Tag(axes, kind, softmax=_softmax_of(kind, tags))
+            tag = tags[0]
+            if len(tags) > 1 or tag.kind or tag.dropped or tag.lifted:
+                kind = _first_kind(tags)
+                axes = next(tag for tag in tags if tag.kind == kind or not kind).axes
+                tag = Tag(axes, kind, softmax=_softmax_of(kind, tags))
         else:
             tag = self.of(first)
-        for each in out if isinstance(out, tuple | list) else (out,):
+        wanted = () if name in BY_SHAPE else tuple(map(_hashable, rest))
+        for each in out if isinstance(out, (tuple, list)) else (out,):
             if not each.is_nested:
-                lifted = name == "unsqueeze" and rest[0] == 0 and each.dim() == 4
-                axes = followed(name, tag.axes, each.shape, *map(_hashable, rest))
-                self.put(each, Tag(axes, tag.kind, tag.dropped, lifted, tag.softmax))
+                self.put(each, _moved(name, tag, each.shape, wanted))
 
     def features(self, out: Tensor, place: int) -> None:
         """After a linear layer or a convolution: one axis holds features."""
         self.put(out, _of_features(out.shape, place))
 
-    def product(self, left: Tensor, right: Tensor, out: Tensor, mixed: bool) -> None:
+    def product(self, a: Tag, b: Tag, out: Tensor, mixed: bool) -> None:
         """After a matrix product: with a parameter it makes features, of two activations scores, unless it `mixed`."""
-        a, b = self.of(left), self.of(right)
         if a.kind == b.kind == "parameter":
             self.put(out, Tag(plain(out.shape), "parameter"))
             return
         if "parameter" in (a.kind, b.kind) or mixed:
-            made = ((FEATURES, out.shape[-1]),) if b.kind == "parameter" and out.shape[-1] != 1 else b.axes[-1]
-            self.put(out, Tag((*a.axes[:-1], made)))
+            self.put(out, _mixed(a.axes, None if b.kind == "parameter" else b.axes[-1], out.shape[-1]))
             return
         channels = of_channels(a.axes) and of_channels(turned(b.axes))
         rows = [*a.axes[-2]]
@@ -251,13 +260,15 @@ def arranged(axes: Axes, weights: Tensor, custom: bool = False, samples: int = 0
     if plan is None:
         note = "heads and samples could not be told apart; all are in the batch"
         return weights.reshape(-1, 1, *weights.shape[-2:]), (note,)
-    apart = weights.reshape(plan.sizes).permute(plan.order)
-    return apart.reshape(plan.shape), plan.notes
+    if not plan.in_order:
+        weights = weights.reshape(plan.sizes).permute(plan.order)
+    return (weights if weights.shape == plan.shape else weights.reshape(plan.shape)), plan.notes
 
 
 class _Plan(NamedTuple):
     sizes: tuple[int, ...]  # of the parts, in the order in which they are
     order: tuple[int, ...]  # in which they are wanted
+    in_order: bool  # whether they are there in it
     shape: tuple[int, ...]
     notes: tuple[str, ...]
 
@@ -294,7 +305,9 @@ def _plan(axes: Axes, shape: Sequence[int], custom: bool, samples: int) -> _Plan
     batch, heads = (length(parts[n] for n in order[kind]) for kind in ("batch", "heads"))
     queries = length(parts[n] for n in last if names[n] == QUERIES)
     sizes = tuple(size for _, size in parts)
-    return _Plan(sizes, (*order["batch"], *order["heads"], *last), (batch, heads, queries, int(shape[-1])), notes)
+    wanted = (*order["batch"], *order["heads"], *last)
+    in_order = wanted == tuple(range(len(sizes)))
+    return _Plan(sizes, wanted, in_order, (batch, heads, queries, int(shape[-1])), notes)
 
 
 def length(axis: Iterable[tuple[str, int]]) -> int:
@@ -319,6 +332,18 @@ def _fitted(axes: Axes, shape: Sequence[int]) -> Axes:
     return tuple([axis if length(axis) == size else cut(axis, size) for axis, size in zip(axes, shape, strict=True)])
 
 
+@lru_cache(4096)  # the layers of a model are alike
+def _moved(name: str, tag: Tag, shape: Sequence[int], rest: tuple[Any, ...]) -> Tag:
+    lifted = name == "unsqueeze" and rest[0] == 0 and len(shape) == 4
+    return Tag(followed(name, tag.axes, shape, *rest), tag.kind, tag.dropped, lifted, tag.softmax)
+
+
+@lru_cache(1024)
+def _mixed(axes: Axes, last: tuple[tuple[str, int], ...] | None, size: int) -> Tag:
+    """Exchange the last axis for another one, or for features."""
+    return Tag((*axes[:-1], last if last is not None else ((FEATURES, size),) if size != 1 else ()))
+
+
 @lru_cache(1024)
 def _of_features(shape: Sequence[int], place: int) -> Tag:
     axes = list(plain(shape))
@@ -330,5 +355,6 @@ def _hashable(given: Any) -> Any:
     return tuple(given) if isinstance(given, list) else given
 
 
-def _plain(tensor: Tensor) -> Axes:
-    return () if tensor.is_nested else plain(tensor.shape)
+@lru_cache(1024)
+def _plain(shape: Sequence[int], kind: str) -> Tag:
+    return Tag(plain(shape), kind)

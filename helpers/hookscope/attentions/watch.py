@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -38,7 +38,7 @@ BY_HAND = "softmax, then a product"
 FUSED = "fused nn.MultiheadAttention"
 FUSED_LAYER = "fused nn.TransformerEncoderLayer"
 
-Rule = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], None]
+Rule = Callable[["Watch", Any, Sequence[Any], Mapping[str, Any], Any], None]
 
 
 class HeavyError(Exception):
@@ -78,6 +78,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Args:
         names: module -> name.
+        held: the model's parameters and buffers.
         max_bytes: how much the maps may take.
         samples: how many go into the model; 0 if that is not known.
         counting: only add up the bytes, as with fake tensors.
@@ -95,6 +96,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(
         self,
         names: Mapping[nn.Module, str],
+        held: Iterable[Tensor],
         max_bytes: float,
         samples: int = 0,
         counting: bool = False,
@@ -110,75 +112,33 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._softmaxes: list[int] = []  # how many weights each has
         self._by_softmax: dict[int, list[Tensor]] = {}  # the maps of each
         self._inverted: set[int] = set()
-        held = [each for module in names for each in (*module._parameters.values(), *module._buffers.values())]
-        self._tags = Tags(each for each in held if isinstance(each, Tensor))
-        self._rules: dict[int, Rule | None] = {}  # by id, for an operation's own hash is written in Python
-        self._operations: list[Any] = []  # held, or their ids might be used again
+        self._later: dict[Any, Tensor] = {}  # masks that its calls share
+        self._tags = Tags(held)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         try:
-            rule = self._rules[id(func)]
+            rule = _RULES[id(func)][0]
         except KeyError:
-            self._operations.append(func)
-            rule = self._rules[id(func)] = self._rule(func)
+            rule = _rule(func)
+            _RULES[id(func)] = rule, func
         if rule is None:  # several operations: those are looked at. Inference mode does not take them apart.
             with self:
                 apart = func.decompose(*args, **kwargs)
             if apart is not NotImplemented:
                 return apart
-            rule = self._rules[id(func)] = self._other
+            rule = Watch._other
+            _RULES[id(func)] = rule, func
         out = func(*args, **kwargs)
         try:
-            rule(func, args, kwargs, out)
+            rule(self, func, args, kwargs, out)
         except (HeavyError, MemoryError):
             raise
         except Exception as error:  # looking must not be the reason why a forward fails
             self.seen.failed[(self._where()[0], f"{named(func)}: {type(error).__name__}: {error}")] += 1
         return out
-
-    def end(self) -> None:
-        """Let go of what only the pass needed: the rules are methods of this, so that it would wait for Python's gc."""
-        self._rules.clear()
-        self._by_softmax.clear()
-
-    def _rule(self, func: Any) -> Rule | None:
-        """Say what to do after an operation; None for one that is several."""
-        name, tags = named(func), self._tags
-        if name.startswith("_scaled_dot_product_") and not name.endswith(("_math", "backward")):
-            return self._attention
-        if name == "_native_multi_head_attention":
-            return self._fused
-        if name == "_transformer_encoder_layer_fwd":
-            return self._fused_layer
-        if isinstance(func, torch._ops.OpOverload) and is_composite(func):
-            return None
-        if name in PRODUCTS:
-            at = PRODUCTS[name]
-            return lambda func, args, kwargs, out: self._product(args[at], args[at + 1], out, biased=name == "addmm")
-        if name in SOFTMAXES:
-            return self._softmax
-        if name == "_log_softmax":
-            return self._log_softmax
-        if name == "exp":
-            return self._exponential
-        if name == "bernoulli" and func._overloadname == "float":
-            return lambda func, args, kwargs, out: tags.noise(args, out)
-        if name == "native_dropout":
-            return lambda func, args, kwargs, out: tags.dropout(args, out)
-        if moves(name):
-            return lambda func, args, kwargs, out: tags.moved(name, args, out)
-        if name in EACH:
-            return lambda func, args, kwargs, out: tags.each(args, out)
-        if any(word in name for word in RESIZING):
-            return lambda func, args, kwargs, out: tags.other(args, out, resized=True)
-        if "attention" in name or "attn" in name:
-            return self._unknown
-        if "linear" in name or "convolution" in name or name in ("embedding", "_addmm_activation", "_scaled_mm"):
-            return lambda func, args, kwargs, out: tags.features(out, 1 if "convolution" in name else -1)
-        return self._other
 
     def _other(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         self._tags.other(args, out)
@@ -187,6 +147,9 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _product(self, left: Tensor, right: Tensor, out: Tensor, biased: bool) -> None:
         a, b = self._tags.of(left), self._tags.of(right)
+        if b.kind == "parameter" and not a.kind:  # as nearly always
+            self._tags.product(a, b, out, False)
+            return
         # Of parameters alone a weight may be computed, or a layer is given queries that are learned.
         if a.kind == b.kind == "parameter" and (biased or type(self._where()[1]).forward is nn.Linear.forward):
             self._tags.features(out, -1)
@@ -203,7 +166,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._by_hand(b._replace(axes=turned(b.axes)), right.mT, left.mT, out.mT)
         else:
             mixed = False
-        self._tags.product(left, right, out, mixed)
+        self._tags.product(a, b, out, mixed)
 
     def _softmax(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         if (axes := self._axes_of_weights(args)) is not None:
@@ -258,7 +221,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _attention(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         given = by_name(func, args, kwargs)
-        call = recompute.scaled_dot_product(given)
+        call = recompute.scaled_dot_product(given, self._later)
         layer, module = self._where()
         if call.q.is_nested:
             self.seen.unknown[(layer, f"{SDPA} of nested tensors")] += 1
@@ -270,7 +233,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._room(layer, module, call.elements * call.q.dtype.itemsize)
         if self._counting:
             return
-        weighed = call.weigh(out[0] if isinstance(out, tuple | list) else out)
+        weighed = call.weigh(out[0] if isinstance(out, (tuple, list)) else out)
         error, dropped = weighed.error, float(given.get("dropout_p") or 0.0)
         notes: tuple[str, ...] = ()
         if dropped:
@@ -325,9 +288,11 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _where(self) -> tuple[str, nn.Module]:
         """Name the innermost module that is being run; by its methods, so that `.forward()` is found, too."""
         frame: Any = sys._getframe(2)
+        ours = globals()
         while frame is not None:
             if frame.f_code.co_argcount and frame.f_code.co_varnames[0] == "self":
-                module = frame.f_locals.get("self")
+                # Not ours: to ask a frame for one variable makes a dict of all.
+                module = frame.f_locals.get("self") if frame.f_globals is not ours else None
                 if isinstance(module, nn.Module) and (name := self._names.get(module)) is not None:
                     return name, module
             frame = frame.f_back
@@ -345,6 +310,49 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 f"the attention maps up to that of {where} take {mib(self.bytes)}, more than max_bytes="
                 f"{self._max_bytes:,}: give fewer samples or a shorter text, or a larger max_bytes"
             )
+
+
+# What to do after each operation that was met. By id, for an operation's own hash is written in Python; it is held, or
+# its id might be used again.
+_RULES: dict[int, tuple[Rule | None, Any]] = {}
+
+
+def _rule(func: Any) -> Rule | None:
+    """Say what to do after an operation; None for one that is several."""
+    name = named(func)
+    if name.startswith("_scaled_dot_product_") and not name.endswith(("_math", "backward")):
+        return Watch._attention
+    if name == "_native_multi_head_attention":
+        return Watch._fused
+    if name == "_transformer_encoder_layer_fwd":
+        return Watch._fused_layer
+    if isinstance(func, torch._ops.OpOverload) and is_composite(func):
+        return None
+    if name in PRODUCTS:
+        at = PRODUCTS[name]
+        biased = name == "addmm"
+        return lambda watch, func, args, kwargs, out: watch._product(args[at], args[at + 1], out, biased)
+    if name in SOFTMAXES:
+        return Watch._softmax
+    if name == "_log_softmax":
+        return Watch._log_softmax
+    if name == "exp":
+        return Watch._exponential
+    if name == "bernoulli" and func._overloadname == "float":
+        return lambda watch, func, args, kwargs, out: watch._tags.noise(args, out)
+    if name == "native_dropout":
+        return lambda watch, func, args, kwargs, out: watch._tags.dropout(args, out)
+    if moves(name):
+        return lambda watch, func, args, kwargs, out: watch._tags.moved(name, args, out)
+    if name in EACH:
+        return lambda watch, func, args, kwargs, out: watch._tags.each(args, out)
+    if any(word in name for word in RESIZING):
+        return lambda watch, func, args, kwargs, out: watch._tags.other(args, out, resized=True)
+    if "attention" in name or "attn" in name:
+        return Watch._unknown
+    if "linear" in name or "convolution" in name or name in ("embedding", "_addmm_activation", "_scaled_mm"):
+        return lambda watch, func, args, kwargs, out: watch._tags.features(out, 1 if "convolution" in name else -1)
+    return Watch._other
 
 
 def _see_higher_order_operators() -> None:

@@ -77,11 +77,15 @@ class Modules:
         }
 
     @property
-    def tensors(self) -> Iterator[Tensor]:
+    def tensors(self) -> list[Tensor]:
         """The parameters and buffers that they hold now; quicker than those of the model, with all their names."""
-        for module in self.names:
-            for held in (module._parameters, module._buffers):
-                yield from (tensor for tensor in held.values() if tensor is not None)
+        return [
+            tensor
+            for module in self.names
+            for held in (module._parameters, module._buffers)
+            for tensor in held.values()
+            if tensor is not None
+        ]
 
     @cached_property
     def all_names(self) -> dict[nn.Module, list[str]]:

@@ -29,6 +29,13 @@ class Calls(nn.Module):
         return F.scaled_dot_product_attention(q, k, v, **self.given)
 
 
+class Pair(Calls):
+    """Calls it twice."""
+
+    def forward(self, q, k, v):
+        return super().forward(q, k, v), super().forward(q, k, v)
+
+
 def torch_says(q, k, **given):
     """Let torch say what the weights are: those times the identity."""
     identity = torch.eye(k.shape[-2], dtype=k.dtype).expand(*k.shape[:-1], k.shape[-2])
@@ -89,6 +96,46 @@ def test_dtypes(dtype):
     assert found.weights.dtype is dtype
     assert found.verified
     torch.testing.assert_close(found.weights, torch_says(q, k))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [None, 0.3])
+@pytest.mark.parametrize(("heads", "keys"), [(4, 5), (2, 5), (1, 5), (4, 3), (2, 8)])
+def test_causal_calls(dtype, scale, heads, keys):
+    q, k, v = (numbers(2, *shape).to(dtype) for shape in ((4, 5, 8), (heads, keys, 8), (heads, keys, 8)))
+    given = {"is_causal": True, "scale": scale, "enable_gqa": heads in (1, 2)}
+    maps = [*attention(Pair(**given), q, k, v).values()]
+    for found in maps:
+        assert found.weights.shape == (2, 4, 5, keys)
+        assert found.verified
+        torch.testing.assert_close(found.weights, torch_says(q, k, **given))
+    assert torch.equal(maps[0].weights, maps[1].weights), "the first call has left nothing in the second one's mask"
+
+
+def test_causal_calls_of_several_lengths_and_dtypes_in_one_pass():
+    class Several(nn.Module):
+        def forward(self, calls):
+            return [F.scaled_dot_product_attention(*call, is_causal=True) for call in calls]
+
+    calls = [
+        tuple(numbers(1, 2, length, 8).to(dtype) for length in (queries, keys, keys))
+        for dtype in (torch.float32, torch.float64, torch.float16)
+        for queries, keys in ((5, 5), (7, 7), (5, 7), (5, 5))
+    ]
+    maps = attention(Several(), calls)
+    for found, (q, k, _) in zip(maps.values(), calls, strict=True):
+        assert found.verified
+        torch.testing.assert_close(found.weights, torch_says(q, k, is_causal=True))
+
+
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
+def test_what_a_query_does_not_see_has_no_weight_whatever_it_is(value):
+    q, k, v = numbers(1, 2, 6, 8), numbers(1, 2, 6, 8), numbers(1, 2, 6, 8)
+    before = torch_says(q, k, is_causal=True)
+    k[:, :, 4] = value
+    found = attention(Calls(is_causal=True), q, k, v)[0]
+    torch.testing.assert_close(found.weights[:, :, :4], before[:, :, :4])
+    torch.testing.assert_close(found.weights @ v, Calls(is_causal=True)(q, k, v), equal_nan=True)
 
 
 def test_dropout_is_said_and_the_weights_are_those_that_were_used():
