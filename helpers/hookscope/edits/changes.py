@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -136,13 +137,22 @@ def _wraps(value: Any, dtype: torch.dtype) -> bool:
 def adding(value: Any) -> Change:
     """Add a value."""
     checked(value, "add")
-    return Change("add", value, lambda region, moment: region + fitting(value, region, moment))
+    return Change("add", value, _with(operator.add, value))
 
 
 def scaling(value: Any) -> Change:
     """Multiply by a value."""
     checked(value, "scale")
-    return Change("scale", value, lambda region, moment: region * fitting(value, region, moment))
+    return Change("scale", value, _with(operator.mul, value))
+
+
+def _with(operation: Callable[[Any, Any], Any], value: Any) -> Callable[[Tensor, Moment], Any]:
+    def compute(region: Tensor, moment: Moment) -> Any:
+        if type(value) is float and region.is_floating_point():  # as nearly always: nothing is to be asked
+            return operation(region, value)
+        return operation(region, fitting(value, region, moment))
+
+    return compute
 
 
 def mapping(function: Any) -> Change:

@@ -229,13 +229,14 @@ class Edit(Tabled):
             lists = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
             chosen = {module: name for module, name in chosen.items() if not isinstance(module, lists)} or chosen
         if options.heads is None:
-            aim = Aim.of(at, options.rows)
-            aimed = {module: (name, aim, options.to) for module, name in chosen.items()}
+            aim, end, found = Aim.of(at, options.rows), options.to, {}
         else:
-            found = [heads_around(self.modules, name, module, options.to) for module, name in chosen.items()]
-            aimed = {each.module: (each.name, aim_at(each, options.heads, at, options.rows), each.to) for each in found}
+            heads = [heads_around(self.modules, name, module, options.to) for module, name in chosen.items()]
+            found, chosen = {each.module: each for each in heads}, {each.module: each.name for each in heads}
         number, added = self._number, []
-        for module, (name, aim, end) in aimed.items():
+        for module, name in chosen.items():
+            if found:
+                aim, end = aim_at(found[module], options.heads, at, options.rows), found[module].to
             if isinstance(change, Change):
                 made = change
             else:

@@ -40,7 +40,8 @@ class Run:
         began: when the call that it repeats was made, as autograd counts in this thread; infinity if it repeats none,
             or one of another thread.
         error: the exception that was being handled when it began.
-        call: what tells it from the others; see `call_of`.
+        call: what tells it from the others: its keyword arguments, which are a dictionary of its own, or a number where
+            they may be exchanged, see `call_of`.
         samples: how many it was given, if that is known and wanted.
         lent: what is to be taken back when it has ended.
 
@@ -50,7 +51,7 @@ class Run:
     again: bool
     began: float
     error: BaseException | None
-    call: int
+    call: dict[str, Any] | int
     samples: int | None = None
     lent: Lent = field(default_factory=list)
 
@@ -178,7 +179,9 @@ class Layer(Uncopied):
             self._elsewhere |= thread != self._thread
         if self._fused is not None and self._fused.would_run():
             self.notes[f"hooks switch off the fused path of layer {self._fused.name!r}"] = None
-        run = Run(number, again, began, sys.exception(), call_of(sys._getframe(1)))
+        # A frame takes four times as long to ask for as all the rest of this.
+        call = kwargs if len(module._forward_pre_hooks) == 1 else call_of(sys._getframe(1))
+        run = Run(number, again, began, sys.exception(), call)
         if self._counts:
             run.samples = samples_in((*args, *kwargs.values()))
         if self._waits:
@@ -202,7 +205,10 @@ class Layer(Uncopied):
         given: Any = {**dict(enumerate(args)), **kwargs}
         for target in self._meant("input", run):
             given = target.on(given, number, again, lent=run.lent)
-        return tuple(given[index] for index in range(len(args))), {key: given[key] for key in kwargs}
+        edited = {key: given[key] for key in kwargs}
+        if call is kwargs:
+            run.call = edited
+        return tuple(given[index] for index in range(len(args))), edited
 
     def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any = _NOTHING) -> Any:
         """Edit what the call returned, and wait for the gradient of it."""
@@ -214,7 +220,7 @@ class Layer(Uncopied):
         run = runs[-1]
         raised = run.error is not sys.exception()
         if len(runs) > 1 or raised:  # it may be another one that ends
-            ended = _ended(runs, call_of(sys._getframe(1)))
+            ended = _ended(runs, kwargs, call_of(sys._getframe(1)))
             if ended is None:
                 return None  # a hook before ours did not let it begin
             run = ended
@@ -319,18 +325,17 @@ def _captures_last(hooks: dict[int, Any], born: int) -> None:
             hooks.move_to_end(key)  # type: ignore[attr-defined]
 
 
-def _ended(runs: list[Run], call: int) -> Run | None:
+def _ended(runs: list[Run], kwargs: dict[str, Any], call: int) -> Run | None:
     """Find the call that ends now, and forget those inside of it that torch told no hook the end of.
 
     A layer that calls itself has them, where a KeyboardInterrupt or such leaves one.
 
     """
-    if all(run.call != call for run in runs):
-        return None
-    while runs[-1].call != call:
+    found = next((run for run in runs if run.call is kwargs or run.call == call), None)
+    while found is not None and runs[-1] is not found:
         take_back(runs[-1].lent)
         runs.pop()
-    return runs[-1]
+    return found
 
 
 def _when_made() -> float:

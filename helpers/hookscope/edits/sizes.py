@@ -45,24 +45,26 @@ class Sizes:
     def __init__(self) -> None:
         self.calls: set[int] = set()
         self._changed: set[int] = set()
-        # By call: old and new values in one tensor, or what was measured of them.
+        # By call: old and new values, one after the other in one tensor, or what was measured of them.
         self._waiting: list[tuple[int, Tensor | tuple[Tensor, Tensor]]] = []
 
     def add(self, call: int, old: Tensor, new: Tensor) -> None:
         """Measure a call; one whose gradient comes twice is one call."""
         self.calls.add(call)
-        if old.is_nested or old.layout is not torch.strided or old.is_meta or isinstance(old, FakeTensor):
-            self._unknown = True  # the last two have no values
-            return
-        if new.requires_grad or old.requires_grad:
-            old, new = old.detach(), new.detach()
-        try:
-            # Copied, for the model may write to both: that is one operation, and to measure takes eight.
-            kept = torch.stack((old, new)) if old.numel() <= _FEW else _measured(old, new)
-        except _CANNOT:
+        if old.is_nested:
             self._unknown = True
             return
-        if is_wrapped(kept if isinstance(kept, Tensor) else kept[0]):
+        # What else cannot be measured is found when it is read: each question takes a small model's time.
+        kept: Tensor | tuple[Tensor, Tensor]
+        try:
+            if old.numel() > _FEW:
+                kept = _measured(old.detach(), new.detach())
+            else:
+                # Copied, for the model may write to both: that is one operation, and to measure takes eight.
+                kept = both = torch.cat((old, new)) if old.dim() else torch.stack((old, new))
+                if both.requires_grad:
+                    kept = both.detach()
+        except _CANNOT:
             self._unknown = True
             return
         self._waiting.append((call, kept))
@@ -73,10 +75,14 @@ class Sizes:
         waiting, self._waiting = self._waiting, []
         with unset_fake_temporarily():  # what was kept is real
             for call, kept in waiting:
-                if isinstance(kept, Tensor) and not kept.numel():
+                one = kept[0] if isinstance(kept, tuple) else kept
+                if is_wrapped(one) or one.layout is not torch.strided or one.is_meta or isinstance(one, FakeTensor):
+                    self._unknown = True  # the last two have no values
+                    continue
+                if not one.numel():
                     continue
                 try:
-                    largest, unchanged = _measured(*kept) if isinstance(kept, Tensor) else kept
+                    largest, unchanged = kept if isinstance(kept, tuple) else _measured(*kept.chunk(2))
                     change = float(largest)
                 except _CANNOT:
                     self._unknown = True
