@@ -12,21 +12,9 @@ from typing import Any, Protocol
 from torch import nn
 from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
 
-from hookscope.layers import Modules, refuse_unhookable, take_off
+from hookscope.layers import Modules, take_off
 
-__all__ = ["CompiledBefore", "compiled_around", "refuse_compiled", "was_used"]
-
-
-def refuse_compiled(modules: Modules) -> None:
-    """Raise for a model that is compiled, or of which a part is.
-
-    Raises:
-        ValueError: says what to edit instead.
-
-    """
-    model = modules.model
-    if was_used() or model._compiled_call_impl is not None or "_orig_mod" in model._modules:
-        refuse_unhookable(modules, (), "edit")
+__all__ = ["CompiledBefore", "compiled_around", "was_used"]
 
 
 def was_used() -> bool:

@@ -17,7 +17,7 @@ from hookscope.captures.stopping import PassEnded
 from hookscope.edits import changes
 from hookscope.edits.aim import Aim
 from hookscope.edits.changes import Change
-from hookscope.edits.compiled import CompiledBefore, refuse_compiled, was_used
+from hookscope.edits.compiled import CompiledBefore, was_used
 from hookscope.edits.edges import cutting, edges_of, refuse_again
 from hookscope.edits.gradients import Gradients
 from hookscope.edits.heads import aim_at, heads_around
@@ -88,7 +88,7 @@ def edit(model: nn.Module) -> Edit:
     Raises:
         TypeError: `model` is not a module.
         ValueError: `model` is compiled, sharded (FSDP), or `nn.DataParallel` on several devices; the methods refuse
-            layers that are TorchScript, or inside of something sharded or of such an `nn.DataParallel`.
+            layers that are TorchScript, and those in a part of it that is one of these.
 
     Example:
         >>> import torch
@@ -118,7 +118,6 @@ class Edit(Tabled):
     def __init__(self, model: nn.Module) -> None:
         self.modules = Modules(model)
         self.title = type(model).__name__
-        refuse_compiled(self.modules)
         look_around({"": [model]})
         self._rules: list[tuple[Rule, nn.Module, str]] = []
         self._fused: dict[nn.Module, FusedLayer | None] = {}  # around each layer

@@ -6,13 +6,14 @@ import inspect
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from torch import nn
 
 from hookscope.captures.call import why_uncalled
 from hookscope.edits.compiled import compiled_around
-from hookscope.layers import FusedLayer, Modules
+from hookscope.layers import FusedLayer, Modules, refuse_compiled
 
 __all__ = ["UNSEEN_HEADS", "NotEditedError", "look_around", "why_not_called"]
 
@@ -35,7 +36,9 @@ class NotEditedError(RuntimeError):
 
 
 def look_around(ways: Mapping[str, Sequence[nn.Module]]) -> FusedLayer | None:
-    """Refuse a layer that runs as parts or copies; return the fused layer that it is, or is in, under any of its names.
+    """Refuse a layer that runs compiled, in parts or as copies; return the fused layer that it is, or is in.
+
+    It is asked under each of the names that the layer has.
 
     Args:
         ways: by each name of the layer, it and the modules that it is in, from the model inward.
@@ -50,21 +53,21 @@ def look_around(ways: Mapping[str, Sequence[nn.Module]]) -> FusedLayer | None:
 
     """
     fused = None
-    sharded = _sharded()
-    asked = (nn.DataParallel, nn.TransformerEncoderLayer, *sharded)
     for name, way in ways.items():
         for depth, module in enumerate(way):
-            if not isinstance(module, asked):
+            if module._compiled_call_impl is not None or "_orig_mod" in module._modules:
+                refuse_compiled(module, ".".join(name.split(".")[:depth]), "edit")
+            if _is_ordinary(type(module)):  # type: ignore[arg-type]  # a class can be hashed
                 continue
             outer = name.split(".")[:depth]
-            if isinstance(module, nn.TransformerEncoderLayer):
-                fused = fused or FusedLayer(".".join(outer), module)
-            if isinstance(module, sharded):
+            if isinstance(module, _sharded()):
                 raise ValueError(
                     f"{repr('.'.join(outer)) if outer else 'the model'} is sharded (FSDP): parts of it are put "
                     "together and let go around each call, by hooks that edits would come between; edit the model "
                     "before it is sharded"
                 )
+            if isinstance(module, nn.TransformerEncoderLayer):
+                fused = fused or FusedLayer(".".join(outer), module)
             if isinstance(module, nn.DataParallel) and len(module.device_ids) > 1:
                 raise ValueError(
                     f"nn.DataParallel runs a copy of each layer on each of {len(module.device_ids)} devices, at once "
@@ -72,6 +75,11 @@ def look_around(ways: Mapping[str, Sequence[nn.Module]]) -> FusedLayer | None:
                     f"{'.'.join([*outer, 'module'])!r} itself, on one device"
                 )
     return fused
+
+
+@lru_cache(1024)  # each edit asks it of all modules around its layer
+def _is_ordinary(kind: type) -> bool:
+    return not issubclass(kind, (nn.DataParallel, nn.TransformerEncoderLayer, *_sharded()))
 
 
 def _sharded() -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from hookscope.layers.modules import Modules
 
-__all__ = ["put_after", "put_before", "refuse_unhookable", "take_off"]
+__all__ = ["put_after", "put_before", "refuse_compiled", "refuse_unhookable", "take_off"]
 
 
 def refuse_unhookable(modules: Modules, chosen: Container[nn.Module], verb: str) -> None:
@@ -26,20 +26,34 @@ def refuse_unhookable(modules: Modules, chosen: Container[nn.Module], verb: str)
         ValueError: a part of the model is compiled, or a chosen one is TorchScript; says what to do instead.
 
     """
-    odd = modules.compiled
+    for module in modules.compiled:
+        refuse_compiled(module, modules.names[module], verb)
     if any(issubclass(kind, torch.jit.ScriptModule) for kind in modules.kinds):
-        odd = odd + [m for m in modules.names if isinstance(m, torch.jit.ScriptModule) and m in chosen]
-    for module in odd:
-        name, wrapped = modules.names[module], "_orig_mod" in module._modules  # made by torch.compile(module)
-        scripted = isinstance(module, torch.jit.ScriptModule) and module in chosen
-        what = f"layer {name!r}" if name else "the model"
-        if wrapped:
-            raise ValueError(
-                f"{what} is compiled and would not notice new hooks; {verb} the model that you compiled, and run it "
-                'under torch.compiler.set_stance("force_eager")'
-            )
-        if scripted:
-            raise ValueError(f"{what} is TorchScript, which takes no hooks; {verb} the original, or leave it out")
+        for module, name in modules.names.items():
+            if isinstance(module, torch.jit.ScriptModule) and module in chosen:
+                what = f"layer {name!r}" if name else "the model"
+                raise ValueError(f"{what} is TorchScript, which takes no hooks; {verb} the original, or leave it out")
+
+
+def refuse_compiled(module: nn.Module, name: str, verb: str) -> None:
+    """Raise if a module is compiled: hooks on it and in it would be ignored.
+
+    Args:
+        module: the module.
+        name: its name in the model.
+        verb: what is about to happen.
+
+    Raises:
+        ValueError: it is; says what to do instead.
+
+    """
+    what = f"layer {name!r}" if name else "the model"
+    if "_orig_mod" in module._modules:  # made by torch.compile(module)
+        raise ValueError(
+            f"{what} is compiled and would not notice new hooks; {verb} the model that you compiled, and run it "
+            'under torch.compiler.set_stance("force_eager")'
+        )
+    if module._compiled_call_impl is not None:
         raise ValueError(
             f"{what} is compiled, by .compile(), and would not notice new hooks; {verb} a model that is not"
         )

@@ -8,7 +8,7 @@ import torchvision
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from hookscope import NotEditedError, census, edit
+from hookscope import NotEditedError, at, census, edit
 from tests.shared.language import IDS, gpt2
 
 X = torch.randn(2, 4)
@@ -209,20 +209,44 @@ def test_a_wrapper_made_later_around_code_that_is_known(looked: str) -> None:
             print(net(X), second(X))
 
 
-def test_a_model_is_refused_of_which_a_part_is_compiled() -> None:
+def test_a_layer_in_a_compiled_part_is_refused_and_others_are_edited() -> None:
     class Own(nn.Module):  # torch 2.6 compiles nothing of a linear layer alone
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
         def forward(self, x: Tensor) -> Tensor:
-            return 2 * x
+            inner: Tensor = self.inner(x)
+            return 2 * inner
+
+    def edited() -> list[Tensor]:
+        x = X.clone().requires_grad_()
+        with edit(net) as e:
+            e.scale("", 3.0, to="input")
+            e.add("1", 1.0, at[:, 0])
+            e.scale("1", 0.5, to="grad")
+            y = net(x)
+            y.sum().backward()
+        return [y.detach(), x.grad]
 
     torch._dynamo.reset()
-    net = nn.Sequential(Own(), nn.ReLU())
+    net = nn.Sequential(Own(), nn.Tanh())
+    net.other = net[0].inner
+    before = edited()
     net[0].compile(backend="eager")
-    with pytest.raises(ValueError, match=r"layer '0' is compiled, by \.compile\(\)"):
-        edit(net)
-    torch._dynamo.reset()  # forgets that anything was compiled
+    for _ in range(2):
+        for layer in ("0", "0.inner", "other", nn.Linear, net[0].inner):
+            with pytest.raises(ValueError, match=r"^layer '0' is compiled, by \.compile\(\)"):
+                edit(net).set(layer, 0)
+        for mine, right in zip(edited(), before, strict=True):
+            torch.testing.assert_close(mine, right)
+        torch._dynamo.reset()  # forgets that anything was compiled
+    net[0] = torch.compile(net[0], backend="eager")
     net(X)
-    with pytest.raises(ValueError, match=r"layer '0' is compiled, by \.compile\(\)"):
-        edit(net)
+    with pytest.raises(ValueError, match=r"^layer '0' is compiled and would not notice new hooks; edit the model"):
+        edit(net).set("0._orig_mod.inner", 0)
+    for mine, right in zip(edited(), before, strict=True):
+        torch.testing.assert_close(mine, right)
     whole = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     whole.compile(backend="eager")
     torch._dynamo.reset()
