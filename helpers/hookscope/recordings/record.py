@@ -305,6 +305,11 @@ class Recording(EventLog):
             raise
         if not isinstance(error, FullBackwardHookError) and (text := self._recorder.explain(error)):
             raise FullBackwardHookError(text) from error
+        if error is None and not self._journal.events and not self._recorder.ran:
+            self._journal.note(
+                "nothing was called inside the block: run the model in it, by model(...), not by model.forward(...); "
+                "code that was compiled, traced or exported before runs no hooks"
+            )
 
 
 def _check_tensor(tensor: object, name: str) -> None:

@@ -106,6 +106,7 @@ def test_legacy_hooks_can_be_registered_afterwards():
         model(ones(1, 4))
     model[0].register_backward_hook(lambda *args: None)
     with record(model[1]) as recording:
+        model[1](ones(1, 3))
         model[1].register_full_backward_hook(lambda *args: None)
     assert model[1]._is_full_backward_hook is True
     assert len(recording.notes) == 1

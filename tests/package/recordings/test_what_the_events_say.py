@@ -164,3 +164,22 @@ def test_a_global_hook_is_logged_for_the_chosen_layers_only():
         "forward 0.1: everywhere",
         "forward 0.1",
     ]
+
+
+@pytest.mark.parametrize("kinds", [None, "forward", "full_backward"])
+def test_a_recording_that_saw_no_call_says_what_to_do(kinds):
+    torch._dynamo.reset()
+    net = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
+    compiled, x = torch.compile(net, backend="eager"), torch.ones(1, 2)
+    compiled(x)
+    for run in (lambda: None, lambda: net.forward, lambda: compiled(x)):
+        with record(net, kinds=kinds) as recording:
+            run()
+        assert recording.events == ()
+        assert recording.notes[-1].startswith("nothing was called inside the block: run the model in it")
+    with record(net, kinds=kinds) as recording:
+        net(x)
+    assert recording.notes == ()
+    with pytest.raises(KeyError), record(net, kinds=kinds) as recording:
+        raise KeyError
+    assert recording.notes == ()
