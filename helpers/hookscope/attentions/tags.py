@@ -136,7 +136,7 @@ class Tags:
 
     def moved(self, name: str, args: Sequence[Any], out: Any) -> None:
         """After a view or a reshape."""
-        first, rest = args[0], args[1:]
+        first = args[0]
         if name == "cat":
             # An empty tensor of one axis may go with any, as an empty cache does.
             tags = [self.of(each) for each in first if each.dim() == out.dim()] or [Tag(plain(out.shape))]
@@ -147,7 +147,7 @@ class Tags:
                 tag = Tag(axes, kind, softmax=_softmax_of(kind, tags))
         else:
             tag = self.of(first)
-        wanted = () if name in BY_SHAPE else tuple(map(_hashable, rest))
+        wanted = () if name in BY_SHAPE else tuple(map(_hashable, args[1:]))
         for each in out if isinstance(out, (tuple, list)) else (out,):
             if not each.is_nested:
                 self.put(each, _moved(name, tag, each.shape, wanted))

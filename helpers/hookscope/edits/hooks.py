@@ -28,6 +28,8 @@ __all__ = ["Layer"]
 
 
 _NOTHING = object()
+# By names of their own: even to look for them in torch takes a part of a small model's time.
+_task_id, _grad_is_on = torch._C._current_graph_task_id, torch.is_grad_enabled
 
 
 @dataclass(eq=False, slots=True)
@@ -168,7 +170,7 @@ class Layer(Uncopied):
         """Count the call, and edit what it is given."""
         if kwargs is None:  # another thread has just taken this off
             return None
-        again, thread, began = torch._C._current_graph_task_id() >= 0, get_ident(), math.inf
+        again, thread, began = _task_id() >= 0, get_ident(), math.inf
         if again:
             self.again += 1
             number = 1 if self.seen == 1 else 0
@@ -188,7 +190,7 @@ class Layer(Uncopied):
             self._running.setdefault(thread, []).append(run)
         if again and not self.seen:
             return None  # the forward pass was before the block
-        if not (again or self.checkpointed) and torch.is_grad_enabled() and _under_checkpoint():
+        if not (again or self.checkpointed) and _grad_is_on() and _under_checkpoint():
             self.checkpointed = True
         if self._replaced is not None:
             if any(map(is_packed, (*args, *kwargs.values()))):
