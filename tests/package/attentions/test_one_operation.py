@@ -108,7 +108,9 @@ def test_causal_calls(dtype, scale, heads, keys):
     for found in maps:
         assert found.weights.shape == (2, 4, 5, keys)
         assert found.verified
-        torch.testing.assert_close(found.weights, torch_says(q, k, **given))
+        whole = found.by == "scaled_dot_product_attention"
+        assert whole or (heads < 4 and torch.__version__ < (2, 14))  # torch took it apart itself, in float32
+        torch.testing.assert_close(found.weights, torch_says(q, k, **given), check_dtype=whole)
     assert torch.equal(maps[0].weights, maps[1].weights), "the first call has left nothing in the second one's mask"
 
 
