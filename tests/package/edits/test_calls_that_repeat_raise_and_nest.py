@@ -160,7 +160,8 @@ def test_a_call_inside_that_does_not_begin_or_end_leaves_the_outer_one_its_edit(
         assert net(torch.ones(1)) == 1
 
 
-def test_a_list_is_given_back_when_the_layer_raises() -> None:
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_a_list_is_given_back_when_the_layer_raises(exchanged: bool) -> None:
     class Raises(nn.Module):
         def forward(self, given: list[Tensor]) -> Tensor:
             raise ValueError
@@ -181,6 +182,8 @@ def test_a_list_is_given_back_when_the_layer_raises() -> None:
     net = FallsBack()
     with edit(net) as e:
         e.set("fast", 100.0, to="input", part=(0, 0))
+        if exchanged:  # by somebody else's hook, which comes later
+            net.fast.register_forward_pre_hook(lambda _, args, kwargs: (args, {**kwargs}), with_kwargs=True)
         assert net(torch.ones(1)) == 2
 
 

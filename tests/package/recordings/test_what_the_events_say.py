@@ -172,8 +172,9 @@ def test_a_recording_that_saw_no_call_says_what_to_do(kinds):
     net = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
     compiled, x = torch.compile(net, backend="eager"), torch.ones(1, 2)
     compiled(x)
-    for run in (lambda: None, lambda: net.forward, lambda: compiled(x)):
-        with record(net, kinds=kinds) as recording:
+    leaf = nn.Tanh()
+    for model, run in ((net, lambda: None), (leaf, lambda: leaf.forward(x)), (net, lambda: compiled(x))):
+        with record(model, kinds=kinds) as recording:
             run()
         assert recording.events == ()
         assert recording.notes[-1].startswith("nothing was called inside the block: run the model in it")
