@@ -236,10 +236,9 @@ class Edit(Tabled):
         for module, name in chosen.items():
             if found:
                 aim, end = aim_at(found[module], options.heads, at, options.rows), found[module].to
-            if isinstance(change, Change):
-                made = change
-            else:
-                made = change(kept_of(source, name, end, options.path, number) if isinstance(source, Capture) else None)
+            if not isinstance(change, Change):
+                kept = kept_of(source, name, end, options.path, number) if isinstance(source, Capture) else None
+            made = change if isinstance(change, Change) else change(kept)
             rule = Rule(number, made, aim, end, options.path, options.calls, options.positions)
             if rule.by_sample:
                 refuse_other_order(self.modules, module, name, end, rule.path, rule.by_sample)

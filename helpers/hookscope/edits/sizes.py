@@ -54,7 +54,7 @@ class Sizes:
         if old.is_nested:
             self._unknown = True
             return
-        # What else cannot be measured is found when it is read: each question takes a small model's time.
+        # What else cannot be measured is found when it is read: each question takes a part of a small model's pass.
         kept: Tensor | tuple[Tensor, Tensor]
         try:
             if old.numel() > _FEW:
