@@ -1,16 +1,15 @@
-"""What a language model of transformers takes, forward and backward, is what torch.profiler finds."""
+"""The memory that a language model of transformers takes, forward and backward, is what torch.profiler finds."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
 from torch.profiler import ProfilerActivity
 
 from hookscope import profile
 
 
-def test_memory_and_backward_of_a_language_model_are_those_of_the_profiler():
+def test_memory_of_a_language_model_is_that_of_the_profiler():
     transformers = pytest.importorskip("transformers")
     sizes = {"n_layer": 2, "n_embd": 64, "n_head": 2, "vocab_size": 100, "bos_token_id": 0, "eos_token_id": 0}
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, n_positions=64)).eval()
@@ -34,15 +33,3 @@ def test_memory_and_backward_of_a_language_model_are_those_of_the_profiler():
     made = sum(max(event.self_cpu_memory_usage, 0) for event in found.events())
     assert grads < costs[""].gradients <= made  # which has what an operation needs meanwhile, too
     assert sum(costs[name].saved for name in ("transformer.h.0", "transformer.h.1")) > 0.8 * costs[""].saved
-    # The shortest of several passes, here and there: another process may take the processor during any of them.
-    costs = profile(model, ids, loss=lambda output: output.logits.sum(), repeats=9, use_cache=False)
-    shortest = min(_seconds_backward(model, ids) for _ in range(9))
-    assert 0.5 < min(costs[""].backward.runs) / shortest < 2
-
-
-def _seconds_backward(model: nn.Module, ids: Tensor) -> float:
-    total = model(ids, use_cache=False).logits.sum()
-    with torch.profiler.profile(activities=[ProfilerActivity.CPU]) as found:
-        total.backward()
-    nodes = [event for event in found.events() if event.name.startswith("autograd::engine::evaluate_function")]
-    return float(sum(event.cpu_time_total for event in nodes)) / 1e6
