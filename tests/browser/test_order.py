@@ -11,6 +11,7 @@ from tests.shared.lab import Lab
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 
+KERNEL = "window.jupyterapp.shell.currentWidget.sessionContext.session.kernel"
 HOSTILE = "<img src=x onerror=alert(1)>"
 MODEL = f"""
 import torch
@@ -119,11 +120,14 @@ def test_player(opened: Lab) -> None:
 
     # It goes on while the kernel is busy.
     lab.page.evaluate(
-        "() => { window.jupyterapp.shell.currentWidget.sessionContext.session.kernel"
-        ".requestExecute({ code: 'import time; time.sleep(3)' }); }"
+        f"(code) => {{ {KERNEL}.requestExecute({{ code }}); }}",
+        "import pathlib, time\nwhile not pathlib.Path('enough').exists(): time.sleep(0.1)",
     )
+    lab.page.wait_for_function(f"() => {KERNEL}.status === 'busy'")
     lab.page.keyboard.press("Home")
-    expect(long.locator(".op-lit .op-number")).to_have_text("1", timeout=1500)
+    expect(long.locator(".op-lit .op-number")).to_have_text("1")
+    assert lab.page.evaluate(f"() => {KERNEL}.status") == "busy"
+    (lab.folder / "enough").touch()
 
 
 def test_quiz(opened: Lab) -> None:

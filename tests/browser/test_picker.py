@@ -168,7 +168,7 @@ picker
             kernel.requestExecute({ code: "import os; os._exit(1)" });
         }"""
     )
-    page.get_by_role("dialog").get_by_role("button", name="Ok").click(timeout=60_000)
+    page.get_by_role("dialog").get_by_role("button", name="Ok").click()
     expect(page.get_by_role("alert")).to_have_text(GONE)
     lab.screenshot("picker-gone")
     page.wait_for_function(

@@ -17,6 +17,7 @@ from hookscope.pictures.picture import Picture
 from lessons.build import __main__ as build
 from lessons.build import making, reading, running
 from tests.shared.exercises import SAMPLE, TEXT
+from tests.shared.patience import PATIENCE
 
 HEADER = """---
 title: A small chapter
@@ -380,5 +381,5 @@ def test_check_of_the_real_course_runs_nothing(capsys) -> None:
     import sys
 
     code = "import sys; from lessons.build.__main__ import main; main(['--check']); print('torch' in sys.modules)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert result.stdout.split()[-1] == "False"

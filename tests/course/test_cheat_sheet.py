@@ -29,6 +29,7 @@ from tests.course.cheat_sheet import (  # elsewhere and passes add their demonst
     passes,  # noqa: F401
     x_that_requires,
 )
+from tests.shared.patience import PATIENCE
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -62,7 +63,7 @@ def test_it_is_printed_on_one_page(tmp_path: Path) -> None:
         f"--user-data-dir={tmp_path}/home",
     ]
     command = [str(CHROMIUM), *flags, f"--print-to-pdf={tmp_path}/sheet.pdf", f"{(tmp_path / 'sheet.html').as_uri()}"]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
     pdf = (tmp_path / "sheet.pdf").read_bytes()
     assert re.findall(rb"/Type /Pages\s*/Count (\d+)", pdf) == [b"1"]
     (width, height) = map(float, re.findall(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", pdf)[0])

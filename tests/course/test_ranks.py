@@ -23,6 +23,7 @@ from hookscope_course import ranks
 from hookscope_course.kernels import launch, preloaded
 from hookscope_course.practice.chapter import exercises
 from hookscope_course.ranks.group import why_not_started
+from tests.shared.patience import PATIENCE
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="`ranks` forks")
 # As from a notebook: the ranks get the functions themselves, and need not import pytest.
@@ -54,8 +55,8 @@ def processes_of(folder):
     return found
 
 
-def gone(find, within=60):
-    deadline = time.monotonic() + within
+def gone(find):
+    deadline = time.monotonic() + PATIENCE
     while find() and time.monotonic() < deadline:
         time.sleep(0.1)
     return not find()
@@ -203,45 +204,49 @@ def test_an_error_in_an_answer_shows_the_learners_line_and_none_of_the_check():
     [
         (
             raises,
-            120,
+            PATIENCE,
             [
                 "rank 1 raised: KeyError: 'bucket'\n  in raises, line",
                 "rank 0 did not return; its process was ended\n  in raises",
             ],
         ),
-        pytest.param(leaves, 120, ["ranks 0 and 1 raised: SystemExit: 3"], marks=pytest.mark.slow),
-        (dies, 120, ["rank 1 died: exit code 3", "rank 0 "]),
-        (is_killed, 120, ["rank 0 died: killed by signal SIGKILL"]),
+        pytest.param(leaves, PATIENCE, ["ranks 0 and 1 raised: SystemExit: 3"], marks=pytest.mark.slow),
+        (dies, PATIENCE, ["rank 1 died: exit code 3", "rank 0 "]),
+        (is_killed, PATIENCE, ["rank 0 died: killed by signal SIGKILL"]),
         (
             hangs,
             1,
-            ["rank 0 did not return within 1 s; its process was ended\n  in hangs", ": `distributed.barrier()`"],
+            ["rank", "not return within 1 s", "ended\n  in hangs", ": `distributed.barrier()`"],
         ),
-        (hangs, 120, ["rank 0 waited 6 s for a rank that did not come", "\n  in hangs", "rank 1 had returned by then"]),
+        (
+            hangs,
+            PATIENCE,
+            ["rank 0 waited 6 s for a rank that did not come", "\n  in hangs", "rank 1 had returned by then"],
+        ),
         pytest.param(
             both_receive,
-            120,
+            PATIENCE,
             ["ranks 0 and 1 waited 6 s for a rank that did not come", "\n  in both_receive, line"],
             marks=pytest.mark.slow,
         ),
         (
             gathers_unequal,
-            120,
+            PATIENCE,
             [
                 "SIGABRT. Another rank sent more than this one has room for: in a collective",
                 "same shape and dtype\n  in gathers_unequal",
             ],
         ),
-        (crashes, 120, ["died: killed by signal SIGSEGV\n  in crashes, line"]),
-        pytest.param(unsendable, 120, ["ranks 0 and 1 raised: TypeError: cannot pickle"], marks=pytest.mark.slow),
+        (crashes, PATIENCE, ["died: killed by signal SIGSEGV\n  in crashes, line"]),
+        pytest.param(unsendable, PATIENCE, ["ranks 0 and 1 raised: TypeError: cannot pickle"], marks=pytest.mark.slow),
     ],
 )
 def test_a_bad_end_names_rank_and_place_and_the_next_run_works(group, worker, timeout, told, monkeypatch):
     monkeypatch.setattr("hookscope_course.ranks.group.GRACE", 0.5)
-    began = time.monotonic()
     with pytest.raises(ranks.RankError) as caught:
         group.run(worker, timeout=timeout)
-    assert time.monotonic() - began < 100, "it does not wait for what never comes"
+    if timeout == PATIENCE:
+        assert "return within" not in str(caught.value), "it waited for what never comes"
     for part in told:
         assert part in str(caught.value)
     assert str(caught.value) == caught.value._render_traceback_()[0].removeprefix("RankError: ")
@@ -329,7 +334,7 @@ def test_a_waiting_process_that_is_killed_is_named_and_nothing_stays_behind(grou
     folder = group.folder
     # torchrun, which sees it too, may have ended rank 0 by then.
     with pytest.raises(ranks.RankError, match=r"ranks? (0 and )?1 died: its process was ended"):
-        group.run(kills_the_waiting, timeout=100)
+        group.run(kills_the_waiting, timeout=PATIENCE)
     assert gone(lambda: processes_of(folder))
     assert not folder.exists()
     with pytest.raises(ranks.RankError, match="were stopped"):
@@ -348,13 +353,13 @@ def test_nothing_stays_behind_when_the_notebook_is_killed(tmp_path):
             [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=settings
         ) as notebook:
             folder = notebook.stdout.readline().strip()
-            deadline = time.monotonic() + 110
+            deadline = time.monotonic() + PATIENCE
             while len(processes_of(folder)) < 3 and time.monotonic() < deadline:
                 time.sleep(0.2)
             there = len(processes_of(folder))
             notebook.kill()
         if there >= 3:
             break
-        warnings.warn(f"{there} processes after 110 s, and no child; once more", stacklevel=1)
+        warnings.warn(f"{there} processes after {PATIENCE} s, and no child; once more", stacklevel=1)
     assert there >= 3
     assert gone(lambda: processes_of(folder))

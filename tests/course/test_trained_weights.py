@@ -16,6 +16,7 @@ import pytest
 
 from lessons.build import reading
 from tests.shared.language import gpt2
+from tests.shared.patience import PATIENCE
 
 REPOSITORY = "/distilbert/distilgpt2/resolve/main/"
 
@@ -88,7 +89,7 @@ def test_chapter_15_takes_trained_weights_where_they_can_be_had(hub: str, tmp_pa
     settings.pop("HF_HUB_OFFLINE", None)
     settings.pop("TRANSFORMERS_OFFLINE", None)
     done = subprocess.run(
-        [sys.executable, "-c", script], env=settings, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", script], env=settings, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 0, done.stderr
     if there:

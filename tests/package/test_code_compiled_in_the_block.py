@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import capture, edit, record
+from tests.shared.patience import PATIENCE
 
 INPUTS = [torch.randn(samples, 4, generator=torch.Generator().manual_seed(samples)) for samples in (1, 1, 3, 2)]
 
@@ -120,7 +121,9 @@ print(len(seen.calls), sum(not event.hook for event in log.events))
 
 
 def test_the_compiler_may_come_first_inside_of_the_block() -> None:
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FIRST], capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FIRST], capture_output=True, text=True, timeout=PATIENCE
+    )
     assert (done.stdout, done.stderr) == ("6 18\n", "")
 
 
@@ -139,5 +142,7 @@ assert "exec_module" not in vars(torch._dynamo.__spec__.loader)
 
 
 def test_hookscope_may_be_imported_again_before_the_compiler_comes() -> None:
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", AGAIN], capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", AGAIN], capture_output=True, text=True, timeout=PATIENCE
+    )
     assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ import pytest
 import hookscope
 from hookscope.extras import needed_by
 from tests.shared import ROOT
+from tests.shared.patience import PATIENCE
 
 EXTRAS = (
     "anywidget", "ipywidgets", "traitlets", "IPython", "matplotlib", "pandas", "safetensors", "sklearn", "torchvision",
@@ -29,7 +30,7 @@ sys.meta_path.insert(0, Refuse())
 
 def without_extras(code: str) -> str:
     command = [sys.executable, "-c", REFUSE + code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
@@ -99,7 +100,7 @@ def test_nobody_is_sent_to_a_name_on_an_index_that_is_not_ours() -> None:
 
 def test_the_star_imports_nothing_heavy() -> None:
     code = f"from hookscope import *\nimport sys\nprint(*set({EXTRAS!r}) & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert not done.stdout.strip()
 
 

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -193,12 +192,10 @@ def test_a_file_that_cannot_be_imported_is_not_well(tmp_path: Path) -> None:
 def test_it_stops_in_time_also_in_a_long_test_and_says_what_is_left(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_a.py").write_text("def test_1(): pass\n")
-    (tmp_path / "test_b.py").write_text("import time\ndef test_2(): time.sleep(300)\ndef test_3(): pass\n")
-    (tmp_path / "test_c.py").write_text("import time\ndef test_4(): time.sleep(300)\n")
-    start = time.monotonic()
+    (tmp_path / "test_b.py").write_text("import time\ndef test_2(): time.sleep(10**6)\ndef test_3(): pass\n")
+    (tmp_path / "test_c.py").write_text("import time\ndef test_4(): time.sleep(10**6)\n")
     said = run_tests(tmp_path, 7, "test_a.py", "test_b.py", "test_c.py")
     assert re.fullmatch(r"well: True failed: \[\] left: \[('test_a.py', )?'test_b.py', 'test_c.py'\]", said)
-    assert time.monotonic() - start < 100
 
 
 def test_the_last_lines_say_what_was_run_and_what_was_not() -> None:

@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 
 from hookscope_course.ready import COURSE_FROM, COURSE_TORCH
 from tests.shared import ROOT
+from tests.shared.patience import PATIENCE
 from tools.matrix import environments as matrix
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -65,7 +66,7 @@ def test_environment_installs_cpu_torch_and_the_project_itself() -> None:
 
 def test_repo2docker_builds_from_environment_yml_with_its_python() -> None:
     command = [sys.executable, "-m", "repo2docker", "--no-build", "--no-run", "--debug", str(ROOT)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     said = result.stdout + result.stderr
     assert result.returncode == 0, said[-2000:]
     assert "Building conda environment for python=3.11" in said
@@ -133,12 +134,12 @@ def test_every_place_promises_the_same_torch() -> None:
 def test_what_only_contributors_have_is_off_in_their_jupyterlab() -> None:
     """jupytext is installed for the builder; switched on, saving a notebook could overwrite a lesson."""
     command = [sys.executable, "-m", "jupyter", "server", "extension", "list"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
     states = re.findall(r"(\S*jupytext|voila\S*) (?:\x1b\[\d+m)?(enabled|disabled)", result.stdout + result.stderr)
     assert {name.split(".")[0] for name, _ in states} >= {"jupytext", "voila"}, result.stdout + result.stderr
     assert {state for _, state in states} == {"disabled"}
     command = [sys.executable, "-m", "jupyter", "labextension", "list"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
     for name in ("jupyterlab-jupytext", "@voila-dashboards/jupyterlab-preview"):
         assert re.search(rf"{name} \S+ (?:\x1b\[\d+m)?disabled", result.stdout + result.stderr), name
 
@@ -163,7 +164,7 @@ def test_importing_hookscope_imports_nothing_heavy() -> None:
         "safetensors",
     ]
     code = "import sys, torch; before = set(sys.modules); import hookscope; print(*(set(sys.modules) - before))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
     added = {name.split(".")[0] for name in result.stdout.split()}
     assert "hookscope" in added
     assert not added & set(heavy), added & set(heavy)

@@ -25,6 +25,7 @@ import set_up
 from hookscope_course import ready
 from tests.shared import ROOT
 from tests.shared.disks import a_small_disk
+from tests.shared.patience import PATIENCE
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="`make` and process groups")
 PINS = dict(line.split(" ")[0].split("==") for line in (ROOT / "requirements.lock").read_text().splitlines())
@@ -73,7 +74,9 @@ def command(target: str, with_uv: bool = True, **more: str) -> tuple[list[str], 
 
 def make(folder: Path, target: str = ".venv", **more: Any) -> subprocess.CompletedProcess[str]:
     words, surroundings = command(target, **more)
-    return subprocess.run(words, cwd=folder, env=surroundings, capture_output=True, text=True, timeout=500, check=False)
+    return subprocess.run(
+        words, cwd=folder, env=surroundings, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
 
 
 def made(folder: Path, target: str = ".venv", **more: Any) -> str:
@@ -134,7 +137,7 @@ def killed_at(folder: Path, moment: str, how: signal.Signals = signal.SIGKILL, w
     while not MOMENTS[moment](folder):
         assert started.poll() is None, f"it ended before the moment came: {moment}"
     os.killpg(started.pid, how)
-    assert started.wait(30)
+    assert started.wait(PATIENCE)
     assert not is_ready(folder), moment
     return log.read_text()
 

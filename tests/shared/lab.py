@@ -21,11 +21,11 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, ViewportSize, expect, sync_playwright
 
 from hookscope_course.kernels.settings import KERNEL_ENV
-from tests.shared import ROOT
+from tests.shared import ROOT, patience
 
 SCREENSHOTS = Path(os.environ.get("HOOKSCOPE_SCREENSHOTS", ROOT / "build" / "screenshots"))
 """Where browser tests keep pictures of what they saw, to be looked at."""
-PATIENCE = 30_000  # milliseconds; a busy machine may be slow, and a test that passes does not wait
+PATIENCE = 180_000  # milliseconds, for each step; a test that passes does not wait
 SIZE = ViewportSize(width=1280, height=900)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
@@ -125,7 +125,7 @@ class Lab:
                 const session = window.jupyterapp.shell.currentWidget?.sessionContext;
                 return session?.isReady && session.session?.kernel?.status === "idle";
             }""",
-            timeout=60_000,
+            timeout=PATIENCE,
         )
 
     def _has_idle_kernel(self) -> bool:
@@ -139,7 +139,7 @@ class Lab:
             )
         )
 
-    def command(self, name: str, arguments: dict[str, Any] | None = None, seconds: float = 120) -> None:
+    def command(self, name: str, arguments: dict[str, Any] | None = None, seconds: float = patience.PATIENCE) -> None:
         """Run a JupyterLab command and wait for its end, but not for ever: `evaluate` alone knows no limit."""
         self.page.evaluate(
             """([name, args, seconds]) => Promise.race([
@@ -362,7 +362,7 @@ def serving(command: list[str], tmp: Path) -> Iterator[tuple[str, str]]:
 
 def wait_for_server(server: subprocess.Popen[bytes], runtime: Path, log: Path) -> tuple[str, str]:
     """Return the address and token that the server writes down when it is up."""
-    deadline = time.monotonic() + 180  # where others keep the processors busy, a minute was not enough
+    deadline = time.monotonic() + patience.PATIENCE
     while time.monotonic() < deadline and server.poll() is None:
         for file in runtime.glob("jpserver-*.json"):
             try:

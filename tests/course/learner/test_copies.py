@@ -20,6 +20,7 @@ from hookscope_course.learner.copies import KEEP, Copy, CopyError
 from hookscope_course.places import NOTEBOOKS
 from tests.shared import ROOT
 from tests.shared.disks import a_small_disk
+from tests.shared.patience import PATIENCE
 
 
 def page(words: str) -> str:
@@ -203,7 +204,7 @@ def test_several_at_once_do_it_once(copy: Copy) -> None:
     at_work = [context.Process(target=_update, args=(copy.folder, copy.source, said)) for _ in range(3)]
     for process in at_work:
         process.start()
-    lines = [said.get(timeout=60) for _ in at_work]
+    lines = [said.get(timeout=PATIENCE) for _ in at_work]
     assert sorted(map(len, lines)) == [0, 0, 1]
     assert words(copy) == {"00_start.ipynb": "one", "01_next.ipynb": "one"}
 

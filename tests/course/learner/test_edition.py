@@ -16,6 +16,7 @@ from hookscope_course.learner.copies import chapters, edition_of
 from hookscope_course.places import NOTEBOOKS
 from hookscope_course.practice import ExerciseText, read_exercises
 from lessons.build import reading
+from tests.shared.patience import PATIENCE
 
 PAGES = chapters(NOTEBOOKS)
 # By chapter: answers whose words or digits stand above their question, and why they give nothing away there.
@@ -138,7 +139,7 @@ def test_run_all_runs_to_the_end_and_solves_nothing(
     """Browser tests do the same in a real JupyterLab, with chapter 00, and in `make test-all` with all."""
     NotebookClient(
         edition,
-        timeout=120,
+        timeout=PATIENCE,
         kernel_name="python3",
         config=over_files(),
         resources={"metadata": {"path": str(tmp_path)}},

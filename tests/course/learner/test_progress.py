@@ -14,6 +14,7 @@ from hookscope_course.learner.copies import KEEP, Copy
 from hookscope_course.learner.progress import Progress, note, read
 from hookscope_course.places import NOTEBOOKS
 from tests.shared.exercises import NO_RETURN, RIGHT, run_cell, sample
+from tests.shared.patience import PATIENCE
 
 
 @pytest.fixture(scope="module")
@@ -95,5 +96,5 @@ def test_several_kernels_lose_nothing(copy: Path) -> None:
     code += "note(sys.argv[1], Path(sys.argv[2]))"
     at_work = [subprocess.Popen([sys.executable, "-c", code, number, copy]) for number in numbers]
     for process in at_work:
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
     assert sorted(read(copy)) == numbers

@@ -25,6 +25,7 @@ from hookscope.activations.shards import shards_in
 from tests.package.activations.test_what_is_collected import X, by_hand, small
 from tests.shared import ROOT
 from tests.shared.disks import a_small_disk
+from tests.shared.patience import PATIENCE
 
 
 def stopped(net, folder, after: int, error: BaseException):
@@ -118,7 +119,7 @@ def test_two_do_not_write_to_one_folder(tmp_path):
         with pytest.raises(RuntimeError, match="another collect"):
             collect(small(), [X], "0", to=tmp_path)
         command = [sys.executable, "-c", OTHER, str(tmp_path)]
-        other = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=ROOT)
+        other = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT)
         assert "another collect" in other.stderr
 
     assert len(collect(small(), batches(), "0", to=tmp_path)) == 11
@@ -233,7 +234,7 @@ collect(net, x.split(7), to=sys.argv[1], shard_bytes=20_000, progress=False)
 @pytest.mark.slow
 def test_killed_at_any_moment_it_goes_on(tmp_path):
     command = [sys.executable, "-c", KILLED]
-    whole = subprocess.run([*command, str(tmp_path / "whole")], check=True, timeout=100, cwd=ROOT)
+    whole = subprocess.run([*command, str(tmp_path / "whole")], check=True, timeout=PATIENCE, cwd=ROOT)
     assert whole.returncode == 0
     moments = random.Random(0)
     kills = 0
@@ -245,7 +246,7 @@ def test_killed_at_any_moment_it_goes_on(tmp_path):
         kills += process.wait() == -signal.SIGKILL
         process.stdout.close()
     assert kills >= 2, "each had ended before it was killed"
-    subprocess.run([*command, str(tmp_path / "killed")], check=True, timeout=100, cwd=ROOT)
+    subprocess.run([*command, str(tmp_path / "killed")], check=True, timeout=PATIENCE, cwd=ROOT)
     one, other = Activations(tmp_path / "whole"), Activations(tmp_path / "killed")
     other.check()
     assert len(one) == len(other) == 3000
@@ -277,7 +278,12 @@ for count in (10_000, 100_000):
 print(peaks[1] - peaks[0], stored.nbytes)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True, timeout=300, cwd=ROOT
+        [sys.executable, "-c", code, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE,
+        cwd=ROOT,
     )
     more, written = map(int, done.stdout.split())
     assert written == 100_000 * 1024

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import time
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 from hookscope import Activations, LayerNotFoundError, census, collect, edit
 from hookscope.activations import DamagedError
 from hookscope.activations.marks import mark_of_model
+from tests.shared.clocks import Clock
 
 X = torch.arange(44.0).reshape(11, 4) / 7
 
@@ -317,18 +317,13 @@ def test_options_are_checked_when_given(tmp_path):
         collect(small(), X.split(4), "3", to=tmp_path)
 
 
-def test_progress_says_samples_rate_and_bytes(tmp_path, capsys):
-    def slowly():
-        for x in X.split(4):
-            time.sleep(0.6)
-            yield x
-
-    collect(small(), slowly(), "0", to=tmp_path / "a", progress=False)
+def test_progress_says_samples_rate_and_bytes(tmp_path, capsys, monkeypatch):
+    clock = Clock(step=10**9)
+    monkeypatch.setattr("tqdm.std.time", clock.time)  # a bar comes after a second
+    monkeypatch.setattr("hookscope.progress.perf_counter", clock.perf_counter)
+    collect(small(), X.split(4), "0", to=tmp_path / "a", progress=False)
     assert capsys.readouterr().err == ""
-    loader = list(X.split(4))
-    net = small()
-    net.register_forward_pre_hook(lambda *_: time.sleep(0.4))
-    collect(net, loader, "0", to=tmp_path / "b")
+    collect(small(), list(X.split(4)), "0", to=tmp_path / "b")
     said = capsys.readouterr().err
     assert "11/11" in said
     assert "132 bytes of 132 bytes" in said

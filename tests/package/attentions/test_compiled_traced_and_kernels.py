@@ -11,6 +11,7 @@ from torch import nn
 
 from hookscope import attention
 from tests.package.attentions.test_softmax_by_hand import Attention, X, usual
+from tests.shared.patience import PATIENCE
 
 
 @torch.library.custom_op("hookscope_tests::my_attention", mutates_args=())
@@ -59,7 +60,7 @@ assert len(sys.meta_path) == finders - 1  # hookscope waits for the compiler no 
 
 @pytest.mark.slow  # imports the compiler
 def test_what_is_compiled_in_the_pass_in_which_the_compiler_is_imported_runs_as_it_is():
-    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.stdout, done.stderr) == ("1 default\n", "")
 
 
@@ -81,7 +82,7 @@ X, began, ended = torch.randn(2, 3, 4), threading.Event(), threading.Event()
 
 def wait():
     began.set()
-    ended.wait(60)
+    ended.wait(PATIENCE)
 
 def other_ends():
     import torch._dynamo
@@ -93,7 +94,7 @@ for there in (False, True):
     assert ("torch._dynamo" in sys.modules) is there
     thread = threading.Thread(target=lambda: print(len(attention(During(wait), X))))
     thread.start()
-    began.wait(60)
+    began.wait(PATIENCE)
     print(len(attention(During(other_ends), X)), torch._dynamo.eval_frame._stance.stance)
     began.clear()
     ended.clear()
@@ -124,7 +125,7 @@ assert len(sys.meta_path) == finders - 1
 @pytest.mark.slow  # imports the compiler
 @pytest.mark.parametrize(("script", "says"), [(OTHERS, "1\n1 default\n" * 2), (NESTED, "1\n2 default\n")])
 def test_two_passes_at_once_share_the_switch_of_the_compiler(script, says):
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.stdout, done.stderr) == (says, "")
 
 

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from hookscope import attention, census
 from tests.shared.interrupts import Run, lines, places
+from tests.shared.patience import PATIENCE
 
 X = torch.randn(2, 3, 4)
 
@@ -66,7 +67,7 @@ assert "torch._dynamo" not in sys.modules
 
 
 def test_an_interrupt_before_the_compiler_is_there_leaves_nothing_that_waits_for_it() -> None:
-    run = subprocess.run([sys.executable, "-c", WITHOUT_COMPILER], capture_output=True, text=True, timeout=100)
+    run = subprocess.run([sys.executable, "-c", WITHOUT_COMPILER], capture_output=True, text=True, timeout=PATIENCE)
     found, _, stayed = run.stdout.strip().partition(" ")
     assert (stayed, run.stderr) == ("[]", "")
     assert int(found) > 60

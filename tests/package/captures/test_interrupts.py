@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from hookscope import capture, record
 from hookscope.captures.call import Slot
 from tests.shared.interrupts import Run, places
+from tests.shared.patience import PATIENCE
 from tests.shared.recorded import hooks_on
 
 X = torch.ones(2, 4)
@@ -123,6 +124,6 @@ def test_an_interrupt_while_a_gradient_is_added_lets_the_next_backward_pass():
         sys.settrace(before)
     thread = threading.Thread(target=backward, args=(seen,), daemon=True)
     thread.start()
-    thread.join(30)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     assert torch.equal(seen[0], seen[1])

@@ -18,6 +18,7 @@ from hookscope.captures import Capture, NotCapturedError
 from tests.shared import ROOT
 from tests.shared.awkward import Do
 from tests.shared.disks import a_small_disk
+from tests.shared.patience import PATIENCE
 
 
 def again(seen: Capture, folder) -> Capture:
@@ -195,7 +196,7 @@ from hookscope.captures import Capture
 print(Capture.load(sys.argv[1])[""].output, "transformers" in sys.modules)
 """
     command = [sys.executable, "-c", code, str(tmp_path / "seen.safetensors")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True, cwd=ROOT)
     assert done.stdout.strip() == "Two(first=tensor([1., -0., nan, inf]), second=1) False"
 
 

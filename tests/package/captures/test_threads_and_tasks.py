@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hookscope import capture
 from tests.shared.awkward import Do
+from tests.shared.patience import PATIENCE
 
 X, Y = torch.full((1,), 1.0), torch.full((1,), 10.0)
 
@@ -19,8 +20,8 @@ def test_threads_that_cross_in_the_same_layer() -> None:
     inside, leave = threading.Barrier(2), {1.0: threading.Event(), 10.0: threading.Event()}
 
     def work(x: Tensor) -> Tensor:
-        inside.wait(20)  # both are in the layer now
-        assert leave[x.item()].wait(20)
+        inside.wait(PATIENCE)  # both are in the layer now
+        assert leave[x.item()].wait(PATIENCE)
         return x * 2
 
     net = nn.Sequential(nn.Identity(), Do(work))
@@ -30,7 +31,7 @@ def test_threads_that_cross_in_the_same_layer() -> None:
             thread.start()
         for thread, x in zip(threads, (X, Y), strict=True):  # the first that came in goes out first
             leave[x.item()].set()
-            thread.join(20)
+            thread.join(PATIENCE)
     for layer in ("", "1"):
         assert sorted((c.args[0].item(), c.output.item()) for c in seen[layer].calls) == [(1, 2), (10, 20)]
     assert [call.number for call in seen["1"].calls] == [1, 2]

@@ -11,6 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from hookscope.censuses.census import census, removing_new_hooks
 from tests.shared.hooked import Net, nothing, place
+from tests.shared.patience import PATIENCE
 
 
 def test_new_hooks_go_and_old_ones_stay(net):
@@ -175,7 +176,7 @@ def test_another_threads_hooks_stay_unless_the_model_is_named(net):
     inside, done = threading.Event(), threading.Event()
 
     def work():
-        inside.wait(10)
+        inside.wait(PATIENCE)
         net.fc.register_forward_hook(nothing)
         other.fc.register_forward_hook(nothing)
         done.set()
@@ -184,7 +185,7 @@ def test_another_threads_hooks_stay_unless_the_model_is_named(net):
     thread.start()
     with removing_new_hooks(net) as removed:
         inside.set()
-        assert done.wait(10)
+        assert done.wait(PATIENCE)
     thread.join()
     assert [entry.where for entry in removed] == ["fc"]
     assert (len(census(net)), len(census(other))) == (0, 1)

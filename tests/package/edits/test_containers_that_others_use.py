@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from hookscope import edit
 from hookscope.edits.lending import Loan, lend, refuse_borrowed, take_back
 from tests.shared.awkward import Do, Net
+from tests.shared.patience import PATIENCE
 
 X = torch.ones(1)
 
@@ -58,7 +59,7 @@ class Waits(nn.Module):
         value = given["c"]
         if not self.inside.is_set():
             self.inside.set()
-            assert self.go.wait(60)
+            assert self.go.wait(PATIENCE)
         return value * 1
 
 
@@ -71,7 +72,7 @@ def test_two_threads_with_one_container_are_refused_and_with_two_are_right(share
     with edit(net) as e:
         e.scale("block", 2.0, to="input", part=(0, "c"))
         thread.start()
-        assert net.block.inside.wait(60)
+        assert net.block.inside.wait(PATIENCE)
         try:
             if shared:
                 with pytest.raises(RuntimeError, match=r"edit 1 \(scale\) of layer 'block'.*another thread .* one of"):

@@ -8,6 +8,7 @@ import pytest
 
 from hookscope.pictures import palette as pal
 from hookscope.pictures.letters import LINE, drawable, letters, wide
+from tests.shared.patience import PATIENCE
 
 
 def test_letters_are_dark_on_paper_with_soft_edges():
@@ -49,4 +50,4 @@ def test_pictures_need_no_matplotlib():
         "image_grid(torch.rand(1, 3, 8, 8), over=torch.rand(2, 2))\n"
         "assert grid.png and 'matplotlib' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE)

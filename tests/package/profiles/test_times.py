@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import profile
-from hookscope.profiles import LayerProfile, Profile, passes
+from hookscope.profiles import LayerProfile, passes
 from tests.package.profiles.test_what_layers_cost import Calls
 from tests.shared.clocks import Clock, Takes, WorkMoves
 from tests.shared.language import IDS, gpt2

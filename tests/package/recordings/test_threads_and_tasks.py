@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from hookscope.recordings.record import Event, record
 from hookscope.recordings.timeline import draw
 from tests.shared.awkward import Do
+from tests.shared.patience import PATIENCE
 from tests.shared.recorded import nested, ones, recorded
 
 FORWARD = ("forward_pre", "forward")
@@ -34,7 +35,7 @@ def run(*jobs, names=("one", "two")):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     for error in errors:
         raise error
 
@@ -60,9 +61,9 @@ def crossing():
     came, left = threading.Barrier(2), threading.Event()
 
     def wait(x):
-        came.wait(60)
+        came.wait(PATIENCE)
         if threading.current_thread().name == "one":
-            assert left.wait(60)
+            assert left.wait(PATIENCE)
         return x
 
     model = nn.Sequential(nn.Sequential(Do(wait), nn.ReLU()), nn.Identity())
@@ -129,7 +130,7 @@ def test_the_timeline_leads_through_each_thread_by_itself():
 def test_threads_of_one_name_are_told_apart():
     model, one_by_one = nn.ReLU(), threading.Barrier(2)
     with record(model, kinds=FORWARD) as recording:
-        run(*[lambda: (one_by_one.wait(60), model(torch.ones(1)))] * 2, names=("worker", "worker"))
+        run(*[lambda: (one_by_one.wait(PATIENCE), model(torch.ones(1)))] * 2, names=("worker", "worker"))
     assert set(trees(recording)) == {"worker", "worker (2)"}
     assert len(set(map(tuple, trees(recording).values()))) == 1
 
@@ -138,7 +139,7 @@ def test_a_call_has_one_number_also_where_threads_cross_before_it():
     model, inside = nn.Sequential(nn.ReLU()), threading.Barrier(2)
 
     def wait(module, args):
-        inside.wait(60)
+        inside.wait(PATIENCE)
 
     model[0].register_forward_pre_hook(wait)
     model[0].register_forward_pre_hook(lambda module, args: wait(module, args))
@@ -175,7 +176,7 @@ def test_backward_belongs_to_the_thread_that_calls_it():
 
     def train():
         loss = model(ones(1, 4)).sum()
-        between.wait(60)
+        between.wait(PATIENCE)
         loss.backward()
 
     with record(model, kinds=[*FORWARD, "full_backward_pre", "full_backward"]) as recording:

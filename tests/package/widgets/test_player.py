@@ -16,6 +16,7 @@ from hookscope.recordings.event import GIVEN
 from hookscope.recordings.record import record
 from hookscope.widgets import player as player_module
 from hookscope.widgets.player import OrderPlayer, choose, in_a_sentence
+from tests.shared.patience import PATIENCE
 from tests.shared.recorded import nested, recorded
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -84,7 +85,7 @@ def test_a_recording_without_events_says_how_to_get_some():
 
 
 def test_two_threads_have_a_tree_each():
-    both = threading.Barrier(2, timeout=60)
+    both = threading.Barrier(2, timeout=PATIENCE)
 
     class Waiting(nn.Module):
         def forward(self, x):
