@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from hookscope import samples
+from hookscope import profile, samples
 from hookscope_course import ranks
 from lessons.build import reading
 
@@ -212,6 +212,9 @@ def test_what_chapter_18_says_of_fused_operations_and_flops() -> None:
     assert flops(encoder.train()) > 0
     assert flops(nn.LSTM(8, 4)) == 0
     assert flops(nn.Linear(8, 4)) == 2 * 3 * 8 * 4
+    with torch.no_grad():
+        for fused in (nn.LSTM(8, 4), encoder.eval()):
+            assert profile(fused, torch.randn(1, 3, 8), repeats=1)[""].flops
 
 
 def test_what_chapter_18_says_of_hooks_on_a_quantized_model() -> None:

@@ -6,50 +6,63 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from hookscope.profiles.spans import Span, Spans
+from hookscope.layers import Modules
+from hookscope.profiles.spans import Span, Spans, nodes_of, sequence_number
 from hookscope.structures import map_tensors, tensors_in
-from hookscope.unchanged import take_mode_off
+from hookscope.unchanged import ModelState, take_mode_off
 
 __all__ = ["Job", "Sums"]
 
+_T = TypeVar("_T")
 
-class _NoTracker:
-    """Stands where torch's counter of FLOPs follows modules, which spans do: for small layers it costs a good deal."""
 
-    parents = frozenset({"Global"})
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *exc: object) -> None: ...
+class _UsedUpError(ValueError):
+    """Backward would go through a graph that an earlier pass made, and has used up."""
 
 
 class Job:
     """The passes of one profile.
 
     Attributes:
+        before: the model as it was before them.
         notes: what there is to say about them.
+        gradients: parameters, and other leaves that backward may reach, with the gradients that they had.
 
     """
 
     def __init__(
         self,
-        model: nn.Module,
+        modules: Modules,
         hooked: list[nn.Module],
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         backward: bool,
         loss: Callable[[Any], Tensor] | None,
     ) -> None:
-        self.model, self._hooked, self._given = model, hooked, (args, kwargs)
+        self.model, self._names, self._hooked, self._given = modules.model, modules.names, hooked, (args, kwargs)
         self.backward, self._loss = backward, loss
+        self.before, self._resets = ModelState(self.model, attributes=True), False
+        self._first = self._begun = sequence_number()  # of the nodes that these passes make, and that this one makes
         self.notes: list[str] = []
+        self.gradients: list[tuple[Tensor, Tensor | None]] = [(leaf, leaf.grad) for leaf in self.model.parameters()]
+
+    def _again(self, run: Callable[[], _T]) -> _T:
+        """Run a pass; if the model keeps a graph of an earlier one, let this and all others begin as the first did."""
+        try:
+            return run()
+        except _UsedUpError:
+            self._resets = True
+            return run()
 
     def _inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if self._resets:
+            self.before.put_back()
+        self._begun = sequence_number()
         for parameter in self.model.parameters():
             parameter.grad = None
         args, kwargs = map_tensors(lambda t: t.detach().clone().requires_grad_(t.requires_grad), self._given)
@@ -78,20 +91,62 @@ class Job:
             return None
         return torch.stack([part.real.double() if part.is_complex() else part.double() for part in sums]).sum()
 
+    def _backward(self, scalar: Tensor) -> Callable[[], None]:
+        """Prepare backward, so that it leaves the graphs that were there before the first pass.
+
+        Raises:
+            _UsedUpError: it would go through one that an earlier pass has used up.
+
+        """
+        nodes = [node for node, _ in nodes_of(scalar)]
+        old = {number: node for node in nodes if (number := node._sequence_nr()) < self._begun}
+        if old and max(old) >= self._first:
+            raise _UsedUpError(
+                f"the model keeps a tensor with its graph ({type(old[max(old)]).__name__}) from one pass to the next, "
+                "where profile cannot put it back, so a second backward would go through that graph; let the model "
+                "detach what it keeps, or write backward=False"
+            )
+        if old:
+            leaves = [node.variable for node in nodes if type(node).__name__ == "AccumulateGrad"]
+            known = {id(leaf) for leaf, _ in self.gradients}
+            self.gradients += [(leaf, leaf.grad) for leaf in leaves if id(leaf) not in known]
+            self.notes.append("the model kept tensors with their graph: backward goes through it, too, for no layer")
+
+        def run() -> None:
+            try:
+                scalar.backward(retain_graph=bool(old))  # type: ignore[no-untyped-call]
+            except RuntimeError as error:
+                if not old or "second time" not in str(error):
+                    raise
+                raise ValueError(
+                    f"the model keeps a tensor with its graph ({type(old[max(old)]).__name__}) that a backward before "
+                    "this profile has used up, so no other backward can go through it; take what the model keeps away, "
+                    "as model.train() and model.eval() often do, or write backward=False"
+                ) from error
+
+        return run
+
     def plain(self) -> tuple[float, float]:
         """Time a pass without hooks."""
+        return self._again(self._plain)
+
+    def timed(self) -> tuple[float, float, Sums]:
+        """Time a pass with hooks."""
+        return self._again(self._timed)
+
+    def _plain(self) -> tuple[float, float]:
         args, kwargs = self._inputs()
         start = time.perf_counter_ns()
         output = self.model(*args, **kwargs)
         forward = time.perf_counter_ns() - start
         if (scalar := self._scalar(output)) is None:
             return forward / 1e9, 0.0
+        backward = self._backward(scalar)
         start = time.perf_counter_ns()
-        scalar.backward()  # type: ignore[no-untyped-call]
+        backward()
         return forward / 1e9, (time.perf_counter_ns() - start) / 1e9
 
-    def timed(self) -> tuple[float, float, Sums]:
-        """Time a pass with hooks."""
+    def _timed(self) -> tuple[float, float, Sums]:
         args, kwargs = self._inputs()
         spans = Spans(self._hooked, time.perf_counter_ns)
         with spans.forward():
@@ -100,20 +155,22 @@ class Job:
             forward = time.perf_counter_ns() - start
         if (scalar := self._scalar(output)) is None:
             return forward / 1e9, 0.0, Sums(spans)
+        backward = self._backward(scalar)
         with spans.backward(scalar):
             start = time.perf_counter_ns()
-            scalar.backward()  # type: ignore[no-untyped-call]
-            backward = time.perf_counter_ns() - start
-        return forward / 1e9, backward / 1e9, Sums(spans)
+            backward()
+            took = time.perf_counter_ns() - start
+        return forward / 1e9, took / 1e9, Sums(spans)
 
     def counted(self) -> tuple[Spans, bool]:
         """Count FLOPs and bytes in a pass; whether torch could count FLOPs."""
-        from torch.utils.flop_counter import FlopCounterMode
+        from hookscope.profiles.flops import FlopCounter
 
-        counter = FlopCounterMode(display=False)
-        counter.mod_tracker = _NoTracker()  # type: ignore[assignment]
+        counter = FlopCounter()
         try:
-            return self._counted(counter.get_total_flops, counter), True
+            spans = self._counted(counter.get_total_flops, counter)
+            self.notes += counter.notes(self._names)
+            return spans, True
         except Exception as error:  # a mode sees every operation, and some do not bear it
             self.notes.append(f"FLOPs not counted: torch.utils.flop_counter raised {type(error).__name__}")
             return self._counted(lambda: 0, None), False
@@ -121,6 +178,8 @@ class Job:
     def _counted(self, read: Callable[[], int], mode: Any) -> Spans:
         args, kwargs = self._inputs()
         spans = Spans(self._hooked, read, look=True)
+        if mode is not None:
+            mode.running = lambda: spans.running
         stack, own = ExitStack(), None
         try:
             with stack:
@@ -130,8 +189,9 @@ class Job:
                 with spans.forward():
                     output = self.model(*args, **kwargs)
                 if (scalar := self._scalar(output)) is not None:
+                    backward = self._backward(scalar)
                     with spans.backward(scalar):
-                        scalar.backward()  # type: ignore[no-untyped-call]
+                        backward()
         finally:
             stack.close()  # for an interrupt that came just before the block would have
             take_mode_off(own or getattr(mode, "mode", None))

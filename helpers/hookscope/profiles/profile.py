@@ -19,7 +19,7 @@ from hookscope.profiles.passes import Job, Sums
 from hookscope.profiles.result import LayerProfile, Profile, Time
 from hookscope.profiles.spans import Span, Spans
 from hookscope.structures import tensors_in
-from hookscope.unchanged import afterwards, model_unchanged, same_random_numbers
+from hookscope.unchanged import afterwards, same_random_numbers
 
 __all__ = ["profile"]
 
@@ -41,16 +41,17 @@ def profile(
     Every layer that is called gets a row, containers, too, with a total and a part of its own (`self`). Times are
     medians with quartiles over `repeats` passes, after `warmup` passes that do not count; a pass without hooks runs
     before each, so that what the hooks add is measured, and said. It is most where there are many small layers, and
-    lies in the `self` of the layers around. FLOPs are those of `torch.utils.flop_counter`, which counts
-    multiplications and additions of matrix products, convolutions and attention, and nothing else.
+    lies in the `self` of the layers around. FLOPs are the multiplications and additions of matrix products,
+    convolutions, attention and recurrent layers, counted as `torch.utils.flop_counter` does; nothing else counts. If
+    an operation is likely to have such products in it, and there is no formula for it, a note names it.
 
     Backward is timed node by node, and a node counts for the layer in whose forward the operation was, in-place
     operations, too; what the engine does between nodes counts for none. Recomputation by `torch.utils.checkpoint` is
     time of backward.
 
-    The model runs as it is, in `train()` or `eval()`, on copies of the inputs. Afterwards buffers, training flags,
-    `.grad` and random numbers are what they were, and no hook is left. What a pass keeps elsewhere, such as a cache
-    that is given, it keeps. Two more passes count FLOPs and memory.
+    The model runs as it is, in `train()` or `eval()`, on copies of the inputs. Afterwards buffers, attributes, training
+    flags, `.grad` and random numbers are what they were, and no hook is left. What a pass keeps elsewhere, such as a
+    cache that is given, it keeps. Two more passes count FLOPs and memory.
 
     Not seen: fused paths of `nn.TransformerEncoderLayer`, which hooks switch off (a note says so, the time without
     hooks has them); what is inside a TorchScript module, which counts as one with the layer around; a layer of which
@@ -92,14 +93,14 @@ def profile(
     hooked = [module for module in modules.names if not isinstance(module, torch.jit.ScriptModule)]
     refuse_unhookable(modules, set(hooked), "profile")
     _check(model, (inputs, kwargs), backward, loss, repeats, warmup)
-    job = Job(model, hooked, inputs, kwargs, backward and torch.is_grad_enabled(), loss)
+    job = Job(modules, hooked, inputs, kwargs, backward and torch.is_grad_enabled(), loss)
     fused = dict.fromkeys(f.name for f in fused_around(modules, hooked).values() if f.would_run())
     job.notes += [
         f"hooks switch off the fused path of layer {name!r}, not so in the times without hooks" for name in fused
     ]
     if len(hooked) < len(modules.names):
         job.notes.append("modules of TorchScript count as part of the layer around them")
-    with model_unchanged(model), same_random_numbers(model, inputs, kwargs), _gradients_put_back(model):
+    with job.before.unchanged(), same_random_numbers(model, inputs, kwargs), _gradients_put_back(job):
         for _ in range(warmup):
             job.plain()
         began, pairs = time.perf_counter(), list[tuple[tuple[float, float], tuple[float, float, Sums]]]()
@@ -138,12 +139,10 @@ def _check(model: nn.Module, given: Any, backward: object, loss: object, repeats
 
 
 @contextmanager
-def _gradients_put_back(model: nn.Module) -> Iterator[None]:
-    before = [(parameter, parameter.grad) for parameter in model.parameters()]
-
+def _gradients_put_back(job: Job) -> Iterator[None]:
     def put_back() -> None:
-        for parameter, grad in before:
-            parameter.grad = grad
+        for leaf, grad in job.gradients:
+            leaf.grad = grad
 
     with afterwards(put_back):
         yield

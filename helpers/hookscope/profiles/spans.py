@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from hookscope.layers import call_of, take_off
 
-__all__ = ["Span", "Spans", "nodes_of"]
+__all__ = ["Span", "Spans", "nodes_of", "sequence_number"]
 
-_sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
+sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
 
 
 class Span:
@@ -128,7 +128,7 @@ class Spans:
         span = Span(module, self.running, call_of(sys._getframe(1)))
         self.calls.append(span)
         self._running.append(span)
-        self._numbers.append(_sequence_number())
+        self._numbers.append(sequence_number())
         self._owners.append(span)
         span.start = self._read()
 
@@ -144,7 +144,7 @@ class Spans:
         if self._look:
             span.outputs = output
         del self._running[place:]  # with what an exception that the model caught has left there
-        self._numbers.append(_sequence_number())
+        self._numbers.append(sequence_number())
         self._owners.append(self.running)
 
     def _owned(self, root: Tensor) -> Iterator[tuple[Any, Span | None]]:
