@@ -38,11 +38,13 @@ def fitting(name: str, calls: list[Seen], to: str, number: int, kind: str) -> Sp
     return next((spec for spec in tries if spec is not None), None)
 
 
+@pytest.mark.parametrize("every_end", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["one end", "every end"])
 @pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in MODELS])
-def test_awkward_models(name: str) -> None:
+def test_awkward_models(name: str, every_end: bool) -> None:
     calls = calls_of(MODELS[name]())
-    # Of each of these, one end for each verb: there are many that are overwritten, and the large ones take long.
-    one_end = "overwritten by" in name or name in LARGE
+    # One end for each verb, another one from model to model. The slow tests take every end of all but the large models
+    # and the many that are overwritten.
+    one_end = not every_end or "overwritten by" in name or name in LARGE
     errors = []
     for end, to in enumerate(ENDS):
         specs = [

@@ -54,7 +54,7 @@ def is_edited(kind: str, to: str, tree: Any, first: Any, others: list[Any], grad
 
 
 @pytest.mark.parametrize(("kind", "to"), every_edit)
-@settings(always_the_same, max_examples=20)
+@settings(always_the_same, max_examples=7)
 @drawn
 def test_random_models(
     kind: str, to: str, tree: Any, first: Any, others: list[Any], grad: bool, requires_grad: bool
