@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
-__all__ = ["contents_of", "map_tensors", "model_output", "tensors_in"]
+__all__ = ["contents_of", "copied", "map_tensors", "model_output", "tensors_in"]
 
 _DEEP = 20  # levels of structure that are followed
 
@@ -157,7 +157,8 @@ class _Mapping:
                     copied[index] = self.of(value[index], depth)
             return copied
         if isinstance(value, deque):
-            return type(value)((self.of(item, depth) for item in held), value.maxlen)
+            kind = deque if _frees(value) else type(value)
+            return kind((self.of(item, depth) for item in held), value.maxlen)
         if isinstance(value, Mapping):
             return self._mapping(value, {key: self.of(item, depth) for key, item in held}, depth)
         return self._object(value, depth)
@@ -171,7 +172,7 @@ class _Mapping:
         # Not the constructor of a named tuple, which may insist on more than the fields (PackedSequence).
         make: Callable[[list[Any]], Any] = getattr(type(value), "_make", type(value))
         try:
-            rebuilt = make(items)
+            rebuilt = None if _frees(value) else make(items)
             if type(rebuilt) is type(value) and len(rebuilt) == len(items):
                 for name, item in self._attributes(value, depth).items():
                     object.__setattr__(rebuilt, name, item)
@@ -196,7 +197,7 @@ class _Mapping:
                 return MappingProxyType(items)
             if isinstance(value, OrderedDict) and dataclasses.is_dataclass(type(value)):
                 return model_output(value, items, self._attributes(value, depth))
-            rebuilt: Any = copy.copy(value)
+            rebuilt: Any = copied(value)
             for name, item in self._attributes(value, depth).items():
                 if vars(rebuilt).get(name) is not item:
                     object.__setattr__(rebuilt, name, item)
@@ -228,7 +229,7 @@ class _Mapping:
         if (same := all(item is was[name] for name, item in mapped.items())) and self._say is None:
             return value
         try:
-            rebuilt = copy.copy(value) if shell is None or shell is value else shell
+            rebuilt = copied(value) if shell is None or shell is value else shell
             for name, item in mapped.items():
                 if rebuilt is not value and getattr(rebuilt, name, None) is not item:
                     object.__setattr__(rebuilt, name, item)
@@ -248,6 +249,43 @@ class _Mapping:
     def _note(self, text: str) -> None:
         if self._say is not None:
             self._say(text)
+
+
+def copied(value: Any) -> Any:
+    """Copy an object as `copy.copy` does, except that a copy does nothing when it goes: its `__del__` is left out.
+
+    The original may own a file, a page of a cache or a process, which `__del__` gives back; a copy owns nothing.
+
+    Raises:
+        TypeError: the object cannot be copied.
+
+    Example:
+        >>> class Page:
+        ...     def __del__(self):
+        ...         print("freed")
+        >>> page = Page()
+        >>> copy = copied(page)
+        >>> isinstance(copy, Page)
+        True
+        >>> del copy
+        >>> del page
+        freed
+
+    """
+    if not _frees(value):
+        return copy.copy(value)
+    kind = type(value)
+    named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
+    quiet = type(kind.__name__, (kind,), {**named, "__slots__": (), "__del__": lambda self: None})
+    made = object.__new__(quiet)
+    for name, held in _attributes_of(value).items():
+        object.__setattr__(made, name, held)
+    return made
+
+
+def _frees(value: Any) -> bool:
+    """Whether something is done when an object of this class goes."""
+    return hasattr(type(value), "__del__")
 
 
 def contents_of(value: Any) -> list[Any]:
@@ -282,7 +320,7 @@ def _attributes_of(value: Any) -> dict[str, Any]:
 
 def _shell_of(value: Any) -> Any:
     """Copy an object, to be filled later; a container of another kind cannot be."""
-    return value if isinstance(value, (tuple, list, set, frozenset, deque, Mapping, np.ndarray)) else copy.copy(value)
+    return value if isinstance(value, (tuple, list, set, frozenset, deque, Mapping, np.ndarray)) else copied(value)
 
 
 def _declared(kind: type) -> tuple[str, ...]:

@@ -30,9 +30,7 @@ __all__ = [
 _PLAIN = (Tensor, nn.Parameter)
 
 
-@cache
-def lazy_clone_works() -> bool:
-    """Whether this torch has copy-on-write storages, and they do what they should (torch 2.4 to 2.15 do)."""
+def _ask_lazy_clone() -> bool:
     try:
         original = torch.zeros(2, device="cpu")
         kept = original._lazy_clone()
@@ -40,6 +38,15 @@ def lazy_clone_works() -> bool:
         return bool((kept == 0).all()) and bool((original == torch.tensor([1.0, 0.0], device="cpu")).all())
     except (AttributeError, RuntimeError):
         return False
+
+
+# Asked as this is imported: in the first pass, torch.func, torch.export or a tracer may stand between us and torch.
+_LAZY_CLONE_WORKS = _ask_lazy_clone()
+
+
+def lazy_clone_works() -> bool:
+    """Whether this torch has copy-on-write storages, and they do what they should (torch 2.4 to 2.15 do)."""
+    return _LAZY_CLONE_WORKS
 
 
 is_wrapped: Callable[[Tensor], bool] = getattr(
@@ -102,6 +109,9 @@ def _uses_by_two() -> float:
     count = _use_count(storage._cdata)
     third = tensor.detach()
     return count if _use_count(third.untyped_storage()._cdata) > count else 0
+
+
+_uses_by_two()  # as with `_LAZY_CLONE_WORKS`
 
 
 def keep(tensor: Tensor, foreign: Foreign | None = None) -> Tensor:

@@ -12,7 +12,7 @@ from hookscope.layers import Modules
 
 __all__ = ["Heads", "NoHeadsError", "aim_at", "columns_of", "count_of", "heads_around"]
 
-_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead")
+_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
 _PROJECTIONS = (
     "c_proj", "o_proj", "out_proj", "out_lin", "output_proj", "linear_out", "post_proj", "dense", "proj", "wo", "Wo",
     "o", "to_out", "out", "merge",
@@ -94,10 +94,11 @@ def heads_around(modules: Modules, name: str, module: nn.Module, to: str) -> Hea
         return Heads(name, module, "heads", module.num_heads, module.embed_dim)
     if (count := _heads_of(module)) is None and holder is not None and (count := _heads_of(holder)) is not None:
         if name.rpartition(".")[2] not in _PROJECTIONS:
+            has_projection = any(part in holder._modules for part in _PROJECTIONS)
             raise NoHeadsError(
                 f"layer {name!r} is not where the heads of {holder_name!r} lie side by side, which is the input of its "
-                f"output projection: give heads= with {holder_name!r}",
-                "or write an index here, at[..., 0:64]",
+                "output projection" + f": give heads= with {holder_name!r}" * has_projection,
+                "or write an index here, at[..., 0:64]" if has_projection else "write an index here, at[..., 0:64]",
             )
         return Heads(name, module, "input", count, _width(module))
     if count is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
@@ -12,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from hookscope.edits.lending import Attribute, Lent, lend, on_loan, put_at, there
-from hookscope.structures import contents_of, map_tensors
+from hookscope.structures import contents_of, copied, map_tensors
 
 __all__ = ["Part", "get", "is_shared", "keys", "listed", "passed_on", "path_of", "put", "tensors"]
 
@@ -136,8 +135,8 @@ def put(value: Any, path: Path, new: Any, lent: Lent | None = None) -> Any:
     held = there(value, key)
     if there(value, key) is not held:
         raise TypeError(f"what a {type(value).__name__} has as {str(key)!r} is made anew whenever somebody asks")
-    for copied in (copy.copy, _apart):
-        rebuilt = copied(value)
+    for make in (copied, _apart):
+        rebuilt = make(value)
         _put_into_copy(rebuilt, key, inside, value, held)
         if there(value, key) is held:
             return rebuilt
@@ -183,7 +182,7 @@ def _apart(value: Any) -> Any:
         return other
 
     rebuilt = map_tensors(lambda tensor: originals[id(tensor)][1], map_tensors(alias, value))
-    if type(rebuilt) is not type(value):
+    if not isinstance(rebuilt, type(value)):
         raise TypeError(f"a {type(value).__name__} cannot be built again")
     return rebuilt
 

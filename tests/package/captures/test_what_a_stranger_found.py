@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import enum
+import gc
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,10 +20,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from hookscope import capture
+from hookscope import capture, edit
 from hookscope.captures import Capture, NotCapturedError, call
 from hookscope.captures.form import stats_of
 from tests.shared.language import llama
+from tests.shared.patience import PATIENCE
 
 
 class Memory(nn.Module):
@@ -268,3 +274,100 @@ def test_gradients_that_threads_add(monkeypatch: pytest.MonkeyPatch) -> None:
         for thread in threads:
             thread.join()
     assert (seen[""].grad == 4).all()
+
+
+class Pages:
+    """Owns what it gives back when it goes, as a paged cache or a temporary file does."""
+
+    def __init__(self, freed: list[int]) -> None:
+        self.values, self.freed = torch.zeros(2), freed
+
+    def __del__(self) -> None:
+        self.freed.append(1)
+
+
+class SlottedPages:
+    __slots__ = ("freed", "values")
+    __init__, __del__ = Pages.__init__, Pages.__del__
+
+
+class ListOfPages(list[torch.Tensor]):
+    def __init__(self, freed: list[int]) -> None:
+        super().__init__([torch.zeros(2)])
+        self.freed = freed
+
+    __del__ = Pages.__del__
+
+
+@pytest.mark.parametrize("kind", [Pages, SlottedPages, ListOfPages])
+@pytest.mark.parametrize("inside", [False, True], ids=["itself", "in an object"])
+def test_a_copy_of_an_object_frees_nothing_when_it_goes(kind: type, inside: bool) -> None:
+    freed: list[int] = []
+    pages = kind(freed)
+    given = SimpleNamespace(pages=pages) if inside else pages
+    net = nn.Sequential(nn.Identity(), nn.Identity())
+    with capture(net, inputs=True) as seen:
+        net(given)
+    kept = seen["0"].output
+    values = kept.pages if inside else kept
+    values = values[0] if kind is ListOfPages else values.values
+    assert values.tolist() == [0, 0]
+    with edit(net) as e:
+        e.map("0", lambda value: value)
+        net(torch.ones(1))
+    del seen, kept
+    gc.collect()
+    assert not freed
+    del pages, given
+    gc.collect()
+    assert freed == [1]
+
+
+def test_a_temporary_file_in_an_output_stays_open_and_on_disk() -> None:
+    with tempfile.NamedTemporaryFile("w+") as file:
+        net = nn.Identity()
+        with capture(net, inputs=True) as seen:
+            net({"x": torch.ones(1), "log": file})
+        assert seen[""].output["x"].item() == 1
+        del seen
+        gc.collect()
+        file.write("still there")
+        file.flush()
+        assert Path(file.name).read_text() == "still there"
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.int64, torch.uint8])
+def test_a_dtype_that_cannot_hold_the_values_is_refused(dtype: torch.dtype) -> None:
+    with pytest.raises(TypeError, match="cannot hold floating-point values"):
+        capture(nn.Tanh(), dtype=dtype)
+
+
+FIRST = """
+import torch, hookscope
+from torch import nn
+net, x = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1)), torch.randn(3, 4)
+def gradients():
+    parameters = {name: parameter.detach() for name, parameter in net.named_parameters()}
+    loss = lambda p, row: torch.func.functional_call(net, p, (row[None],)).sum()
+    return torch.func.vmap(torch.func.grad(loss), (None, 0))(parameters, x)
+known = gradients()
+with hookscope.capture(net) as seen:
+    found = gradients()
+print(all(torch.equal(known[name], found[name]) for name in known), len(seen.order))
+with hookscope.capture(net):
+    torch.export.export(net, (x,))
+    torch.jit.trace(net, x)
+weight = net[0].weight.detach().numpy()
+with torch.no_grad(), hookscope.capture(net):
+    net(x)
+with torch.no_grad():
+    net[0].weight.fill_(1)
+print(weight.min(), weight.max())
+"""
+
+
+def test_the_first_capture_of_a_process_may_be_under_a_transform() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FIRST], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.stdout.splitlines() == ["True 3", "1.0 1.0"], done.stderr
