@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from torch import nn
 
 from hookscope.captures.call import Call
-from hookscope.layers import Modules
+from hookscope.layers import Modules, is_write_to_hooked
 
 __all__ = ["notes_on"]
 
@@ -31,7 +31,7 @@ def notes_on(error: BaseException, model: nn.Module, calls: Sequence[Call], last
             "hookscope: a captured output was resized, which torch's copy-on-write does not bear; "
             "write capture(model, ..., keep='copies')"
         )
-    if "BackwardHookFunction" in text and "modified inplace" in text:
+    if is_write_to_hooked(error):
         yield _views(model, last)
 
 

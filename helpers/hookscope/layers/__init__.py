@@ -3,7 +3,14 @@
 from hookscope.layers.arrivals import Arrivals, put_on_all
 from hookscope.layers.find import Which, find_layers, layer_names, leaves, pick
 from hookscope.layers.fused import FusedLayer, attention_would_be_fused, fused_around
-from hookscope.layers.hookable import put_after, put_before, refuse_compiled, refuse_unhookable, take_off
+from hookscope.layers.hookable import (
+    is_write_to_hooked,
+    put_after,
+    put_before,
+    refuse_compiled,
+    refuse_unhookable,
+    take_off,
+)
 from hookscope.layers.modules import Modules
 from hookscope.layers.outline import tree
 from hookscope.layers.running import call_of
@@ -19,6 +26,7 @@ __all__ = [
     "call_of",
     "find_layers",
     "fused_around",
+    "is_write_to_hooked",
     "layer_names",
     "leaves",
     "pick",

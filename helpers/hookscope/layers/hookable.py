@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container
 from typing import Any
 
@@ -11,7 +12,25 @@ from torch.utils.hooks import RemovableHandle
 
 from hookscope.layers.modules import Modules
 
-__all__ = ["put_after", "put_before", "refuse_compiled", "refuse_unhookable", "take_off"]
+__all__ = ["is_write_to_hooked", "put_after", "put_before", "refuse_compiled", "refuse_unhookable", "take_off"]
+
+_VIEW = re.compile(r"Output \d+ of (\w+) is a view and is being modified inplace")
+
+
+def is_write_to_hooked(error: BaseException) -> bool:
+    """Whether torch refused a write in place since a full backward hook had made a view of what was written.
+
+    A full backward hook hands on what its layer receives and returns as a view, `BackwardHookFunction`, which must not
+    be written, nor a view of it. Of that one torch names the operation that made it, such as `Select` for `y[:, 0]`.
+    A view that an autograd function of the user's own returned is named after that function.
+    """
+    text = str(error)
+    if not isinstance(error, RuntimeError) or (found := _VIEW.search(text)) is None:
+        return False
+    if found[1] == "BackwardHookFunction":
+        return True
+    operation = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", found[1].rstrip("0123456789")).lower()  # AsStrided: as_strided
+    return "created inside a custom Function" in text and hasattr(torch.ops.aten, operation)
 
 
 def refuse_unhookable(modules: Modules, chosen: Container[nn.Module], verb: str) -> None:

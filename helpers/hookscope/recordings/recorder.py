@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.optim import Optimizer
 
-from hookscope.layers import Arrivals, Modules, call_of, put_on_all
+from hookscope.layers import Arrivals, Modules, call_of, is_write_to_hooked, put_on_all
 from hookscope.recordings.here import Here
 from hookscope.recordings.journal import Journal
 from hookscope.recordings.tap import Hook, Hooks, Point, Tap, name_of, take_off, untap
@@ -37,8 +37,6 @@ _OUTPUT_WARNING = "For backward hooks to be called"
 _INPUT_WARNING = "Full backward hook is firing when gradients are computed"
 # Errors that full backward hooks lead to: what the message holds, and what to say.
 _STOPPED = {
-    ("BackwardHookFunction", "modified inplace"): "they turn what a layer receives and returns into views, and "
-    "such a view was changed in place. Leave out layers like those, or record",
     ("torch.return_types",): "they cannot rebuild the torch.return_types tuple that a layer returns. "
     "Leave that layer out, or record",
     ("setup_context staticmethod",): "they do not work under the transforms of torch.func. Record",
@@ -383,4 +381,9 @@ def _stopped(error: BaseException | None) -> str:
     """Say why full backward hooks led to this error, and what helps; "" if they did not."""
     if not isinstance(error, RuntimeError | TypeError):
         return ""
+    if is_write_to_hooked(error):
+        return (
+            "they turn what a layer receives and returns into views, and such a view was changed in place. "
+            "Leave out layers like those, or record"
+        )
     return next((why for parts, why in _STOPPED.items() if all(part in str(error) for part in parts)), "")

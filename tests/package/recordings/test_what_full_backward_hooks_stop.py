@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from hookscope import capture
 from hookscope.recordings.record import FullBackwardHookError, record
 from tests.shared.recorded import hooks_on, ones
 
@@ -70,6 +71,70 @@ def test_in_place_on_the_output_outside_any_layer_and_under_torch_func():
         layer(ones(1, 4)).add_(1)
     with pytest.raises(FullBackwardHookError, match=r"torch\.func\. Record with kinds"), record(layer):
         torch.func.grad(lambda x: layer(x).sum())(torch.ones(1, 4))
+
+
+class Writes(nn.Module):
+    """Changes what its layer returned, through a view of it."""
+
+    def __init__(self, write):
+        super().__init__()
+        self.fc, self.write = nn.Linear(4, 4), write
+
+    def forward(self, x):
+        y = self.fc(x)
+        self.write(y)
+        return y
+
+
+THROUGH_A_VIEW = {
+    "setitem": lambda y: y.__setitem__((slice(None), 0), 0),
+    "slice": lambda y: y[:, :2].mul_(2),
+    "transpose": lambda y: y.transpose(0, 1).masked_fill_(torch.ones(4, 2, dtype=torch.bool), 0),
+    "view": lambda y: y.view(-1).relu_(),
+    "view of a view": lambda y: y[None].permute(2, 1, 0)[0].zero_(),
+    "as_strided": lambda y: y.as_strided((2,), (1,)).zero_(),
+    "diagonal": lambda y: y.diagonal().fill_(1),
+}
+
+
+@pytest.mark.parametrize("write", THROUGH_A_VIEW.values(), ids=THROUGH_A_VIEW)
+def test_a_write_through_a_view_is_explained(write):
+    model = Writes(write)
+    before = hooks_on(model)
+    with (
+        pytest.raises(FullBackwardHookError, match=r"after layer fc \(Linear\)"),
+        record(model),
+    ):
+        model(ones(2, 4)).sum().backward()
+    assert hooks_on(model) == before
+    with record(model, kinds=("forward_pre", "forward")):
+        model(ones(2, 4)).sum().backward()
+    model.fc.register_full_backward_hook(lambda *args: None)
+    with pytest.raises(RuntimeError) as caught, capture(model):
+        model(ones(2, 4))
+    assert any("a full backward hook sits on layer 'fc'" in note for note in caught.value.__notes__)
+
+
+class AsItWas(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [(lambda y: AsItWas.apply(2 * y).add_(1), "AsItWas"), (lambda y: (2 * y).unbind()[0].add_(1), "Unbind")],
+    ids=["of an autograd function", "of several views"],
+)
+def test_a_write_that_torch_refuses_without_hooks_too_is_torchs(write, said):
+    model = Writes(write)
+    with pytest.raises(RuntimeError, match=said) as caught, record(model):
+        model(ones(2, 4))
+    assert not isinstance(caught.value, FullBackwardHookError)
 
 
 def test_an_error_explained_once_stays_so_and_others_pass():
