@@ -100,7 +100,7 @@ class Runs:
         study = self._study
         if study.alone:
             self.notes.append(f"{study.alone}, so each cell was run alone, with plain hooks")
-        elif len(variants) > check and room > 1:
+        elif len(variants) > check and room > 2:
             idle = self._idle(variants)
             if idle and (other := self._stirred({variant.place for variant in idle})):
                 self.notes.append(f"to put in what is there already {other}: so such cells were run like all others")
@@ -121,7 +121,9 @@ class Runs:
         gap = (len(ordered) - 1) / max(check - 1, 1)
         chosen = {ordered[round(number * gap)] for number in range(check)}
         can_skip = any(study.replays.before(time) for time in study.times.values())
-        for skip in (True, False) if can_skip else (False,):
+        if why := study.why_mixed():
+            self.notes.append(f"in a batch, {why}: so this was not done")
+        for skip in () if why else (True, False) if can_skip else (False,):
             try:
                 self._batched(ordered, chosen, room, skip)
             except NotAloneError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from hookscope.sweeps.memory import PeakBytes
 from hookscope.sweeps.outputs import NotAloneError, Shares, Whole, difference
 from hookscope.sweeps.passes import Inputs, Look, Patch, Span, Watch, hooked
 from hookscope.sweeps.places import Place
+from hookscope.sweeps.reach import Reach
 from hookscope.sweeps.replays import Replays
 from hookscope.unchanged import ModelState, same_random_numbers, take_mode_off
 
@@ -143,11 +145,13 @@ class Study:
         kept, each = self._held + self._alone, max(self._pass + self._largest, 1)
         for more in (replayed, 0):
             found = int((min(room, sys.maxsize) - kept - more) // each)
-            if found > 1:
+            if found > 2:
                 return found
             self.replays.forget()
-        two = kept + 2 * each
-        self.alone = self.alone or f"two variants in a batch may take {two:,} bytes, more than the {room:,} allowed"
+        needed = kept + 3 * each  # fewer do not show whether they mix
+        self.alone = (
+            self.alone or f"three variants in a batch may take {needed:,} bytes, more than the {room:,} allowed"
+        )
         return found
 
     def _skipped(self) -> set[nn.Module]:
@@ -192,17 +196,23 @@ class Study:
     def _twice(self, sizes: dict[nn.Module, Any]) -> None:
         """Run all samples twice in one batch: what grows, what stays, and how many bytes that takes."""
         found: dict[Place, torch.Size] = {}
-        patches = [Patch(place, partial(_note_shape, found, place)) for place in self.places]
+        self._two = reach = Reach(self.modules.names, 2)
+
+        def look(place: Place, tensor: Tensor) -> None:
+            found[place] = tensor.shape
+            reach.begin(tensor)
+
+        patches = [Patch(place, partial(look, place)) for place in self.places]
 
         def keep(module: nn.Module, output: Any) -> None:
             # At once: somebody may write to it later.
-            counted.pausing = True  # what is kept for replays does not grow with the batch
+            counted.pausing = reach.pausing = True  # what is kept for replays does not grow with the batch
             self.replays.keep(module, sizes[module][0], output)
-            counted.pausing = False
+            counted.pausing = reach.pausing = False
 
         counted = PeakBytes()
         try:
-            with counted, hooked(patches, Look(keep), self._skipped()):
+            with counted, reach.follow(), hooked(patches, Look(keep), self._skipped()):
                 output = self.inputs.run(self.modules.model, 2)
         finally:
             take_mode_off(counted)  # an interrupt in torch's own code has left it
@@ -216,6 +226,35 @@ class Study:
         shares = Shares(output, self.whole, 2)
         if any(difference(shares.of(variant), self.output) > self.tolerance for variant in (0, 1)):
             raise NotAloneError("samples are not independent: twice the same in one batch gives something else")
+        if reach.why:
+            raise NotAloneError(reach.why)
+
+    def why_mixed(self) -> str:
+        """Run three variants, the one in the middle changed: how does that reach the others? "" if it does not."""
+        reach = Reach(self.modules.names, 3, self._two)
+
+        def change(place: Place, tensor: Tensor) -> None:
+            alone = self.tensors[place]
+            middle = slice(len(alone), 2 * len(alone))
+            reach.pausing = True
+            if tensor.is_floating_point():
+                with suppress(RuntimeError):  # it has its elements several times
+                    tensor[middle] = alone * -10 - 1  # larger than all others, and smaller
+            reach.pausing = False
+            reach.begin(tensor)
+
+        patches = [Patch(place, partial(change, place)) for place in self.places]
+        try:
+            with self.before.unchanged(), reach.follow(), hooked(patches):
+                output = self.inputs.run(self.modules.model, 3)
+            shares = Shares(output, self.whole, 3)
+        except NotAloneError as error:
+            return str(error)
+        except Exception as error:
+            return f"a batch of three raised {brief(error)}"
+        if not reach.why and any(difference(shares.of(number), self.output) > self.tolerance for number in (0, 2)):
+            return "samples are not independent: another one in the batch gives something else"
+        return reach.why
 
 
 def _sizes(output: Any) -> tuple[list[torch.Size] | None, int]:
@@ -260,10 +299,6 @@ def _keep(found: dict[Place, Tensor], place: Place, tensor: Tensor) -> None:
             "nn.TransformerEncoder with enable_nested_tensor=False"
         )
     found[place] = tensor.clone()
-
-
-def _note_shape(found: dict[Place, torch.Size], place: Place, tensor: Tensor) -> None:
-    found[place] = tensor.shape
 
 
 def brief(error: Exception) -> str:

@@ -66,13 +66,15 @@ def sweep(
     cell: with a large vocabulary, the head of a language model is most of the work. A cell that puts in what is
     there already, bit for bit, as where two prompts begin alike, is not run: its number is that with no change, if
     one pass in which all their layers have copies of what is there gives that. Whether all this is right for this
-    model is not assumed: some cells of every sweep are run alone, too, with one plain hook, and number and output
-    compared. Where they differ by more than 1e-5 of their scale (in half precision: by 4 eps), where samples are
-    not independent (batch norm in training mode, code across samples), where what the model returns has no tensors
-    to divide among them, where a pass draws random numbers or changes buffers, each cell is run alone, and
-    `Sweep.notes` say so. Each begins with the buffers and attributes that the model had; one that gives something
-    else every time all the same is refused. What is not seen: code that mixes samples, or keeps something for later
-    layers, in such a way that all cells compared are right and another is not; a larger `check` makes that less
+    model is not assumed. Before the cells, three variants share one pass that is watched: Python must not read a value
+    that the change reaches, as an early exit does, and no tensor that it reaches may be made of all samples together,
+    such as a maximum of the batch. Then some cells of every sweep are run alone, too, with one plain hook, and number
+    and output compared. Where they differ by more than 1e-5 of their scale (in half precision: by 4 eps), where samples
+    are not independent, where what the model returns has no tensors to divide among them, where a pass draws random
+    numbers or changes buffers, each cell is run alone, and `Sweep.notes` say so. Each begins with the buffers and
+    attributes that the model had; one that gives something else every time all the same is refused. What is not seen:
+    code that looks at how many samples there are, or keeps something for later layers, in such a way that all cells
+    compared are right and another is not; a larger `check` makes that less
     likely. Once transformers' own hooks are on, for good, from the first pass that is asked for `hidden_states`, a
     metric of these sees them before the change: plain hooks come after those, too.
 

@@ -46,8 +46,8 @@ def test_where_prompts_begin_alike(model) -> None:
     assert (found.values[:, :3] == found.baseline).all()
     assert (found.values[0, 3:] != found.baseline).all()
     assert (found.idle, sum(found.batches)) == (9, 6)
-    # Alone, twice, the source, copies of what is there, the cells, and two of them once more.
-    assert samples == 1 + 2 + 1 + 1 + 6 + 2
+    # Alone, twice, the source, copies of what is there, three to see what mixes, the cells, and two of them once more.
+    assert samples == 1 + 2 + 1 + 1 + 3 + 6 + 2
     run = "6 cells in 1 batch, without the layers before the change; 2 of them compared with plain hooks: "
     idle = "; 9 cells not run, for what is put in is there already"
     assert replace(found, largest_difference=2e-7).how == f"{run}they differ by 2e-07 of the scale at most{idle}"

@@ -1,0 +1,160 @@
+"""Follow what a change reaches in a pass, and see where one variant of a batch may reach another."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from hookscope.structures import tensors_in
+from hookscope.unchanged import afterwards, take_mode_off
+
+__all__ = ["Reach"]
+
+_READ = "Python reads values that the change reaches, as for an early exit"
+_VALUES = ("numpy", "tolist")  # of a tensor, which no dispatch mode sees
+_NEW = ("new_", "empty", "zeros", "ones", "full", "rand", "histc")
+"""How operations begin that take of a tensor its shape or dtype; and what counts the tokens of each expert."""
+
+
+class Reach(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Follows the tensors that a change reaches, in a pass with several variants in one batch.
+
+    In a batch, a variant gives what it gives alone if two things hold. First, Python reads no values that the change
+    reaches, and no length depends on them: an `if` goes one way for all variants. Second, every tensor that the change
+    reaches grows with the batch: one that does not, such as a maximum over all samples, is made of all variants.
+
+    Args:
+        names: the modules of the model, with their names.
+        count: how many variants there are.
+        other: the same of a pass with another number of variants, to compare the sizes.
+
+    Attributes:
+        why: why variants cannot share a batch; "" if nothing was found.
+        count: as given.
+        pausing: while it is true, nothing is followed.
+        sizes: the operations on what is reached, with the number of elements that each returned.
+
+    Example:
+        >>> net, x = nn.Linear(2, 2), torch.ones(2, 2)
+        >>> with Reach({net: "net"}, 2).follow() as reach:
+        ...     reach.begin(x)
+        ...     _ = torch.relu(x) / x.shape[0]
+        ...     reach.why
+        ...     _ = bool(x.amax() > 0)
+        ...     reach.why
+        ''
+        'Python reads values that the change reaches, as for an early exit (aten::_local_scalar_dense)'
+
+    """
+
+    def __init__(self, names: Mapping[nn.Module, str], count: int, other: Reach | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.why, self.count, self._names, self.pausing = "", count, names, False
+        self.sizes: list[tuple[Any, int]] = []
+        self._other = other
+        self._reached: dict[int, weakref.ref[Any]] = {}  # memory of tensors, by its identity
+
+    @contextmanager
+    def follow(self) -> Iterator[Reach]:
+        """Follow while the block runs."""
+
+        def seen(name: str) -> Any:
+            plain = getattr(Tensor, name)
+
+            def read(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+                if self._has(tensor):
+                    self._say(f"{_READ} (Tensor.{name})")
+                return plain(tensor, *args, **kwargs)
+
+            return read
+
+        def put_back() -> None:
+            take_mode_off(self)  # an interrupt in torch's own code has left it
+            for name in _VALUES:
+                if name in vars(Tensor):  # they are those of its base class
+                    delattr(Tensor, name)
+
+        with afterwards(put_back), ExitStack() as stack:
+            for name in _VALUES:
+                setattr(Tensor, name, seen(name))
+            stack.enter_context(self)
+            yield self
+
+    def begin(self, tensor: Tensor) -> None:
+        """Follow a tensor from here on."""
+        memory = _memory(tensor)
+        key = id(memory)
+        self._reached[key] = weakref.ref(memory, lambda _: self._reached.pop(key, None))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.pausing or not self._among(args if not kwargs else tree_leaves((args, kwargs))):
+            return func(*args, **kwargs)
+        name = func._schema.name
+        if torch.Tag.data_dependent_output in func.tags or _is_long_as_values(func, args):
+            self._say(f"{_READ} ({name})")
+        returned = func(*args, **kwargs)
+        if not name.partition("::")[2].startswith(_NEW):
+            made = [returned] if isinstance(returned, Tensor) else tensors_in(returned)
+            for each in made:
+                self.begin(each)
+            if made and not self.why:
+                self._compare(func, made[0].numel())
+        return returned
+
+    def _has(self, tensor: Tensor) -> bool:
+        return id(_memory(tensor)) in self._reached
+
+    def _among(self, given: Any) -> bool:
+        # Most operations are given tensors and numbers: to take trees apart takes longer.
+        for each in given:
+            if isinstance(each, Tensor):
+                if self._has(each):
+                    return True
+            elif isinstance(each, (list, tuple)) and self._among(each):
+                return True
+        return False
+
+    def _compare(self, func: Any, size: int) -> None:
+        place = len(self.sizes)
+        self.sizes.append((func, size))
+        if self._other is None:
+            return
+        known = self._other.sizes
+        if place >= len(known) or known[place][0] is not func:
+            self._say(f"{self.count} variants make other operations than {self._other.count} ({func._schema.name})")
+        elif size * self._other.count != known[place][1] * self.count:
+            self._say(f"{func._schema.name} takes all samples of a batch together")
+
+    def _say(self, why: str) -> None:
+        """Note the first reason, with the layer that runs, by the frames that do."""
+        frame, where = sys._getframe(), ""
+        while frame is not None and not where and not self.why:
+            module = frame.f_locals.get("self")
+            where = self._names.get(module, "") if isinstance(module, nn.Module) else ""
+            frame = frame.f_back  # type: ignore[assignment]
+        self.why = self.why or why + (f", in layer {where!r}" if where else "")
+
+
+def _is_long_as_values(func: Any, args: Any) -> bool:
+    """Whether values decide how long the result is; of an index only a mask does."""
+    if torch.Tag.dynamic_output_shape not in func.tags:
+        return False
+    if func is not torch.ops.aten.index.Tensor:
+        return True
+    return any(each is not None and each.dtype in (torch.bool, torch.uint8) for each in args[1])
+
+
+def _memory(tensor: Tensor) -> Any:
+    try:
+        return tensor.untyped_storage()
+    except (RuntimeError, NotImplementedError):  # a kind of tensor without
+        return tensor
