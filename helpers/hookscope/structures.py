@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
-__all__ = ["contents_of", "copied", "map_tensors", "model_output", "tensors_in"]
+__all__ = ["attributes_of", "contents_of", "copied", "map_tensors", "model_output", "tensors_in"]
 
 _DEEP = 20  # levels of structure that are followed
 
@@ -67,7 +67,7 @@ def _parts_of(value: Any) -> Iterable[Any]:
         return [*(item for _, item in held), *_beside(value).values()]
     if isinstance(value, _PLAIN):
         return [*held, *_beside(value).values()]
-    return _attributes_of(value).values()
+    return attributes_of(value).values()
 
 
 def map_tensors(
@@ -215,7 +215,7 @@ class _Mapping:
         return self._instead(value, items)
 
     def _object(self, value: Any, depth: int) -> Any:
-        was = _attributes_of(value)
+        was = attributes_of(value)
         if not was:
             return value
         replaced, done = self._replaced, len(self._done)
@@ -278,7 +278,7 @@ def copied(value: Any) -> Any:
     named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
     quiet = type(kind.__name__, (kind,), {**named, "__slots__": (), "__del__": lambda self: None})
     made = object.__new__(quiet)
-    for name, held in _attributes_of(value).items():
+    for name, held in attributes_of(value).items():
         object.__setattr__(made, name, held)
     return made
 
@@ -307,7 +307,7 @@ def _beside(value: Any) -> dict[str, Any]:
     return held if isinstance(held, dict) else {}
 
 
-def _attributes_of(value: Any) -> dict[str, Any]:
+def attributes_of(value: Any) -> dict[str, Any]:
     """Map what an object holds, and what its class declares for it; nothing if that cannot be read."""
     if isinstance(value, Proxy):
         return {}

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["Goal", "goal_of", "parts_of"]
+from hookscope.captures.form import shape_of
+from hookscope.structures import attributes_of
+
+__all__ = ["Goal", "chosen_goal", "goal_of", "parts_of"]
 
 # How models name the tensor that holds a score for each class; the first that is there is taken.
 _NAMES = ("logits", "scores", "out", "output", "outputs", "prediction", "predictions")
+# How they name tensors of shape (N, features), which hold no scores.
+_FEATURES = ("pooler_output", "pooled_output", "features", "embeds", "embeddings", "image_embeds", "text_embeds")
+_DEEP = 20  # levels of structure that are followed, as many as a capture follows
+_SINGLE = (str, bytes, int, float, complex, type(None))
 
 
 @dataclass(frozen=True)
@@ -24,13 +32,17 @@ class Goal:
         shape: its shape.
         classes: how many scores it has for each sample; 0 if it does not look like scores.
         others: how many other tensors the model returned.
+        function: what the user gave instead of a tensor: it returns the number to go backward from.
+        fixed: whether the user chose it.
 
     """
 
     part: str
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]
     classes: int
     others: int
+    function: Callable[[Any], Tensor] | None = field(default=None, repr=False)
+    fixed: bool = field(default=False, repr=False)
 
     def score(self, output: Any, target: int | None) -> Tensor:
         """Return the number to go backward from.
@@ -43,6 +55,14 @@ class Goal:
             IndexError: there is no such class.
 
         """
+        if self.function is not None:
+            number = self.function(output)
+            if not isinstance(number, Tensor) or number.numel() != 1:
+                what = f"a tensor of shape {tuple(number.shape)}" if isinstance(number, Tensor) else repr(number)[:80]
+                raise ValueError(
+                    f"gradient_of returned {what}; return one number, as gradient_of=lambda output: output.sum()"
+                )
+            return number.sum()
         tensor: Tensor = parts_of(output)[self.part]
         if not self.classes:
             return tensor.sum()
@@ -54,6 +74,8 @@ class Goal:
 
     def random_score(self, output: Any) -> Tensor:
         """Return another number of the same tensor: each value times a random factor, summed up."""
+        if self.function is not None:
+            return self.function(output).sum()
         tensor: Tensor = parts_of(output)[self.part]
         factors = torch.rand(tensor.shape, generator=torch.Generator().manual_seed(0)) + 0.5
         return (tensor * factors.to(tensor)).sum()
@@ -66,6 +88,8 @@ class Goal:
             name: what that class is called.
 
         """
+        if self.function is not None:
+            return "what gradient_of returns"
         where = f"output{self.part}" if self.part else "the output"
         if self.classes and target >= 0:
             return f"the score of class {name}, one of {self.classes} in {where}"
@@ -73,14 +97,21 @@ class Goal:
             return f"the highest of the {self.classes} scores of each sample in {where}"
         if not self.shape:
             return f"{where}, a single number"
+        if len(self.shape) == 2:
+            return f"the sum of {where}: its {self.shape[1]} values are not class scores"
         return f"the sum of {where}: its shape {self.shape} is not that of class scores, which is (N, classes)"
 
 
-def goal_of(output: Any) -> Goal | None:
+def goal_of(output: Any, among: Container[str] | None = None, classes: int | None = None) -> Goal | None:
     """Choose the tensor that a gradient is of, None if there is no floating one.
 
-    A tensor (N, classes) comes first; among several the one that is called `logits`, else by another name usual for
-    scores, else the first.
+    A tensor (N, classes) comes first; among several the one with as many classes as were named, then the one that is
+    called `logits`, else by another name usual for scores, else the first.
+
+    Args:
+        output: what the model returned.
+        among: the parts that can have a gradient; None for all.
+        classes: how many classes the user has named; None if none were.
 
     Example:
         >>> goal_of({"features": torch.zeros(2, 64), "logits": torch.zeros(2, 10)})
@@ -90,19 +121,51 @@ def goal_of(output: Any) -> Goal | None:
 
     """
     parts = parts_of(output)
-    floating = {part: tensor for part, tensor in parts.items() if tensor.is_floating_point()}
+    floating = {
+        part: tensor
+        for part, tensor in parts.items()
+        if tensor.is_floating_point() and (among is None or part in among)
+    }
     if not floating:
         return None
-    scores = {part: tensor for part, tensor in floating.items() if tensor.dim() == 2}
-    among = scores or floating
-    part = min(among, key=_rank)  # min keeps the first of equals
-    tensor = among[part]
-    return Goal(part, tuple(tensor.shape), tensor.shape[1] if scores else 0, len(parts) - 1)
+    scores = {part: t for part, t in floating.items() if t.dim() == 2 and _name_of(part) not in _FEATURES}
+    those = scores or floating
+    # min keeps the first of equals.
+    part = min(those, key=lambda part: (bool(scores) and those[part].shape[1] != classes, _rank(part)))
+    tensor = those[part]
+    return Goal(part, shape_of(tensor), tensor.shape[1] if scores else 0, len(parts) - 1)
+
+
+def chosen_goal(output: Any, gradient_of: str | Callable[[Any], Tensor]) -> Goal:
+    """Return what the user wants the gradient of.
+
+    Args:
+        output: what the model returned.
+        gradient_of: a part of it, as `parts_of` names it, or a function that makes a number of it.
+
+    Raises:
+        ValueError: there is no such part, or it holds no floating-point numbers.
+
+    """
+    parts = parts_of(output)
+    if callable(gradient_of):
+        return Goal("", (), 0, len(parts), gradient_of, True)
+    floating = [part for part, tensor in parts.items() if tensor.is_floating_point()]
+    if gradient_of not in floating:
+        there = ", ".join(map(repr, floating)) or "none"
+        why = "holds no floating-point values" if gradient_of in parts else "is not in the output"
+        raise ValueError(f"gradient_of={gradient_of!r} {why}; there are {there}, or give a function of the output")
+    tensor = parts[gradient_of]
+    classes = tensor.shape[1] if tensor.dim() == 2 and _name_of(gradient_of) not in _FEATURES else 0
+    return Goal(gradient_of, shape_of(tensor), classes, len(parts) - 1, fixed=True)
+
+
+def _name_of(part: str) -> str:
+    return part.replace("'", "").replace("]", "").replace("[", ".").rpartition(".")[2].lower()
 
 
 def _rank(part: str) -> int:
-    name = part.replace("'", "").replace("]", "").replace("[", ".").rpartition(".")[2].lower()
-    return _NAMES.index(name) if name in _NAMES else len(_NAMES)
+    return _NAMES.index(name) if (name := _name_of(part)) in _NAMES else len(_NAMES)
 
 
 def parts_of(value: Any, kind: type = Tensor) -> dict[str, Any]:
@@ -114,24 +177,28 @@ def parts_of(value: Any, kind: type = Tensor) -> dict[str, Any]:
 
     """
     found: dict[str, Any] = {}
+    around: list[int] = []  # what contains itself is not followed again
 
-    def walk(value: Any, path: str, depth: int) -> None:
+    def walk(value: Any, path: str) -> None:
         if isinstance(value, kind):
             found[path] = value
-        elif depth > 8 or value is None or isinstance(value, (str, bytes, int, float)):
-            return
-        elif isinstance(value, tuple) and hasattr(value, "_fields"):
-            for name in value._fields:
-                walk(getattr(value, name), f"{path}.{name}", depth + 1)
-        elif isinstance(value, (tuple, list)):
-            for index, item in enumerate(value):
-                walk(item, f"{path}[{index}]", depth + 1)
-        elif isinstance(value, Mapping):
-            for key, item in value.items():
-                walk(item, f"{path}[{key!r}]", depth + 1)
-        else:
-            for name, item in getattr(value, "__dict__", {}).items():
-                walk(item, f"{path}.{name}", depth + 1)
+        elif len(around) <= _DEEP and id(value) not in around and not isinstance(value, _SINGLE):
+            around.append(id(value))
+            for key, item in _items(value):
+                walk(item, path + key)
+            around.pop()
 
-    walk(value, "", 0)
+    walk(value, "")
     return found
+
+
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what is in a container or an object, each with how it is written behind the name of the whole."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        yield from ((f".{name}", getattr(value, name)) for name in value._fields)
+    elif isinstance(value, (tuple, list, deque, set, frozenset)):
+        yield from ((f"[{index}]", item) for index, item in enumerate(value))
+    elif isinstance(value, Mapping):
+        yield from ((f"[{key!r}]", item) for key, item in value.items())
+    else:
+        yield from ((f".{name}", item) for name, item in attributes_of(value).items())

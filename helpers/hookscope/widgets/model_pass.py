@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hookscope.captures.call import Call, NotCapturedError
 from hookscope.captures.capture import capture
 from hookscope.captures.form import Stats
 from hookscope.captures.result import Capture
-from hookscope.structures import map_tensors
+from hookscope.structures import map_tensors, tensors_in
 from hookscope.unchanged import model_unchanged, same_random_numbers
-from hookscope.widgets.goal import Goal, goal_of, parts_of
+from hookscope.widgets.goal import Goal, chosen_goal, goal_of, parts_of
 from hookscope.widgets.wrong_inputs import explaining_inputs, refuse_without_batch
 
 __all__ = ["ModelPass"]
@@ -34,6 +35,8 @@ class ModelPass:
         args: its positional arguments.
         kwargs: its keyword arguments.
         max_bytes: how much one pass may keep; None for no limit.
+        gradient_of: what a gradient is of, as `chosen_goal` takes it; None to choose by what the output looks like.
+        classes: how many classes the user has named; None if none were.
 
     Attributes:
         seen: the capture of the last pass.
@@ -44,13 +47,20 @@ class ModelPass:
     """
 
     def __init__(
-        self, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], max_bytes: int | None = None
+        self,
+        model: nn.Module,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        max_bytes: int | None = None,
+        gradient_of: str | Callable[[Any], Tensor] | None = None,
+        classes: int | None = None,
     ) -> None:
         if isinstance(model, torch.jit.ScriptModule):
             raise ValueError("the model is TorchScript, which takes no hooks; give the module that it was made from")
         self.model = model
         self.args, self.kwargs = tuple(args), dict(kwargs)
         self.max_bytes = max_bytes
+        self._gradient_of, self._classes = gradient_of, classes
         self.output: Any = None
         self.goal: Goal | None = None
         self.warned: list[str] = []
@@ -72,7 +82,7 @@ class ModelPass:
         refuse_without_batch(self._plain.modules.names, self.args, outputs)
         self.seen, self._flows = self._plain, None
         self.output = map_tensors(torch.Tensor.detach, output)
-        self.goal = goal_of(self.output)
+        self.goal = self._goal_of(self.output)
 
     def run_back(self, target: int | None) -> None:
         """Run the model, and backward from what `goal` says.
@@ -85,11 +95,33 @@ class ModelPass:
             IndexError: there is no such class.
 
         """
-        goal = self.goal
-        if goal is None:
+        if self.goal is None:
             raise ValueError("the model returns no floating tensor to run backward from")
-        self.output = self._back(self._graded, lambda output: goal.score(output, target))
+
+        def score(output: Any, given: Any) -> Tensor:
+            return self._reachable_goal(output, given).score(output, target)
+
+        self.output = self._back(self._graded, score)
         self.seen = self._graded
+
+    def _goal_of(self, output: Any) -> Goal | None:
+        if self._gradient_of is not None:
+            return chosen_goal(output, self._gradient_of)
+        # What else can have no gradient shows only in a pass with gradients.
+        made = _made(output, (self.args, self.kwargs))
+        return goal_of(output, made, self._classes) or goal_of(output, classes=self._classes)
+
+    def _reachable_goal(self, output: Any, given: Any) -> Goal:
+        """Return the goal, or another one where no gradient leads to it."""
+        goal, parts = self.goal, parts_of(output)
+        assert goal is not None
+        reachable = [part for part in _made(output, given) if parts[part].requires_grad]
+        if goal.function is None and goal.part not in reachable:
+            if goal.fixed and reachable:
+                there = ", ".join(map(repr, reachable))
+                raise ValueError(f"gradient_of={goal.part!r} does not require grad; of the output these do: {there}")
+            self.goal = goal = goal_of(output, reachable, self._classes) or goal
+        return goal
 
     def is_rounding(self, label: str, part: str, largest: float) -> bool:
         """Tell whether a gradient of a sum is only what rounding left of 0.
@@ -103,35 +135,37 @@ class ModelPass:
             largest: the largest absolute value of that gradient.
 
         """
-        if self.goal is None or self.goal.classes or not self.goal.shape:
+        if self.goal is None or self.goal.classes or not self.goal.shape or self.goal.function is not None:
             return False
         if self._flows is None:
+            goal = self.goal
             stats = capture(self.model, _can_be_hooked, gradients=True, keep="stats")
-            self._back(stats, self.goal.random_score)
+            self._back(stats, lambda output, given: goal.random_score(output))
             self._flows = {
                 (call.label, part): max(abs(of.min), abs(of.max))
                 for name in stats
                 for call in stats[name].calls
-                for part, of in parts_of(call.grad_stats, Stats).items()
+                for part, of in parts_of(_grad_stats(call), Stats).items()
             }
         otherwise = self._flows.get((label, part), 0.0)
         return otherwise > 0 and largest <= _NOTHING * otherwise
 
-    def _back(self, seen: Capture, score_of: Callable[[Any], Tensor]) -> Any:
+    def _back(self, seen: Capture, score_of: Callable[[Any, Any], Tensor]) -> Any:
         """Run the model and backward from a number made of its output, watched by a capture; return the output."""
         sources: list[Tensor] = []
 
         def leaf(tensor: Tensor) -> Tensor:
-            if not (tensor.is_floating_point() or tensor.is_complex()):
+            if not (tensor.is_floating_point() or tensor.is_complex()) or not _has_address(tensor):
                 return tensor
             sources.append(tensor.detach().clone().requires_grad_())
             # In place on a leaf is forbidden; a model may begin with it.
             return sources[-1].view_as(sources[-1]) + 0
 
-        with self._evaluating(), torch.enable_grad(), seen:
+        # Outside of inference mode, which has no gradients; a tensor that was made in it is cloned above.
+        with torch.inference_mode(False), self._evaluating(), torch.enable_grad(), _grads_put_back(self.model), seen:
             args, kwargs = map_tensors(leaf, (self.args, self.kwargs))
             output = self.model(*args, **kwargs)
-            score = score_of(output)
+            score = score_of(output, (args, kwargs))
             sources += [parameter for parameter in self.model.parameters() if parameter.requires_grad]
             if not score.requires_grad:
                 raise ValueError("the model's output does not require grad, so nothing flows backward")
@@ -172,6 +206,42 @@ def _with_the_way_out(max_bytes: int | None) -> Iterator[None]:
             f"the outputs of all layers take more than max_bytes={max_bytes:,}: give fewer or smaller inputs, "
             "a part of the model, or a larger max_bytes (None for no limit)"
         ) from error
+
+
+@contextmanager
+def _grads_put_back(model: nn.Module) -> Iterator[None]:
+    """Leave every `.grad` as it was: a backward pass that calls backward() inside, as a reversible block, writes it."""
+    before = [(parameter, parameter.grad) for parameter in model.parameters()]
+    try:
+        for parameter, _ in before:
+            parameter.grad = None
+        yield
+    finally:
+        for parameter, grad in before:
+            parameter.grad = grad
+
+
+def _grad_stats(call: Call) -> Any:
+    try:
+        return call.grad_stats
+    except NotCapturedError:  # no gradient reached this call, as of rotary embeddings or of a head that is not the goal
+        return None
+
+
+def _made(output: Any, given: Any) -> list[str]:
+    """List the parts of an output, less the inputs that are handed on, or views of them."""
+    inputs = tensors_in(given)
+    ids, places = {id(tensor) for tensor in inputs}, {t.data_ptr() for t in inputs if _has_address(t)}
+    return [
+        part
+        for part, tensor in parts_of(output).items()
+        if id(tensor) not in ids and not (_has_address(tensor) and tensor.data_ptr() in places)
+    ]
+
+
+def _has_address(tensor: Tensor) -> bool:
+    """Whether a tensor is a dense one; a sparse, nested or quantized one cannot be a leaf of ours."""
+    return tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized)
 
 
 def _can_be_hooked(name: str, module: nn.Module) -> bool:

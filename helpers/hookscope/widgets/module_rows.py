@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from hookscope.captures.form import shape_of
 from hookscope.captures.result import Capture
 from hookscope.widgets.goal import parts_of
 
@@ -20,7 +21,7 @@ def module_rows(names: Mapping[str, nn.Module], seen: Capture) -> list[dict[str,
     rows = []
     for name, module in names.items():
         calls = seen[name].calls if name in seen else ()
-        shapes = [tuple(tensor.shape) for tensor in parts_of(calls[0].output).values()] if calls else []
+        shapes = [shape_of(tensor) for tensor in parts_of(calls[0].output).values()] if calls else []
         rows.append(
             {
                 "name": name,

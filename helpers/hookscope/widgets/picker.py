@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ from hookscope.widgets.base import HookWidget, assets, shows_errors
 from hookscope.widgets.goal import parts_of
 from hookscope.widgets.model_pass import ModelPass
 from hookscope.widgets.module_rows import module_rows, notices_of
-from hookscope.widgets.view import View, channel_picture, facts_of, image_of, order_of, view
+from hookscope.widgets.view import View, as_dense, channel_picture, facts_of, image_of, order_of, view
 
 __all__ = ["LayerPicker"]
 
@@ -42,8 +42,8 @@ class LayerPicker(HookWidget):
 
     The model runs once, in `eval()`, when the picker is made; every pick is served from that pass. Press "Run again",
     or call `run()`, after the model has changed. Choosing a gradient runs it once more, and backward from the score of
-    a class; `goal` says which. Of the tensors that a model returns, the scores are one of shape (N, classes), by name
-    `logits` first. If there is none, the gradient is that of the sum of the first floating tensor.
+    a class; `goal` says which. Scores are a tensor of shape (N, classes) that the model returned, by name `logits`
+    first. If there is none, the gradient is that of the sum of a tensor that it returned.
 
     Everything that can be clicked is also a property, so a later cell can go on with what was chosen:
     ``picker.activation[picker.sample, picker.channel]``.
@@ -51,9 +51,10 @@ class LayerPicker(HookWidget):
     Args:
         model: any module. Its training flags, parameters and their `.grad` stay as they are.
         *inputs: what it is called with.
-        classes: names of the classes in the output, for the chooser of the gradient.
+        classes: names of the classes in the output.
         kwargs: keyword arguments it is called with.
         max_bytes: refuse a pass that would keep more than this, 4 GiB by default; None for no limit.
+        gradient_of: a tensor of the output, as `"['logits']"`, or a function that makes one number of the output.
         **chosen: traits to begin with, for example ``layer="layer1.0.conv1"``.
 
     Attributes:
@@ -137,13 +138,14 @@ class LayerPicker(HookWidget):
         classes: Sequence[str] | None = None,
         kwargs: Mapping[str, Any] | None = None,
         max_bytes: int | None = _MOST_BYTES,
+        gradient_of: str | Callable[[Any], Tensor] | None = None,
         **chosen: Any,
     ) -> None:
         if unknown := [name for name in chosen if name not in (*_CHOSEN, "channel", "more")]:
             there = ", ".join((*_CHOSEN, "channel"))
             raise TypeError(f"LayerPicker has no property {unknown[0]!r}; there are {there} and more")
         self._settling = True
-        self._pass = ModelPass(model, inputs, kwargs or {}, max_bytes)
+        self._pass = ModelPass(model, inputs, kwargs or {}, max_bytes, gradient_of, classes and len(classes))
         self._pass.run()
         self._classes = list(classes) if classes is not None else None
         self._names = {name: module for module, name in self._pass.seen.modules.names.items()}
@@ -166,8 +168,7 @@ class LayerPicker(HookWidget):
     @property
     def activation(self) -> Tensor:
         """The chosen tensor of the chosen call's output, all samples; detached."""
-        tensor: Tensor = parts_of(self._chosen().output)[self.part]
-        return tensor
+        return as_dense(parts_of(self._chosen().output)[self.part])
 
     @property
     def gradient(self) -> Tensor:
@@ -187,8 +188,7 @@ class LayerPicker(HookWidget):
             ) from error
         if self.part not in grads:
             raise ValueError(f"no gradient arrives at this part of {self._title()}")
-        tensor: Tensor = grads[self.part]
-        return tensor
+        return as_dense(grads[self.part])
 
     @property
     def shown(self) -> Tensor:
@@ -364,8 +364,11 @@ class LayerPicker(HookWidget):
 
     def _grade(self) -> None:
         if self._graded_for != self.target:
+            goal = self._pass.goal
             self._pass.run_back(None if self.target < 0 else self.target)
             self._graded_for = self.target
+            if self._pass.goal is not goal:
+                self._name_targets()
 
     def _chosen(self) -> Call:
         return self._pass.seen[self.layer].calls[self.call - 1]
@@ -382,6 +385,9 @@ class LayerPicker(HookWidget):
     def _fill(self) -> None:
         """Tell the page about the modules, and about the classes."""
         self.tree = module_rows(self._names, self._pass.seen)
+        self._name_targets()
+
+    def _name_targets(self) -> None:
         count = self._pass.goal.classes if self._pass.goal else 0
         names = self._classes or [str(index) for index in range(count)]
         if self._classes is not None and len(self._classes) != count:

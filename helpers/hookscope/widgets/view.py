@@ -16,7 +16,7 @@ from hookscope.pictures.mosaic import encode, encode_rgb
 from hookscope.pictures.palette import COOLWARM, VIRIDIS
 from hookscope.pictures.picture import Picture, as_text
 
-__all__ = ["View", "channel_picture", "facts_of", "image_of", "maps_of", "order_of", "view"]
+__all__ = ["View", "as_dense", "channel_picture", "facts_of", "image_of", "maps_of", "order_of", "view"]
 
 _TALL = 512  # tokens or features that one map shows at most
 _HEAD = LINE + 6  # pixels: a line of text and a gap
@@ -53,6 +53,22 @@ class View:
     shape: tuple[int, ...]
 
 
+def as_dense(tensor: Tensor) -> Tensor:
+    """Return the values of a sparse, quantized or nested tensor in a dense one; what a nested one lacks is nan.
+
+    Example:
+        >>> as_dense(torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]))
+        tensor([[1., nan],
+                [1., 1.]])
+
+    """
+    if tensor.is_nested:
+        return torch.nested.to_padded_tensor(tensor, math.nan if tensor.is_floating_point() else 0)
+    if tensor.is_quantized:
+        return tensor.dequantize()
+    return tensor if tensor.layout is torch.strided else tensor.to_dense()
+
+
 def maps_of(tensor: Tensor, sample: int, channels_last: bool = False) -> tuple[Tensor, str]:
     """Read one sample of a tensor as (C, H, W) maps, and say how.
 
@@ -70,9 +86,7 @@ def maps_of(tensor: Tensor, sample: int, channels_last: bool = False) -> tuple[T
         torch.Size([1, 5, 8])
 
     """
-    values = tensor.detach()
-    values = values if values.layout is torch.strided else values.to_dense()
-    values = values.dequantize() if values.is_quantized else values
+    values = as_dense(tensor.detach())
     values = values.abs() if values.is_complex() else values
     shape = tuple(values.shape)
     if not values.numel():
