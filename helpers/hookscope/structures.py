@@ -172,7 +172,7 @@ class _Mapping:
         # Not the constructor of a named tuple, which may insist on more than the fields (PackedSequence).
         make: Callable[[list[Any]], Any] = getattr(type(value), "_make", type(value))
         try:
-            rebuilt = None if _frees(value) else make(items)
+            rebuilt: Any = None if _frees(value) else make(items)
             if type(rebuilt) is type(value) and len(rebuilt) == len(items):
                 for name, item in self._attributes(value, depth).items():
                     object.__setattr__(rebuilt, name, item)
@@ -277,7 +277,7 @@ def copied(value: Any) -> Any:
     kind = type(value)
     named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
     quiet = type(kind.__name__, (kind,), {**named, "__slots__": (), "__del__": lambda self: None})
-    made = object.__new__(quiet)
+    made: Any = object.__new__(quiet)
     for name, held in attributes_of(value).items():
         object.__setattr__(made, name, held)
     return made

@@ -145,7 +145,7 @@ class LayerPicker(HookWidget):
             there = ", ".join((*_CHOSEN, "channel"))
             raise TypeError(f"LayerPicker has no property {unknown[0]!r}; there are {there} and more")
         self._settling = True
-        self._pass = ModelPass(model, inputs, kwargs or {}, max_bytes, gradient_of, classes and len(classes))
+        self._pass = ModelPass(model, inputs, kwargs or {}, max_bytes, gradient_of, len(classes or ()) or None)
         self._pass.run()
         self._classes = list(classes) if classes is not None else None
         self._names = {name: module for module, name in self._pass.seen.modules.names.items()}

@@ -63,7 +63,8 @@ def as_dense(tensor: Tensor) -> Tensor:
 
     """
     if tensor.is_nested:
-        return torch.nested.to_padded_tensor(tensor, math.nan if tensor.is_floating_point() else 0)
+        padded: Tensor = torch.nested.to_padded_tensor(tensor, math.nan if tensor.is_floating_point() else 0)
+        return padded
     if tensor.is_quantized:
         return tensor.dequantize()
     return tensor if tensor.layout is torch.strided else tensor.to_dense()
