@@ -72,7 +72,8 @@ class ModelState:
         buffers = {buffer: None for _, owned in self._owned for buffer in owned.values() if buffer is not None}
         if any(issubclass(kind, scripted) for kind in set(map(type, modules))):
             buffers = dict.fromkeys(model.buffers())
-        self._values = [(each, each.clone()) for each in buffers if not (is_lazy(each) or each.is_inference())]
+        held = (each for each in buffers if not (is_lazy(each) or each.is_inference() or each.is_meta))
+        self._values = [(each, each.clone()) for each in held]
         self.attributes = Attributes(modules if attributes else ())
 
     def put_back(self) -> None:

@@ -28,6 +28,7 @@ from hookscope.edits.hooks import Layer as Edited
 from hookscope.edits.parts import Part, path_of
 from hookscope.extras import needed_by
 from hookscope.layers import Which, find_layers
+from hookscope.layers.offloaded import is_offloaded, named_tensors
 from hookscope.progress import checked_progress, progress_bar
 from hookscope.structures import map_tensors
 
@@ -137,6 +138,9 @@ def collect(
     if training := [name for name, module in model.named_modules() if module.training]:
         which = "the model" if "" in training else f"layer {training[0]!r}"
         raise ValueError(f"{which} is in train(), where values may be other ones each time; call model.eval() first")
+    offloaded = is_offloaded(model.modules())
+    if not offloaded and (empty := [name for name, tensor in named_tensors(model) if tensor.is_meta]):
+        raise ValueError(f"{empty[0]!r} is on the meta device, where tensors have no values; load the model first")
     # Two passes find the axes, and what is on disk is not run again: calls would not be counted as they are meant.
     hooks = [hook for module in model.modules() for hook in module._forward_pre_hooks.values()]
     if any(isinstance(getattr(hook, "__self__", None), Edited) for hook in hooks):
@@ -163,8 +167,8 @@ class _Collecting:
         self._left_out: dict[str, str] | None = {} if all_there_are else None
         self._model, self._seen, self._layers, self._run = model, seen, layers, run
         self._folder, self._shard_bytes = folder, shard_bytes
-        first = next((*model.parameters(), *model.buffers()).__iter__(), None)
-        self._device = first.device if first is not None else torch.device("cpu")
+        devices = [tensor.device for tensor in (*model.parameters(), *model.buffers()) if not tensor.is_meta]
+        self._device = devices[0] if devices else torch.device("cpu")
         self._places: dict[str, Place] = {}
         self._waiting: list[tuple[int, str, dict[str, Tensor]]] = []  # batches, as Shard has them, and their outputs
         self._held = 0  # bytes of them

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hookscope.layers.offloaded import named_tensors
 from hookscope.structures import tensors_in
 
 __all__ = ["mark_of_batch", "mark_of_model", "mark_of_tensor", "state_of"]
@@ -72,8 +73,13 @@ def state_of(model: nn.Module) -> dict[str, object]:
     The numbers of a large parameter are added along its first axis and along its last, not hashed: this is asked again
     and again.
     """
-    found: dict[str, object] = {f"buffer {name!r}": mark_of_tensor(tensor) for name, tensor in model.named_buffers()}
-    for name, tensor in model.named_parameters():
+    # What accelerate has offloaded has no values now, and is loaded anew for each pass.
+    buffers, parameters = (
+        [(name, tensor) for name, tensor in named if not tensor.is_meta]
+        for named in (model.named_buffers(), model.named_parameters())
+    )
+    found: dict[str, object] = {f"buffer {name!r}": mark_of_tensor(tensor) for name, tensor in buffers}
+    for name, tensor in parameters:
         signs: list[str] = []
         with suppress(RuntimeError, NotImplementedError), torch.no_grad():  # a dtype that cannot be added
             whole = tensor.detach()
@@ -97,7 +103,7 @@ def mark_of_model(model: nn.Module) -> str:
         # A classifier's pass
         # writes its problem_type there if it is given labels; only the loss reads that.
         said += re.sub(r'\n *"problem_type": .*', "", str(config.to_json_string()))
-    return _mark([*model.named_parameters(), *model.named_buffers()], said)
+    return _mark(named_tensors(model), said)
 
 
 def _mark(tensors: Iterable[tuple[str, Tensor]], said: str = "") -> str:

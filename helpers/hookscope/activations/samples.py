@@ -15,6 +15,7 @@ from hookscope.activations.shards import can_be_written
 from hookscope.captures import Capture
 from hookscope.captures.keep import lazy_clone
 from hookscope.edits.parts import listed, tensors
+from hookscope.layers.offloaded import is_offloaded
 from hookscope.structures import map_tensors, tensors_in
 from hookscope.unchanged import model_unchanged, same_random_numbers
 
@@ -136,8 +137,9 @@ def places(
 
     """
     with same_random_numbers(model, batch):
-        with suppress(Exception), _copied(model) as copied:  # if anything is wrong, the model itself says what
-            return _places(copied, watch(copied), run, batch, part, left_out)
+        if not is_offloaded(model.modules()):  # a copy would have all weights in memory
+            with suppress(Exception), _copied(model) as copied:  # if anything is wrong, the model itself says what
+                return _places(copied, watch(copied), run, batch, part, left_out)
         if left_out:
             left_out.clear()
         with model_unchanged(model, attributes=True):

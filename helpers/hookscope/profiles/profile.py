@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from hookscope.layers import Modules, fused_around, refuse_unhookable
 from hookscope.layers.modules import kind_of
+from hookscope.layers.offloaded import execution_devices, is_offloaded
 from hookscope.pictures.words import counted
 from hookscope.profiles.passes import Job, Sums
 from hookscope.profiles.result import LayerProfile, Profile, Time
@@ -98,6 +99,11 @@ def profile(
     job.notes += [
         f"hooks switch off the fused path of layer {name!r}, not so in the times without hooks" for name in fused
     ]
+    if is_offloaded(modules.names):
+        job.notes.append(
+            "accelerate loads weights each time a layer runs: that is part of the layer's time, and if backward needs "
+            "these weights, they are part of what the layer saves"
+        )
     if len(hooked) < len(modules.names):
         job.notes.append("modules of TorchScript count as part of the layer around them")
     with job.before.unchanged(), same_random_numbers(model, inputs, kwargs), _gradients_put_back(job):
@@ -123,13 +129,20 @@ def _check(model: nn.Module, given: Any, backward: object, loss: object, repeats
             raise TypeError(f"{name}={number!r}: give a whole number of passes")
         if number < least:
             raise ValueError(f"{name}={number}: give a number of passes from {least}")
-    for what, tensors in (("the model", [*model.parameters(), *model.buffers()]), ("an input", tensors_in(given))):
-        for tensor in tensors:
-            if tensor.device.type != "cpu":
-                raise ValueError(
-                    f"{what} is on {tensor.device}; a GPU works on while Python goes on, so hooks cannot time it: "
-                    "profile a copy on the CPU, or use torch.profiler"
-                )
+    devices = [("the model", tensor.device) for tensor in (*model.parameters(), *model.buffers())]
+    if is_offloaded(model.modules()):
+        devices = [(what, device) for what, device in devices if device.type != "meta"]
+    devices += [("what accelerate runs", device) for device in execution_devices(model.modules())]
+    for what, device in (*devices, *(("an input", tensor.device) for tensor in tensors_in(given))):
+        if device.type == "meta":
+            raise ValueError(
+                f"{what} is on meta, where tensors have no values, so nothing runs: move it to the CPU first"
+            )
+        if device.type != "cpu":
+            raise ValueError(
+                f"{what} is on {device}; a GPU works on while Python goes on, so hooks cannot time it: profile a copy "
+                "on the CPU, or use torch.profiler"
+            )
     for name, parameter in model.named_parameters():
         if backward and getattr(parameter, "_post_accumulate_grad_hooks", None):
             raise ValueError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict, deque
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import torch
@@ -149,29 +150,32 @@ def _objects(value: Any) -> tuple[type, ...]:
 
 
 def number_of(result: Any) -> float:
-    """Return a metric's result as a number.
+    """Return a metric's result as a number; a tensor or an array with one element may have any shape.
+
+    Example:
+        >>> number_of(torch.ones(1, 1))
+        1.0
 
     Raises:
         TypeError: it is none.
         ValueError: it is several.
 
     """
-    if isinstance(result, Tensor):
-        if result.dim() or result.is_complex():
-            raise ValueError(
-                f"the metric returned a tensor of shape {tuple(result.shape)} and dtype {result.dtype}; it has to "
-                "return one real number for one run, such as output[0, -1, 5] or output.mean()"
-            )
-        return float(result)
-    shape = getattr(result, "shape", ())
-    if shape not in ((), None):
-        raise ValueError(f"the metric returned an array of shape {tuple(shape)}; it has to return one real number")
+    shape = getattr(result, "shape", None) or ()
+    if prod(shape) != 1 or getattr(getattr(result, "dtype", None), "is_complex", False):
+        kind = f" and dtype {result.dtype}" if isinstance(result, Tensor) else ""
+        raise ValueError(
+            f"the metric returned {'a tensor' if kind else 'an array'} of shape {tuple(shape)}{kind}; it has to return "
+            "one real number for one run, such as output[0, -1, 5] or output.mean()"
+        )
+    if shape and hasattr(result, "item"):  # one number, with axes around it
+        result = result.item()
     try:
         return float(result)
     except (TypeError, ValueError):
         raise TypeError(
             f"the metric returned {type(result).__name__}; it gets what the model returns, and has to return a number "
-            "or a tensor without axes"
+            "or a tensor with one element"
         ) from None
 
 

@@ -139,9 +139,7 @@ class Place:
         axis, what = columns.axis, f"layer {self.label!r}"
         usual = {"position": (3,), "channel": (2, 4, 5)}[columns.kind]
         if axis is None and len(shape) not in usual:
-            raise ValueError(
-                f"{what} has shape {tuple(shape)}, and {_AXIS[columns.kind]}; say which axis is meant, as axis=2"
-            )
+            raise ValueError(f"{what} has shape {tuple(shape)}, and {_AXIS[columns.kind]}; {_way(columns, shape)}")
         if axis is None and (last := self._other_axis(columns, len(shape))):
             kind = type(self.module).__name__
             raise ValueError(
@@ -162,6 +160,16 @@ class Place:
         if columns.kind == "position" and isinstance(self.module, _CHANNELS_FIRST):
             return axes - 1
         return axes - 1 if columns.kind == "channel" and axes > 2 and isinstance(self.module, _FEATURES_LAST) else 0
+
+
+def _way(columns: Columns, shape: torch.Size) -> str:
+    """Say what to type where the shape does not say which axis is meant."""
+    if len(shape) < 2:
+        return "it has no axis after that of the batch, so sweep the whole layer, or choose another"
+    if len(shape) > 2:
+        return f"say which axis is meant, from axis=1 to axis={len(shape) - 1}"
+    ask = f"if axis 1, of {shape[1]} values, has the {columns.kind}s, write axis=1"
+    return ask + ("; if it has features, write channels=" if columns.kind == "position" else "")
 
 
 _CHANNELS_FIRST = (nn.modules.conv._ConvNd, nn.modules.pooling._MaxPoolNd, nn.modules.pooling._AvgPoolNd)

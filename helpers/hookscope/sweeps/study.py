@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from hookscope.captures.keep import is_wrapped
 from hookscope.edits.order import Order
 from hookscope.layers import Modules
 from hookscope.structures import tensors_in
@@ -293,6 +294,14 @@ def tensors_at(
 
 
 def _keep(found: dict[Place, Tensor], place: Place, tensor: Tensor) -> None:
+    inside = tensor
+    while is_wrapped(inside):
+        if torch._C._functorch.is_batchedtensor(inside):
+            raise ValueError(
+                f"layer {place.label!r} runs under torch.vmap, which hides an axis from it (it sees the shape "
+                f"{tuple(tensor.shape)}), so its samples cannot be told apart; choose a layer outside of torch.vmap"
+            )
+        inside = torch._C._functorch.get_unwrapped(inside)
     if tensor.is_nested:
         raise TypeError(
             f"layer {place.label!r} has a nested tensor, which has no shape to sweep over; make an "
@@ -333,7 +342,7 @@ def _buffers(modules: Modules) -> dict[str, Tensor]:
         f"{name}.{key}" if name else key: buffer
         for module, name in modules.names.items()
         for key, buffer in module._buffers.items()
-        if buffer is not None and not is_lazy(buffer)
+        if buffer is not None and not is_lazy(buffer) and not buffer.is_meta
     }
 
 

@@ -16,6 +16,7 @@ from hookscope.captures.options import checked_bytes
 from hookscope.edits.order import as_many
 from hookscope.edits.parts import Part
 from hookscope.layers import Modules, Which, refuse_unhookable
+from hookscope.layers.offloaded import is_offloaded
 from hookscope.pictures.tokens import checked_tokens
 from hookscope.pictures.words import counted
 from hookscope.progress import checked_progress, progress_bar
@@ -90,8 +91,8 @@ def sweep(
             layer that is called several times is asked for by call: `"relu#2"`.
         source: where the patches come from: other inputs of the same shape; `"zero"`; `"mean"`, the mean over the
             samples of `inputs`; or `("mean", others)`, the mean over the samples of others.
-        metric: gets what the model returns for `inputs`, with one place changed, and returns a real number or a tensor
-            without axes.
+        metric: gets what the model returns for `inputs`, with one place changed, and returns a real number, or a tensor
+            with one element.
         positions: which positions: axis 1 of (batch, positions, features). Layers that say that they take tokens before
             samples are refused.
         heads: which heads of attention layers, in what goes into their output projection, as `edit` takes them.
@@ -150,8 +151,11 @@ def sweep(
     named = _named(tokens, columns)
     refuse_unhookable(modules, {place.module for place in places}, "sweep")
     run = Inputs.of(inputs, "inputs")
-    if any(tensor.is_meta for tensor in (*modules.tensors, *tensors_in((run.args, run.kwargs)))):
-        raise ValueError("tensors on the meta device have no values, so no metric could be told; move the model first")
+    held = () if is_offloaded(modules.names) else modules.tensors
+    if any(tensor.is_meta for tensor in (*held, *tensors_in((run.args, run.kwargs)))):
+        raise ValueError(
+            "tensors on the meta device have no values, so no metric could be told; load the weights first"
+        )
     patching = _source(source)
     if not callable(metric):
         raise TypeError(f"metric is a function of what the model returns, not {type(metric).__name__}")
