@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from hookscope import LayerNotFoundError, NotEditedError, sweep
+from hookscope.sweeps import Cell
 from tests.shared.awkward import Net
 from tests.shared.language import IDS, bert
 
@@ -65,7 +66,8 @@ AFTER = {
         {"source": X[:, :4]}, ValueError, r"layer 'body' has shape \(2, 4, 4\) in the run on source, and \(2, 5, 4\)",
     ),
     "a vector": ({"metric": lambda y: y[0, 0]}, ValueError, r"the metric returned a tensor of shape \(3,\)"),
-    "a vector of one": ({"metric": lambda y: y.sum().reshape(1)}, ValueError, r"shape \(1,\)"),
+    "no numbers": ({"metric": lambda y: y[:0]}, ValueError, r"shape \(0, 5, 3\)"),
+    "a complex number": ({"metric": lambda y: y.sum() * 1j}, ValueError, r"shape \(\) and dtype torch.complex64"),
     "an array": ({"metric": lambda y: y[0, 0].numpy()}, ValueError, r"an array of shape \(3,\)"),
     "nothing": ({"metric": lambda y: None}, TypeError, "the metric returned NoneType"),
     "a layer that is not called": ({"layers": ["body", "unused"]}, NotEditedError, "layer 'unused' was not called"),
@@ -88,6 +90,65 @@ def test_what_only_a_pass_can_tell_is_said_before_the_cells(what: str) -> None:
         sweep(**{"model": model} | GOOD | options)
     assert len(runs) <= 3
     assert all(not module._forward_hooks for module in model.modules())
+
+
+ONE = {
+    "a tensor without axes": lambda y: y.sum(),
+    "a vector of one": lambda y: y.sum().reshape(1),
+    "a matrix of one": lambda y: y.sum().reshape(1, 1),
+    "a number of Python's": lambda y: y.sum().item(),
+    "an array without axes": lambda y: y.sum().numpy(),
+    "an array of one": lambda y: y.sum().reshape(1, 1).numpy(),
+    "a number of NumPy's": lambda y: y.numpy().sum(),
+    "a tensor that requires grad": lambda y: y.sum().reshape(1, 1).clone().requires_grad_(),
+}
+
+
+@pytest.mark.parametrize("check", [2, 5], ids=["in a batch", "alone"])
+@pytest.mark.parametrize("what", ONE)
+def test_one_number_in_any_shape_is_a_metric(what: str, check: int) -> None:
+    model = net()
+    known = sweep(**{"model": model} | GOOD | {"check": check})
+    found = sweep(**{"model": model} | GOOD | {"check": check, "metric": ONE[what]})
+    assert torch.allclose(found.values, known.values)
+    assert Cell(found, "body", 1).run().value == pytest.approx(float(found.values[0, 1]), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "asked", "said"),
+    [
+        ((3, 4), "positions", "if axis 1, of 6 values, has the positions, write axis=1; .* write channels="),
+        ((4,), "positions", "it has no axis after that of the batch, so sweep the whole layer"),
+        ((4,), "channels", "it has no axis after that of the batch, so sweep the whole layer"),
+        ((2, 5, 4), "channels", "say which axis is meant, from axis=1 to axis=2"),
+        ((2, 5, 5, 4), "positions", "say which axis is meant, from axis=1 to axis=3"),
+    ],
+)
+def test_the_axis_that_is_advised_is_there(shape: tuple[int, ...], asked: str, said: str) -> None:
+    model, options = nn.Sequential(nn.Linear(4, 6)), {asked: range(2), "metric": torch.sum, "progress": False}
+    with pytest.raises(ValueError, match=said):
+        sweep(model, torch.ones(shape), "0", "zero", **options)
+    if len(shape) == 2:
+        assert sweep(model, torch.ones(shape), "0", "zero", axis=1, **options).values.shape == (1, 2)
+
+
+def test_a_layer_under_vmap() -> None:
+    def run(self, x):
+        per_sample = torch.vmap(torch.func.grad(lambda each: self.inner(each).sum()))
+        return self.after(torch.vmap(self.body)(self.before(x)) + per_sample(x))
+
+    layers = {name: nn.Linear(4, 4) for name in ("before", "body", "inner", "after")}
+    model, options = Net(run, **layers).eval(), {"metric": torch.sum, "progress": False}
+    x = torch.randn(2, 4)
+    for layer in ("body", "inner", ["before", "body"]):
+        with pytest.raises(ValueError, match=r"layer '(body|inner)' runs under torch.vmap.*choose a layer outside"):
+            sweep(model, x, layer, "zero", **options)
+        with pytest.raises(ValueError, match=r"layer '(body|inner)' runs under torch.vmap"):
+            sweep(model, x, layer, "zero", channels=range(4), **options)
+    found = sweep(model, x, ["before", "after"], "zero", channels=range(4), check=2, **options)
+    known = sweep(model, x, ["before", "after"], "zero", channels=range(4), check=8, **options)
+    assert sum(found.batches) == 8
+    assert torch.allclose(found.values, known.values, atol=1e-5)
 
 
 def test_several_tensors_are_to_be_told_apart() -> None:
