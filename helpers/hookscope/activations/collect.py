@@ -86,7 +86,8 @@ def collect(
         part: which tensor, where a layer returns several: an index, key or attribute, or a path, as `edit` takes it.
             All without it.
         dtype: convert floating tensors, for example to `torch.float16` for half the bytes.
-        run: runs the model on a batch of another kind: `run=lambda model, batch: model(batch.x)`.
+        run: runs the model on a batch of another kind: `run=lambda model, batch: model(batch.x)`. If rows are not
+            samples, as for graphs, let the loader yield numbers of samples, and make the batch of them here.
         shard_bytes: write a shard when so many bytes are there; each holds one batch at least.
         max_bytes: refuse to begin if the forecast for all samples, by `len(loader.sampler)`, is more than this.
         progress: show samples, rate and bytes if tqdm is installed and it takes more than a second.

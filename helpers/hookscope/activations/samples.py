@@ -174,6 +174,11 @@ def _places(
             try:
                 run(model, _only(batch, number))
             except Exception as error:
+                if _runs(model, run, batch):
+                    raise ValueError(
+                        f"the first batch runs, and its first {number} samples do not ({type(error).__name__}). "
+                        f"{_cut(batch)} {_ROWS}"
+                    ) from error
                 error.add_note(f"hookscope: on {number} samples, to find along which axis outputs have them")
                 raise
         some.append({name: (tuple(each.shape), each.dtype) for name, each in outputs(seen, part, left_out).items()})
@@ -191,6 +196,32 @@ def _places(
     return found
 
 
+_ROWS = (
+    "If the rows of a batch are not samples, as for graphs or bags of tokens, let the loader yield the numbers of the "
+    "samples, and make the batch in run=, as run=lambda model, numbers: model(batch_of(numbers))"
+)
+
+
+def _runs(model: nn.Module, run: Run, batch: Any) -> bool:
+    with suppress(Exception):
+        run(model, batch)
+        return True
+    return False
+
+
+def _cut(batch: Any) -> str:
+    """Say which tensors of a batch are taken for samples."""
+    if isinstance(batch, tuple | list):
+        batch = {f"[{number}]": item for number, item in enumerate(batch)}
+    held = batch if isinstance(batch, Mapping) else getattr(batch, "__dict__", {"the tensor": batch})
+    shapes = {name: tuple(item.shape) for name, item in held.items() if isinstance(item, Tensor)}
+    samples = count(batch)
+    cut = ", ".join(f"{name} {shape}" for name, shape in shapes.items() if shape and shape[0] == samples)
+    left = ", ".join(f"{name} {shape}" for name, shape in shapes.items() if not shape or shape[0] != samples)
+    said = f"collect took {samples} for the number of samples, the length of the first tensor, and the first rows of "
+    return f"{said}{cut or 'each tensor of that length'}{f', and left {left} whole' if left else ''}."
+
+
 def _place(name: str, two: tuple[int, ...], dtype: torch.dtype, three: tuple[int, ...]) -> Place:
     shapes = f"two samples give {two}, three give {three}"
     if len(two) != len(three):
@@ -198,7 +229,8 @@ def _place(name: str, two: tuple[int, ...], dtype: torch.dtype, three: tuple[int
     axes = [axis for axis, sides in enumerate(zip(two, three, strict=True)) if sides[0] != sides[1]]
     if not axes:
         raise ValueError(
-            f"{name!r} has no axis of samples: {shapes}; leave the layer out, or say which part of it, as part=0"
+            f"{name!r} has no axis of samples: {shapes}; leave the layer out, or say which part of it, as part=0. "
+            + _ROWS
         )
     if len(axes) > 1:
         raise ValueError(f"{name!r} has several axes that grow with the samples: {shapes}; leave the layer out")

@@ -196,7 +196,8 @@ def test_a_model_of_transformers(tmp_path):
         (lambda: nn.Sequential(Gram()).eval(), X.split(4), "several axes"),
         (lambda: nn.Sequential(Mean()).eval(), X.split(4), "no axis of samples"),
         (small, ["text"], "yields a str"),
-        (lambda: nn.Sequential(nn.Unflatten(0, (2, 2))).eval(), X.split(4), "hookscope: on 2 samples"),
+        (lambda: nn.Sequential(nn.Unflatten(0, (2, 2))).eval(), X.split(4), "and its first 2 samples do not"),
+        (lambda: nn.Sequential(nn.Unflatten(0, (3, 2))).eval(), X.split(4), "hookscope: on 2 samples"),
         (lambda: nn.Sequential(nn.Identity()).eval(), [X[:4], X[4:, :3]], "pad sequences to one length"),
     ],
 )
