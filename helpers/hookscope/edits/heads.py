@@ -95,6 +95,7 @@ def heads_around(modules: Modules, name: str, module: nn.Module, to: str) -> Hea
     if (count := _heads_of(module)) is None and holder is not None and (count := _heads_of(holder)) is not None:
         if name.rpartition(".")[2] not in _PROJECTIONS:
             has_projection = any(part in holder._modules for part in _PROJECTIONS)
+            has_projection |= hasattr(holder, "attention_head_size")  # BERT: the projection stands beside it
             raise NoHeadsError(
                 f"layer {name!r} is not where the heads of {holder_name!r} lie side by side, which is the input of its "
                 "output projection" + f": give heads= with {holder_name!r}" * has_projection,

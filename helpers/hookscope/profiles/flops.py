@@ -152,7 +152,7 @@ def _attention(q: Shape, k: Shape, v: Shape, size: int, heads: int, weight: Shap
 
 
 def _encoder_layer(x: Shape, size: int, heads: int, weight: Shape, *args: Any, **kwargs: Any) -> int:
-    feed_forward = args[10] if len(args) > 10 else kwargs["ffn_weight_1"]
+    feed_forward: Shape = args[10] if len(args) > 10 else kwargs["ffn_weight_1"]
     return _attention(x, x, x, size, heads, weight) + 2 * 2 * x[0] * x[1] * prod(feed_forward)
 
 
