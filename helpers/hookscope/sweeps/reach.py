@@ -132,7 +132,7 @@ class Reach(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if place >= len(known) or known[place][0] is not func:
             self._say(f"{self.count} variants make other operations than {self._other.count} ({func._schema.name})")
         elif size * self._other.count != known[place][1] * self.count:
-            self._say(f"{func._schema.name} takes all samples of a batch together")
+            self._say(f"what {func._schema.name} returns does not grow in step with the batch, so samples may mix")
 
     def _say(self, why: str) -> None:
         """Note the first reason, with the layer that runs, by the frames that do."""

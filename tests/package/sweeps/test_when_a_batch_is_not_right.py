@@ -90,8 +90,14 @@ def reduced(self, x):
 
 
 NOT_ALONE = {
-    "the mean over the batch": (centred, "aten::mean takes all samples of a batch together"),
-    "a sample that leaks": (leaking, "aten::slice takes all samples of a batch together"),
+    "the mean over the batch": (
+        centred,
+        "what aten::mean returns does not grow in step with the batch, so samples may mix",
+    ),
+    "a sample that leaks": (
+        leaking,
+        "what aten::slice returns does not grow in step with the batch, so samples may mix",
+    ),
     "a sample that leaks into many": (hiding, "and with plain hooks"),
     "a fixed size of the batch": (fixed, "a batch of two raised RuntimeError"),
     "what depends on the size of the batch": (counted, "samples are not independent"),
