@@ -6,20 +6,21 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from threading import get_ident
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from hookscope.captures.call import Call, Wanted
-from hookscope.captures.form import Form, stats_of
+from hookscope.captures.form import Form, Stats, stats_of
 from hookscope.captures.hooks import Kept
-from hookscope.captures.written import Reading, Writing
+from hookscope.captures.written import Reading, Writing, only
 from hookscope.extras import needed_by
 
-__all__ = ["load", "save", "write_whole"]
+__all__ = ["load", "refuse_pipes", "save", "write_whole"]
 
 _VERSION = 2
 _OF_A_CALL = ("layer", "number", "type", "by", "run", "decoding", "generation", "_returned")
@@ -61,55 +62,96 @@ def save(state: Mapping[str, Any], path: str | Path) -> None:
 def load(path: str | Path) -> dict[str, Any]:
     """Read the state of a capture; see `Capture.load`."""
     with needed_by("Capture.load"):
-        from safetensors import SafetensorError, safe_open
+        from safetensors import safe_open
+    refuse_pipes(Path(path))
+    # A file may come from anybody: whatever it makes safetensors, torch or us raise, is said in a sentence.
     try:
         with safe_open(path, framework="pt") as file:
             told = dict(file.metadata() or {})
-            if "hookscope capture" not in told:
-                raise ValueError(f"{path} is no capture that was saved by hookscope")
             tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not whole, or no safetensors file ({error})") from error
+    except OSError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{path} is not whole, or no safetensors file ({error!s:.200})") from error
+    if "hookscope capture" not in told:
+        raise ValueError(f"{path} is no capture that was saved by hookscope")
     try:
         about = json.loads(told["hookscope capture"])
-        version = about["version"]
-    except (ValueError, LookupError, TypeError) as error:
+        version = only(about["version"], int)
+    except Exception as error:
         raise _not_as_saved(path, error) from error
     if version != _VERSION:
         raise ValueError(f"{path} is of another version of hookscope, {version}; this one reads {_VERSION}")
     try:
         return _state(about, tensors)
-    except (LookupError, AttributeError, TypeError, ValueError) as error:
+    except Exception as error:
         raise _not_as_saved(path, error) from error
 
 
+def refuse_pipes(path: Path) -> None:
+    """Refuse what is there and is no regular file: a pipe would be waited on for ever, and a device has no end.
+
+    Raises:
+        ValueError: it is a folder, a pipe, a socket or a device.
+
+    """
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no regular file, but a folder, a pipe or a device: give the name of a file")
+
+
 def _not_as_saved(path: str | Path, error: Exception) -> ValueError:
-    return ValueError(f"the head of {path} is not what Capture.save wrote ({error!r}): save the capture again")
+    return ValueError(f"the head of {path} is not what Capture.save wrote ({error!r:.200}): save the capture again")
 
 
 def _state(about: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
-    reading = Reading(tensors.__getitem__)
-    gradients, inputs, max_bytes, stop, whole = reading.of(about["wanted"])
-    if whole is not None and whole["sample"] is not None:
-        whole["sample"] = slice(*whole["sample"])
-    wanted = Wanted(gradients, inputs, stats_of if whole is None else Form(**whole), max_bytes, stop)
+    reading = Reading(tensors)
+    wanted = _wanted(reading.of(about["wanted"]))
+    reading.kept = Stats if wanted.stats_only else Tensor
     calls = []
-    for each in about["calls"]:
+    for each in only(about["calls"], list):
         call = Call(each["layer"], each["number"], each["type"], wanted)
         for name in _OF_A_CALL:
-            setattr(call, name, each[name.lstrip("_")])
+            setattr(call, name, only(each[name.lstrip("_")], type(getattr(_A_CALL, name))))
+        if min(call.number, call.run, call.generation) < 0:
+            raise ValueError(f"a call of {call.layer!r:.80} has a negative number")
         call._output, call._args = reading.of(each["output"]), reading.of(each["args"])
+        args, kwargs = only(call._args, tuple)
+        only(args, tuple), only(kwargs, dict)
         calls.append(call)
-    found = {calls[number]: by for number, by in about["found"]}
+    found = {}
+    for number, by in only(about["found"], list):
+        if only(number, int) < 0:
+            raise ValueError(f"there is no call {number}")
+        found[calls[number]] = only(by, str)
+    for text in [*only(about["layers"], list), *only(about["notes"], list), *only(about["uncalled"], dict).values()]:
+        only(text, str)
     return {
-        "title": about["title"],
-        "stopped": about["stopped"],
+        "title": only(about["title"], str),
+        "stopped": only(about["stopped"], str),
         "_layers": dict(enumerate(about["layers"])),
         "_uncalled": about["uncalled"],
         "_wanted": wanted,
         "_open": False,
         "_hooks": Kept(calls, dict.fromkeys(about["notes"]), found),
     }
+
+
+def _wanted(told: Any) -> Wanted:
+    gradients, inputs, max_bytes, stop, whole = only(told, list)
+    form: Any = stats_of
+    if whole is not None:
+        form = Form(**only(whole, dict))
+        sample = form.sample if form.sample is None else slice(*only(form.sample, list))
+        for part in () if sample is None else (sample.start, sample.stop, sample.step):
+            only(part, int, _NONE)
+        form = replace(form, sample=sample)
+        only(form.dtype, torch.dtype, _NONE), only(form.device, torch.device, _NONE), only(form.at_once, bool)
+    only(max_bytes, int, float, _NONE)
+    return Wanted(only(gradients, bool), only(inputs, bool), form, max_bytes, only(stop, int))
+
+
+_NONE = type(None)
+_A_CALL = Call("", 1, "", Wanted(False, False, stats_of))  # each attribute is of the type that a saved one must have
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -17,7 +17,7 @@ from hookscope.captures.call import Missing, Slot
 from hookscope.captures.form import Stats
 from hookscope.captures.keep import readable
 
-__all__ = ["Fields", "Reading", "Writing"]
+__all__ = ["Fields", "Reading", "Writing", "only"]
 
 _DEEP = 20  # levels of structure that are written, as map_tensors follows
 _SEQUENCES: dict[str, Callable[[Any], Any]] = {
@@ -183,79 +183,155 @@ class Writing:
 
 
 class Reading:
-    """Reads what `Writing` wrote; `tensor` returns the tensor of a name."""
+    """Reads what `Writing` wrote, and refuses the rest: a file may come from anybody, and claim anything.
 
-    def __init__(self, tensor: Callable[[str], Tensor]) -> None:
-        self._stored = tensor
+    Nothing is allocated that the file does not hold, and each of its tensors stands for one value.
+
+    Args:
+        tensors: those of the file, by name.
+
+    Attributes:
+        kept: what a slot holds of a tensor, `Tensor` or `Stats`.
+
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self._tensors = dict(tensors)
+        self._named_tuples: dict[tuple[str, ...], Callable[..., Any]] = {}
+        self._depth = 0
+        self.kept: type = Tensor
 
     def of(self, node: Any) -> Any:
-        """Return the value."""
-        if not isinstance(node, dict):
+        """Return the value.
+
+        Raises:
+            Exception: of any kind, where `Writing` wrote something else.
+
+        """
+        if node is None or type(node) in (bool, int, float, str):
             return node
-        kind: str = node["is"]
-        of: Any = node.get("of")
-        if kind in _SEQUENCES:
-            items = [self.of(item) for item in of]
-            return deque(items, node["most"]) if kind == "deque" else _SEQUENCES[kind](items)
-        return getattr(self, f"_{kind}")(node, of)
+        kind, of = only(node, dict)["is"], node.get("of")
+        if only(kind, str) not in _KINDS:
+            raise ValueError(f"there is no kind of value {kind!r:.80}")
+        if self._depth > 4 * _DEEP + 2:
+            raise ValueError("values are nested deeper than any that are saved")
+        self._depth += 1
+        try:
+            return self._sequence(node, of) if kind in _SEQUENCES else getattr(self, f"_{kind}")(node, of)
+        finally:
+            self._depth -= 1
+
+    def _items(self, nodes: Any) -> list[Any]:
+        return [self.of(node) for node in only(nodes, list)]
+
+    def _sequence(self, node: Any, of: Any) -> Any:
+        items = self._items(of)
+        return deque(items, node["most"]) if node["is"] == "deque" else _SEQUENCES[node["is"]](items)
 
     def _slot(self, node: Any, of: Any) -> Slot:
-        slot = Slot(self.of(node["value"]), node["needs_grad"], torch.Size(node["shape"]) if "?" not in node["shape"]
-                    else tuple(node["shape"]))  # fmt: skip
-        slot.grads = [self.of(grad) for grad in node["grads"]]
+        value, grads, shape = self.of(node["value"]), self._items(node["grads"]), _shape(node["shape"])
+        for each in (value, *grads):
+            if not isinstance(each, (self.kept, Missing)):
+                raise TypeError(f"found {type(each).__name__}, expected {self.kept.__name__}")
+        slot = Slot(value, only(node["needs_grad"], bool), shape if "?" in shape else torch.Size(shape))
+        slot.grads = grads
         return slot
 
     def _stats(self, node: Any, of: Any) -> Stats:
-        return Stats(tuple(of[0]), getattr(torch, of[1]), *of[2:])
+        shape, dtype, *numbers = only(of, list)
+        return Stats(_shape(shape), _dtype(dtype), *(only(number, int, float) for number in numbers))
 
     def _missing(self, node: Any, of: Any) -> Missing:
-        return Missing(node["text"])
+        return Missing(only(node["text"], str))
 
     def _tensor(self, node: Any, of: Any) -> Tensor:
-        dtype: torch.dtype = getattr(torch, node["dtype"])
-        stored = self._stored(node["name"])
-        # A copy, since bytes may begin anywhere.
-        return stored if stored.dtype is dtype else stored.clone().view(dtype).reshape(node["shape"])
+        dtype, shape = _dtype(node["dtype"]), _shape(node["shape"])
+        stored = self._tensors.pop(node["name"])
+        if stored.dtype is not dtype:
+            # A copy, since bytes may begin anywhere.
+            stored = stored.clone().view(dtype).reshape(shape)
+        if stored.shape != shape:
+            raise ValueError(f"a tensor of shape {tuple(stored.shape)} is said to have another")
+        return stored
 
     def _array(self, node: Any, of: Any) -> Any:
         return self._tensor(of, None).numpy().copy()
 
     def _number(self, node: Any, of: Any) -> Any:
-        return np.dtype(node["kind"]).type(self.of(of))
+        dtype, value = np.dtype(only(node["kind"], str)), self.of(of)
+        # Not with a number for bytes or text: NumPy would make as many of them.
+        kinds = {"S": (bytes,), "U": (str,)} | dict.fromkeys("biufc", (bool, int, float, complex))
+        return dtype.type(only(value, *kinds[dtype.kind]))
 
     def _dtype(self, node: Any, of: Any) -> torch.dtype:
-        dtype: torch.dtype = getattr(torch, of)
-        return dtype
+        return _dtype(of)
 
     def _device(self, node: Any, of: Any) -> torch.device:
-        return torch.device(of)
+        return torch.device(only(of, str))
 
     def _complex(self, node: Any, of: Any) -> complex:
-        return complex(*of)
+        real, imag = (only(part, int, float) for part in only(of, list))
+        return complex(real, imag)
 
     def _bytes(self, node: Any, of: Any) -> bytes:
         return bytes.fromhex(of)
 
     def _PackedSequence(self, node: Any, of: Any) -> PackedSequence:  # noqa: N802
-        return PackedSequence._make([self.of(item) for item in of])
+        return PackedSequence._make(only(item, Slot, Tensor, type(None)) for item in self._items(of))
 
     def _return_type(self, node: Any, of: Any) -> Any:
-        made = getattr(torch.return_types, node["kind"], None)
+        made = getattr(torch.return_types, only(node["kind"], str), None)
         if not (isinstance(made, type) and issubclass(made, tuple)):
-            raise ValueError(f"torch has no return type {node['kind']!r}")
-        return made([self.of(item) for item in of])
+            raise ValueError(f"torch has no return type {node['kind']!r:.80}")
+        return made(self._items(of))
 
     def _named(self, node: Any, of: Any) -> Any:
-        return namedtuple(node["kind"], node["fields"])(*[self.of(item) for item in of])
+        key = (only(node["kind"], str), *(only(name, str) for name in only(node["fields"], list)))
+        if key not in self._named_tuples:
+            if len(self._named_tuples) >= _MOST_NAMED:  # each is a class, which takes time to make
+                raise ValueError(f"there are more than {_MOST_NAMED:,} kinds of named tuples")
+            self._named_tuples[key] = namedtuple(key[0], key[1:])  # type: ignore[misc]
+        return self._named_tuples[key](*self._items(of))
 
     def _mapping(self, node: Any, of: Any) -> Any:
-        items = {self.of(key): self.of(item) for key, item in of}
+        items = {self.of(key): self.of(item) for key, item in only(of, list)}
         plain: dict[str, Callable[[Any], Any]] = {"dict": dict, "OrderedDict": OrderedDict}
         plain["mappingproxy"] = MappingProxyType
-        return plain[node["kind"]](items) if node["kind"] in plain else Fields(node["kind"], items)
+        kind = only(node["kind"], str)
+        return plain[kind](items) if kind in plain else Fields(kind, items)
 
     def _object(self, node: Any, of: Any) -> SimpleNamespace:
+        if special := [name for name in only(of, dict) if name.startswith("__")]:
+            raise ValueError(f"an attribute {special[0]!r:.80} is never saved")
         return SimpleNamespace(**{name: self.of(item) for name, item in of.items()})
+
+
+def only(value: Any, *kinds: type) -> Any:
+    """Return a value that is of one of these types, and of no class derived from them: a bool is no int here.
+
+    Raises:
+        TypeError: it is of another.
+
+    Example:
+        >>> only(True, int)
+        Traceback (most recent call last):
+        TypeError: found bool, expected int
+
+    """
+    if type(value) not in kinds:
+        raise TypeError(f"found {type(value).__name__}, expected {' or '.join(kind.__name__ for kind in kinds)}")
+    return value
+
+
+def _shape(sides: Any) -> tuple[Any, ...]:
+    for side in only(sides, list):
+        if side != "?" and only(side, int) < 0:
+            raise ValueError(f"a shape has a side of {side}")
+    return tuple(sides)
+
+
+def _dtype(name: Any) -> torch.dtype:
+    return _DTYPES[only(name, str)]
 
 
 def _word(value: object) -> str:
@@ -266,3 +342,9 @@ _PLAIN = (
     torch.float64, torch.float32, torch.float16, torch.bfloat16,
     torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
 )  # fmt: skip
+_DTYPES = {_word(dtype): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
+_KINDS = {
+    *_SEQUENCES, "PackedSequence", "array", "bytes", "complex", "device", "dtype", "mapping", "missing", "named",
+    "number", "object", "return_type", "slot", "stats", "tensor",
+}  # fmt: skip
+_MOST_NAMED = 1000
