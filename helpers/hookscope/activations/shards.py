@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from hookscope.activations.marks import mark_of_tensor
-from hookscope.captures.saving import write_whole
+from hookscope.captures.saving import refuse_pipes, write_whole
+from hookscope.captures.written import only
 from hookscope.extras import needed_by
 
 __all__ = ["DamagedError", "Shard", "can_be_written", "read_shard", "shards_in", "write_shard"]
@@ -34,6 +35,7 @@ class Shard:
         marks: SHA-256 of each tensor.
         made: by which torch, on which device.
         head: SHA-256 of all this, as the file has it.
+        kinds: shape of each tensor without the axis of samples, and dtype.
 
     """
 
@@ -43,6 +45,7 @@ class Shard:
     marks: dict[str, str] = field(default_factory=dict)
     made: str = ""
     head: str = ""
+    kinds: dict[str, tuple[list[int], torch.dtype]] = field(default_factory=dict)
 
     @property
     def samples(self) -> int:
@@ -100,20 +103,31 @@ def read_shard(path: Path) -> Shard:
 
     """
     with needed_by("reading activations"):
-        from safetensors import SafetensorError, safe_open
+        from safetensors import safe_open
+    # A file may come from anybody: whatever it makes safetensors, torch or us raise, is said in a sentence.
     try:
-        with safe_open(path, framework="pt") as file:
-            told, names = dict(file.metadata() or {}), set(file.keys())
-    except (SafetensorError, OSError) as error:
-        raise DamagedError(f"{path} is not whole ({error}); {_WAY_OUT}") from error
+        refuse_pipes(path)
+        with safe_open(path, framework="pt") as file, torch.device("cpu"):
+            told, parts = dict(file.metadata() or {}), {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            shapes = {name: part.get_shape() for name, part in parts.items()}
+            kinds = {name: (shapes[name][1:], part[:0].dtype) for name, part in parts.items()}
+    except Exception as error:
+        raise DamagedError(f"{path} is not whole ({error!s:.200}); {_WAY_OUT}") from error
     text = told.get("hookscope", "")
     if told.get("sha256") != hashlib.sha256(text.encode()).hexdigest():
         raise DamagedError(f"the head of {path} is not what was written; {_WAY_OUT}")
-    about: dict[str, Any] = json.loads(text)
-    batches = [(int(number), str(mark)) for number, mark in about["batches"]]
-    if names != set(about["marks"]):
+    try:
+        about: dict[str, Any] = json.loads(text)
+        batches = [(only(number, int), only(mark, str)) for number, mark in about["batches"]]
+        marks = {name: only(mark, str) for name, mark in only(about["marks"], dict).items()}
+        shard = Shard(path, only(about["first"], int), batches, marks, only(about["made"], str), told["sha256"], kinds)
+    except Exception as error:
+        raise DamagedError(f"the head of {path} is not what was written ({error!r:.200}); {_WAY_OUT}") from error
+    if shapes.keys() != marks.keys():
         raise DamagedError(f"{path} has other tensors than it says; {_WAY_OUT}")
-    return Shard(path, about["first"], batches, about["marks"], about["made"], told["sha256"])
+    if any(number < 0 for number, _ in batches) or any(shape[0] != shard.samples for shape in shapes.values()):
+        raise DamagedError(f"{path} has other numbers of samples than it says; {_WAY_OUT}")
+    return shard
 
 
 _WAY_OUT = "delete it and all shards after it, and collect(...) makes them again"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from bisect import bisect_right
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -15,6 +16,8 @@ from torch.utils.data import Dataset
 from hookscope.activations.marks import mark_of_tensor
 from hookscope.activations.shards import DamagedError, Shard, read_shard, shards_in
 from hookscope.captures.forecast import in_bytes
+from hookscope.captures.saving import refuse_pipes
+from hookscope.captures.written import dtype_called, only
 from hookscope.extras import needed_by
 from hookscope.layers.suggestions import not_among
 from hookscope.pictures import Table, Tabled
@@ -68,10 +71,11 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
         self.shards: list[Shard] = []
         self._starts: list[int] = []
         self._files: dict[int, Any] = {}
-        samples = 0
+        tensors, samples = self.about["tensors"].items(), 0
+        kinds = {name: (like["shape"], dtype_called(like["dtype"])) for name, like in tensors}
         for path in shards_in(self.folder):
             shard = read_shard(path)
-            if shard.marks.keys() != set(self.names):
+            if shard.kinds != kinds:
                 raise DamagedError(f"{path} has other tensors than {ABOUT} says: it was put here from elsewhere")
             if shard.first != samples:
                 raise DamagedError(f"{path} does not go on at sample {samples:,}: a shard before it is missing")
@@ -165,9 +169,10 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
                 self._files.pop(next(iter(self._files)))
             shard = self.shards[number]
             try:
+                refuse_pipes(shard.path)
                 file: Any = safe_open(shard.path, framework="pt")
                 same = (file.metadata() or {}).get("sha256") == shard.head
-            except (SafetensorError, OSError):
+            except (SafetensorError, OSError, ValueError):
                 same = False
             if not same:
                 raise DamagedError(
@@ -206,13 +211,22 @@ def described(about: dict[str, Any]) -> bytes:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    way = "put it back as it was, or collect into another folder"
+    # It may come from anybody: whatever it makes json, torch or us raise, is said in a sentence.
     try:
         about: dict[str, Any] = json.loads(path.read_text("utf-8"))
         same = about.pop("sha256") == _mark(about)
-    except (ValueError, LookupError, TypeError, AttributeError):  # no JSON, or of something else
-        same = False
+        for text in (about["model"], about["mark"], *only(about["layers"], list), *about.get("left out", {}).values()):
+            only(text, str)
+        if (only(about["samples"], int, type(None)) or 0) < 0 or not about["tensors"]:
+            raise ValueError("there are less than no samples, or no tensors")
+        for like in only(about["tensors"], dict).values():
+            only(like["axis"], int, type(None))
+            torch.empty(only(like["shape"], list), dtype=dtype_called(like["dtype"]), device="meta")
+    except Exception as error:
+        raise DamagedError(f"{path} is not what was written ({error!r:.200}): {way}") from error
     if not same:
-        raise DamagedError(f"{path} is not what was written: put it back as it was, or collect into another folder")
+        raise DamagedError(f"{path} is not what was written: {way}")
     return about
 
 
@@ -251,7 +265,7 @@ class Column:
     @property
     def nbytes(self) -> int:
         """How many bytes it takes."""
-        return torch.Size(self.shape).numel() * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def __len__(self) -> int:
         return len(self.stored)

@@ -17,7 +17,7 @@ from hookscope.captures.call import Missing, Slot
 from hookscope.captures.form import Stats
 from hookscope.captures.keep import readable
 
-__all__ = ["Fields", "Reading", "Writing", "only"]
+__all__ = ["Fields", "Reading", "Writing", "dtype_called", "only"]
 
 _DEEP = 20  # levels of structure that are written, as map_tensors follows
 _SEQUENCES: dict[str, Callable[[Any], Any]] = {
@@ -239,13 +239,13 @@ class Reading:
 
     def _stats(self, node: Any, of: Any) -> Stats:
         shape, dtype, *numbers = only(of, list)
-        return Stats(_shape(shape), _dtype(dtype), *(only(number, int, float) for number in numbers))
+        return Stats(_shape(shape), dtype_called(dtype), *(only(number, int, float) for number in numbers))
 
     def _missing(self, node: Any, of: Any) -> Missing:
         return Missing(only(node["text"], str))
 
     def _tensor(self, node: Any, of: Any) -> Tensor:
-        dtype, shape = _dtype(node["dtype"]), _shape(node["shape"])
+        dtype, shape = dtype_called(node["dtype"]), _shape(node["shape"])
         stored = self._tensors.pop(node["name"])
         if stored.dtype is not dtype:
             # A copy, since bytes may begin anywhere.
@@ -264,7 +264,7 @@ class Reading:
         return dtype.type(only(value, *kinds[dtype.kind]))
 
     def _dtype(self, node: Any, of: Any) -> torch.dtype:
-        return _dtype(of)
+        return dtype_called(of)
 
     def _device(self, node: Any, of: Any) -> torch.device:
         return torch.device(only(of, str))
@@ -330,7 +330,17 @@ def _shape(sides: Any) -> tuple[Any, ...]:
     return tuple(sides)
 
 
-def _dtype(name: Any) -> torch.dtype:
+def dtype_called(name: Any) -> torch.dtype:
+    """Return the dtype of torch that is written so, without `torch.` before it.
+
+    Raises:
+        LookupError: there is none.
+
+    Example:
+        >>> dtype_called("float32")
+        torch.float32
+
+    """
     return _DTYPES[only(name, str)]
 
 
