@@ -223,6 +223,8 @@ def _read(path: Path) -> dict[str, Any]:
         for like in only(about["tensors"], dict).values():
             only(like["axis"], int, type(None))
             torch.empty(only(like["shape"], list), dtype=dtype_called(like["dtype"]), device="meta")
+    except OSError:
+        raise
     except Exception as error:
         raise DamagedError(f"{path} is not what was written ({error!r:.200}): {way}") from error
     if not same:
