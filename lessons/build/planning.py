@@ -88,6 +88,7 @@ def plan_page(chapters: Iterable[Chapter]) -> str:
         "The teacher's pages: "
         + " · ".join(f"[{one.number} {one.header['title']}]({one.name}.md)" for one in planner.chapters.values())
     )
+    lines += ["## At the projector", data["projector"].strip()]
     for plan in data["plan"]:
         lines += [f"## {plan['name']}", plan["text"].strip()]
         rows = [_row(planner, unit, plan["minutes"]) for unit in plan["unit"]]

@@ -25,20 +25,18 @@ import nbformat
 from nbformat import NotebookNode
 
 from hookscope_course.practice.text import ExerciseText
-from lessons.build import reading, timing
+from lessons.build import filling, reading, timing
 from lessons.build.filling import table
 from lessons.build.making import Chapter, exercises_of
 from lessons.build.reading import LessonError, where
+from lessons.build.showing import OPENING, answer_in, on_screen
 from lessons.build.timing import Minutes
 
 # The chapters' 510 minutes of reading hold 70 Predicts, one every 7 minutes. A class takes about 3.5 minutes more for
 # each: one to vote, two to argue with a neighbour, half a one until the last has run the cell. (7 + 3.5) / 7 = 1.5.
 CLASS_PACE = 1.5
 PARTS = ("Ask", "Wrong guesses", "If they are wrong", "If they are quick", "Leave out")
-OPENING = "Opening"
 READY = "Have ready"
-_ANSWER = re.compile(r"^No guess this time\. It is (.*)\.$", re.DOTALL)
-_REVEALED = re.compile(r"^\d+ +(\S.*?) +missing$", re.MULTILINE)
 
 
 def at_class_pace(minutes: int) -> int:
@@ -141,12 +139,8 @@ def answers_of(chapter: Chapter) -> dict[str, list[str]]:
 def _answers_in(notebook: str) -> dict[str, list[str]]:
     answers: dict[str, list[str]] = {}
     for heading, cell in _below_headings(nbformat.reads(notebook, as_version=4).cells):
-        for output in cell.get("outputs", []) if cell.cell_type == "code" else []:
-            text = "".join(output.get("data", {}).get("text/plain", ""))
-            if found := _ANSWER.match(text):
-                answers.setdefault(heading, []).append(found[1])
-            elif ".reveal(" in cell.source and (places := _REVEALED.findall(text)):
-                answers.setdefault(heading, []).append(", then ".join(places))
+        if answer := answer_in(cell):
+            answers.setdefault(heading, []).append(answer)
     return answers
 
 
@@ -161,7 +155,8 @@ def page(chapter: Chapter) -> str:
     lines = [
         f"# {chapter.number} · {chapter.header['title']}: the teacher's page",
         f"*Made by `make build` from [its sources](../lessons/{chapter.name}); what to ask is in `teaching.md`. "
-        "Every answer is on this page: keep it from learners, and out of every hand-out.*",
+        "Every answer is on this page: keep it from learners, and out of every hand-out. Slides have the numbers that "
+        "`make class` and `make slides` show; [the plans](plan.md#at-the-projector) say which keys to press.*",
         teaching.purpose,
         _times(parts),
         f"## {READY}",
@@ -174,17 +169,28 @@ def page(chapter: Chapter) -> str:
                     f"{where(chapter.source, 1)}: notebooks/{chapter.target.name} shows no answer in '{part.heading}'"
                 )
             lines.append(f"## {part.heading} · {part.in_class.reading} minutes in class")
+            lines += _screen(chapter, part.heading)
             for name, text in teaching.sections[part.heading].items():
                 lines.append(f"**{name}.**{_after(text)}{text}")
                 if name == "Ask":
                     lines.append("**The answer.** " + "; then: ".join(map(_code, answers[part.heading])))
         elif part.heading in answers:
             lines.append(f"## {part.heading} · {part.in_class.reading} minutes in class")
+            lines += _screen(chapter, part.heading)
             lines.append("**The answer** to its Predict. " + "; then: ".join(map(_code, answers[part.heading])))
     lines.append("## Answers to the exercises")
     for exercise in exercises_of(chapter.source).values():
         lines.extend(_exercise(exercise))
     return "\n\n".join(lines) + "\n"
+
+
+def _screen(chapter: Chapter, heading: str) -> Iterator[str]:
+    """Which slides a part has, what is on them, and where its pictures are."""
+    first, last, seen = on_screen(chapter)[heading]
+    place = f"../notebooks/{chapter.target.name}#{filling.place_of(heading)}"
+    yield f"**On the screen.** Slides {first} to {last}. [Its results are in the notebook]({place})."
+    if seen:
+        yield "\n".join(f"- {line}" for line in seen)
 
 
 def _times(parts: list[Part]) -> str:

@@ -2,33 +2,106 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from hookscope_course.learner.copies import chapters
+from hookscope_course.places import NOTEBOOKS
 from tests.shared.lab import PATIENCE, SCREENSHOTS, Lab, serving
 
+IN_SUITE = "02"  # the others take as long each, and seldom change
+WALKED = [
+    pytest.param(path, id=path.stem[:2], marks=[] if path.stem.startswith(IN_SUITE) else pytest.mark.slow)
+    for path in chapters(NOTEBOOKS)
+    if path.stem[:2] < "90"
+]
+WORDS = "td, th, caption, figcaption, p, li, label, button, select, summary, output, .op-row, .hs-layer *, .pm-side"
+# What is on the screen: the active cell and its output (top and bottom, from the top of the screen), and the slide.
+SEEN = """(words) => {
+    const notebook = window.jupyterapp.shell.currentWidget.content, { activeCell: cell, outerNode: page } = notebook;
+    const screen = page.getBoundingClientRect();
+    const place = (node) => {
+        const box = node.getBoundingClientRect();
+        return [Math.round(box.top - screen.top), Math.round(box.bottom - screen.top)];
+    };
+    const output = cell.outputArea?.node;
+    const sizes = [...(output?.querySelectorAll(words) ?? [])].filter((node) => node.offsetHeight && node.innerText);
+    const outputs = cell.outputArea?.model.toJSON() ?? [];
+    return {
+        at: notebook.activeCellIndex, last: notebook.widgets.length - 1, kind: cell.model.type,
+        cell: place(cell.node), output: output ? place(output) : null, screen: Math.round(screen.height),
+        slide: page.scrollHeight, scrolled: Math.round(page.scrollTop),
+        number: document.querySelector(".hookscope-class-number").textContent,
+        smallest: Math.min(...sizes.map((node) => parseFloat(getComputedStyle(node).fontSize) * node.currentCSSZoom)),
+        errors: outputs.filter((one) => one.output_type === "error").map((one) => one.evalue),
+    };
+}"""
+# The cell has been run, its widgets have drawn themselves, and what came out is in sight as far as there is room.
+SHOWN = """() => {
+    const notebook = window.jupyterapp.shell.currentWidget.content, { activeCell: cell, outerNode: page } = notebook;
+    const kernel = notebook.parent.sessionContext.session.kernel;
+    const drawn = [...cell.node.querySelectorAll("img")].every((image) => image.complete);
+    if (!cell.model.executionCount || kernel.status !== "idle" || !drawn) return false;
+    if (cell.node.querySelector("[data-state=busy]")) return false;
+    const output = cell.outputArea.node.getBoundingClientRect(), screen = page.getBoundingClientRect();
+    return output.bottom < screen.bottom + 2 || Math.abs(output.top - screen.top) < 2;
+}"""
+MOVED = """([at, scrolled]) => {
+    const notebook = window.jupyterapp.shell.currentWidget.content;
+    return notebook.activeCellIndex !== at || Math.round(notebook.outerNode.scrollTop) !== scrolled;
+}"""
+FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
-@pytest.fixture
-def page(lab: Lab, tmp_path: Path) -> Iterator[Page]:
-    command = [sys.executable, "-m", "hookscope_course", "class", "02", "--to", str(tmp_path / "class")]
-    with serving(command, tmp_path) as (url, token):
+
+@contextmanager
+def shown(chapter: Path, lab: Lab, tmp: Path) -> Iterator[Page]:
+    """Give the page that a class sees, with a kernel that waits."""
+    command = [sys.executable, "-m", "hookscope_course", "class", chapter.stem[:2], "--to", str(tmp / "class")]
+    with serving(command, tmp) as (url, token):
         browser = lab.page.context.browser
         assert browser is not None
         page = browser.new_page(viewport={"width": 1280, "height": 720})
         page.set_default_timeout(PATIENCE)
-        page.goto(f"{url}/doc/tree/02_call_order.ipynb?token={token}")
+        page.goto(f"{url}/doc/tree/{chapter.name}?token={token}")
         try:
+            expect(page.locator("body[data-jp-deck-mode='presenting']")).to_have_count(1)
+            page.wait_for_function("() => document.querySelector('.jp-Notebook .jp-mod-active') !== null")
+            page.wait_for_function(
+                "() => window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'"
+            )
             yield page
         finally:
             page.close()
 
 
+@pytest.fixture
+def page(lab: Lab, tmp_path: Path) -> Iterator[Page]:
+    with shown(NOTEBOOKS / "02_call_order.ipynb", lab, tmp_path) as page:
+        yield page
+
+
 def on_screen(page: Page) -> Locator:
     return page.locator(".jp-Notebook .jp-Cell:visible")
+
+
+def seen(page: Page) -> dict[str, Any]:
+    page.evaluate(FRAMES)
+    found: dict[str, Any] = page.evaluate(SEEN, WORDS)
+    return found
+
+
+def press(page: Page, key: str) -> None:
+    """Press a key that moves, and wait until it has."""
+    before = seen(page)
+    page.keyboard.press(key)
+    page.wait_for_function(MOVED, arg=[before["at"], before["scrolled"]])
 
 
 def go(page: Page, key: str, to: Locator) -> None:
@@ -36,17 +109,13 @@ def go(page: Page, key: str, to: Locator) -> None:
     for _ in range(12):
         if to.count():
             return
-        active = page.locator(".jp-Notebook .jp-mod-active")
-        before = active.get_attribute("data-windowed-list-index")
-        page.keyboard.press(key)
-        expect(active).not_to_have_attribute("data-windowed-list-index", str(before))
+        press(page, key)
     raise AssertionError(f"twelve times {key} do not lead there")
 
 
 def test_a_teacher_walks_through_a_chapter(page: Page) -> None:
-    expect(page.locator("body[data-jp-deck-mode='presenting']")).to_have_count(1)
     expect(on_screen(page).first).to_contain_text("02 · Call order")
-    page.wait_for_function("() => document.querySelector('.jp-Notebook .jp-mod-active') !== null")
+    expect(on_screen(page).get_by_role("link")).to_have_count(0)
     predict = on_screen(page).filter(has_text="Predict.")
     go(page, "PageDown", predict)
     # The question stands alone, with the cell for the guess; of what comes next nothing is to be seen.
@@ -57,12 +126,58 @@ def test_a_teacher_walks_through_a_chapter(page: Page) -> None:
     for words in (predict.locator("p").first, on_screen(page).last.locator(".cm-line").first):
         assert words.evaluate("line => parseFloat(getComputedStyle(line).fontSize)") >= 22
     assert page.locator(".jp-Notebook").evaluate("page => page.scrollWidth <= page.clientWidth")
+    number = page.locator(".hookscope-class-number")
+    expect(number).to_have_text("5 / 47")
 
-    # The cell for the guess runs where it stands; with the last cell of a slide done, it goes on.
-    page.keyboard.press("PageDown")
+    # The cell for the guess runs, and the class sees what it says; once more the key goes on.
+    press(page, "PageDown")
     expect(on_screen(page).last).to_contain_class("jp-mod-active")
     page.keyboard.press("Shift+Enter")
+    page.wait_for_function(SHOWN)
+    expect(on_screen(page).last.locator(".jp-OutputArea-output")).to_have_count(1)
+    expect(predict).to_have_count(1)
+    press(page, "Shift+Enter")
     expect(on_screen(page).first).to_contain_text("Run.")
-    expect(predict).to_have_count(0)
+    expect(number).to_have_text("6 / 47")
+
+    # Back there, after another cell was looked at, it runs again; so does a cell that was edited.
     go(page, "PageUp", predict)
     expect(on_screen(page).last.locator(".jp-OutputArea-output")).to_have_count(1)
+    page.keyboard.press("Enter")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("print('what the class guessed')")
+    for _ in range(2):
+        page.keyboard.press("Shift+Enter")
+        expect(on_screen(page).last.locator(".jp-OutputArea-output")).to_have_text("what the class guessed")
+        expect(predict).to_have_count(1)
+        page.keyboard.press("Enter")
+        page.keyboard.type("#")
+
+
+@pytest.mark.parametrize("chapter", WALKED)
+def test_nothing_of_a_chapter_is_missed_by_keyboard(chapter: Path, lab: Lab, tmp_path: Path) -> None:
+    """Shift+Enter on each cell with code, and Page Down until it leads to the next cell: all has been on the screen."""
+    steps = []
+    with shown(chapter, lab, tmp_path) as page:
+        while True:
+            before = seen(page)
+            if before["kind"] == "code":
+                page.keyboard.press("Shift+Enter")
+                page.wait_for_function(SHOWN)
+            after = seen(page)
+            steps.append({"before": before, "after": after})
+            assert after["at"] == before["at"], "left before the class could see what came out"
+            assert after["errors"] == []
+            assert after["smallest"] is None or after["smallest"] >= 20, (after["at"], after["number"])
+            while seen(page)["at"] == after["at"]:
+                there = seen(page)
+                if there["at"] == there["last"] and there["cell"][1] <= there["screen"] + 2:
+                    break
+                press(page, "PageDown")
+                gone = seen(page)["at"] != there["at"]
+                assert gone == (there["cell"][1] <= there["screen"] + 2), "a part that nobody has seen"
+            if after["at"] == after["last"]:
+                break
+    assert len(steps) == steps[-1]["after"]["last"] + 1
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    (SCREENSHOTS / f"class-{chapter.stem[:2]}.json").write_text(json.dumps(steps))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import zipfile
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 
 from hookscope_course import Guess
 from hookscope_course.classroom.handout import handout
+from hookscope_course.classroom.walk import walk
 from hookscope_course.learner.copies import chapters, edition_of
 from hookscope_course.places import NOTEBOOKS
 from lessons.build import planning, teaching
@@ -70,6 +72,39 @@ def test_a_page_has_answers_solutions_and_messages(chapter: Chapter) -> None:
 
 
 @ALL
+def test_a_page_names_the_slides_that_a_class_sees(chapter: Chapter) -> None:
+    page = (teaching.folder() / f"{chapter.name}.md").read_text(encoding="utf-8")
+    slides: list[str] = []
+    for cell in walk(json.loads(chapter.target.read_text(encoding="utf-8")))["cells"]:
+        if "slideshow" in cell["metadata"]:
+            slides.append("")
+        slides[-1] += cell["source"] + "\n"
+    asked = {int(number) for number in re.findall(r"^- slide (\d+): the question", page, re.MULTILINE)}
+    answered = {int(number) for number in re.findall(r"^- slide (\d+): the answer", page, re.MULTILINE)}
+    assert asked == {
+        at for at, slide in enumerate(slides, 1) if re.search(r"^guess = Guess\(|^quiz = Order", slide, re.M)
+    }
+    assert answered == {
+        at for at, slide in enumerate(slides, 1) if re.search(r"^(guess\.compare|quiz\.reveal)\(", slide, re.M)
+    }
+    for heading in teaching.read_teaching(chapter).sections:
+        below = page.split(f"## {heading} · ")[1]
+        first = int(re.search(r"\*\*On the screen\.\*\* Slides (\d+) to \d+\.", below)[1])  # type: ignore[index]
+        assert slides[first - 1].startswith(f"## {heading}\n")
+
+
+def test_a_page_says_what_is_shown_and_what_is_not_counted() -> None:
+    page = (teaching.folder() / "02_call_order.md").read_text(encoding="utf-8")
+    assert re.search(r"^- slide \d+: a picture\. The order in which 5 hooks fired\.$", page, re.MULTILINE)
+    assert re.search(
+        r"^- slide \d+: the question, as a quiz, which the counts page does not count$", page, re.MULTILINE
+    )
+    assert "(plan.md#at-the-projector)" in page
+    how = PLAN.split("## At the projector")[1].split("\n## ")[0]
+    assert all(word in how for word in ("Shift+Enter", "Page Down", "Page Up", "/services/guesses/", "section 3"))
+
+
+@ALL
 def test_the_minutes_of_the_parts_are_those_of_the_chapter(chapter: Chapter) -> None:
     parts = teaching.parts_of(chapter)
     assert sum(part.minutes.exercises for part in parts) == chapter.minutes.exercises
@@ -87,7 +122,7 @@ def test_a_page_that_was_edited_or_is_of_no_chapter_is_told(tmp_path: Path, monk
     monkeypatch.setattr(teaching, "folder", lambda: tmp_path)
     monkeypatch.setattr(planning, "folder", lambda: tmp_path)
     monkeypatch.setattr(planning, "source", lambda: tmp_path / "plan.toml")
-    (tmp_path / "plan.toml").write_text('text = ""\ngrading = ""\nplan = []\n')
+    (tmp_path / "plan.toml").write_text('text = ""\nprojector = ""\ngrading = ""\nplan = []\n')
     planning.write(CHAPTERS[:3])
     assert {path.name for path in tmp_path.iterdir()} >= {"plan.md", f"{CHAPTERS[2].name}.md"}
     assert planning.stale(CHAPTERS[:3]) == []
@@ -132,7 +167,8 @@ def test_a_unit_that_does_not_fit_and_a_section_that_is_not_there_are_refused(
     plan = tmp_path / "plan.toml"
     monkeypatch.setattr(planning, "source", lambda: plan)
     text = (
-        'text = ""\n[[plan]]\nname = "x"\nminutes = {}\ntext = ""\nunit = [{{ name = "Monday", class = ["02: {}"] }}]\n'
+        'text = ""\nprojector = ""\n[[plan]]\nname = "x"\nminutes = {}\ntext = ""\n'
+        'unit = [{{ name = "Monday", class = ["02: {}"] }}]\n'
     )
     plan.write_text(text.format(3, "1"))
     with pytest.raises(LessonError, match=r"'Monday' takes \d+ minutes, and has 3"):

@@ -25,16 +25,11 @@ SETTINGS = {
         "theme": "JupyterLab Light",
         "overrides": {"content-font-size1": "25px", "code-font-size": "22px"},
     },
-    # What a clicker sends. Like the arrow keys it goes from cell to cell, and at a slide's end to the next slide.
-    "@jupyterlab/shortcuts-extension:shortcuts": {
-        "shortcuts": [
-            {"command": command, "keys": [key], "selector": "body[data-jp-deck-mode='presenting']"}
-            for command, key in (("deck:forward", "PageDown"), ("deck:back", "PageUp"))
-        ]
-    },
     "@jupyterlab/apputils-extension:notification": {"checkForUpdates": False, "fetchNews": "false"},
 }
 """JupyterLab's settings for a class; a teacher's own stay as they are."""
+KEYS = Path(__file__).with_name("labextension")
+"""The extension of JupyterLab with the keys, the number of the slide, and the size of what cells put out."""
 
 
 def make(chapter: str, folder: Path) -> Path:
@@ -81,5 +76,6 @@ def open_chapter(chapter: str, folder: Path, *options: str) -> NoReturn:
         f"/doc/tree/{target.name}",
         f"--LabApp.user_settings_dir={where}",
         f"--LabApp.workspaces_dir={folder / '.workspaces'}",
+        f"--LabApp.extra_labextensions_path={KEYS}",
         *options,
     )

@@ -50,7 +50,8 @@ $sections
 <script src="reveal.js/dist/reveal.js"></script>
 <script>
 Reveal.initialize({
-  width: 1280, height: 720, margin: 0, center: false, transition: "none", slideNumber: "c/t", hash: true,
+  width: 1280, height: 720, margin: 0, center: false, transition: "none", hash: true,
+  slideNumber: (slide) => [slide.dataset.number],
 });
 </script>
 </body>
@@ -61,7 +62,7 @@ Reveal.initialize({
 def write_slides(chapter: str, to: Path) -> Path:
     """Write a chapter's slides into a folder, with the reveal.js that shows them.
 
-    What a cell puts out comes on a slide after the cell: a question can be asked before.
+    What a cell puts out comes on a slide after the cell, with the same number: a question can be asked before.
 
     Args:
         chapter: its number, e.g. "02".
@@ -85,12 +86,13 @@ def write_slides(chapter: str, to: Path) -> Path:
     words = {"template_name": "basic", "exclude_input_prompt": True, "exclude_output_prompt": True}
     shows, only_outputs = HTMLExporter(**words), HTMLExporter(exclude_input=True, **words)
     sections = []
-    for slide in slides_of(built.cells):
+    slides = [*slides_of(built.cells)]
+    for number, slide in enumerate(slides, 1):
         for part in _parts(slide):
             exporter = only_outputs if part[0].get("outputs") else shows
             cells = [nbformat.from_dict(cell) for cell in part]
             page, _ = exporter.from_notebook_node(new_notebook(cells=cells, metadata=built.metadata))
-            sections.append(f"<section>{page}</section>")
+            sections.append(f'<section data-number="{number} / {len(slides)}">{page}</section>')
     title = built.cells[1].source.splitlines()[0].removeprefix("# ")
     page = _PAGE.substitute(
         title=html.escape(title), style=HtmlFormatter().get_style_defs(".highlight"), sections="\n".join(sections)

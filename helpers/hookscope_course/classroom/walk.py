@@ -12,6 +12,12 @@ __all__ = ["slides_of", "walk"]
 
 _STARTS = re.compile(r"^(?=#{1,2} |\*\*(?:Predict|Run|See|Why)\.\*\*)", re.MULTILINE)
 """Where a slide begins in the text: at a heading, and at each of the four steps."""
+_ELSEWHERE = re.compile(r"\[([^\]]*)\]\((?!\w+:)[^)]*\)")
+"""A link to another page of the course, which is not in the folder of a class."""
+_LEADS_AWAY = re.compile(r"^(?:← .*|\[\d\d\]\([^)]*\) →)$| \[Run it on [^\]]*\]\([^)]*\)\.", re.MULTILINE)
+"""What is nothing but such links: the chapters before and after, and where a claim runs."""
+_ASKED = re.compile(r"^q1\b.* = exercises\(.*\)\n*")
+"""What brings the exercises, at the top of a cell that may do more."""
 _LINES = 22
 """As many lines of code as can be read from the last row at once."""
 
@@ -40,11 +46,16 @@ def walk(notebook: dict[str, Any]) -> dict[str, Any]:
 
 
 def slides_of(cells: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Yield the cells of each slide; a cell of text that goes over several is cut."""
+    """Yield the cells of each slide; a cell of text that goes over several is cut.
+
+    What a cell puts out gets the rest of its slide, and text that tells of it comes on the next one.
+    """
     slide: list[dict[str, Any]] = []
     for cell in _parts(cells):
-        begins = cell["cell_type"] == "markdown" and _STARTS.match(cell["source"])
-        if slide and (begins or _lines(slide) + _lines([cell]) > _LINES):
+        is_text = cell["cell_type"] == "markdown"
+        begins = is_text and _STARTS.match(cell["source"])
+        after = slide and slide[-1]["cell_type"] == "code" and (is_text or slide[-1].get("outputs"))
+        if slide and (begins or after or _lines(slide) + _lines([cell]) > _LINES):
             yield slide
             slide = []
         slide.append(cell)
@@ -59,11 +70,12 @@ def _parts(cells: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         if {"solution", "edition", "exercise", "question", "hint", "stop"} & set(tags(cell)):
             continue
         if cell["cell_type"] == "code":
-            if not source.startswith("q1") or "= exercises(" not in source:
+            if source := _ASKED.sub("", source):
                 yield {**cell, "source": source}
             continue
         if source.startswith("## Exercises"):
             continue
+        source = _ELSEWHERE.sub(r"\1", _LEADS_AWAY.sub("", source))
         for number, part in enumerate(filter(str.strip, _STARTS.split(source))):
             identity = {"id": f"{cell['id']}-{number}" if number else cell["id"]} if "id" in cell else {}
             yield {**cell, **identity, "source": part.strip()}
