@@ -77,15 +77,15 @@ def _dtype(dtype: object) -> torch.dtype | None:
     if not isinstance(dtype, torch.dtype | None):
         raise TypeError(f"dtype={dtype!r}: give a torch.dtype, as dtype=torch.float16")
     if dtype is not None:
+        try:
+            torch.empty(0, device="cpu").to(dtype)
+        except (RuntimeError, TypeError) as error:  # that of a quantized tensor
+            raise TypeError(f"dtype={dtype!r}: torch does not convert to it; give another, as torch.float16") from error
         if not (dtype.is_floating_point or dtype.is_complex):
             raise TypeError(
                 f"dtype={dtype!r}: it cannot hold floating-point values, such as 0.7; give a floating-point dtype, "
                 "as dtype=torch.float16"
             )
-        try:
-            torch.empty(0, device="cpu").to(dtype)
-        except (RuntimeError, TypeError) as error:  # that of a quantized tensor
-            raise TypeError(f"dtype={dtype!r}: torch does not convert to it; give another, as torch.float16") from error
     return dtype
 
 
