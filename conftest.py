@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 import gc
+import os
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from hookscope_course.kernels import preloaded
+from hookscope_course.kernels.settings import KERNEL_ENV
+
 pytest_plugins = ["hookscope_course.strict"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where several processes test, let kernels be forks of one: else torch is imported some 60 times."""
+    os.environ.update(KERNEL_ENV)
+    forks = hasattr(os, "pidfd_open")  # Linux
+    if forks and getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        kept = ExitStack()
+        folder = kept.enter_context(tempfile.TemporaryDirectory())
+        os.environ.update(kept.enter_context(preloaded(Path(folder))))
+        config.add_cleanup(kept.close)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

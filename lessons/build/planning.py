@@ -16,7 +16,8 @@ from lessons.build import reading
 from lessons.build.filling import table
 from lessons.build.making import Chapter, exercises_of
 from lessons.build.reading import LessonError, where
-from lessons.build.teaching import OPENING, Part, at_class_pace, folder, pages, parts_of
+from lessons.build.showing import OPENING
+from lessons.build.teaching import Part, at_class_pace, folder, pages, parts_of
 
 _NAMED = {"opening": OPENING, "documents": "What the documents say", "recap": "Recap"}
 

@@ -75,7 +75,8 @@ def _seen(cell: NotebookNode) -> Iterator[str]:
 def _short(text: str) -> str:
     """The first sentence, if that is not too long, on one line and safe in Markdown."""
     first = re.split(r"(?<=\w\w)\. |;", html.unescape(text))[0].strip()
-    return re.sub(r"([*_`<\[|])", r"\\\1", textwrap.shorten(first, _SHORT, placeholder=" …")).rstrip(".") + "."
+    said = textwrap.shorten(first, _SHORT, placeholder=" …").rstrip(".")
+    return re.sub(r"([*_`<\[|])", r"\\\1", said) + "." * (not said.endswith("…"))
 
 
 def _plain(output: NotebookNode) -> str:

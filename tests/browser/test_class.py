@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from hookscope_course.classroom.slides import write_slides
 from hookscope_course.learner.copies import chapters
 from hookscope_course.places import NOTEBOOKS
 from tests.shared.lab import PATIENCE, SCREENSHOTS, Lab, serving
@@ -181,3 +182,23 @@ def test_nothing_of_a_chapter_is_missed_by_keyboard(chapter: Path, lab: Lab, tmp
     assert len(steps) == steps[-1]["after"]["last"] + 1
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     (SCREENSHOTS / f"class-{chapter.stem[:2]}.json").write_text(json.dumps(steps))
+
+
+def test_slides_show_the_number_that_the_class_has(lab: Lab, tmp_path: Path) -> None:
+    page_of_slides = write_slides("02", tmp_path)
+    browser = lab.page.context.browser
+    assert browser is not None
+    page, wrong = browser.new_page(), list[str]()
+    page.on("pageerror", lambda error: wrong.append(error.message))
+    page.goto(page_of_slides.as_uri())
+    number, slide = page.locator(".slide-number"), page.locator("section.present")
+    expect(number).to_have_text("1 / 47")
+    while "Predict." not in slide.inner_text():
+        was = slide.inner_html()
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function("was => document.querySelector('section.present').innerHTML !== was", arg=was)
+    # As in the class; of the slides here it is the sixth, for what a cell puts out has a slide of its own.
+    expect(number).to_have_text("5 / 47")
+    assert page.evaluate("() => Reveal.getSlidePastCount()") == 5
+    page.close()
+    assert wrong == []

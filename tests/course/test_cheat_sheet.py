@@ -29,6 +29,7 @@ from tests.course.cheat_sheet import (  # elsewhere and passes add their demonst
     passes,  # noqa: F401
     x_that_requires,
 )
+from tests.shared import ROOT
 from tests.shared.patience import PATIENCE
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -72,6 +73,9 @@ def test_it_is_printed_on_one_page(tmp_path: Path) -> None:
 
 def test_every_row_is_shown() -> None:
     assert set(ROWS) == set(SHOWN)
+    assert len(ROWS) == 15, "pages that send learners here say how many kinds there are"
+    for chapter in ("00_start_here", "93_cheat_sheet"):
+        assert "fifteen kinds" in (ROOT / "lessons" / chapter / "lesson.md").read_text().replace("\n", " ")
     assert len(ROWS) == TEXT.count("\n| ") - 2, "a line of the table is not read here"
 
 

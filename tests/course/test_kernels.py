@@ -21,6 +21,7 @@ from jupyter_client.manager import KernelManager
 
 from hookscope_course.kernels import launch, preloaded
 from hookscope_course.kernels.settings import over_files
+from tests.shared.patience import PATIENCE
 
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 
@@ -57,7 +58,7 @@ class Kernel:
             elif message["msg_type"] == "error":
                 self.error = content["ename"]
 
-        self.client.execute_interactive(code, timeout=60, output_hook=hear)
+        self.client.execute_interactive(code, timeout=PATIENCE, output_hook=hear)
         return "".join(printed).strip()
 
 
@@ -74,7 +75,7 @@ def running(place: Path, folder: Path | None = None, **environment: str) -> Iter
     client = manager.client()
     client.start_channels()
     try:
-        client.wait_for_ready(timeout=60)
+        client.wait_for_ready(timeout=PATIENCE)
         yield Kernel(manager, client)
     finally:
         client.stop_channels()
@@ -82,8 +83,8 @@ def running(place: Path, folder: Path | None = None, **environment: str) -> Iter
 
 
 def until(is_so: Callable[[], Any]) -> None:
-    """Wait until something is so, at most two minutes."""
-    end = time.monotonic() + 120
+    """Wait until something is so."""
+    end = time.monotonic() + PATIENCE
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -120,6 +121,49 @@ def test_two_kernels_do_not_draw_the_same(place: Path) -> None:
             drawn |= set(kernel.run("import numpy as np, torch, random\nprint(np.random.rand())").split())
             drawn |= set(kernel.run("print(torch.rand(1).item(), random.random())").split())
     assert len(drawn) == 6
+
+
+STATE = """
+import json, locale, logging, os, random, signal, sys, warnings
+import matplotlib.pyplot as plt, numpy as np, torch
+filters = [str(each[:3]) for each in warnings.filters]
+print(json.dumps({
+    "backend": plt.get_backend(), "interactive": plt.isinteractive(), "size": plt.rcParams["figure.figsize"],
+    "environment": dict(os.environ), "arguments": sys.argv[0], "path": sys.path[1:],
+    "threads": [torch.get_num_threads(), torch.get_num_interop_threads()],
+    "logging": [logging.getLogger().level, len(logging.getLogger().handlers)], "umask": os.umask(0o22),
+    "signals": [str(signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)],
+    "locale": locale.setlocale(locale.LC_ALL), "open": len(os.listdir("/proc/self/fd")), "name": __name__,
+    "torch": [torch.is_grad_enabled(), str(torch.get_default_dtype()), torch.are_deterministic_algorithms_enabled()],
+    "limits": [sys.getrecursionlimit(), sys.getswitchinterval()], "flags": str(sys.flags), "filters": filters,
+    "draws": [np.random.rand(), torch.rand(1).item(), random.random()],
+}))
+"""
+DRAWS = "plt.plot([1, 2]); plt.show()\nplt.plot([1, 2])"
+
+
+def _state(place: Path, folder: Path) -> tuple[dict[str, Any], list[list[str]]]:
+    with running(place, folder, PYTHONHASHSEED="0") as kernel:
+        state = json.loads(kernel.run(STATE))
+        shown: list[list[str]] = []
+        kernel.client.execute_interactive(
+            DRAWS, timeout=PATIENCE, output_hook=lambda m: shown.append(sorted(m["content"].get("data", ())))
+        )
+        return state, [data for data in shown if data]
+
+
+def test_it_is_in_the_state_of_an_ordinary_kernel_and_draws_as_it_does(place: Path, tmp_path: Path) -> None:
+    (theirs, they_show), (ours, we_show) = _state(tmp_path, tmp_path), _state(place, tmp_path)
+    assert we_show == they_show
+    assert we_show.count(["image/png", "text/plain"]) == 2
+    assert ours["backend"] == "module://matplotlib_inline.backend_inline"
+    # More is imported, and each draws its own numbers.
+    assert set(theirs.pop("filters")) <= set(ours.pop("filters"))
+    assert not set(theirs.pop("draws")) & set(ours.pop("draws"))
+    for name in ("HOOKSCOPE_KERNELS", "JUPYTER_PATH", "JPY_PARENT_PID"):
+        ours["environment"].pop(name, None)
+        theirs["environment"].pop(name, None)
+    assert ours == theirs
 
 
 FORKS = """
@@ -162,7 +206,7 @@ def test_it_is_interrupted_and_started_again(place: Path) -> None:
         assert kernel.run("print(helper.wait())") == str(-signal.SIGINT)
         helper = kernel.run("helper = subprocess.Popen(['sleep', '100']); print(helper.pid)")
         kernel.manager.restart_kernel(now=True)
-        kernel.client.wait_for_ready(timeout=30)
+        kernel.client.wait_for_ready(timeout=PATIENCE)
         until(lambda: not runs(int(first)) and not runs(int(helper)))
         assert kernel.run("import os; print(os.getpid())") != first
         assert "helper" not in kernel.run("print(sorted(globals()))")

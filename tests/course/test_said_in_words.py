@@ -335,29 +335,50 @@ def test_what_chapter_11_says_of_a_watching_hook_under_a_checkpoint() -> None:
         run(detached=False)
 
 
-def _means_of(rank: int, evaluated: bool, without_sync: bool) -> float:
-    """On a rank: the running mean after a pass, another one in `no_sync()` perhaps, and the one that is looked at."""
+def _means_of(rank: int, before: str, looked_at: str) -> float:
+    """On a rank: the running mean that the pass that is looked at begins with, of rank 0 or its own: 7 times the rank.
+
+    Args:
+        rank: this one.
+        before: how the pass before it runs: with "grad", in "no_sync", under "no_grad" or "inference_mode".
+        looked_at: how it runs itself; "eval" is a pass with gradients in eval().
+
+    """
     ddp = nn.parallel.DistributedDataParallel(nn.BatchNorm1d(1))
-    with ddp.no_sync() if without_sync else nullcontext():
-        ddp(torch.full((2, 1), 100.0 * (rank + 1))).sum().backward()
-    if evaluated:
-        ddp.eval()
-    seen = list[float]()
-    ddp.module.register_forward_pre_hook(lambda module, args: seen.append(module.running_mean.item()))
-    ddp(torch.zeros(2, 1))
+    around = {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode, "no_sync": ddp.no_sync}
+    x = torch.full((2, 1), float(rank))
+    ddp(x).sum().backward()
+    for how in (before, looked_at):
+        ddp.train(how != "eval")
+        ddp.module.running_mean.fill_(7.0 * rank)
+        seen = list[float]()
+        look = ddp.module.register_forward_pre_hook(lambda m, args, seen=seen: seen.append(m.running_mean.item()))
+        with around.get(how, nullcontext)():
+            y = ddp(x).sum()
+        if y.requires_grad:
+            y.backward()
+        look.remove()
     return seen[0]
 
 
 @pytest.mark.parametrize(
-    ("evaluated", "without_sync", "means"),
-    [(False, False, [10, 10]), (True, False, [10, 10]), (False, True, [10, 20])],
-    ids=["train", "eval", "after no_sync"],
+    ("before", "looked_at", "own"),
+    [
+        ("grad", "grad", 0),
+        ("grad", "eval", 0),
+        ("grad", "no_grad", 0),
+        ("grad", "no_sync", 0),
+        ("no_sync", "grad", 7),
+        ("no_grad", "grad", 7),
+        ("no_grad", "no_grad", 7),
+        ("inference_mode", "grad", 7),
+    ],
 )
-def test_what_chapter_13_says_of_buffers(two: Any, evaluated: bool, without_sync: bool, means: list[float]) -> None:
+def test_what_chapter_13_says_of_buffers(two: Any, before: str, looked_at: str, own: float) -> None:
     def on_each() -> float:
-        return _means_of(dist.get_rank(), evaluated, without_sync)
+        return _means_of(dist.get_rank(), before, looked_at)
 
-    assert two.run(on_each) == pytest.approx(means)
+    assert two.run(on_each) == [0, own]
 
 
 def test_what_chapter_13_says_of_shapes_that_differ(two: Any) -> None:

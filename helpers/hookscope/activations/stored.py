@@ -185,15 +185,6 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_files": {}}
 
-    def __repr__(self) -> str:
-        return "\n".join([repr(self._table()), *(f"note: {note}" for note in self.notes)])
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        from html import escape
-
-        notes = "".join(f"\n<p>note: {escape(note)}</p>" for note in self.notes)
-        return {"text/plain": repr(self), "text/html": self._table().to_html() + notes}
-
     def _table(self) -> Table:
         rows = [
             {"name": name, "shape": column.shape, "dtype": str(column.dtype).removeprefix("torch."),

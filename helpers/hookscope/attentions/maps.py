@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ _SHOWN = 16  # heads, or calls, in one picture
 Heads = int | Iterable[int] | Tensor | NDArray[Any] | None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AttentionMap(Tabled):
     """The weights of one attention call.
 
@@ -209,11 +208,11 @@ class AttentionMap(Tabled):
             said.append(f"{count} of {self.blind.numel()} rows are {why}: all {what}")
         return said
 
-    def __repr__(self) -> str:
-        return "\n".join([repr(self._table()), *(f"note: {note}" for note in self.remarks())])
+    def _below(self) -> list[str]:
+        return self.remarks()
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        return _shown(self, self.remarks(), Table([self.row()]).to_html())
+        return _shown(self, super()._repr_mimebundle_(include, exclude))
 
 
 class AttentionMaps(Tabled, Mapping[str, AttentionMap]):
@@ -333,21 +332,17 @@ class AttentionMaps(Tabled, Mapping[str, AttentionMap]):
         batch = f", {batches.pop()} in the batch" if len(batches) == 1 else ""
         return Table(self.rows, f"{self.title}: {counted(len(self), 'attention map')}{batch}")
 
-    def __repr__(self) -> str:
-        return "\n".join([repr(self.table()), *(f"note: {note}" for note in self.notes)])
-
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        return _shown(self, self.notes, self.table().to_html())
+        return _shown(self, super()._repr_mimebundle_(include, exclude))
 
 
-def _shown(maps: AttentionMap | AttentionMaps, notes: Sequence[str], table: str) -> dict[str, Any]:
-    """Show maps as a picture, if there is something to draw and to draw it with, a table and notes."""
-    html = table + "".join(f"\n<p>note: {escape(note)}</p>" for note in notes)
+def _shown(maps: AttentionMap | AttentionMaps, shown: dict[str, Any]) -> dict[str, Any]:
+    """Put a picture before a table and its notes, if there is something to draw and to draw it with."""
     if isinstance(maps, AttentionMap) or maps:
         with suppress(ModuleNotFoundError):  # matplotlib; the table has the numbers
             picture = maps.picture()
-            return {"text/plain": repr(maps), "image/png": picture.png, "text/html": f"{picture.to_html()}\n{html}"}
-    return {"text/plain": repr(maps), "text/html": html}
+            return shown | {"image/png": picture.png, "text/html": f"{picture.to_html()}\n{shown['text/html']}"}
+    return shown
 
 
 def _listed(labels: Sequence[str]) -> str:

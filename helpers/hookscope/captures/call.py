@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hookscope.captures.form import Form, Stats, kept_otherwise
 from hookscope.captures.keep import readable
+from hookscope.pictures.words import visible
 from hookscope.structures import map_tensors
 
 __all__ = ["Call", "Missing", "NotCapturedError", "Slot", "Wanted", "why_uncalled"]
@@ -205,7 +206,7 @@ class Call:
 
     def __repr__(self) -> str:
         what = f"output {self._shapes() or 'without tensors'}" if self._returned else "raised"
-        return f"Call {self.label} ({self.type}): {what}"
+        return visible(f"Call {self.label} ({self.type}): {what}")
 
 
 class Missing:

@@ -12,6 +12,7 @@ from hookscope.captures.call import Call, NotCapturedError
 from hookscope.captures.form import Stats, stats_of
 from hookscope.extras import needed_by
 from hookscope.pictures.picture import Picture, from_figure
+from hookscope.pictures.words import shorten
 from hookscope.structures import map_tensors
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def _draw(calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float]]]) -> 
     below.set_ylabel("zeros %")
     below.set_ylim(0, 100)
     marks = range(0, columns, -(-columns // _LABELS))  # more labels would not be legible
-    labels = [_short(calls[i * each].label) for i in marks]
+    labels = [shorten(calls[i * each].label, _LONG) for i in marks]
     below.set_xticks(marks, labels, rotation=90, fontsize=8, parse_math=False)
     if len(marks) < len(calls):
         what = f"a column is {each} calls, and " if each > 1 else ""
@@ -168,11 +169,6 @@ def _together(sizes: list[dict[str, float]]) -> dict[str, float]:
 def _width(columns: int) -> float:
     """Return points for a bar: a quarter of what a column has."""
     return max(0.5, 0.25 * 72 * min(0.28, 13 / columns))
-
-
-def _short(label: str) -> str:
-    """Leave out the middle of a long label; the end says more than the beginning."""
-    return label if len(label) <= _LONG else f"{label[: _LONG // 3]}…{label[-2 * _LONG // 3 :]}"
 
 
 def _in_words(calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float]]]) -> str:

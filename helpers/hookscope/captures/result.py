@@ -159,15 +159,6 @@ class Capture(Tabled, Mapping[str, Layer]):
             notes |= dict.fromkeys(kept_aside(Modules(self._model)))
         return tuple(notes)
 
-    def __repr__(self) -> str:
-        return "\n".join([repr(self._table()), *(f"note: {note}" for note in self.notes)])
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        from html import escape
-
-        notes = "".join(f"\n<p>note: {escape(note)}</p>" for note in self.notes)
-        return {"text/plain": repr(self), "text/html": self._table().to_html() + notes}
-
     def _table(self) -> Table:
         several = len({call.by for call in self._hooks.order}) > 1
         rows = [

@@ -290,7 +290,7 @@ class Reading:
         if key not in self._named_tuples:
             if len(self._named_tuples) >= _MOST_NAMED:  # each is a class, which takes time to make
                 raise ValueError(f"there are more than {_MOST_NAMED:,} kinds of named tuples")
-            self._named_tuples[key] = namedtuple(key[0], key[1:])  # type: ignore[misc]
+            self._named_tuples[key] = namedtuple(key[0], key[1:])
         return self._named_tuples[key](*self._items(of))
 
     def _mapping(self, node: Any, of: Any) -> Any:

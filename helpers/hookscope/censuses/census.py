@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from html import escape
 from types import ModuleType
 from typing import Any, overload
 
@@ -66,12 +65,8 @@ class Census(Tabled, Sequence[HookEntry]):
             return Census(self._entries[index], self._owners, self._layers)
         return self._entries[index]
 
-    def __repr__(self) -> str:
-        return "\n".join([repr(self._table()), *(f"note: {note}" for note in self._replaced)])
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        notes = "".join(f"\n<p>note: {escape(note)}</p>" for note in self._replaced)
-        return {"text/plain": repr(self), "text/html": self._table().to_html() + notes}
+    def _below(self) -> tuple[str, ...]:
+        return self._replaced
 
     def by_kind(self) -> dict[str, int]:
         """Count the hooks of each kind that occurs, in the order of `KINDS`."""

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import _WrappedHook
 from torch.optim import Optimizer
 
+from hookscope.pictures.words import visible
+
 __all__ = ["KINDS", "ON_ALL", "ON_MODULE", "ON_TENSOR", "HookEntry", "hooks_of", "identify", "weakly"]
 
 # Where torch keeps its hooks: attribute -> kind. `_with_kwargs` and `_always_called` beside some of them hold
@@ -104,7 +106,7 @@ class HookEntry:
     _attribute: str = field(default="", repr=False, compare=False)
 
     def __str__(self) -> str:
-        return self.in_words(self.where)
+        return visible(self.in_words(self.where))
 
     @property
     def where(self) -> str:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from hookscope.comparisons.backward_run import Gradients, HookView, Run, alike
 from hookscope.pictures.picture import Table, Tabled
+from hookscope.pictures.words import visible
 from hookscope.unchanged import same_random_numbers
 
 __all__ = ["BackwardComparison", "HookView", "compare_backward_hooks"]
@@ -45,7 +46,7 @@ class BackwardComparison(Tabled):
         self.explanation = " ".join(filter(None, sentences))
 
     def __repr__(self) -> str:
-        return f"{self.table()!r}\n{textwrap.fill(self.explanation, 100)}"
+        return f"{self.table()!r}\n{visible(textwrap.fill(self.explanation, 100))}"
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         words = Table([], self.explanation).to_html()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
-from html import escape
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -391,10 +390,3 @@ class Edit(Tabled):
     def _table(self) -> Table:
         count = len({rule.number for rule, _, _ in self._rules})
         return Table(self.rows, f"{self.title}: {count} edit{'' if count == 1 else 's'}")
-
-    def __repr__(self) -> str:
-        return "\n".join([repr(self._table()), *(f"note: {note}" for note in self.notes)])
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        notes = "".join(f"\n<p>note: {escape(note)}</p>" for note in self.notes)
-        return {"text/plain": repr(self), "text/html": self._table().to_html() + notes}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from typing import Any
 
 from hookscope.captures.result import Capture
@@ -18,6 +17,7 @@ from hookscope.explanations.sweep import of_sweep
 from hookscope.graphs.graph import Graph
 from hookscope.pictures.grid import FeatureGrid
 from hookscope.pictures.picture import Picture
+from hookscope.pictures.words import html_of, visible
 from hookscope.recordings.record import Recording
 from hookscope.sweeps.cell import Cell
 from hookscope.sweeps.result import Sweep
@@ -46,12 +46,12 @@ class Explanation:
         return self.code
 
     def __repr__(self) -> str:
-        return self.code.rstrip("\n")
+        return visible(self.code.rstrip("\n"))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         html = (
-            f"<figure>\n<figcaption>{escape(self.title)}</figcaption>\n"
-            f'<pre tabindex="0"><code>{escape(self.code)}</code></pre>\n</figure>'
+            f"<figure>\n<figcaption>{html_of(self.title)}</figcaption>\n"
+            f'<pre tabindex="0"><code>{html_of(self.code)}</code></pre>\n</figure>'
         )
         return {"text/plain": repr(self), "text/html": html}
 

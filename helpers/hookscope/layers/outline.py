@@ -49,12 +49,12 @@ def tree(model: nn.Module, max_depth: int | None = None) -> str:
     def visit(module: nn.Module, name: str, depth: int) -> None:
         shared = id(module) in first
         note = f"= {first[id(module)] or '(root)'}" if shared else ""
-        shown = name if name.isprintable() else repr(name)[1:-1]
+        shown, kind = (text if text.isprintable() else repr(text)[1:-1] for text in (name, kind_of(module)))
         first.setdefault(id(module), shown)
         opened = not shared and (max_depth is None or depth < max_depth)
         if not opened and not shared and (hidden := sum(1 for _ in module.modules()) - 1):
             note = f"+ {hidden} below"
-        rows.append(("  " * depth + (shown or "(root)"), kind_of(module), _size(module), note))
+        rows.append(("  " * depth + (shown or "(root)"), kind, _size(module), note))
         for child_name, child in children_of(module) if opened else ():
             visit(child, f"{name}.{child_name}" if name else child_name, depth + 1)
 

@@ -7,13 +7,13 @@ import io
 import numbers
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hookscope.pictures.frames import frame_of
+from hookscope.pictures.words import cut, html_of
 
 if TYPE_CHECKING:
     import pandas
@@ -23,6 +23,7 @@ _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _HEADING = "Numbers in the picture"
 _LONG = 12  # letters of a word that may go on in the next line
 _FOLD = 16  # rows that stay visible in HTML; the others open on a click
+_CELL, _LINE = 300, 5000  # characters of a cell, and of a caption or note, that are written; nobody reads more
 _MOST = 400  # rows that are written at all; more would fill a notebook with megabytes, and nobody reads them
 
 Rows = Sequence[Mapping[str, object]]
@@ -50,7 +51,7 @@ class Table:
 
     def __init__(self, rows: Rows, caption: str = "") -> None:
         self.rows: list[dict[str, object]] = [dict(row) for row in rows]
-        self.caption = caption
+        self.caption = cut(caption, _LINE)
 
     def __repr__(self) -> str:
         return _text(self.caption, self.rows)
@@ -86,10 +87,21 @@ class Table:
 
 
 class Tabled:
-    """What shows itself as a table, and can be had as a pandas DataFrame."""
+    """What shows itself as a table with notes below, and can be had as a pandas DataFrame."""
 
     def _table(self) -> Table:
         raise NotImplementedError
+
+    def _below(self) -> Iterable[str]:
+        """List the notes that stand below the table."""
+        notes: Iterable[str] = self.notes  # type: ignore[attr-defined]
+        return notes
+
+    def __repr__(self) -> str:
+        return "\n".join([repr(self._table()), *noted(self._below())])
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        return {"text/plain": repr(self), "text/html": self._table().to_html() + paragraphs(noted(self._below()))}
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the table that is shown as a pandas DataFrame, see `Table.to_pandas`."""
@@ -138,8 +150,8 @@ class Picture:
         self._png = png
         if not callable(png):
             self.png  # noqa: B018, refuses now what is no PNG
-        self.alt = alt
-        self.caption = caption
+        self.alt = cut(alt, _LINE)
+        self.caption = cut(caption, _LINE)
         self.heading = heading
         self.rows: list[dict[str, object]] = [dict(row) for row in rows]
 
@@ -164,7 +176,7 @@ class Picture:
         parts = [
             '<div style="display:flex;flex-wrap:wrap;align-items:flex-start;gap:1em">',
             '<figure style="margin:0">',
-            f'<img alt="{escape(self.alt)}" src="{source}" style="max-width:100%">',
+            f'<img alt="{html_of(self.alt)}" src="{source}" style="max-width:100%">',
         ]
         if self.caption:
             parts.append(f"<figcaption>{_lines(self.caption)}</figcaption>")
@@ -290,9 +302,9 @@ def _is_number(value: object) -> bool:
 def _grid(rows: Rows) -> tuple[list[str], list[list[str]], list[bool]]:
     """Return the column names, the cells as text, and for each column whether it holds numbers only."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    cells = [[as_text(row.get(name)) for name in names] for row in rows]
+    cells = [[cut(as_text(row.get(name)), _CELL) for name in names] for row in rows]
     numeric = [all(_is_number(row.get(name)) for row in rows) for name in names]
-    return [str(name) for name in names], cells, numeric
+    return [cut(str(name), _CELL) for name in names], cells, numeric
 
 
 def _text(caption: str, rows: Rows) -> str:
@@ -317,8 +329,18 @@ def _left_out(rows: Rows) -> list[str]:
     return [f"… and {more:,} more rows, shortened here; .rows has all"] if more > 0 else []
 
 
+def noted(notes: Iterable[str]) -> list[str]:
+    """Write notes as lines of text, one for each: a name in it may have line ends of its own."""
+    return [cut(f"note: {note}", _LINE).replace("\n", "\\n") for note in notes]
+
+
+def paragraphs(texts: Iterable[str]) -> str:
+    """Write texts as paragraphs of HTML, each in a line of its own."""
+    return "".join(f"\n<p>{html_of(text)}</p>" for text in texts)
+
+
 def _lines(text: str) -> str:
-    return escape(text).replace("\n", "<br>")
+    return html_of(text).replace("\n", "<br>")
 
 
 def _cell(text: str) -> str:
@@ -350,5 +372,5 @@ def _html(caption: str, rows: Rows) -> str:
         return table(caption, cells)
     more = f"{len(cells) - _FOLD} more rows"
     rest = table(f"{caption} ({more})" if caption else more, cells[_FOLD:])
-    rest += "".join(f"\n<p>{escape(line)}</p>" for line in _left_out(rows))
+    rest += paragraphs(_left_out(rows))
     return f"{table(caption, cells[:_FOLD])}\n<details><summary>{more}</summary>\n{rest}\n</details>"

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from hookscope.extras import needed_by
 from hookscope.pictures import Picture
 from hookscope.pictures.picture import from_figure
-from hookscope.pictures.words import counted
+from hookscope.pictures.words import counted, shorten
 
 __all__ = ["draw"]
 
@@ -48,7 +48,7 @@ def draw(layers: Sequence[Drawn], title: str, rows: Sequence[Mapping[str, object
     _bars(axis, [layer.forward_self for layer in layers], -0.2 if backward else 0.0, "forward", _FORWARD, "")
     if backward:
         _bars(axis, [layer.backward_self for layer in layers], 0.2, "backward", _BACKWARD, "//")
-    axis.set_yticks(range(len(layers)), [_short(layer.name or "(root)") for layer in layers], parse_math=False)
+    axis.set_yticks(range(len(layers)), [shorten(layer.name or "(root)", _LONG) for layer in layers], parse_math=False)
     axis.invert_yaxis()
     axis.set_xlabel("milliseconds of its own in a pass: median, line between the quartiles")
     axis.grid(axis="x", color="0.9")
@@ -79,7 +79,3 @@ def _in_words(layers: Sequence[Drawn]) -> str:
         parts.append(text)
     count = counted(len(layers), "layer")
     return f"Bars of {count}, the slowest on top, each showing its own time: {'; '.join(parts)}."
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _LONG else f"{name[: _LONG // 3]}…{name[-2 * _LONG // 3 :]}"

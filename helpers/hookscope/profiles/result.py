@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from html import escape
 from math import nan
 from statistics import median, quantiles
 from typing import Any
 
 from hookscope.layers.suggestions import not_among
 from hookscope.pictures import Picture, Table, Tabled
+from hookscope.pictures.picture import paragraphs
 from hookscope.profiles.drawing import draw
 
 __all__ = ["LayerProfile", "Profile", "Time"]
@@ -210,17 +210,13 @@ class Profile(Tabled, Mapping[str, LayerProfile]):
     def _table(self) -> Table:
         return Table(self.rows, self.caption())
 
-    def __repr__(self) -> str:
-        return "\n".join([repr(self._table()), *(f"note: {note}" for note in self.notes)])
-
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        notes = "".join(f"\n<p>note: {escape(note)}</p>" for note in self.notes)
-        html = self._table().to_html()
+        shown = super()._repr_mimebundle_(include, exclude)
         try:
-            html = f"{self.picture().to_html()}\n{html}"
+            shown["text/html"] = f"{self.picture().to_html()}\n{shown['text/html']}"
         except ModuleNotFoundError as error:
-            notes += f"\n<p>{escape(str(error))}</p>"
-        return {"text/plain": repr(self), "text/html": html + notes}
+            shown["text/html"] += paragraphs([str(error)])
+        return shown
 
 
 def _own(layer: LayerProfile) -> float:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from itertools import groupby
 from typing import Any
 
+from hookscope.pictures.words import html_of, visible
 from hookscope.recordings.event import Event
 
 _SHOWN = 1000  # lines
@@ -46,13 +46,13 @@ class CallTree:
         lines = [line for top in tops for line in (top.text, *top.lines())]
         if (more := len(lines) - _SHOWN) > 0:
             lines[_SHOWN:] = [f"… and {more:,} more lines; the events are in .events, record fewer layers or calls"]
-        self._text = "\n".join(lines) or "(no events)"
+        self._text = visible("\n".join(lines)) or "(no events)"
 
     def __repr__(self) -> str:
         return self._text
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        return {"text/plain": self._text, "text/html": f"<pre>{escape(self._text)}</pre>"}
+        return {"text/plain": self._text, "text/html": f"<pre>{html_of(self._text)}</pre>"}
 
 
 def by_thread(events: Iterable[Event]) -> dict[str, list[Event]]:

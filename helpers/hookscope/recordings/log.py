@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from hookscope.pictures.picture import Picture, Table, Tabled
@@ -179,13 +178,6 @@ class EventLog(Tabled):
     def _table(self) -> Table:
         cut = f"; the first {_SHOWN} of them" if len(self._events) > _SHOWN else ""
         return Table(_rows(self._events[:_SHOWN]), self._caption() + cut)
-
-    def __repr__(self) -> str:
-        return "\n".join([repr(self._table()), *(f"note: {note}" for note in self._notes)])
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        notes = "".join(f"\n<p>note: {escape(note)}</p>" for note in self._notes)
-        return {"text/plain": repr(self), "text/html": self._table().to_html() + notes}
 
 
 def _rows(events: Sequence[Event]) -> list[dict[str, object]]:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from hookscope.extras import needed_by
 from hookscope.pictures.picture import Picture, from_figure
+from hookscope.pictures.words import shorten
 from hookscope.recordings.event import phase_of
 
 if TYPE_CHECKING:
     from hookscope.recordings.event import Event
 
 _LABELS = 130  # names of layers
+_LONG = 100  # characters of one
 _NAMED = 16  # so many names of the learner's hooks find room
 # Okabe and Ito's blue and vermilion, and a dark green, told apart by every kind of colour vision. Forward points
 # right, backward left; pre-hooks are hollow. Nodes point down, squares say that .grad is filled.
@@ -89,7 +91,7 @@ def draw(events: Sequence[Event], caption: str, rows: Sequence[Mapping[str, obje
             axes.annotate(f"#{event.call}", where, (0, size), textcoords="offset points", ha="center", fontsize=8)
         if event.hook and named:  # slanted, so that neighbours do not touch
             axes.annotate(
-                event.hook,
+                shorten(event.hook, _LONG),
                 where,
                 (3, -size),
                 parse_math=False,
@@ -110,7 +112,7 @@ def draw(events: Sequence[Event], caption: str, rows: Sequence[Mapping[str, obje
         if last - first >= len(events) / 12 or len(events) <= 12:
             axes.text((first + last) / 2, -0.75, phase, ha="center", va="bottom", color=COLORS[phase])
     step = -(-len(lines) // _LABELS)  # each label takes its time, and more would not be legible
-    labels = [name if name == of else f"{name}  {of}" for name, of in lines[::step]]
+    labels = [shorten(name if name == of else f"{name}  {of}", _LONG) for name, of in lines[::step]]
     axes.set_yticks(range(0, len(lines), step), labels, parse_math=False)
     if step > 1:
         axes.set_title(f"shortened: one in {step} of {len(lines):,} lines has its name here", fontsize=9)

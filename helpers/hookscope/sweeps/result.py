@@ -7,7 +7,6 @@ import warnings
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +17,9 @@ from hookscope.extras import needed_by
 from hookscope.pictures import Picture, Table, Tabled
 from hookscope.pictures.fonts import families
 from hookscope.pictures.palette import COOLWARM
-from hookscope.pictures.picture import as_text, from_figure
+from hookscope.pictures.picture import as_text, from_figure, noted, paragraphs
 from hookscope.pictures.tokens import shortened
-from hookscope.pictures.words import counted
+from hookscope.pictures.words import counted, visible
 from hookscope.sweeps.passes import Inputs
 
 if TYPE_CHECKING:
@@ -249,17 +248,17 @@ class Sweep(Tabled):
         return f"largest change: {as_text(value - self.baseline)}, to {as_text(value)} ({where})"
 
     def _lines(self) -> list[str]:
-        return [self._largest(), self.how, *(f"note: {note}" for note in self.notes)]
+        return [visible(self._largest()), self.how, *noted(self.notes)]
 
     def __repr__(self) -> str:
         return "\n".join([repr(self.table()), *self._lines()])
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        words = "".join(f"\n<p>{escape(line)}</p>" for line in self._lines())
+        words = paragraphs(self._lines())
         try:
             picture = self.heat_map()
         except ModuleNotFoundError as error:
-            words += f"\n<p>note: {escape(str(error))}</p>"
+            words += paragraphs(noted([str(error)]))
             return {"text/plain": repr(self), "text/html": self.table().to_html() + words}
         return {"text/plain": repr(self), "image/png": picture.png, "text/html": picture.to_html() + words}
 
@@ -331,4 +330,5 @@ class Sweep(Tabled):
 
 def _short(label: str) -> str:
     """Leave out the beginning of a long label; the end says more."""
+    label = visible(label)
     return label if len(label) <= _LONG else f"…{label[-_LONG:]}"

@@ -51,7 +51,7 @@ $sections
 <script>
 Reveal.initialize({
   width: 1280, height: 720, margin: 0, center: false, transition: "none", hash: true,
-  slideNumber: (slide) => [slide.dataset.number],
+  slideNumber: (slide) => [slide?.dataset.number ?? ""],  // asked first before there is a slide
 });
 </script>
 </body>

@@ -32,15 +32,17 @@ if sys.platform == "win32":
 __all__ = ["LOADED", "KernelServer", "Request", "become", "take_place"]
 
 LOADED = (
-    "torch", "torchvision", "numpy", "matplotlib.pyplot", "sklearn.datasets", "PIL.Image", "ipywidgets", "anywidget",
-    "matplotlib_inline.backend_inline", "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.zmqshell",
+    "torch", "torchvision", "numpy", "matplotlib.figure", "matplotlib.backends.backend_agg",
+    "sklearn.datasets", "PIL.Image", "ipywidgets", "anywidget",
+    "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.zmqshell",
     "hookscope", "hookscope.samples", "hookscope.widgets", "hookscope.widgets.picker", "hookscope.widgets.player",
     "hookscope.widgets.quiz", "hookscope_course.practice.guard", "hookscope_course.practice.chapter",
     "hookscope_course.practice.probing", "hookscope_course.maps", "hookscope_course.kernels.forks", "safetensors.torch",
     "PIL.JpegImagePlugin",
     "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.run", "cloudpickle",  # of the ranks of chapter 13
 )  # fmt: skip
-"""What is imported before the first fork. Importing torch starts no threads of its own; running it would, and a fork
+"""What is imported before the first fork; not pyplot, which asks as it is imported which IPython it is to draw for.
+Importing torch starts no threads of its own; running it would, and a fork
 has none of them."""
 _NAMESPACES = ("net", "mnt", "pid", "user", "ipc", "uts")
 _LIMITS = {
@@ -219,9 +221,14 @@ def become(request: Request) -> None:
         sys.path[:0] = [request.folder, *filter(None, paths)]  # as `python -m` has it
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         return
+    import ipykernel_launcher
+    import matplotlib as mpl
+
     from hookscope_course.kernels.forks import Kernel
 
-    sys.argv[:] = ["ipykernel_launcher", *request.arguments]
+    # matplotlib reads it when it is imported, which it was before this kernel had an environment.
+    mpl.rcParams["backend"] = os.environ.get("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    sys.argv[:] = [str(ipykernel_launcher.__file__), *request.arguments]
     # 1: it is not to watch whoever forked it. The server ends it when nobody stands for it any more.
     Kernel.launch_instance([*request.arguments, "--IPKernelApp.parent_handle=1"])
 

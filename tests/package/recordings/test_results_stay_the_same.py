@@ -227,3 +227,54 @@ def test_what_attention_may_round_differently_is_said(make):
     with record(layer, kinds=("forward_pre", "forward")) as recording:
         assert torch.equal(layer(*given), expected)
     assert not recording.notes
+
+
+class Same(nn.Module):
+    def forward(self, q, k):
+        return q * 2 if q is k else q * 3
+
+
+class First(nn.Module):
+    def forward(self, a, b):
+        return 2 * a
+
+
+class LeavesOneOut(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = First()
+        self.w, self.unused = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        return self.first(x * self.w, self.unused)
+
+
+FORWARD = {"kinds": ("forward_pre", "forward")}
+
+
+@pytest.mark.parametrize(("options", "found"), [({}, 3), (FORWARD, 2)], ids=["backward hooks", "forward hooks"])
+def test_where_inputs_are_told_apart_full_backward_hooks_make_a_difference(options, found):
+    net, x = Same(), ones(1)
+    assert net(x, x) == 2
+    with record(net, **options):
+        assert net(x, x) == found
+
+
+@pytest.mark.parametrize(("options", "grad"), [({}, 0), (FORWARD, None)], ids=["backward hooks", "forward hooks"])
+def test_an_unused_input_gets_zeros_from_full_backward_hooks_and_a_step_of_its_own(options, grad):
+    net = LeavesOneOut()
+    step = torch.optim.AdamW(net.parameters(), lr=0.1)
+    with record(net, **options):
+        net(ones(1)).sum().backward()
+    step.step()
+    assert (net.unused.grad if grad is None else net.unused.grad.item()) == grad
+    assert net.unused.item() == 1 if grad is None else net.unused.item() < 1
+
+
+def test_a_sample_that_is_all_padding_is_nan_without_hooks_alone():
+    layer, x = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval(), torch.randn(2, 6, 32)
+    padding = torch.tensor([[False] * 6, [True] * 6])
+    with torch.no_grad():
+        assert layer(x, src_key_padding_mask=padding)[1].isnan().all()
+        with record(layer, **FORWARD):
+            assert not layer(x, src_key_padding_mask=padding)[1].isnan().any()

@@ -132,10 +132,10 @@ def _leaves(value: Any) -> Any:
         yield from _leaves(value[0])
 
 
-@pytest.mark.parametrize("layout", ["coo", "csr"])
+@pytest.mark.parametrize("layout", ["coordinates", "rows"])
 def test_a_sparse_input_hinders_no_gradient(layout: str) -> None:
     net = Do(lambda self, x, adjacency: torch.sparse.mm(adjacency, self.layer(x)), layer=nn.Linear(4, 3))
-    adjacency = torch.eye(5).to_sparse() if layout == "coo" else torch.eye(5).to_sparse_csr()
+    adjacency = torch.eye(5).to_sparse() if layout == "coordinates" else torch.eye(5).to_sparse_csr()
     picker = LayerPicker(net, torch.randn(5, 4), adjacency, layer="layer", show="gradient")
     assert picker.problem == ""
     assert picker.gradient.sum() == 5

@@ -1,17 +1,13 @@
 // The keys of `make class`, and the number of the slide. JupyterLab loads this file as it loads any extension of its own.
 "use strict";
 (() => {
-  const PRESENTING = "body[data-jp-deck-mode='presenting']";
-  // The nearest match wins, then the more specific one: the bindings of JupyterLab and of its slides stand behind these.
-  const CELL = `${PRESENTING} .jp-Deck .jp-Notebook .jp-Cell`;
-  const MOVING = `${PRESENTING} .jp-Deck .jp-Notebook.jp-mod-commandMode:not(.jp-mod-readWrite) :focus`;
-  const KEYS = [
-    ["run", "Shift Enter", PRESENTING, CELL],
-    ["forward", "PageDown", PRESENTING, CELL],
-    ["back", "PageUp", PRESENTING, CELL],
-    ...["ArrowRight", "ArrowDown", "Space"].map((key) => ["forward", key, MOVING]),
-    ...["ArrowLeft", "ArrowUp", "Shift Space"].map((key) => ["back", key, MOVING]),
-  ];
+  // Wherever the focus is, also in a widget that keeps its keys to itself: a clicker knows no other ones.
+  const ALWAYS = { PageDown: "forward", PageUp: "back", "Shift Enter": "run" };
+  // Where nobody types and no widget has the focus. More specific than what the slides themselves bind to these keys.
+  const MOVING = "body[data-jp-deck-mode='presenting'] .jp-Deck .jp-Notebook.jp-mod-commandMode:not(.jp-mod-readWrite) :focus";
+  const KEYS = {
+    ArrowRight: "forward", ArrowDown: "forward", Space: "forward", ArrowLeft: "back", ArrowUp: "back", "Shift Space": "back",
+  };
 
   function activate(app) {
     const number = Object.assign(document.createElement("div"), { className: "hookscope-class-number" });
@@ -81,9 +77,18 @@
 
     const commands = { run, forward: () => go("forward"), back: () => go("back") };
     for (const [name, execute] of Object.entries(commands)) app.commands.addCommand(`hookscope-class:${name}`, { execute });
-    for (const [name, key, ...selectors] of KEYS) {
-      for (const selector of selectors) app.commands.addKeyBinding({ command: `hookscope-class:${name}`, keys: [key], selector });
+    for (const [key, name] of Object.entries(KEYS)) {
+      app.commands.addKeyBinding({ command: `hookscope-class:${name}`, keys: [key], selector: MOVING });
     }
+    window.addEventListener("keydown", (event) => {
+      const name = ALWAYS[(event.shiftKey ? "Shift " : "") + event.key];
+      const isOurs = name && !event.ctrlKey && !event.altKey && !event.metaKey;
+      if (!isOurs || document.body.dataset.jpDeckMode !== "presenting" || !notebook()?.activeCell) return;
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      release();
+      commands[name]();
+    }, true);
   }
 
   const STYLE = new URL("class.css", document.currentScript.src).href;

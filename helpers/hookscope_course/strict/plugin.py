@@ -1,0 +1,239 @@
+"""What is checked of a cell beside what nbval checks."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from collections.abc import Generator, Iterable
+from contextlib import suppress
+from decimal import Decimal
+from importlib.metadata import PackageNotFoundError, version
+from queue import Empty
+from types import MethodType
+from typing import Any
+
+import nbval.kernel
+import pytest
+from jupyter_client.kernelspec import NoSuchKernel
+from jupyter_client.manager import KernelManager
+from nbval.plugin import IPyNbCell, IPyNbFile, NbCellError
+from packaging.requirements import InvalidRequirement, Requirement
+
+from hookscope_course.kernels.settings import KERNEL_ENV, over_files
+from hookscope_course.strict.figures import DATA_URI, difference, figures_in, without_random_ids
+
+NUMBER = re.compile(r"(?<![\w.])[-+]?\d+\.\d+(?:e[-+]?\d+)?(?![\w]|\.\d)")
+SIGNIFICANT = 4  # digits; with fewer, the last one says something: 0.51 is not 0.5, and 0.03028 may be 0.03027
+
+
+class KernelDiedError(Exception):
+    """The kernel died while it ran a cell."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what is milder than nbval, as options."""
+    group = parser.getgroup("strict", "notebooks that must not drift")
+    group.addoption(
+        "--last-digits",
+        action="store_true",
+        help="accept a number of four digits or more that differs by one in its last digit",
+    )
+    group.addoption(
+        "--steady",
+        action="store_true",
+        help="start kernels with " + ", ".join(f"{name}={value}" for name, value in KERNEL_ENV.items()),
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let kernels talk through files, not through ports that another process may take; with --steady, set them up."""
+    if config.option.steady:
+        os.environ.update(KERNEL_ENV)
+    config.option.continue_on_collection_errors = True  # a notebook that cannot be read stops no other
+    sockets = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    config.add_cleanup(sockets.cleanup)
+    nbval.kernel.KernelManager = lambda **settings: KernelManager(config=over_files(sockets.name), **settings)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """Say in one line that a notebook cannot be read."""
+    report = yield
+    if isinstance(collector, IPyNbFile) and report.failed:
+        why = str(report.longrepr).strip().splitlines()[-1].removeprefix("E").strip()
+        report.longrepr = f"{collector.path.name} is not a valid notebook: {why[:300]}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Say in one line that a notebook asks for a kernel that is not here."""
+    report = yield
+    error = call.excinfo.value if call.excinfo is not None else None
+    if isinstance(item, IPyNbCell) and call.when == "setup" and isinstance(error, NoSuchKernel):
+        report.longrepr = (
+            f"{item.path.name} asks for the kernel {error.name!r}, which is not installed here: "
+            "add --nbval-current-env to run it with the Python of pytest"
+        )
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Check a cell before nbval runs it (were the cells executed in order?) and after (figures, stderr)."""
+    if not isinstance(item, IPyNbCell) or item.options["skip"]:
+        return (yield)
+    count, expected = item.cell.execution_count, _expected_count(item)
+    if expected is not None and count != expected:
+        item.raise_cell_error(
+            f"saved execution count is {count}, expected {expected}: the notebook was not run from top to bottom; "
+            "restart its kernel, run all cells, and save it"
+        )
+    # An image in HTML is compared as an image below, not letter by letter.
+    item.parent.sanitize_patterns[DATA_URI] = "data:image"
+    item.parent.skip_compare = (*dict.fromkeys((*item.parent.skip_compare, "image/webp")),)
+    item.compare_outputs = MethodType(_compare, item)
+    item.parent.kernel.await_reply = MethodType(await_reply_or_death, item.parent.kernel)
+    try:
+        elsewhere = holds_elsewhere(item.cell.metadata.get("holds_for", ""))
+    except InvalidRequirement as error:
+        item.raise_cell_error(f"holds_for in the cell's metadata cannot be read: {error}")
+    try:
+        if elsewhere:
+            item.compare_outputs = lambda *_, **__: True
+            with suppress(NbCellError):
+                yield
+            pytest.skip(elsewhere)
+        result = yield
+    except KernelDiedError as error:
+        item.raise_cell_error(str(error))
+    if item.options["check"]:
+        _check_figures_and_stderr(item)
+    return result
+
+
+def _expected_count(item: IPyNbCell) -> int | None:
+    """Return the count that a cell has after a run from top to bottom; None for an empty cell, which gets none.
+
+    A cell that is marked to be skipped counts where it was run.
+    """
+    count = -1
+    expected = 0
+    for cell in item.parent.nb.cells:
+        if cell.cell_type != "code":
+            continue
+        count += 1
+        skipped = cell is not item.cell and cell.execution_count is None and _is_skipped(cell)
+        if cell.source.strip() and not skipped:
+            expected += 1
+        if count == item.cell_num:
+            return expected if cell.source.strip() else None
+    return None
+
+
+def _is_skipped(cell: Any) -> bool:
+    from nbval.plugin import find_comment_markers, find_metadata_tags
+
+    return bool({**dict(find_metadata_tags(cell.metadata)), **dict(find_comment_markers(cell.source))}.get("skip"))
+
+
+def _check_figures_and_stderr(item: IPyNbCell) -> None:
+    fresh = item.test_outputs or []
+    for output in fresh:
+        if output.get("name") == "stderr":
+            item.raise_cell_error(f"the cell wrote to stderr:\n{output.text}")
+    saved_figures, fresh_figures = figures_in(item.cell.outputs), figures_in(fresh)
+    if len(saved_figures) != len(fresh_figures):
+        item.raise_cell_error(f"{len(saved_figures)} figures are saved, the cell now draws {len(fresh_figures)}")
+    for number, (saved, now) in enumerate(zip(saved_figures, fresh_figures, strict=True), start=1):
+        if problem := difference(saved, now):
+            item.raise_cell_error(f"figure {number} of this cell looks different: {problem}")
+
+
+def holds_elsewhere(requirement: str) -> str:
+    """Say why what a cell printed does not hold here; empty if it does.
+
+    Args:
+        requirement: such as "torch>=2.15"; empty for what holds everywhere.
+
+    Raises:
+        packaging.requirements.InvalidRequirement: it cannot be read.
+
+    Example:
+        >>> holds_elsewhere("torch>=1.0"), holds_elsewhere("")
+        ('', '')
+        >>> holds_elsewhere("pytest<1")  # doctest: +ELLIPSIS
+        'what this cell printed holds for pytest<1; here is pytest ...'
+
+    """
+    if not requirement:
+        return ""
+    wanted = Requirement(requirement)
+    try:
+        here = version(wanted.name)
+    except PackageNotFoundError:
+        here = "not installed"
+    else:
+        if wanted.specifier.contains(here, prereleases=True):
+            return ""
+    return f"what this cell printed holds for {requirement}; here is {wanted.name} {here}"
+
+
+def _compare(item: IPyNbCell, now: list[Any], saved: list[Any], skip: Iterable[str] | None = None) -> bool:
+    """Compare as nbval does, but for random ids in an SVG and, if asked, for last digits."""
+    if len(now) == len(saved):
+        digits = bool(item.config.option.last_digits)
+        now = [_settled(*pair, digits) for pair in zip(now, saved, strict=True)]
+    equal: bool = type(item).compare_outputs(item, now, saved, skip)
+    return equal
+
+
+def _settled(now: Any, saved: Any, digits: bool) -> Any:
+    """Return an output, or a part of one, with the texts that were saved where they say the same."""
+    if isinstance(now, str) and isinstance(saved, str):
+        if "<svg" in now and without_random_ids(now) == without_random_ids(saved):
+            return saved
+        return saved if digits and say_the_same(now, saved) else now
+    if isinstance(now, dict) and isinstance(saved, dict):
+        return type(now)({key: _settled(value, saved.get(key), digits) for key, value in now.items()})
+    return now
+
+
+def say_the_same(now: str, saved: str) -> bool:
+    """Whether two texts differ in nothing but the last digits of long numbers; images in them are not looked at.
+
+    Example:
+        >>> say_the_same("loss 0.03028", "loss 0.03027"), say_the_same("loss 0.03028", "loss 0.03026")
+        (True, False)
+        >>> say_the_same("right: 0.51", "right: 0.5"), say_the_same("6 of 10000", "6 of 10001")
+        (False, False)
+
+    """
+    texts = [re.sub(DATA_URI, "", text) for text in (now, saved)]
+    if NUMBER.sub("#", texts[0]) != NUMBER.sub("#", texts[1]):
+        return False
+    return all(map(_are_near, *(map(Decimal, NUMBER.findall(text)) for text in texts)))
+
+
+def _are_near(one: Decimal, other: Decimal) -> bool:
+    if one == other:
+        return True
+    long = max(len(number.as_tuple().digits) for number in (one, other)) >= SIGNIFICANT
+    unit = min(Decimal(1).scaleb(int(number.as_tuple().exponent)) for number in (one, other))
+    return long and abs(one - other) <= unit
+
+
+def await_reply_or_death(kernel: Any, msg_id: str, timeout: float | None = None) -> None:
+    """Wait like RunningKernel.await_reply, and report within a second that the kernel died."""
+    deadline = time.monotonic() + (timeout or 0)
+    while True:
+        try:
+            type(kernel).await_reply(kernel, msg_id, timeout=1)
+            return
+        except Empty:
+            if not kernel.is_alive():
+                raise KernelDiedError("the kernel died while it ran this cell") from None
+            if timeout is not None and time.monotonic() > deadline:
+                raise
