@@ -8,6 +8,7 @@ from contextlib import contextmanager
 __all__ = ["needed_by"]
 
 _PACKAGES = {"sklearn": "scikit-learn", "PIL": "pillow"}  # called otherwise than what is imported
+_ALONE = ("pandas",)  # in no extra: one function needs it
 
 
 @contextmanager
@@ -36,5 +37,7 @@ hookscope, pip install -e '.[all]'
         top = error.name.partition(".")[0]
         package = _PACKAGES.get(top, top)
         # Not 'hookscope[all]': a package of that name on an index would be somebody else's.
-        text = f"{what} needs {package}: pip install {package}, or, in a checkout of hookscope, pip install -e '.[all]'"
+        text = f"{what} needs {package}: pip install {package}"
+        if package not in _ALONE:
+            text += ", or, in a checkout of hookscope, pip install -e '.[all]'"
         raise ModuleNotFoundError(text, name=error.name) from error

@@ -106,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     packs = command("handout", _handout, "pack the learner's edition of chapters, without solutions")
     packs.add_argument("--to", type=Path, required=True, help="a new folder, or a file ending in .zip")
     for each in (writes, packs):
-        each.add_argument("chapters", nargs="+", help="their numbers, e.g. 02 04")
+        each.add_argument("chapters", nargs="*", help="their numbers, e.g. 02 04")
     return parser
 
 
@@ -120,8 +120,11 @@ def main(arguments: list[str] | None = None) -> int:
         if "to" in options:
             options.to = options.to.expanduser().resolve()
         return options.run(options, more) or 0
-    except (CopyError, ModuleNotFoundError) as error:
-        print(error, file=sys.stderr)
+    except KeyboardInterrupt:
+        print("\nStopped. Your work is as it was; run this again.", file=sys.stderr)
+        return 130
+    except (CopyError, LookupError, ModuleNotFoundError) as error:
+        print(error.args[0] if isinstance(error, LookupError) else error, file=sys.stderr)
     except OSError as error:
         print(f"{error.strerror or error}: {error.filename or getattr(options, 'to', '')}", file=sys.stderr)
     return 1

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import TYPE_CHECKING
 
 from hookscope_course.places import again
-from hookscope_course.practice.card import Card
+
+if TYPE_CHECKING:
+    from hookscope_course.practice.card import Card
 
 NEEDED = ("torch", "torchvision", "matplotlib", "ipywidgets", "anywidget", "jupyterlab", "nbval", "hookscope")
 COURSE_TORCH = "2.15"  # what every sentence and every saved output of the course was run on
@@ -23,6 +27,8 @@ def setup() -> Card:
         Setup complete: torch ...
 
     """
+    from hookscope_course.practice.card import Card  # needs packages that `examine` has looked for
+
     found, missing = {}, []
     for package in NEEDED:
         try:
@@ -73,9 +79,12 @@ def examine() -> Report:
         True
 
     """
+    python = ("Python", f"{platform.python_version()}, {platform.system()} {platform.machine()}", True)
+    if missing := _missing():  # what follows needs some of them
+        return Report((python, ("packages", f"Missing: {', '.join(missing)}", False)))
     versions = setup()
     tried: list[tuple[str, str, bool]] = [
-        ("Python", f"{platform.python_version()}, {platform.system()} {platform.machine()}", True),
+        python,
         ("packages", " ".join(str(versions).split("\n")), versions.kind != "wrong"),
     ]
     for what, run in _TRIALS.items():
@@ -84,6 +93,22 @@ def examine() -> Report:
         except Exception as error:  # whatever it is, the next trial may say more
             tried.append((what, f"{type(error).__name__}: {error}", False))
     return Report(tuple(tried))
+
+
+def _missing() -> list[str]:
+    """List the packages of the course that are not installed, with what Python itself brings."""
+    try:
+        asked = [line for line in requires("hookscope") or () if re.search("extra == .course.", line)]
+    except PackageNotFoundError:  # not installed itself
+        asked = []
+    names = dict.fromkeys([*(re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in asked), *NEEDED])
+    missing = []
+    for name in names:
+        try:
+            version(name)
+        except PackageNotFoundError:
+            missing.append(name)
+    return missing
 
 
 def _a_hook() -> str:

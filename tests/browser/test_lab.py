@@ -52,11 +52,11 @@ def test_a_table_to_look_things_up_in_is_seen_whole_on_a_small_page(lab: Lab, pa
     assert max(tables.evaluate_all(over)) <= 0
 
 
-def test_no_jupytext_and_no_news_in_the_learners_lab(lab: Lab) -> None:
+def test_no_jupytext_no_nbgrader_and_no_news_in_the_learners_lab(lab: Lab) -> None:
     lab.open(NOTEBOOKS[0], again=True)
     plugins = lab.page.evaluate("() => window.jupyterapp.listPlugins()")
     assert any(name.startswith("@jupyterlab/") for name in plugins)
-    assert not [name for name in plugins if "jupytext" in name]
+    assert not [name for name in plugins if "jupytext" in name or "nbgrader" in name]
     assert lab.page.locator(".Toastify__toast").count() == 0
     lab.page.evaluate("() => window.jupyterapp.restored")  # what asks does so before
     assert lab.page.locator(".jp-Dialog").count() == 0

@@ -13,6 +13,7 @@ import nbformat
 import pytest
 from nbgrader.preprocessors import ClearHiddenTests
 
+from hookscope_course.classroom import grading
 from hookscope_course.classroom.grading import POINTS, assignment, grade, main, write_course
 from hookscope_course.classroom.judging import Starters, verdicts_on
 from hookscope_course.lessons import folder_of
@@ -222,10 +223,28 @@ def test_a_course_folder_is_not_overwritten_and_chapters_are_named(
         assert main(["write", *numbers, "--to", str(tmp_path / "new")]) == 1
         assert complaint in capsys.readouterr().err
     assert main(["write", "02", "--to", str(tmp_path)]) == 1
-    assert "is there already; name another" in capsys.readouterr().err
+    assert "is there already: name a folder that is not" in capsys.readouterr().err
     assert main(["grade", str(tmp_path)]) == 1
     assert "is not a course folder; `make nbgrader` writes one" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_notebook_of_another_name_is_named_and_its_score_is_blank(tmp_path: Path) -> None:
+    folder = tmp_path / "submitted" / "anna" / "02_call_order"
+    folder.mkdir(parents=True)
+    (folder / "02_call_order (1).ipynb").touch()
+    said = grading._other_notebook(folder, "02_call_order")
+    assert said == f"there is no 02_call_order.ipynb in {folder}; there is '02_call_order (1).ipynb'"
+    file = tmp_path / "grades.csv"
+    file.write_text("assignment,student_id,raw_score,score,max_score\n02,anna,0.0,0.0,4.0\n02,ben,3.0,3.0,4.0\n")
+    grading._blank_where_not_graded(file, {"02": {"anna": said}})
+    assert file.read_text().splitlines()[1:] == ["02,anna,,,4.0", "02,ben,3.0,3.0,4.0"]
+
+
+def test_nothing_is_graded_where_the_own_solution_is_not_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hookscope_course.classroom.judging._readable", lambda chapter: [])
+    with pytest.raises(RuntimeError, match=r"nothing of 02_call_order was graded|judging chapter 02 failed"):
+        grading._own_solution("02_call_order", unconfined=False)
 
 
 def edited(release: Path, answers: dict[str, str], also: Callable[[Any], None] = lambda page: None) -> str:

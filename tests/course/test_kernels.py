@@ -133,7 +133,7 @@ print(json.dumps({
     "threads": [torch.get_num_threads(), torch.get_num_interop_threads()],
     "logging": [logging.getLogger().level, len(logging.getLogger().handlers)], "umask": os.umask(0o22),
     "signals": [str(signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)],
-    "locale": locale.setlocale(locale.LC_ALL), "open": len(os.listdir("/proc/self/fd")), "name": __name__,
+    "locale": locale.setlocale(locale.LC_ALL), "name": __name__,
     "torch": [torch.is_grad_enabled(), str(torch.get_default_dtype()), torch.are_deterministic_algorithms_enabled()],
     "limits": [sys.getrecursionlimit(), sys.getswitchinterval()], "flags": str(sys.flags), "filters": filters,
     "draws": [np.random.rand(), torch.rand(1).item(), random.random()],

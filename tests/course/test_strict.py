@@ -151,7 +151,7 @@ def test_a_foreign_kernel_or_an_invalid_notebook_is_one_line_and_the_next_one_ru
     done = run("hookscope_course.strict", *names, folder=tmp_path)
     assert done.returncode == 1
     assert done.stdout == "fine.ipynb was run and saved\n"
-    said = dict(line.split(" is left as it was: ") for line in done.stderr.splitlines() if " is left " in line)
+    said = dict(re.findall(r"(\w+\.ipynb) is left as it was: (.*)", done.stderr))
     assert "asks for the kernel 'my-env', which is not installed here: add --current-env" in said["foreign.ipynb"]
     assert "not a valid notebook" in said["broken.ipynb"]
     assert "not a valid notebook" in said["invalid.ipynb"]

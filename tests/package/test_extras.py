@@ -112,3 +112,9 @@ def test_an_error_that_is_not_about_a_missing_package_is_left_alone() -> None:
         raise ModuleNotFoundError("without a name")
     with pytest.raises(AttributeError, match=r"module 'hookscope\.widgets' has no attribute 'Nothing'"):
         hookscope.widgets.Nothing  # noqa: B018
+
+
+def test_no_extra_is_named_that_does_not_bring_the_package() -> None:
+    with pytest.raises(ModuleNotFoundError) as caught, needed_by("a table"):
+        raise ModuleNotFoundError("no", name="pandas")
+    assert str(caught.value) == "a table needs pandas: pip install pandas"

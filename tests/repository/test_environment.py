@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from pathlib import Path
 
@@ -185,3 +186,30 @@ for name in {names}:
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [f"No module named '{name}'" for name in names]
+
+
+def test_check_lists_what_is_missing_with_what_python_brings(tmp_path: Path) -> None:
+    """Without a single package: only hookscope itself says what it needs."""
+    (about,) = Path(sysconfig.get_path("purelib")).glob("hookscope-*.dist-info")
+    (tmp_path / about.name).symlink_to(about)
+    code = (
+        f"import sys; sys.path[:0] = [{str(ROOT / 'helpers')!r}, {str(tmp_path)!r}]\n"
+        "from hookscope_course.__main__ import main; sys.exit(main(['check']))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == ""
+    missing = next(line for line in done.stdout.splitlines() if "Missing:" in line)
+    assert {"torch", "markdown-it-py", "jupyterlab", "transformers"} <= set(re.findall(r"[\w-]+", missing))
+    assert done.stdout.rstrip().endswith("run `make .venv`.")
+
+
+def test_ctrl_c_ends_a_command_with_a_sentence() -> None:
+    code = (
+        "import sys; from hookscope_course import ready\n"
+        "def interrupted(): raise KeyboardInterrupt\n"
+        "ready.examine = interrupted\n"
+        "from hookscope_course.__main__ import main; sys.exit(main(['check']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "\nStopped. Your work is as it was; run this again.\n")

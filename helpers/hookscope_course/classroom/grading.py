@@ -140,7 +140,7 @@ def write_course(numbers: Iterable[str], to: Path) -> list[Path]:
     if not wanted:
         raise LookupError(f'name the chapters, as in CHAPTERS="02 04"; these have exercises: {", ".join(have)}')
     if to.exists():
-        raise FileExistsError(f"{to} is there already; name another, or remove it")
+        raise FileExistsError(f"{to} is there already: name a folder that is not, as in DEST=assignments")
     to.parent.mkdir(parents=True, exist_ok=True)
     import nbformat
 
@@ -189,8 +189,8 @@ def grade(course: Path, unconfined: bool = False) -> list[dict[str, str]]:
         )
     troubles = {name: _autograde(course, name, unconfined) for name in names}
     _nbgrader(course, "export", "--to=grades.csv")
-    text = (course / "grades.csv").read_text(encoding="utf-8")
-    rows = [row for row in csv.DictReader(io.StringIO(text)) if row["assignment"] in names]
+    rows = _blank_where_not_graded(course / "grades.csv", troubles)
+    rows = [row for row in rows if row["assignment"] in names]
     graded = [row for row in rows if row["student_id"] not in troubles[row["assignment"]]]
     return graded + [
         {"assignment": name, "student_id": student, "score": "", "max_score": "", "trouble": trouble}
@@ -199,8 +199,56 @@ def grade(course: Path, unconfined: bool = False) -> list[dict[str, str]]:
     ]
 
 
+def _blank_where_not_graded(file: Path, troubles: dict[str, dict[str, str]]) -> list[dict[str, str]]:
+    """Read nbgrader's table, and leave the scores of what was not graded blank in it: a 0 would be a grade."""
+    read = csv.DictReader(io.StringIO(file.read_text(encoding="utf-8")))
+    rows, columns = list(read), list(read.fieldnames or ())
+    for row in rows:
+        if row["student_id"] in troubles.get(row["assignment"], {}):
+            row |= {column: "" for column in ("raw_score", "late_submission_penalty", "score") if column in row}
+    with file.open("w", encoding="utf-8", newline="") as written:
+        table = csv.DictWriter(written, columns)
+        table.writeheader()
+        table.writerows(rows)
+    return rows
+
+
+def _other_notebook(folder: Path, name: str) -> str:
+    """Say that a notebook is not where it belongs, and which one is there; empty if it is."""
+    if (folder / f"{name}.ipynb").is_file():
+        return ""
+    there = sorted(path.name for path in folder.glob("*.ipynb"))
+    return f"there is no {name}.ipynb in {folder}" + (f"; there is {', '.join(map(repr, there))}" if there else "")
+
+
+def _own_solution(name: str, unconfined: bool) -> None:
+    """Judge the course's own solution as a submission is judged.
+
+    Raises:
+        RuntimeError: it does not get all points here, so nobody's grade would be right.
+
+    """
+    from hookscope_course.classroom.judging import verdicts_on
+
+    chapter = int(name[:2])
+    texts = read_exercises(folder_of(chapter) / "exercises.md")
+    cells = {text.name: [part for part in (text.before, text.solution) if part] for text in texts}
+    wrong = {
+        exercise: verdict["message"]
+        for exercise, verdict in verdicts_on(chapter, cells, confined=not unconfined).items()
+        if verdict["outcome"] != "right"
+    }
+    if wrong:
+        said = "; ".join(f"{exercise}: {message}" for exercise, message in wrong.items())
+        raise RuntimeError(
+            f"nothing of {name} was graded: here the course's own solution does not get all points ({said}). "
+            "Something that an answer needs is not within reach of the process that judges it"
+        )
+
+
 def _autograde(course: Path, name: str, unconfined: bool) -> dict[str, str]:
     """Grade an assignment; returns what went wrong, by student. One bad notebook keeps nobody else from a grade."""
+    _own_solution(name, unconfined)
     command = ("autograde", name, "--force", f"--Judge.unconfined={unconfined}")
     start = time.time()
     try:
@@ -214,6 +262,9 @@ def _autograde(course: Path, name: str, unconfined: bool) -> dict[str, str]:
     for student in sorted(path.parent.name for path in course.glob(f"submitted/*/{name}")):
         made = course / "autograded" / student / name / f"{name}.ipynb"
         if made.exists() and made.stat().st_mtime >= start:
+            continue
+        if trouble := _other_notebook(course / "submitted" / student / name, name):
+            troubles[student] = trouble
             continue
         try:
             _nbgrader(course, *command, f"--student={student}")

@@ -11,8 +11,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from hookscope_course.learner.edition import learners, written
 from hookscope_course.places import NOTEBOOKS
 
@@ -180,6 +178,8 @@ class Copy:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Let one process at a time work in the copy, and turn what the system says into a sentence."""
+        from filelock import FileLock, Timeout  # `check` runs where it is not installed
+
         try:
             self.keep.mkdir(parents=True, exist_ok=True)
             with FileLock(self.keep / "lock", timeout=PATIENCE):

@@ -10,8 +10,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from hookscope_course.learner.copies import KEEP, chapters, replace_text
 from hookscope_course.places import NOTEBOOKS, typed
 
@@ -106,6 +104,8 @@ def note(number: str, copy: Path | None = None) -> str:
     if not keep.is_dir():
         return ""
     try:
+        from filelock import FileLock  # `check` runs where it is not installed
+
         with FileLock(keep / "progress.lock", timeout=5):
             done = read(copy or HERE)
             if number not in done:
