@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -33,8 +34,10 @@ def write(path: Path, *cells: Any, metadata: dict[str, Any] | None = None) -> Pa
 
 
 def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    # With an ordinary kernel, as a user has it: not with the one that this suite keeps preloaded.
+    mine = {name: value for name, value in os.environ.items() if name not in {"HOOKSCOPE_KERNELS", "JUPYTER_PATH"}}
     command = [sys.executable, "-m", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    return subprocess.run(command, cwd=folder, env=mine, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def verdicts(folder: Path, *options: str) -> dict[str, list[str]]:
