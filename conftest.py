@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep the garbage collector from what stays loaded: the checks of exercises call it hundreds of times."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_stays_compiled() -> Iterator[None]:
+    """Forget what a module has compiled: an edit looks for it, through all objects of the process, in each block."""
+    yield
+    if "torch._dynamo" in sys.modules:
+        import torch
+
+        torch.compiler.reset()
 
 
 class _TwoBrowsers(LoadFileScheduling):  # type: ignore[misc]  # it has no types
