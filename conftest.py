@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,8 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from hookscope_course.kernels import preloaded
-from hookscope_course.kernels.settings import KERNEL_ENV
+from hookscope_course.kernels import KERNEL_ENV
+from tests.kernels import preloaded
 
 pytest_plugins = ["hookscope_course.strict"]
 
@@ -35,16 +33,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep the garbage collector from what stays loaded: the checks of exercises call it hundreds of times."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _nothing_stays_compiled() -> Iterator[None]:
-    """Forget what a module has compiled: an edit looks for it, through all objects of the process, in each block."""
-    yield
-    if "torch._dynamo" in sys.modules:
-        import torch
-
-        torch.compiler.reset()
 
 
 class _TwoBrowsers(LoadFileScheduling):  # type: ignore[misc]  # it has no types

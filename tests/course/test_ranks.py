@@ -20,9 +20,9 @@ import torch
 from torch import distributed
 
 from hookscope_course import ranks
-from hookscope_course.kernels import launch, preloaded
 from hookscope_course.practice.chapter import exercises
 from hookscope_course.ranks.group import why_not_started
+from tests.kernels import RANKS, preloaded
 from tests.shared.patience import PATIENCE
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="`ranks` forks")
@@ -34,7 +34,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 def imported_anew():
     """Have no fork of a preloaded process: /proc would not tell whose it is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(launch.VARIABLE, raising=False)
+        patch.delenv(RANKS, raising=False)
         yield
 
 
@@ -313,14 +313,14 @@ def drawn():
 @pytest.mark.slow
 def test_where_kernels_are_forks_the_ranks_are_too(tmp_path_factory, monkeypatch):
     with preloaded(tmp_path_factory.mktemp("k")) as environment:
-        monkeypatch.setenv(launch.VARIABLE, environment[launch.VARIABLE])
+        monkeypatch.setenv(RANKS, environment[RANKS])
         with ranks.Group(2, None) as group:
             first, second = group.run(drawn), group.run(drawn)
             assert [rank for rank, *_ in first + second] == [0, 1, 0, 1]
             server = {psutil.Process(waiting).ppid() for _, waiting, _ in first}
             assert len(server) == 1
             forks = psutil.Process(server.pop())
-            assert "hookscope_course.kernels" in forks.cmdline()
+            assert "tests.kernels" in forks.cmdline()
             assert len(forks.children()) == 3, "torchrun and two ranks"
             assert first[0][2] != first[1][2]
         assert gone(forks.children)

@@ -35,7 +35,7 @@ def write(path: Path, *cells: Any, metadata: dict[str, Any] | None = None) -> Pa
 
 def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     # With an ordinary kernel, as a user has it: not with the one that this suite keeps preloaded.
-    mine = {name: value for name, value in os.environ.items() if name not in {"HOOKSCOPE_KERNELS", "JUPYTER_PATH"}}
+    mine = {name: value for name, value in os.environ.items() if name not in {"HOOKSCOPE_RANKS", "JUPYTER_PATH"}}
     command = [sys.executable, "-m", *words]
     return subprocess.run(command, cwd=folder, env=mine, capture_output=True, text=True, timeout=PATIENCE, check=False)
 

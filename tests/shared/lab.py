@@ -20,7 +20,7 @@ import nbformat
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, ViewportSize, expect, sync_playwright
 
-from hookscope_course.kernels.settings import KERNEL_ENV
+from hookscope_course.kernels import KERNEL_ENV
 from tests.shared import ROOT, patience
 
 SCREENSHOTS = Path(os.environ.get("HOOKSCOPE_SCREENSHOTS", ROOT / "build" / "screenshots"))

@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from hookscope_course.kernels.settings import over_files
+from hookscope_course.kernels import over_files
 from hookscope_course.learner.copies import chapters, edition_of
 from hookscope_course.places import NOTEBOOKS
 from hookscope_course.practice import ExerciseText, read_exercises

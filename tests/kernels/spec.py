@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from hookscope_course.kernels import launch
+from tests.kernels import launch
 
-__all__ = ["command", "preloaded", "write_spec"]
+__all__ = ["RANKS", "preloaded", "write_spec"]
+
+RANKS = "HOOKSCOPE_RANKS"
+"""The variable with what `ranks` starts its processes by, in place of Python: a fork has torch loaded."""
+ROOT = Path(__file__).parents[2]
 
 
-def command(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module as a program: as a fork where kernels are forks, and else as ever.
-
-    Args:
-        module: its name, as after `python -m`.
-        arguments: its own.
-
-    Example:
-        >>> command("hookscope_course.ranks.process")[-2:]
-        ['-m', 'hookscope_course.ranks.process']
-
-    """
-    socket = os.environ.get(launch.VARIABLE)
-    fork = ["-I", "-S", launch.__file__, socket] if socket else []
-    return [sys.executable, *fork, "-m", module, *arguments]
+def python(socket: Path) -> str:
+    """Return the command that runs a module in a fork, as Python does without one."""
+    return shlex.join([sys.executable, "-I", "-S", launch.__file__, str(socket)])
 
 
 def write_spec(folder: Path, socket: Path) -> None:
@@ -44,7 +37,7 @@ def write_spec(folder: Path, socket: Path) -> None:
     # Its curve is that of ipykernel's own.
     metadata = {"debugger": True, "supported_encryption": ["curve"]}
     spec = {"argv": argv, "display_name": "Python 3", "language": "python", "metadata": metadata}
-    spec["env"] = {launch.VARIABLE: str(socket)}
+    spec["env"] = {RANKS: python(socket)}
     place = folder / "kernels" / "python3"
     place.mkdir(parents=True, exist_ok=True)
     (place / "kernel.json").write_text(json.dumps(spec | {"kernel_protocol_version": "5.5"}, indent=1))
@@ -59,15 +52,17 @@ def preloaded(folder: Path, environment: Mapping[str, str] | None = None) -> Ite
         environment: of the server, which counts for what Python reads as it starts, such as PYTHONHASHSEED.
 
     Yields:
-        What the environment of Jupyter needs, JUPYTER_PATH, and where `command` finds the server.
+        What the environment of Jupyter and of `ranks` needs.
 
     Raises:
         RuntimeError: the server did not start; holds what it said.
 
     """
     socket = folder / "kernels.sock"
-    words = [sys.executable, "-m", "hookscope_course.kernels", str(socket)]
-    server = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    words = [sys.executable, "-m", "tests.kernels", str(socket)]
+    server = subprocess.Popen(
+        words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
     try:
         assert server.stdout is not None
         assert server.stderr is not None
@@ -75,7 +70,7 @@ def preloaded(folder: Path, environment: Mapping[str, str] | None = None) -> Ite
             raise RuntimeError(f"no preloaded kernels: {server.stderr.read()}")
         write_spec(folder, socket)
         paths = [str(folder), *filter(None, [os.environ.get("JUPYTER_PATH")])]
-        yield {"JUPYTER_PATH": os.pathsep.join(paths), launch.VARIABLE: str(socket)}
+        yield {"JUPYTER_PATH": os.pathsep.join(paths), RANKS: python(socket)}
     finally:
         server.terminate()
         server.wait()

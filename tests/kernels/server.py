@@ -1,8 +1,6 @@
 """The process that is forked: it imports what kernels need, runs nothing of it, and waits at a Unix socket.
 
-A kernel is no freer than whoever asked for it. It gets the user, groups, limits, memory group and scheduling of the
-process at the other end of the socket, which the system itself names; one in another container is refused. What is in
-this process's memory every kernel can read, so it holds no secret, and is started with an empty environment.
+For the tests of one user alone: the socket stands in a folder that nobody else may enter.
 """
 
 from __future__ import annotations
@@ -11,25 +9,22 @@ import gc
 import importlib
 import json
 import os
-import resource
 import runpy
 import selectors
 import signal
 import socket
-import struct
 import sys
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hookscope_course.kernels.launch import MESSAGE
+from tests.kernels.launch import MESSAGE
 
 if sys.platform == "win32":
     raise ImportError("kernels are forked from one process, which Windows cannot do")
 
-__all__ = ["LOADED", "KernelServer", "Request", "become", "take_place"]
+__all__ = ["KernelServer", "Request", "become"]
 
 LOADED = (
     "torch", "torchvision", "numpy", "matplotlib.figure", "matplotlib.backends.backend_agg",
@@ -37,26 +32,18 @@ LOADED = (
     "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.zmqshell",
     "hookscope", "hookscope.samples", "hookscope.widgets", "hookscope.widgets.picker", "hookscope.widgets.player",
     "hookscope.widgets.quiz", "hookscope_course.practice.guard", "hookscope_course.practice.chapter",
-    "hookscope_course.practice.probing", "hookscope_course.maps", "hookscope_course.kernels.forks", "safetensors.torch",
+    "hookscope_course.practice.probing", "hookscope_course.maps", "tests.kernels.forks", "safetensors.torch",
     "PIL.JpegImagePlugin",
     "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.run", "cloudpickle",  # of the ranks of chapter 13
 )  # fmt: skip
 """What is imported before the first fork; not pyplot, which asks as it is imported which IPython it is to draw for.
 Importing torch starts no threads of its own; running it would, and a fork
 has none of them."""
-_NAMESPACES = ("net", "mnt", "pid", "user", "ipc", "uts")
-_LIMITS = {
-    "cpu time": "CPU", "file size": "FSIZE", "data size": "DATA", "stack size": "STACK", "core file size": "CORE",
-    "resident set": "RSS", "processes": "NPROC", "open files": "NOFILE", "locked memory": "MEMLOCK",
-    "address space": "AS", "pending signals": "SIGPENDING", "msgqueue size": "MSGQUEUE", "nice priority": "NICE",
-    "realtime priority": "RTPRIO", "realtime timeout": "RTTIME",
-}  # fmt: skip
-"""What /proc calls the limits of the module `resource`."""
 
 
 @dataclass
 class Request:
-    """What the process at the other end wants, and who it is.
+    """What the process at the other end wants.
 
     Attributes:
         arguments: of the kernel, as in ["-f", connection_file]; or ["-m", module, …], and it is that module's turn.
@@ -64,9 +51,6 @@ class Request:
         folder: to run in.
         umask: as there.
         standard: file descriptors of its input, output and error output.
-        pid: of the process that asks.
-        uid: its user.
-        gid: its group.
 
     """
 
@@ -75,9 +59,6 @@ class Request:
     folder: str
     umask: int
     standard: list[int]
-    pid: int
-    uid: int
-    gid: int
 
 
 class KernelServer:
@@ -85,12 +66,11 @@ class KernelServer:
 
     Args:
         path: of the socket; made, and removed at the end.
-        loaded: the modules that every fork has; a kernel's, if none are named.
 
     """
 
-    def __init__(self, path: str, loaded: Sequence[str] | None = None) -> None:
-        self.path, self.loaded = path, LOADED if loaded is None else loaded
+    def __init__(self, path: str) -> None:
+        self.path = path
         self._waiting = selectors.DefaultSelector()
         self._kernels: dict[int, tuple[int, socket.socket]] = {}  # pidfd -> its process, who stands for it
         self._pid, self._ends = os.getpid(), False
@@ -100,14 +80,14 @@ class KernelServer:
         Path(self.path).unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listening.bind(self.path)
-        os.chmod(self.path, 0o666)  # noqa: PTH101  # who may come to it is for the folder to say
+        os.chmod(self.path, 0o600)  # noqa: PTH101
         listening.listen(64)  # who comes now waits until all is imported
         print("ready", flush=True)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._end)
         self._waiting.register(listening, selectors.EVENT_READ, self._accept)
         try:
-            for name in self.loaded:
+            for name in LOADED:
                 importlib.import_module(name)
             gc.collect()
             gc.freeze()  # else the first collection in a fork writes to every page
@@ -142,19 +122,13 @@ class KernelServer:
         self._waiting.unregister(asking)
         try:
             request = _read(asking)
-            borrowed = _standing_of(request)
             kernel = os.fork()
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except Exception as error:  # whatever a message is, kernels that run go on
             _tell(asking, refused=f"{type(error).__name__}: {error}")
             asking.close()
             return None
         if kernel == 0:
             self._forget_all(asking)
-            try:
-                borrowed()
-            except BaseException as error:
-                sys.stderr.write(f"a kernel for user {request.uid} was not started: {error}\n")
-                os._exit(1)
             return request
         for descriptor in request.standard:
             os.close(descriptor)
@@ -194,8 +168,8 @@ class KernelServer:
         self._kernels.clear()
 
 
-def take_place(request: Request) -> None:
-    """Put a fork into the place that was asked for: a session of its own, its files, folder and environment."""
+def become(request: Request) -> None:
+    """Go on, in a fork, as a Jupyter kernel or as the program that was asked for."""
     os.setsid()
     for place, descriptor in enumerate(request.standard):
         os.dup2(descriptor, place)
@@ -204,11 +178,6 @@ def take_place(request: Request) -> None:
     os.chdir(request.folder)
     os.environ.clear()
     os.environ.update(request.environment)
-
-
-def become(request: Request) -> None:
-    """Go on, in a fork, as a Jupyter kernel or as the program that was asked for."""
-    take_place(request)
     import numpy as np
     import torch
 
@@ -224,7 +193,7 @@ def become(request: Request) -> None:
     import ipykernel_launcher
     import matplotlib as mpl
 
-    from hookscope_course.kernels.forks import Kernel
+    from tests.kernels.forks import Kernel
 
     # matplotlib reads it when it is imported, which it was before this kernel had an environment.
     mpl.rcParams["backend"] = os.environ.get("MPLBACKEND", "module://matplotlib_inline.backend_inline")
@@ -235,8 +204,6 @@ def become(request: Request) -> None:
 
 def _read(asking: socket.socket) -> Request:
     message, standard, _, _ = socket.recv_fds(asking, MESSAGE, 3)
-    credentials = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid, uid, gid = struct.unpack("3i", credentials)
     try:
         wanted = json.loads(message)
         if len(standard) != 3:
@@ -244,75 +211,11 @@ def _read(asking: socket.socket) -> Request:
         text = [*wanted["arguments"], *wanted["environment"], *wanted["environment"].values(), wanted["folder"]]
         if not all(isinstance(each, str) for each in text):
             raise ValueError("arguments and environment are not text")
-        return Request(
-            wanted["arguments"], wanted["environment"], wanted["folder"], int(wanted["umask"]), standard, pid, uid, gid
-        )
+        return Request(wanted["arguments"], wanted["environment"], wanted["folder"], int(wanted["umask"]), standard)
     except BaseException:
         for descriptor in standard:
             os.close(descriptor)
         raise
-
-
-def _same_namespaces(pid: int) -> None:
-    """Refuse a process in another container: its kernel would stand outside of it."""
-    for kind in _NAMESPACES:
-        if os.stat(f"/proc/{pid}/ns/{kind}").st_ino != os.stat(f"/proc/self/ns/{kind}").st_ino:  # noqa: PTH116
-            raise PermissionError(f"you are in another {kind} namespace")
-
-
-def _standing_of(request: Request) -> Callable[[], None]:
-    """Read what a process is and may; what is returned gives the same to the process that calls it."""
-    pid, mine = request.pid, os.getuid()
-    if mine not in (0, request.uid):
-        raise PermissionError(f"only user {mine} gets kernels here")
-    _same_namespaces(pid)
-    limits = _limits_of(pid)
-    group = Path(f"/proc/{pid}/cgroup").read_text()
-    moves = "" if group == Path("/proc/self/cgroup").read_text() else group
-    first_to_go, mine_to_go = (Path(f"/proc/{of}/oom_score_adj").read_text() for of in (pid, "self"))
-    nice = os.getpriority(os.PRIO_PROCESS, pid)
-    words = Path(f"/proc/{pid}/status").read_text().partition("\nGroups:")[2].partition("\n")[0]
-
-    def take() -> None:
-        if moves:
-            _join(moves)
-        if first_to_go != mine_to_go:  # not even root may always set these
-            Path("/proc/self/oom_score_adj").write_text(first_to_go)
-        if nice != os.getpriority(os.PRIO_PROCESS, 0):
-            os.setpriority(os.PRIO_PROCESS, 0, nice)
-        for kind, limit in limits.items():
-            if resource.getrlimit(kind) != limit:
-                resource.setrlimit(kind, limit)
-        if mine != request.uid:
-            os.setgroups([int(word) for word in words.split()])
-            os.setresgid(request.gid, request.gid, request.gid)
-            os.setresuid(request.uid, request.uid, request.uid)
-
-    return take
-
-
-def _limits_of(pid: int) -> dict[int, tuple[int, int]]:
-    """Read the limits of a process, which `resource.prlimit` tells only to some; an unknown one is an error."""
-    limits = {}
-    for line in Path(f"/proc/{pid}/limits").read_text().splitlines()[1:]:
-        name, soft, hard = line[:26].strip().removeprefix("Max "), *line[26:].split()[:2]
-        if name != "file locks":  # it has had no effect since Linux 2.4
-            pair = (resource.RLIM_INFINITY if word == "unlimited" else int(word) for word in (soft, hard))
-            limits[getattr(resource, f"RLIMIT_{_LIMITS[name]}")] = (next(pair), next(pair))
-    return limits
-
-
-def _join(groups: str) -> None:
-    """Go into the same cgroups: they hold the limits of memory and processor."""
-    mine = Path("/proc/self/cgroup").read_text().splitlines()
-    for line in groups.splitlines():
-        if line in mine:
-            continue
-        _, controllers, path = line.split(":", 2)
-        root = Path("/sys/fs/cgroup") / controllers.removeprefix("name=")
-        if not controllers and not (root / "cgroup.controllers").exists():
-            root /= "unified"  # both versions side by side
-        Path(f"{root}{path}/cgroup.procs").write_text("0")
 
 
 def _tell(standing: socket.socket, **said: object) -> None:

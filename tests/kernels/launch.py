@@ -1,8 +1,8 @@
 """What Jupyter starts in place of a kernel: asks for a fork, stands for it until it ends, hands on its signals.
 
 Runs without site-packages, since Jupyter waits for it: `python -I -S launch.py SOCKET -f CONNECTION_FILE`. When this
-process is killed, its socket closes, and the server kills the fork. Where nobody serves, it becomes a usual kernel, or
-what `--or MODULE` names after the socket. With `-m MODULE …` it stands for a module run as a program, not for a kernel.
+process is killed, its socket closes, and the server kills the fork. Where nobody serves, it becomes a usual kernel.
+With `-m MODULE …` it stands for a module run as a program, not for a kernel.
 """
 
 from __future__ import annotations
@@ -23,16 +23,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 KERNEL = "ipykernel_launcher"
-VARIABLE = "HOOKSCOPE_KERNELS"  # in a fork's environment: the socket of its server
 MESSAGE = 1 << 17  # bytes, at most; a Unix socket takes so much in one piece
 
 
 def main() -> int:
     """Stand for a fork; returns its exit status."""
     path, *arguments = sys.argv[1:]
-    module = KERNEL
-    if arguments[:1] == ["--or"]:
-        module, arguments = arguments[1], arguments[2:]
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
             server.connect(path)
@@ -47,11 +43,8 @@ def main() -> int:
     except OSError as error:
         if arguments[:1] == ["-m"]:
             os.execv(sys.executable, [sys.executable, *arguments])
-        what, much = ("kernel", "torch") if module == KERNEL else ("server", "everything")
-        sys.stderr.write(f"No preloaded {what} ({error}); this one imports {much} itself, which takes seconds.\n")
-        # Not from the folder it stands in; ipykernel_launcher sees to that itself.
-        options = [] if module == KERNEL else ["-P"]
-        os.execv(sys.executable, [sys.executable, *options, "-m", module, *arguments])
+        sys.stderr.write(f"No preloaded kernel ({error}); this one imports torch itself, which takes seconds.\n")
+        os.execv(sys.executable, [sys.executable, "-m", KERNEL, *arguments])
 
 
 def _stand_for(kernel: int, server: socket.socket) -> int:

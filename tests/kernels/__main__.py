@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from hookscope_course.kernels.server import KernelServer, Request, become
+from tests.kernels.server import KernelServer, Request, become
 
 
 def main() -> None:
     """Serve until this process is asked to stop; a fork of it goes on as what was asked for."""
     if len(sys.argv) != 2:
-        sys.exit("usage: python -m hookscope_course.kernels SOCKET")
+        sys.exit("usage: python -m tests.kernels SOCKET")
     # `-m` puts the folder it was called in first, and no kernel shall import from there.
     sys.path[:] = sys.path[1:]
     request: Request | None = KernelServer(sys.argv[1]).run()
