@@ -20,7 +20,8 @@ import resource
 
 __all__ = ["ConfinementError", "Limits", "confine"]
 
-_NEW_USER, _NEW_NET = 0x10000000, 0x40000000
+_NEW_USER, _NEW_NET, _NEW_MOUNTS = 0x10000000, 0x40000000, 0x00020000
+_NO_SUID, _NO_DEVICES, _ALL_BELOW, _PRIVATE = 0x2, 0x4, 0x4000, 0x40000
 _NO_NEW_PRIVILEGES = 38
 # Of Landlock (linux/landlock.h). The numbers of the calls are the same on all machines.
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
@@ -42,6 +43,7 @@ class Limits:
         cpu_seconds: of computing, in each of its processes.
         memory: bytes of data, in each of its processes.
         file: bytes in one file.
+        folder: bytes in each private folder.
         processes: of its user, threads counted; root is not held to it.
 
     """
@@ -49,10 +51,17 @@ class Limits:
     cpu_seconds: int = 60
     memory: int = 3 << 30
     file: int = 64 << 20
+    folder: int = 256 << 20
     processes: int = 256
 
 
-def confine(readable: Iterable[Path], writable: Iterable[Path], limits: Limits, listable: Iterable[Path] = ()) -> None:
+def confine(
+    readable: Iterable[Path],
+    writable: Iterable[Path],
+    limits: Limits,
+    listable: Iterable[Path] = (),
+    private: Iterable[Path] = (),
+) -> None:
     """Shut this process in, and all that it starts, for good.
 
     There is no network but a loopback of its own. Of files it can open only what is named here. It cannot send a signal
@@ -63,6 +72,7 @@ def confine(readable: Iterable[Path], writable: Iterable[Path], limits: Limits, 
         writable: folders in which it may do what it likes.
         limits: what it may use up.
         listable: folders in which it may see what files are called, at any depth, and not what is in them.
+        private: folders that are empty for it, in memory; what it writes there nobody else sees, and it goes with it.
 
     Raises:
         ConfinementError: the system does not allow one of these; nothing is promised then.
@@ -81,6 +91,8 @@ def confine(readable: Iterable[Path], writable: Iterable[Path], limits: Limits, 
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(what, (most, most))
     _leave_the_network()
+    for folder in private:
+        _make_private(folder, limits.folder)
     _close_the_files(readable, writable, listable)
 
 
@@ -95,14 +107,24 @@ def _refused(what: str) -> ConfinementError:
 def _leave_the_network() -> None:
     """Go into a network of our own, in which there is only a loopback: processes of one exercise may talk."""
     user, group = os.getuid(), os.getgid()
-    if _libc().unshare(_NEW_USER | _NEW_NET):
-        raise _refused("a network namespace (unshare)")
+    if _libc().unshare(_NEW_USER | _NEW_NET | _NEW_MOUNTS):
+        raise _refused("namespaces for network and folders (unshare)")
     for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
         with suppress(OSError):  # without a map we are nobody, and that will do
             Path(f"/proc/self/{name}").write_text(text, encoding="ascii")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as end:
         up = struct.pack("16sh14x", b"lo", 1)  # IFF_UP
         fcntl.ioctl(end, 0x8914, up)  # SIOCSIFFLAGS
+
+
+def _make_private(folder: Path, size: int) -> None:
+    """Put an empty folder in memory over one that others use."""
+    mount = _libc().mount
+    if mount(None, b"/", None, _ALL_BELOW | _PRIVATE, None):
+        raise _refused("folders of its own (mount)")
+    options = f"size={size},mode=0700".encode()
+    if mount(b"tmpfs", os.fsencode(folder), b"tmpfs", ctypes.c_ulong(_NO_SUID | _NO_DEVICES), options):
+        raise _refused(f"a private {folder} (mount)")
 
 
 def _close_the_files(readable: Iterable[Path], writable: Iterable[Path], listable: Iterable[Path]) -> None:

@@ -17,6 +17,7 @@ import csv
 import io
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,8 @@ from hookscope_course.practice.text import ExerciseText, read_exercises
 
 __all__ = ["assignment", "grade", "write_course"]
 
+_FILES, _BYTES, _SECONDS = 1000, 64 << 20, 120
+"""Of one submission, at most: files, bytes, and seconds for each exercise (judging itself stops after 60)."""
 POINTS = {"easy": 1, "medium": 2, "hard": 3}
 _CONFIG = '''"""How nbgrader works in this folder. Written by hookscope; change what you like."""
 
@@ -249,41 +252,72 @@ def _own_solution(name: str, unconfined: bool) -> None:
 def _autograde(course: Path, name: str, unconfined: bool) -> dict[str, str]:
     """Grade an assignment; returns what went wrong, by student. One bad notebook keeps nobody else from a grade."""
     _own_solution(name, unconfined)
+    students = sorted(path.parent.name for path in course.glob(f"submitted/*/{name}"))
+    troubles = {student: said for student in students if (said := _unfit(course / "submitted" / student / name, name))}
+    fit = [student for student in students if student not in troubles]
+    if not fit:
+        return troubles
+    each = _SECONDS * len(read_exercises(folder_of(int(name[:2])) / "exercises.md"))
     command = ("autograde", name, "--force", f"--Judge.unconfined={unconfined}")
     start = time.time()
     try:
-        _nbgrader(course, *command)
+        without = [f"--CourseDirectory.student_id_exclude={','.join(troubles)}"] if troubles else []
+        _nbgrader(course, *command, *without, seconds=each * len(fit))
     except RuntimeError as error:
-        if "cannot be shut in" in str(error):
+        if "cannot be shut in" in str(error) or "never judged as root" in str(error):
             raise
     else:
-        return {}
-    troubles = {}
-    for student in sorted(path.parent.name for path in course.glob(f"submitted/*/{name}")):
+        return troubles
+    for student in fit:
         made = course / "autograded" / student / name / f"{name}.ipynb"
         if made.exists() and made.stat().st_mtime >= start:
             continue
-        if trouble := _other_notebook(course / "submitted" / student / name, name):
-            troubles[student] = trouble
-            continue
         try:
-            _nbgrader(course, *command, f"--student={student}")
+            _nbgrader(course, *command, f"--student={student}", seconds=each)
         except RuntimeError as error:
             troubles[student] = str(error)
     return troubles
 
 
-def _nbgrader(course: Path, *command: str) -> None:
+def _unfit(folder: Path, name: str) -> str:
+    """Say why a submission is not to be opened at all; empty if it may be.
+
+    Whoever collects it, and nbgrader, would follow a link to somebody else's work, and wait for ever at a FIFO.
+    """
+    found = [folder]
+    size = 0
+    for path in found:
+        try:
+            seen = path.lstat()
+            if stat.S_ISDIR(seen.st_mode):
+                found.extend(sorted(path.iterdir()))
+            elif not stat.S_ISREG(seen.st_mode):
+                kind = "a link" if stat.S_ISLNK(seen.st_mode) else "not a regular file"
+                return f"{path} is {kind}: only files and folders are graded"
+            else:
+                size += seen.st_size
+        except OSError as error:
+            return f"{path} cannot be read ({error.strerror})"
+        if len(found) > _FILES or size > _BYTES:
+            return f"{folder} has more than {_FILES} files or {_BYTES >> 20} MiB"
+    return _other_notebook(folder, name)
+
+
+def _nbgrader(course: Path, *command: str, seconds: float | None = None) -> None:
     # nbgrader starts alembic by its name.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    done = subprocess.run(
-        [sys.executable, "-m", "nbgrader", *command],
-        cwd=course,
-        env=os.environ | {"PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "nbgrader", *command],
+            cwd=course,
+            env=os.environ | {"PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"nbgrader {command[0]} took longer than {seconds:g} seconds, and was ended") from None
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if "ERROR" in line or "Error" in line] or [done.stderr[-500:]]
         missing = "; `make dev` installs it" if "No module named nbgrader" in done.stderr else ""

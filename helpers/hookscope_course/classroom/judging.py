@@ -8,6 +8,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from nbgrader.preprocessors import ClearSolutions, NbGraderPreprocessor
 from traitlets import Bool, Integer
 
 from hookscope_course.lessons import folder_of
+from hookscope_course.places import LESSONS, NOTEBOOKS
 
 __all__ = ["Judge", "Starters", "verdicts_on"]
 
 _HELPERS = Path(__file__).resolve().parents[2]
+_NOBODY = 65534
 
 
 def verdicts_on(
@@ -42,16 +45,21 @@ def verdicts_on(
         RuntimeError: the processes cannot be shut in here, or judging itself failed; says what to do.
 
     """
+    judge = _judge(confined)
+    readable, seen = _readable(chapter)
     with tempfile.TemporaryDirectory(prefix="hookscope-") as scratch:
+        if judge:
+            os.chown(scratch, _NOBODY, _NOBODY)
         asked = {
             "chapter": chapter,
             "cells": cells,
             "seconds": seconds,
             "confined": confined,
             "scratch": scratch,
-            "readable": [str(path) for path in _readable(chapter)],
-            "listable": [str(folder_of(chapter).parent)],  # processes of chapter 13 find their module by its name
+            "readable": [str(path) for path in readable],
+            "listable": [str(path) for path in seen],
             "writable": [scratch, "/dev/shm", "/dev/null"],
+            "private": [scratch, "/dev/shm"],
         }
         quiet = {"OMP_NUM_THREADS": "1", "TMPDIR": scratch, "HOME": scratch, "MPLCONFIGDIR": scratch}
         done = subprocess.run(
@@ -62,6 +70,7 @@ def verdicts_on(
             capture_output=True,
             text=True,
             check=False,
+            **judge,
         )
     if done.returncode:
         raise RuntimeError(f"judging chapter {chapter:02} failed: {done.stderr.strip()[-500:]}")
@@ -75,11 +84,58 @@ def verdicts_on(
     return verdicts
 
 
-def _readable(chapter: int) -> list[Path]:
-    """What an answer needs to run: Python, the packages, the system's libraries; no lesson, no notebook."""
+def _readable(chapter: int) -> tuple[list[Path], list[Path]]:
+    """What an answer needs to run: Python, the packages, the system's libraries; no lesson, no notebook.
+
+    Returns:
+        What it may read, and the folders on the way to it, of which it may see the names.
+
+    """
+    closed = {LESSONS.resolve(), NOTEBOOKS.resolve()}  # which a wheel has among the packages
     python = {sys.prefix, sys.base_prefix, *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))}
-    system = ("/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/sys", "/dev")
-    return [*map(Path, python), _HELPERS, *map(Path, system), *folder_of(chapter).glob("checks_*.py")]
+    readable, seen = list[Path](), list[Path]()
+    for folder in (*map(Path, python), _HELPERS):
+        _open_but(folder.resolve(), closed, readable, seen)
+    system = ("/usr", "/lib", "/lib64", "/bin", "/proc", "/sys", "/dev")
+    # Of /etc, what loads libraries, tells the time and finds loopback by its name.
+    settings = (f"/etc/{name}" for name in ("ld.so.cache", "localtime", "nsswitch.conf", "hosts", "host.conf"))
+    modules = [Path(_HELPERS, "hookscope_course", "lessons", "__init__.py"), *folder_of(chapter).glob("checks_*.py")]
+    readable += [*map(Path, (*system, *settings)), *modules]
+    return readable, [*seen, folder_of(chapter).parent]  # processes of chapter 13 find their module by its name
+
+
+def _open_but(folder: Path, closed: set[Path], readable: list[Path], seen: list[Path]) -> None:
+    """Open a folder, or, where something in it stays closed, all the others in it."""
+    if folder in closed:
+        return
+    if not any(folder in each.parents for each in closed):
+        readable.append(folder)
+        return
+    seen.append(folder)
+    for each in folder.iterdir():
+        _open_but(each, closed, readable, seen)
+
+
+def _judge(confined: bool) -> dict[str, Any]:
+    """As whom answers are judged: never as root, who may read more than a student should.
+
+    Raises:
+        RuntimeError: this is root, and nobody else can run this Python.
+
+    """
+    if os.getuid() != 0:
+        return {}
+    other: dict[str, Any] = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []}
+    with suppress(OSError):
+        tries = [sys.executable, "-I", "-c", "import hookscope_course.classroom.verdicts"]
+        if subprocess.run(tries, cwd="/", capture_output=True, check=False, **other).returncode == 0:
+            return other
+    if not confined:  # the machine is thrown away
+        return {}
+    raise RuntimeError(
+        "submissions are never judged as root, and a user without rights cannot run this Python: grade as yourself, or "
+        "put the checkout where all can enter, as in /opt"
+    )
 
 
 class Starters(ClearSolutions):  # type: ignore[misc]

@@ -153,14 +153,16 @@ def _inside(exercise: Any, names: list[str], cells: list[str], asked: dict[str, 
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nothing, stream)
-    os.chdir(asked["scratch"])
     if asked["confined"]:
         limits = Limits(cpu_seconds=asked["seconds"])
         try:
-            paths = {kind: [Path(path) for path in asked[kind]] for kind in ("readable", "writable", "listable")}
+            paths = {
+                kind: [Path(path) for path in asked[kind]] for kind in ("readable", "writable", "listable", "private")
+            }
             confine(limits=limits, **paths)
         except ConfinementError as error:
             return {"outcome": CANNOT, "message": str(error)}
+    os.chdir(asked["scratch"])
     sealed = _fingerprint()
     takers = {name: _Taker() for name in names}
     globals_: dict[str, Any] = {"__name__": "__main__", "torch": torch, "nn": torch.nn, "F": functional, "____": ____}
