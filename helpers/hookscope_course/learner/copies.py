@@ -73,7 +73,9 @@ class Copy:
         """Bring one chapter up to date."""
         there, laid, before = self.folder / name, known["laid"][name], known["latest"].get(name)
         self._sweep(there, laid)
-        if not there.exists():
+        if _is_strange(there):
+            yield f"{name} is a link or not a file, and stays as it is: move it away, and the chapter comes again."
+        elif not there.exists():
             self._lay(there, edition)
             if before:
                 yield f"{name} was gone, and is there again."
@@ -83,7 +85,8 @@ class Copy:
             if hash_of(there.read_bytes()) != hash_of(edition) and self._swap(there, edition, laid):
                 yield f"{name} has been updated."
         elif before != hash_of(edition):
-            beside = next(path for path in self._beside(name) if not path.exists() or _is_one_of(path, laid))
+            free = (path for path in self._beside(name) if not _is_strange(path))
+            beside = next(path for path in free if not path.exists() or _is_one_of(path, laid))
             if not _is_one_of(beside, [hash_of(edition)]):
                 beside.unlink(missing_ok=True)
                 self._lay(beside, edition)
@@ -109,6 +112,8 @@ class Copy:
             if hash_of(edition) not in laid:
                 laid.append(hash_of(edition))
                 self._write(known)
+            if _is_strange(there):
+                raise CopyError(f"{there} is a link or not a file: move it away, and run this again.")
             self._sweep(there, laid)
             if not there.exists():
                 self._lay(there, edition)
@@ -120,7 +125,7 @@ class Copy:
             try:
                 os.link(there, kept)
             except OSError:  # a disk without links, or a full one: then nothing has been changed yet
-                kept.write_bytes(there.read_bytes())
+                _write_new(kept, there.read_bytes())
             self._lay(there, edition, over=True)
             known["latest"][name] = hash_of(edition)
             self._write(known)
@@ -131,7 +136,7 @@ class Copy:
     def _lay(self, path: Path, edition: bytes, over: bool = False) -> None:
         """Put a file where there is none: all of it at once, or nothing."""
         new = self.keep / f"{path.name}.new"
-        new.write_bytes(edition)
+        _write_new(new, edition)
         if over:
             new.replace(path)
             return
@@ -147,7 +152,7 @@ class Copy:
     def _swap(self, path: Path, edition: bytes, laid: list[str]) -> bool:
         """Replace a file that is as it was laid down; not if the learner saves it at this very moment."""
         new, old = self.keep / f"{path.name}.checked", self.keep / f"{path.name}.old"
-        new.write_bytes(edition)  # no room for it? then nothing has moved yet
+        _write_new(new, edition)  # no room for it? then nothing has moved yet
         new.unlink()
         path.replace(old)
         if _is_one_of(old, laid):
@@ -182,6 +187,8 @@ class Copy:
 
         try:
             self.keep.mkdir(parents=True, exist_ok=True)
+            if self.keep.is_symlink():
+                raise CopyError(f"{self.keep} is a link: what is written there would land elsewhere. Remove it.")
             with FileLock(self.keep / "lock", timeout=PATIENCE):
                 yield
         except Timeout:
@@ -192,9 +199,13 @@ class Copy:
 
     def _read(self) -> dict[str, Any]:
         """Every edition that was laid down, so that none is taken for the learner's work; and the latest of each."""
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            known = json.loads((self.keep / "copy.json").read_text(encoding="utf-8"))
-            return {"laid": dict(known["laid"]), "latest": dict(known["latest"])}
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            file = self.keep / "copy.json"
+            known = json.loads("" if _is_strange(file) else file.read_text(encoding="utf-8"))
+            laid, latest = dict(known["laid"]), dict(known["latest"])
+            texts = [*laid, *latest, *latest.values(), *(each for hashes in laid.values() for each in hashes)]
+            if all(isinstance(each, str) for each in texts) and all(isinstance(each, list) for each in laid.values()):
+                return {"laid": laid, "latest": latest}
         return {"laid": {}, "latest": {}}
 
     def _write(self, known: dict[str, Any]) -> None:
@@ -238,14 +249,26 @@ def replace_text(path: Path, text: str) -> None:
     """Write a small file: all of it, or nothing."""
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
-        new.write_text(text, encoding="utf-8")
+        _write_new(new, text.encode())
         new.replace(path)
     finally:
         new.unlink(missing_ok=True)
 
 
+def _write_new(path: Path, content: bytes) -> None:
+    """Write a file that is a new one: never through a link that somebody else has put there."""
+    path.unlink(missing_ok=True)
+    with path.open("xb") as file:
+        file.write(content)
+
+
+def _is_strange(path: Path) -> bool:
+    """Whether a link, a FIFO or a folder is where a file belongs."""
+    return path.is_symlink() or (path.exists() and not path.is_file())
+
+
 def _is_one_of(path: Path, hashes: list[str]) -> bool:
-    return path.exists() and hash_of(path.read_bytes()) in hashes
+    return not _is_strange(path) and path.exists() and hash_of(path.read_bytes()) in hashes
 
 
 def _free(path: Path, more: str) -> Path:

@@ -283,3 +283,66 @@ def test_make_lab_makes_the_copy_and_opens_it() -> None:
         done = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
         folder = words[1].removeprefix("COURSE=") if words[1:] else "course"
         assert f'-m hookscope_course lab --to "{folder}"' in done
+
+
+# -- what others have put there ---------------------------------------------------------------------------------------
+
+posix = pytest.mark.skipif(os.name == "nt", reason="links and FIFOs as Unix has them")
+
+
+@posix
+def test_links_that_somebody_has_planted_are_not_written_through(copy: Copy, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("of somebody else")
+    copy.keep.mkdir(parents=True)
+    for planted in ("00_start.ipynb.new", "00_start.ipynb.checked", f"copy.json.{os.getpid()}.new"):
+        (copy.keep / planted).symlink_to(victim)
+    copy.update()
+    (copy.folder / "00_start.ipynb").write_text("mine")
+    (copy.keep / "00_start.ipynb.new").symlink_to(victim)
+    copy.reset("00")
+    assert victim.read_text() == "of somebody else"
+    assert victim.stat().st_nlink == 1
+    assert words(copy)["00_start.ipynb"] == "one"
+
+
+@posix
+@pytest.mark.parametrize("what", ["link", "fifo", "folder"])
+def test_a_chapter_that_is_no_file_is_named_and_stays(copy: Copy, tmp_path: Path, what: str) -> None:
+    victim, there = tmp_path / "victim", copy.folder / "00_start.ipynb"
+    victim.write_text("of somebody else")
+    copy.folder.mkdir(parents=True)
+    {"link": lambda: there.symlink_to(victim), "fifo": lambda: os.mkfifo(there), "folder": there.mkdir}[what]()
+    assert "00_start.ipynb is a link or not a file, and stays as it is" in "\n".join(copy.update())
+    assert said((copy.folder / "01_next.ipynb").read_text()) == "one"
+    with pytest.raises(CopyError, match="is a link or not a file: move it away"):
+        copy.reset("00")
+    assert victim.read_text() == "of somebody else"
+
+
+@posix
+def test_a_folder_for_what_is_known_that_is_a_link_is_refused(copy: Copy, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    copy.folder.mkdir(parents=True)
+    copy.keep.symlink_to(elsewhere)
+    with pytest.raises(CopyError, match="is a link"):
+        copy.update()
+    assert not list(elsewhere.iterdir())
+
+
+NONSENSE = {
+    "a list": "[]", "a number": "3", "other types": '{"laid": [], "latest": 3}', "deep": "[" * 100_000,
+    "a number for a list": '{"laid": {"a": 3}, "latest": {}}', "no JSON": "\x00",
+    "a list for a text": '{"laid": {"a": [3]}, "latest": {"a": []}}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", NONSENSE)
+def test_what_is_known_may_be_nonsense_and_nothing_is_lost(copy: Copy, what: str) -> None:
+    copy.update()
+    (copy.folder / "00_start.ipynb").write_text("mine")
+    (copy.keep / "copy.json").write_text(NONSENSE[what])
+    copy.update()
+    assert words(copy)["00_start.ipynb"] == "mine"
+    assert words(copy)["01_next.ipynb"] == "one"
