@@ -88,9 +88,11 @@ hub-stop:
 
 hub-proxy: $(PROXY)
 
-$(PROXY):
+$(PROXY): hub/proxy/package-lock.json
 	@command -v npm > /dev/null || { echo "The hub's proxy comes with npm; on Debian and Ubuntu, apt install npm brings it."; exit 1; }
-	npm install --no-fund --no-audit --loglevel=error --prefix build/proxy configurable-http-proxy@^5.3
+	@mkdir -p build/proxy
+	@cp hub/proxy/package.json hub/proxy/package-lock.json build/proxy/
+	npm ci --ignore-scripts --no-fund --no-audit --loglevel=error --prefix build/proxy
 
 test: dev
 	$(PYTEST)
