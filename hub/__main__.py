@@ -1,11 +1,13 @@
-"""The command: `python -m hub [add NAME … | passphrase NAME … | remove NAME | list | stop]`."""
+"""The command: `python -m hub [add NAME … | passphrase NAME … | remove NAME | list | collect CHAPTER | stop]`."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
+from pathlib import Path
 
+from hub.collecting import collect
 from hub.people import People, slip
 from hub.running import run, stop
 from hub.settings import HubError, Settings
@@ -27,6 +29,9 @@ def main(words: list[str] | None = None) -> int:
     remove.add_argument("name")
     remove.add_argument("--now", action="store_true", help="also if they are at work")
     commands.add_parser("list", help="name the learners")
+    collects = commands.add_parser("collect", help="gather everybody's notebook of a chapter, for make grade")
+    collects.add_argument("chapter", help="its number, as in 02")
+    collects.add_argument("--to", type=Path, required=True, help="the folder that make nbgrader wrote")
     commands.add_parser("stop", help="end the hub, and what learners run")
     options = parser.parse_args(words)
     try:
@@ -42,6 +47,8 @@ def main(words: list[str] | None = None) -> int:
             raise HubError(f"This takes root: sudo {sys.executable} -m hub {options.command}")
         if options.command == "stop":
             print("\n".join(stop(settings)) or "Nothing of this hub runs.")
+        elif options.command == "collect":
+            print("\n".join(collect(settings, options.chapter, options.to.absolute())) or "There are no learners yet.")
         elif options.command == "remove":
             _remove(People(settings), options.name, options.now)
         else:
@@ -78,7 +85,8 @@ def _remove(people: People, name: str, now: bool) -> None:
 
 def _address(settings: Settings) -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"http{'s' if settings.tls_key else ''}://{host}:{settings.port}"
+    scheme, usual = ("https", 443) if settings.tls_key else ("http", 80)
+    return f"{scheme}://{host}" + (f":{settings.port}" if settings.port != usual else "")
 
 
 if __name__ == "__main__":

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import grp
 import logging
 import os
 import pwd
 import sys
 from logging.handlers import RotatingFileHandler
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import quote
 
 from jupyterhub.app import JupyterHub
 from jupyterhub.auth import PAMAuthenticator
+from tornado import web
 
-from hookscope_course.kernels import launch
-from hub import guesses
-from hub.settings import PROXY, ROOT, HubError, Settings
-from hub.spawner import SERVER, LearnersSpawner
+from hookscope_course.places import SETTINGS
+from hub import ending, guesses
+from hub.settings import PROXY, HubError, Settings
+from hub.spawner import LearnersSpawner
 
 _LARGEST = 1 << 20  # bytes that the hub itself takes in one request: it has forms, and no uploads
+_WAITING = 5  # sign-ins of one name from one address at the same time; each takes its turn
 _SEES = ("admin-ui", "list:users", "read:users", "read:servers", "servers", "delete:servers", "list:services")
 
 
 class LearnersAuthenticator(PAMAuthenticator):  # type: ignore[misc]  # it has no types
     """Lets users of our group in, with the system's own passphrases, and only as long as they are in it."""
+
+    _turns: ClassVar[dict[tuple[str, str], tuple[asyncio.Lock, list[int]]]] = {}
 
     def check_allowed(self, username: str, authentication: Any = None) -> bool:
         """Whether somebody who knows the passphrase is a learner."""
@@ -35,6 +42,21 @@ class LearnersAuthenticator(PAMAuthenticator):  # type: ignore[misc]  # it has n
     async def refresh_user(self, user: Any, handler: Any = None, **more: Any) -> bool:
         """Whether somebody who signed in is a learner still."""
         return self._is_ours(user.name)
+
+    async def authenticate(self, handler: Any, data: dict[str, str]) -> Any:
+        """Check a passphrase: one after the other for each name and address, so that nobody keeps others waiting."""
+        key = data["username"], handler.request.remote_ip
+        lock, waiting = self._turns.setdefault(key, (asyncio.Lock(), [0]))
+        if waiting[0] >= _WAITING:
+            raise web.HTTPError(429, "Too many sign-ins of this name at once. Wait a minute, and try again.")
+        waiting[0] += 1
+        try:
+            async with lock:
+                return await super().authenticate(handler, data)
+        finally:
+            waiting[0] -= 1
+            if not waiting[0]:
+                self._turns.pop(key, None)
 
     def _is_ours(self, name: str) -> bool:
         return any(name in grp.getgrnam(group).gr_mem for group in self.allowed_groups)
@@ -49,6 +71,13 @@ class Classroom(JupyterHub):  # type: ignore[misc]  # it has no types
         """Write what is said into a file, too: what was refused is of interest later."""
         self.extra_log_handlers = [_log(Settings.of(os.environ))]
         super().init_logging()
+
+    def init_proxy(self) -> None:
+        """Lead to the guesses, too, at a Unix socket, which the setting for further routes does not take."""
+        super().init_proxy()
+        settings = Settings.of(os.environ)
+        if settings.guesses:
+            self.proxy.extra_routes[guesses.PREFIX] = at(settings.guesses_socket)
 
     async def start(self) -> None:
         """Start, and then bound what is read of a request, before anybody has signed in."""
@@ -70,14 +99,18 @@ def configure(c: Any, settings: Settings) -> None:
     hub, spawner, python = c.JupyterHub, c.LearnersSpawner, sys.executable
     hub.ip, hub.port = settings.host, settings.port
     hub.ssl_key, hub.ssl_cert = settings.tls_key, settings.tls_cert
-    hub.hub_ip, hub.hub_port = "127.0.0.1", settings.port + 2
+    # Unix sockets in folders of root's: a port inside of the machine could be taken by a learner when nobody listens.
+    hub.hub_bind_url = hub.hub_connect_url = at(settings.hub_socket)
+    hub.hub_socket_mode = 0o666  # who asks shows a token
     hub.cookie_secret_file = str(settings.cookies)
     hub.db_url = f"sqlite:///{settings.database}"
     hub.pid_file = str(settings.pid)
-    # A hub that is stopped and started again, or killed, finds proxy and servers, and no cell notices.
-    hub.cleanup_servers = hub.cleanup_proxy = False
-    c.ConfigurableHTTPProxy.command = [str(PROXY)]
-    c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{settings.port + 1}"
+    # A hub that is stopped and started again, or killed, finds the servers, and cells go on. The proxy ends with it:
+    # what stands in front of learners' pages must never lead to somebody else's.
+    hub.cleanup_servers, hub.cleanup_proxy = False, True
+    ends_with_hub = [python, "-I", "-S", ending.__file__, "--"]
+    c.ConfigurableHTTPProxy.command = [*ends_with_hub, str(PROXY)]
+    c.ConfigurableHTTPProxy.api_url = at(settings.proxy_socket)
     c.ConfigurableHTTPProxy.pid_file = str(settings.proxy_pid)
     c.ConfigurableHTTPProxy.check_running_interval = 2
 
@@ -85,37 +118,25 @@ def configure(c: Any, settings: Settings) -> None:
     c.LearnersAuthenticator.auth_refresh_age, c.LearnersAuthenticator.refresh_pre_spawn = 30, True
     c.LearnersAuthenticator.allowed_groups = {settings.group}
     c.LearnersAuthenticator.delete_invalid_users = True  # who was removed leaves nothing to a namesake
-    c.LearnersAuthenticator.executor_threads = 16  # a wrong passphrase takes seconds, in which others shall sign in
+    c.LearnersAuthenticator.executor_threads = 64  # a wrong passphrase takes seconds, in which others shall sign in
 
     hub.spawner_class = LearnersSpawner
     spawner.run, spawner.memory, spawner.cpus = str(settings.run), settings.memory, settings.cpus
     spawner.processes = settings.processes
-    spawner.cmd = [python, "-I", "-S", launch.__file__, str(settings.servers), "--or", "jupyterhub.singleuser"]
-    spawner.args = SERVER
+    spawner.cmd = [python, "-P", "-m", "jupyterhub.singleuser"]
+    spawner.idle, spawner.poll_interval = settings.idle * 60, 5
     spawner.env_keep = ["LANG", "LC_ALL"]
     spawner.environment = {
         "PATH": os.pathsep.join([os.path.dirname(python), "/usr/local/bin", "/usr/bin", "/bin"]),  # noqa: PTH120
-        "JUPYTER_PATH": str(settings.run / "share"),
+        "JUPYTER_CONFIG_PATH": str(SETTINGS),  # the course's own, as `make lab` has it
         "OMP_NUM_THREADS": "1",
     }
     # At the bell all come at once; nobody is turned away, and one whose server does not start stops nothing.
     hub.concurrent_spawn_limit = hub.active_server_limit = spawner.consecutive_failure_limit = 0
     spawner.http_timeout, spawner.start_timeout = 180, 600
 
-    idle = settings.idle * 60
-    # Often enough that nobody at work looks idle in between.
-    look = max(10, min(300, idle // 4))
-    hub.last_activity_interval = look
-    spawner.environment["JUPYTERHUB_ACTIVITY_INTERVAL"] = str(look)
-    end_with_hub = [python, "-m", "hub.kernels"]
-    cull = [python, "-m", "jupyterhub_idle_culler", f"--timeout={idle}", f"--cull-every={look}"]
-    hub.services = [
-        {"name": "kernels", "command": [*end_with_hub, str(settings.kernels)], "cwd": str(ROOT)},
-        {"name": "servers", "command": [*end_with_hub, str(settings.servers), "hub.servers"], "cwd": str(ROOT)},
-        {"name": "idle", "command": [*end_with_hub, "--", *cull], "cwd": str(ROOT)},
-    ]
-    culls = ["list:users", "read:users:activity", "read:servers", "delete:servers"]
-    hub.load_roles = [{"name": "idle", "scopes": culls, "services": ["idle"]}]
+    hub.services = [{"name": "accounts", "api_token": settings.accounts_token.read_text()}]
+    hub.load_roles = [{"name": "accounts", "scopes": ["admin:users", "delete:servers"], "services": ["accounts"]}]
     if settings.teacher:
         if settings.teacher not in grp.getgrnam(settings.group).gr_mem:
             raise HubError(f"TEACHER={settings.teacher} has no account here: python -m hub add {settings.teacher}")
@@ -124,8 +145,13 @@ def configure(c: Any, settings: Settings) -> None:
     if settings.guesses:
         if not settings.teacher:
             raise HubError("GUESSES=on counts guesses for a teacher: say who that is, as in TEACHER=maria.")
-        command = [*end_with_hub, "--", python, "-m", "hub.guesses"]
-        guesses.add_to(hub, spawner, teacher=settings.teacher, port=settings.port + 3, command=command)
+        command = [*ends_with_hub, python, "-m", "hub.guesses", str(settings.guesses_socket), at(settings.hub_socket)]
+        guesses.add_to(c, spawner, teacher=settings.teacher, socket=settings.guesses_socket, command=command)
+
+
+def at(socket: Path) -> str:
+    """Return the address of a Unix socket, as JupyterHub and its proxy write it."""
+    return f"http+unix://{quote(str(socket), safe='')}"
 
 
 def _log(settings: Settings) -> logging.Handler:

@@ -22,10 +22,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuthenticated
 from tornado import web
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_unix_socket
 
 from hub.guesses_page import Question, page
 
@@ -33,27 +34,28 @@ __all__ = ["ACCESS", "SEES", "Lesson", "Question", "add_to", "application", "que
 
 ROOT = Path(__file__).resolve().parents[1]
 NAME = "guesses"
+PREFIX = f"/services/{NAME}/"
 ACCESS, SEES = f"access:services!service={NAME}", f"custom:{NAME}:see"
 LETTERS, BODY = 60, 4096
 TOKEN_LASTS = 24 * 3600
 log = logging.getLogger(NAME)
 
 
-def add_to(hub: Any, spawner: Any, *, teacher: str, port: int, command: list[str]) -> None:
+def add_to(c: Any, spawner: Any, *, teacher: str, socket: Path, command: list[str]) -> None:
     """Switch the service on in a hub's configuration.
 
     Args:
-        hub: c.JupyterHub.
+        c: as `get_config()` gives it.
         spawner: the spawner's part of `c`.
         teacher: who sees the counts.
-        port: where the service listens, on loopback.
+        socket: where the service listens; nobody but root can put one there.
         command: what runs `python -m hub.guesses`.
 
     """
-    service = {"name": NAME, "url": f"http://127.0.0.1:{port}", "command": command, "cwd": str(ROOT)}
-    hub.services.append(service | {"oauth_no_confirm": True, "oauth_client_allowed_scopes": [SEES]})
-    hub.custom_scopes = {SEES: {"description": "See how many guessed what."}}
-    hub.load_roles.extend(
+    service = {"name": NAME, "command": command, "cwd": str(ROOT), "oauth_redirect_uri": f"{PREFIX}oauth_callback"}
+    c.JupyterHub.services.append(service | {"oauth_no_confirm": True, "oauth_client_allowed_scopes": [SEES]})
+    c.JupyterHub.custom_scopes = {SEES: {"description": "See how many guessed what."}}
+    c.JupyterHub.load_roles.extend(
         [
             {"name": "user", "scopes": ["self", ACCESS]},
             {"name": "sees-guesses", "scopes": [ACCESS, SEES], "users": [teacher]},
@@ -66,8 +68,7 @@ def add_to(hub: Any, spawner: Any, *, teacher: str, port: int, command: list[str
         return made
 
     # Not through the proxy, whose certificate a kernel may have no way to check.
-    address = f"{service['url']}/services/{NAME}/"
-    spawner.environment.update({"HOOKSCOPE_GUESSES": address, "HOOKSCOPE_GUESSES_TOKEN": token})
+    spawner.environment.update({"HOOKSCOPE_GUESSES": str(socket), "HOOKSCOPE_GUESSES_TOKEN": token})
 
 
 def questions_of(notebooks: Path) -> dict[str, dict[str, Question]]:
@@ -259,18 +260,33 @@ def application(prefix: str, lesson: Lesson) -> web.Application:
     return web.Application(handlers, cookie_secret=secrets.token_bytes(32), lesson=lesson, xsrf_cookies=True)
 
 
-async def serve() -> None:
-    """Serve until the hub stops this process."""
-    address, prefix = os.environ.get("JUPYTERHUB_SERVICE_URL"), os.environ.get("JUPYTERHUB_SERVICE_PREFIX")
-    if not address or not prefix:
-        sys.exit("This is a service of the hub, which starts it: GUESSES=on python -m hub")
+async def serve(socket: Path, hub: str) -> None:
+    """Serve until the hub stops this process.
+
+    Args:
+        socket: where to listen.
+        hub: its address.
+
+    """
     logging.basicConfig(level=logging.INFO, format="%(levelname)s guesses: %(message)s")
+    # A service without a port gets these from nobody.
+    os.environ |= {
+        "JUPYTERHUB_SERVICE_PREFIX": PREFIX, "JUPYTERHUB_API_URL": f"{hub}/hub/api",
+        "JUPYTERHUB_CLIENT_ID": f"service-{NAME}", "JUPYTERHUB_OAUTH_CALLBACK_URL": f"{PREFIX}oauth_callback",
+    }  # fmt: skip
     HubOAuth.instance()
-    served = application(prefix, Lesson(questions_of(ROOT / "notebooks")))
-    where = urlsplit(address)
-    served.listen(where.port or 80, where.hostname or "127.0.0.1", max_body_size=BODY, max_buffer_size=4 * BODY)
+    # The proxy says who asks; a kernel that asks directly has no address.
+    served = HTTPServer(
+        application(PREFIX, Lesson(questions_of(ROOT / "notebooks"))),
+        max_body_size=BODY,
+        max_buffer_size=4 * BODY,
+        xheaders=True,
+    )
+    served.add_socket(bind_unix_socket(str(socket), mode=0o666))  # who tells a guess shows a token
     await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(serve())
+    if len(sys.argv) != 3:
+        sys.exit("This is a service of the hub, which starts it: GUESSES=on python -m hub")
+    asyncio.run(serve(Path(sys.argv[1]), sys.argv[2]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,14 +72,6 @@ class Share:
         with suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
 
-    def processes(self) -> set[int]:
-        """Say which processes are in it."""
-        found: set[int] = set()
-        for folder, _ in self._settings():
-            with suppress(OSError):
-                found |= {int(word) for word in (folder / "cgroup.procs").read_text().split()}
-        return found
-
     def remove(self) -> None:
         """Remove the cgroup, if nothing is in it any more."""
         for folder, _ in self._settings():
@@ -119,12 +110,3 @@ class Share:
         for part in above:
             part.mkdir(exist_ok=True)
             (part / "cgroup.subtree_control").write_text("+memory +pids +cpu")
-
-
-def processes_of(user: int) -> Iterator[int]:
-    """List the processes of a user that run, by number; not those that have ended and wait for their parent to ask."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, IndexError):
-            status = (folder / "status").read_text()
-            if int(status.partition("\nUid:")[2].split()[0]) == user and "\nState:\tZ" not in status:
-                yield int(folder.name)

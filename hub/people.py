@@ -8,15 +8,19 @@ import pwd
 import re
 import secrets
 import shutil
-import signal
+import socket
+import stat
 import subprocess
-from contextlib import suppress
+from contextlib import closing, suppress
+from http.client import HTTPConnection
 from pathlib import Path
 
-from hub.limits import processes_of
+from hub.ending import end_all, processes_of
+from hub.running import alive
 from hub.settings import HubError, Settings
 
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that is taken for another when it is copied from paper
+_ANSWERS = 60  # seconds; the hub stops the learner's server first
 _NO_SHELL = "/usr/sbin/nologin"
 
 
@@ -29,7 +33,7 @@ class People:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.group, self.homes = settings.group, settings.homes
+        self.settings, self.group, self.homes = settings, settings.group, settings.homes
 
     def names(self) -> list[str]:
         """List the learners."""
@@ -45,6 +49,7 @@ class People:
 
         """
         self._check_new(name)
+        forget(self.settings, name)  # if the account before was removed by other means
         with suppress(FileNotFoundError):  # of a system that has no such program: the next line says so
             subprocess.run(["groupadd", "--force", "--system", self.group], check=True, capture_output=True)
         home = self.homes / name
@@ -53,9 +58,12 @@ class People:
             raise HubError(f"{home} is there already, and belongs to somebody; move it away.")
         words = ["--user-group", "--groups", self.group, "--home-dir", str(home), "--shell", _NO_SHELL]
         self.homes.mkdir(parents=True, exist_ok=True)
+        if lowest := self._never_given():
+            words += ["--key", f"UID_MIN={lowest}", "--key", f"GID_MIN={lowest}"]
         _run("useradd", *words, "--no-create-home" if kept else "--create-home", name)
         try:
             user = pwd.getpwnam(name)
+            self._note_given(user.pw_uid)
             home.chmod(0o700)
             if kept:  # by `remove`; what is in it is this learner's again
                 _give(home, user.pw_uid, user.pw_gid)
@@ -98,17 +106,29 @@ class People:
             raise HubError(
                 f"{name} is at work ({len(running)} processes). `python -m hub remove --now {name}` ends them."
             )
-        for process in running:
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        _run("usermod", "--lock", "--expiredate", "1", name)  # nobody signs in from here on
+        forget(self.settings, name)
+        if left := end_all(user.pw_uid):
+            raise HubError(
+                f"{name} can no longer sign in, but these processes go on, whatever was tried: "
+                f"{', '.join(map(str, left))}. Restart the machine, and remove {name} again."
+            )
         home = Path(user.pw_dir)
-        # The number of the user may be given to the next one, and the home is not to go with it.
+        # The home is not to go with the number of the user, and what it let others do ends now.
         if home.parent == self.homes and home.exists():
+            home.chmod(0o700)
             if with_home:
                 shutil.rmtree(home)
             else:
                 _give(home, 0, 0)
+        shutil.rmtree(self.settings.run / name, ignore_errors=True)
+        self._note_given(user.pw_uid)
         _run("userdel", "--force", name)
+        for folder in ("/tmp", "/var/tmp", "/dev/shm"):
+            if Path(folder) in self.homes.parents:  # where homes that are kept might lie
+                continue
+            words = ["find", folder, "-xdev", "-mindepth", "1", "-depth", "-user", str(user.pw_uid), "-delete"]
+            subprocess.run(words, check=False, capture_output=True)
         return home
 
     def find(self, name: str) -> pwd.struct_passwd:
@@ -121,6 +141,19 @@ class People:
         if name not in self.names():
             raise HubError(f"There is no learner {name!r}; `python -m hub list` names them.")
         return pwd.getpwnam(name)
+
+    def _never_given(self) -> int:
+        """Return the lowest number that no learner ever had; 0 before the first: what is left of one is nobody's."""
+        with suppress(OSError, ValueError):
+            return int(self.settings.given.read_text()) + 1
+        return 0
+
+    def _note_given(self, number: int) -> None:
+        self.settings.state.mkdir(parents=True, exist_ok=True)
+        self.settings.state.chmod(0o700)
+        if number >= self._never_given():
+            self.settings.given.write_text(str(number))
+            self.settings.given.chmod(0o600)
 
     def _check_new(self, name: str) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9_-]{0,30}", name):
@@ -142,11 +175,48 @@ def slip(name: str, passphrase: str, address: str) -> str:
     return f"\n  {address}\n  name        {name}\n  passphrase  {passphrase}\n{'- ' * 24}"
 
 
+def forget(settings: Settings, name: str) -> None:
+    """Take a name out of the hub: sessions, tokens and servers end, and who gets the name next inherits nothing.
+
+    Raises:
+        HubError: the hub runs and does not do it; says why.
+
+    """
+    if alive(settings.pid):
+        asking = HTTPConnection("localhost", timeout=_ANSWERS)
+        asking.sock = socket.socket(socket.AF_UNIX)
+        asking.sock.settimeout(_ANSWERS)
+        try:
+            with closing(asking):
+                asking.sock.connect(str(settings.hub_socket))
+                token = {"Authorization": f"token {settings.accounts_token.read_text()}"}
+                asking.request("DELETE", f"/hub/api/users/{name}", headers=token)
+                answer = asking.getresponse()
+                said = answer.read().decode(errors="replace")
+        except OSError as error:
+            raise HubError(
+                f"The hub runs, and does not answer ({error}). `make hub-stop` ends it; then again."
+            ) from None
+        if answer.status not in (204, 404):
+            raise HubError(f"The hub did not let {name} go ({answer.status}: {said[:300]}). Try again in a minute.")
+    elif settings.database.exists():
+        from jupyterhub import orm
+
+        database = orm.new_session_factory(f"sqlite:///{settings.database}")()
+        with closing(database):
+            if user := orm.User.find(database, name):
+                database.delete(user)
+                database.commit()
+
+
 def _give(home: Path, user: int, group: int) -> None:
     os.lchown(home, user, group)
     for folder, folders, files in os.walk(home):  # which follows no links
         for name in (*folders, *files):
-            os.lchown(Path(folder) / name, user, group)
+            path = Path(folder) / name
+            found = path.lstat()
+            if stat.S_ISDIR(found.st_mode) or found.st_nlink == 1:  # another name of a file may be in use elsewhere
+                os.lchown(path, user, group)
 
 
 def _run(*words: str, given: str = "") -> None:

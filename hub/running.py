@@ -5,8 +5,10 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,10 +16,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from hookscope_course.kernels import write_spec
-from hub.kernels import serving
-from hub.limits import Limits, Share, processes_of
-from hub.ports import taken
+import psutil
+
+from hub.ending import end_all, processes_of
+from hub.limits import Limits, Share
 from hub.settings import CONFIG, PROXY, HubError, Settings
 
 _TRY = """
@@ -26,6 +28,7 @@ missing = [name for name in ("torch", "jupyterlab") if not importlib.util.find_s
 if missing: raise ImportError(f"cannot read {missing[0]}")
 """
 _NOBODY = 65534
+_UNPRIVILEGED = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 PATIENCE = 20  # seconds until what does not end is killed
 
 
@@ -39,12 +42,18 @@ def run(settings: Settings) -> None:
     check(settings)
     if process := alive(settings.pid):
         raise HubError(f"A hub with its state in {settings.state} runs already (process {process}).")
-    if port := taken(_listens(settings)):
+    if whose := taken(settings.host, settings.port):
         raise HubError(
-            f"PORT={settings.port}: another program listens at port {port}. Choose another one, as in PORT="
-            f"{settings.port + 10 if settings.port < 65000 else 8010}; the next three ports must be free, too."
+            f"PORT={settings.port}: {whose} listens there. End that, or choose another port, as in PORT="
+            f"{settings.port + 10 if settings.port < 65000 else 8010}."
         )
     prepare(settings)
+    if settings.port >= (first := int(_UNPRIVILEGED.read_text())):
+        print(
+            f"Note: while the hub is not running, any user of this machine may listen at port {settings.port} and show "
+            f"a sign-in page of their own. Only root can listen at a port below {first}, such as 80, or 443 with TLS.",
+            file=sys.stderr,
+        )
     # What the hub, its proxy and its services make is for root alone; what a learner's server makes, for the learner.
     os.umask(0o077)
     os.chdir(settings.state)
@@ -54,11 +63,20 @@ def run(settings: Settings) -> None:
         Classroom.launch_instance(["-f", str(CONFIG)])
 
 
-def _listens(settings: Settings) -> list[tuple[str, int]]:
-    """List where the hub will listen: not where its proxy and the guesses do that have outlived a hub that died."""
-    pages, proxy, hub, guesses = range(settings.port, settings.port + 4)
-    others = [("127.0.0.1", proxy), ("127.0.0.1", guesses), (settings.host or "0.0.0.0", pages)]
-    return [("127.0.0.1", hub), *([] if alive(settings.proxy_pid) else others)]
+def taken(host: str, port: int) -> str:
+    """Say which process listens at a port, as in "nginx (process 812 of user www-data)"; empty if none does."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as trying:
+        trying.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have ended count for nothing
+        with suppress(OSError):  # also of an address that is not this machine's: the proxy says so
+            trying.bind((host, port))
+            return ""
+    for each in psutil.net_connections("tcp"):
+        if each.status == psutil.CONN_LISTEN and each.laddr.port == port:
+            with suppress(psutil.Error, TypeError):
+                process = psutil.Process(each.pid)
+                return f"{process.name()} (process {each.pid} of user {process.username()})"
+            return "another program"
+    return ""
 
 
 def check(settings: Settings) -> None:
@@ -119,52 +137,43 @@ def prepare(settings: Settings) -> None:
     """Make the folders: what the hub remembers for root alone, the sockets where learners may pass."""
     settings.state.mkdir(parents=True, exist_ok=True)
     settings.state.chmod(0o700)
-    for folder in (settings.run.parent, settings.run):
+    for folder, mode in (
+        (settings.run.parent, 0o711), (settings.run, 0o711), (settings.proxy_socket.parent, 0o700)
+    ):  # fmt: skip
         folder.mkdir(exist_ok=True)
-        folder.chmod(0o711)
-    write_spec(settings.run / "share", settings.kernels)
-    for path in (settings.run / "share", *(settings.run / "share").rglob("*")):
-        path.chmod(0o755 if path.is_dir() else 0o644)
+        folder.chmod(mode)
+    if not settings.accounts_token.exists():
+        with os.fdopen(os.open(settings.accounts_token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_hex(32))
 
 
 def stop(settings: Settings) -> Iterator[str]:
     """End the hub, its proxy, and what learners run; yields what was done, a line each."""
     for what, process in (("hub", alive(settings.pid)), ("proxy", alive(settings.proxy_pid))):
         if process:
-            _end([process])
+            _end(process)
             yield f"the {what} has ended (process {process})"
-    # Their servers first, which end kernels in an orderly way; then what they have left behind.
-    running = learners_servers(settings)
-    if running:
-        _end(running)
-        yield f"{len(running)} learners' servers have ended"
+    names = set(grp.getgrnam(settings.group).gr_mem) if _is_group(settings.group) else set()
+    ended, left = 0, []
     for folder in settings.run.glob("*/"):
-        share = Share(f"{settings.run.name}/{folder.name}", Limits(0, 0, 0))
-        left = share.processes()
-        with suppress(KeyError):  # where there are no cgroups
-            if folder.name in grp.getgrnam(settings.group).gr_mem:
-                left |= set(processes_of(pwd.getpwnam(folder.name).pw_uid))
-        _end(left)
-        share.remove()
-    for socket in (settings.kernels, settings.servers):
-        if process := serving(socket):
-            _end([process])
-            yield f"the process that {socket.stem} were forked from has ended"
+        if folder.name in names:
+            user = pwd.getpwnam(folder.name).pw_uid
+            ended += any(processes_of(user))
+            left += end_all(user)
+        Share(f"{settings.run.name}/{folder.name}", Limits(0, 0, 0)).remove()
+    if ended:
+        yield f"what {ended} {'learner' if ended == 1 else 'learners'} ran has ended"
+    if left:
+        yield f"these processes go on, whatever was tried: {', '.join(map(str, left))}; `ps -o user,args -p` names them"
     for name in (settings.run.name, "."):  # the second stays as long as another hub is here
         Share(name, Limits(0, 0, 0)).remove()
     shutil.rmtree(settings.run, ignore_errors=True)
 
 
-def learners_servers(settings: Settings) -> list[int]:
-    """List the processes of this hub's learners that are their servers."""
-    found = []
-    for folder in settings.run.glob("*/"):
-        with suppress(KeyError):
-            for process in processes_of(pwd.getpwnam(folder.name).pw_uid):
-                with suppress(OSError):
-                    if b"jupyterhub.singleuser" in Path(f"/proc/{process}/cmdline").read_bytes():
-                        found.append(process)
-    return found
+def _is_group(name: str) -> bool:
+    with suppress(KeyError):
+        return bool(grp.getgrnam(name))
+    return False
 
 
 def alive(file: Path) -> int:
@@ -178,17 +187,14 @@ def alive(file: Path) -> int:
     return 0
 
 
-def _end(processes: list[int] | set[int]) -> None:
-    """End processes: ask, wait, kill."""
+def _end(process: int) -> None:
+    """End one of root's own processes: ask, wait, kill."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for process in processes:
-            with suppress(ProcessLookupError):
-                os.kill(process, number)
+        with suppress(ProcessLookupError):
+            os.kill(process, number)
         end = time.monotonic() + PATIENCE
-        while any(map(_runs, processes)) and time.monotonic() < end:
+        while _runs(process) and time.monotonic() < end:
             time.sleep(0.05)
-        if not any(map(_runs, processes)):
-            return
 
 
 def _runs(process: int) -> bool:

@@ -26,7 +26,7 @@ class Settings:
 
     Attributes:
         host: the address to listen at.
-        port: of the hub's pages; the next three are the proxy's, the hub's own and the guesses', on loopback.
+        port: of the pages; inside of the machine, all that belongs to the hub speaks through Unix sockets.
         tls_key: file with the private key; empty: no encryption.
         tls_cert: file with the certificate.
         state: the folder with what the hub remembers, for root alone.
@@ -43,7 +43,7 @@ class Settings:
     """
 
     host: str = "127.0.0.1"
-    port: int = 8000
+    port: int = 80
     tls_key: str = ""
     tls_cert: str = ""
     state: Path = ROOT / "build" / "hub"
@@ -73,7 +73,7 @@ class Settings:
         usual = cls()
         settings = cls(
             host=_address(given.get("HOST", usual.host)),
-            port=int(_number(given, "PORT", usual.port, 1, 65532)),
+            port=int(_number(given, "PORT", 443 if given.get("TLS_KEY") else usual.port, 1, 65535)),
             tls_key=given.get("TLS_KEY", ""),
             tls_cert=given.get("TLS_CERT", ""),
             state=Path(given.get("HUB_STATE", usual.state)).absolute(),
@@ -110,14 +110,29 @@ class Settings:
         return Path("/run/hookscope") / hashlib.sha256(bytes(self.state)).hexdigest()[:8]
 
     @property
-    def kernels(self) -> Path:
-        """The socket at which kernels are forked."""
-        return self.run / "kernels.sock"
+    def hub_socket(self) -> Path:
+        """Where the hub itself listens: learners' servers may ask, and only root can listen there."""
+        return self.run / "hub.sock"
 
     @property
-    def servers(self) -> Path:
-        """The socket at which learners' servers are forked."""
-        return self.run / "servers.sock"
+    def proxy_socket(self) -> Path:
+        """Where the proxy takes its routes, in a folder that only root may enter."""
+        return self.run / "root" / "proxy.sock"
+
+    @property
+    def guesses_socket(self) -> Path:
+        """Where guesses are counted: learners' kernels may tell, and only root can listen there."""
+        return self.run / "guesses.sock"
+
+    @property
+    def accounts_token(self) -> Path:
+        """What lets `python -m hub remove` speak with a hub that runs; for root alone."""
+        return self.state / "accounts_token"
+
+    @property
+    def given(self) -> Path:
+        """The highest number that a learner ever had: none is given twice."""
+        return self.state / "highest_uid"
 
     @property
     def cookies(self) -> Path:

@@ -1,11 +1,12 @@
-"""Start a learner's JupyterLab: as that learner, in limits, with the course brought up to date before."""
+"""Start a learner's JupyterLab: as that learner, in limits, at a socket in a folder that is theirs alone."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import pwd
-import signal
+import socket
+import struct
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
@@ -13,18 +14,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 from jupyterhub.spawner import LocalProcessSpawner
 from traitlets import Float, Integer, Unicode
 
+from hub.ending import end_all
 from hub.limits import Limits, Share
-from hub.ports import free_port, listeners
 from hub.settings import HubError
 
 COURSE = "course"  # in a learner's home
 LOG = ".hookscope-server.log"
-_PATIENCE = 10  # seconds until what was killed has gone
 _TRIES = 3  # to start a server
+_COURSE_TAKES = 60  # seconds, at most, to bring the course up to date
 _UPLOAD = 64 << 20  # bytes, in one piece; JupyterLab sends larger files in pieces of one megabyte
 SERVER = [
     # Sockets in a folder of the learner's: at a port, everybody on the machine could hear what a kernel prints.
@@ -34,7 +36,6 @@ SERVER = [
     "--ServerApp.quit_button=False",
     f"--ServerApp.max_body_size={_UPLOAD}",
     f"--ServerApp.max_buffer_size={_UPLOAD}",
-    "--ServerApp.jpserver_extensions=hookscope_course.kernels.activity=True",
     "--LanguageServerManager.autodetect=False",  # there is none, and each server would run npm twice to find out
 ]
 """What a learner's server is told."""
@@ -57,6 +58,7 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
     cpus = Float(1.0, help="processors for each learner").tag(config=True)
     processes = Integer(512, help="processes and threads for each learner").tag(config=True)
     at_once = Integer(3, help="how many servers start at the same time; the others wait").tag(config=True)
+    idle = Integer(120 * 60, help="seconds without a sign of life until kernels and server end").tag(config=True)
     told_why_no_cgroup: ClassVar[bool] = False
     _turns: ClassVar[asyncio.Semaphore | None] = None
 
@@ -65,6 +67,23 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
         """The learner's share of the machine."""
         limits = Limits(int(self.memory), float(self.cpus), int(self.processes))
         return Share(f"{Path(str(self.run)).name}/{self.user.name}", limits)
+
+    @property
+    def _place(self) -> Path:
+        """Where the learner's server listens."""
+        return Path(str(self.run), str(self.user.name), "server.sock")
+
+    @property
+    def server(self) -> Any:
+        """The server as the hub knows it; its database keeps of an address only what a port needs."""
+        found = LocalProcessSpawner.server.fget(self)
+        if found is not None and found.proto == "http+unix":
+            found.connect_url = f"http+unix://{quote(str(self._place), safe='')}"
+        return found
+
+    @server.setter
+    def server(self, server: Any) -> None:
+        LocalProcessSpawner.server.fset(self, server)
 
     def user_env(self, env: dict[str, str]) -> dict[str, str]:
         """What a learner's processes know: nothing of the hub but their own token."""
@@ -80,41 +99,55 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
             become()
             nothing = os.open(os.devnull, os.O_RDWR)
             said = nothing
-            with suppress(OSError):  # a full disk is no reason not to start
-                said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+            # A full disk is no reason not to start, and a FIFO or a link in place of the log is not waited for.
+            with suppress(OSError):
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+                said = os.open(log, flags, 0o600)
             for place, file in enumerate((nothing, said, said)):
                 os.dup2(file, place)
 
         return begin
 
-    async def start(self) -> tuple[str, int]:
+    async def start(self) -> str:
         """Bring the course up to date, start the server, and wait until it listens; a few at a time."""
         cls = type(self)
         if cls._turns is None:
             cls._turns = asyncio.Semaphore(int(self.at_once))
+        user = pwd.getpwnam(self.user.name)
+        await self._end_what_is_left()  # by one that died while no hub was there
+        await self._bring_course(user)
         async with cls._turns:
-            await self._end_what_is_left()  # by one that died while no hub was there
-            user = pwd.getpwnam(self.user.name)
             runtime = Path(str(self.run)) / self.user.name
             runtime.mkdir(mode=0o700, exist_ok=True)
             os.chown(runtime, user.pw_uid, user.pw_gid)
             self.environment: dict[str, Any] = {**self.environment, "JUPYTER_RUNTIME_DIR": str(runtime)}
-            await self._bring_course(user)
             # Without a copy, as when the disk was full the first time, there still is a home to make room in.
             has_course = (Path(user.pw_dir) / COURSE / "00_start_here.ipynb").is_file()
             self.notebook_dir = f"{user.pw_dir}/{COURSE}" if has_course else user.pw_dir
             self.default_url = "/lab/tree/00_start_here.ipynb" if has_course else "/lab"
+            self.args: list[str] = [*SERVER, f"--ServerApp.sock={self._place}", *self._ends_when_idle()]
+            self.ip, self.port = "127.0.0.1", 8888  # which Jupyter demands where there is a socket, and does not use
             for _ in range(_TRIES):
-                self.port = free_port()
-                address: tuple[str, int] = await super().start()
-                if await self._listening(address, user.pw_uid):
-                    return address
+                self._place.unlink(missing_ok=True)
+                await super().start()
+                if await self._listening(self._place, user.pw_uid):
+                    return f"http+unix://{quote(str(self._place), safe='')}"
                 await super().stop(now=True)
             # Said now: the hub itself would wait for minutes for a server that has ended.
             raise NotStartedError(
                 f"The server of {user.pw_name} did not start, in {_TRIES} attempts. Why stands in {user.pw_dir}/{LOG}: "
                 f"{last_line(Path(user.pw_dir) / LOG, user.pw_uid)}"
             )
+
+    def _ends_when_idle(self) -> list[str]:
+        """Jupyter's own way: idle kernels end, also those with a browser; then a server without kernels does."""
+        look = max(10, min(300, int(self.idle) // 4))
+        return [
+            f"--MappingKernelManager.cull_idle_timeout={self.idle}",
+            f"--MappingKernelManager.cull_interval={look}",
+            "--MappingKernelManager.cull_connected=True",
+            f"--ServerApp.shutdown_no_activity_timeout={self.idle}",
+        ]
 
     async def stop(self, now: bool = False) -> None:
         """Stop the server, end what it has left behind, and remove its cgroup."""
@@ -129,14 +162,9 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
         return status
 
     async def _end_what_is_left(self) -> None:
-        end = time.monotonic() + _PATIENCE
-        while (left := self.share.processes()) and time.monotonic() < end:
-            for process in left:
-                with suppress(OSError):
-                    words = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                    self.log.info("%s's server has left process %d behind: %s", self.user.name, process, words[:200])
-                    os.kill(process, signal.SIGKILL)
-            await asyncio.sleep(0.2)
+        user = pwd.getpwnam(self.user.name)
+        if left := await asyncio.to_thread(end_all, user.pw_uid):
+            self.log.error("Processes of %s go on, whatever was tried: %s", user.pw_name, left)
         self.share.remove()
 
     async def _bring_course(self, user: pwd.struct_passwd) -> None:
@@ -153,22 +181,23 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
             *words, env=environment, preexec_fn=begin, start_new_session=True, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT
         )
         try:
-            said, _ = await asyncio.wait_for(begun.communicate(), 120)
+            said, _ = await asyncio.wait_for(begun.communicate(), _COURSE_TAKES)
         except TimeoutError:
             begun.kill()
-            said = b"it took over two minutes"
+            await begun.wait()
+            said = b"it took too long; something else than a notebook may lie in its place"
         tell = self.log.warning if begun.returncode else self.log.info
         for line in said.decode(errors="replace").splitlines()[:30]:
             tell("The course of %s: %s", user.pw_name, line[:300])
 
-    async def _listening(self, address: tuple[str, int], user: int) -> bool:
-        """Wait until the server listens; not if it has ended, or if somebody else, who got the port before it, does."""
+    async def _listening(self, place: Path, user: int) -> bool:
+        """Wait until the learner's server listens; not if it has ended."""
         end = time.monotonic() + float(self.http_timeout)
         while time.monotonic() < end and await self.poll() is None:
-            with suppress(OSError):
-                _, writer = await asyncio.open_connection(*address)
-                writer.close()
-                return listeners().get(address[1]) == {user}  # asked once: the table is long when a class comes
+            with suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
+                asking.connect(str(place))
+                credentials = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+                return int(struct.unpack("3i", credentials)[1]) == user
             await asyncio.sleep(0.1)
         if await self.poll() is None:  # another attempt would only keep the others waiting
             raise NotStartedError(

@@ -1,7 +1,6 @@
 """The load test: a real hub, and N learners who work through chapter 02 and click in the picker of 06, all at once.
 
     python -m tests.hub.load --learners 30
-    python -m tests.hub.load --learners 6 --usual-kernels       # without preloaded kernels
 
 Signs each learner in over HTTP, starts the server, opens the learner's own copy of the chapter in a kernel over a
 websocket, runs all code cells with pauses as a class makes them, then makes the LayerPicker of chapter 06, and chooses
@@ -39,7 +38,6 @@ class Load:
     """What was measured; times in seconds, memory in MiB."""
 
     learners: int
-    kernels: str
     pause: float
     up: list[float] = field(default_factory=list)
     all_up: float = 0.0
@@ -212,10 +210,8 @@ def _weigh(hub: RunningHub, load: Load) -> None:
         if pid not in learners:
             line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             known = (
-                ("kernels", "hookscope_course.kernels"),
-                ("servers", "hub.servers"),
-                ("idle", "idle_culler"),
                 ("guesses", "hub.guesses"),
+                ("proxy", "configurable-http-proxy"),
             )
             names = [name for name, mark in known if mark in line] + ["hub"]
             load.house[names[0]] = load.house.get(names[0], 0.0) + held(pid).pss
@@ -264,7 +260,7 @@ def report(load: Load) -> str:
         ("failures", str(len(load.failures))),
     ]
     width = max(len(name) for name, _ in rows)
-    head = f"{load.learners} learners, {load.kernels} kernels, a pause of {load.pause:g} s on average before each cell"
+    head = f"{load.learners} learners, a pause of {load.pause:g} s on average before each cell"
     lines = [
         head,
         *(f"  {name:<{width}}  {said}" for name, said in rows),
@@ -283,26 +279,17 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.hub.load", description="A class in a real hub, measured.")
     parser.add_argument("--learners", type=int, default=30)
     parser.add_argument("--pause", type=float, default=4.0, help="seconds before each cell, on average")
-    parser.add_argument("--usual-kernels", action="store_true", help="without preloaded kernels")
     parser.add_argument("--json", type=Path, help="write all figures there, too")
     options = parser.parse_args(words)
     if not 1 <= options.learners <= 200:
         parser.error(f"--learners {options.learners}: give 1 to 200")
-    load = Load(options.learners, "usual" if options.usual_kernels else "preloaded", options.pause)
+    load = Load(options.learners, options.pause)
     with tempfile.TemporaryDirectory() as folder, running_hub(Path(folder), options.learners) as hub:
-        if options.usual_kernels:
-            _without_preloaded(hub)
         measure(hub, load)
     print(report(load))
     if options.json:
         options.json.write_text(json.dumps(asdict(load), indent=1))
     return 1 if load.failures else 0
-
-
-def _without_preloaded(hub: RunningHub) -> None:
-    """Take the kernelspec of preloaded kernels away: Jupyter's own is left."""
-    for spec in hub.settings.run.rglob("kernel.json"):
-        spec.unlink()
 
 
 if __name__ == "__main__":

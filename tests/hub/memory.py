@@ -34,7 +34,7 @@ def held(pid: int) -> Held:
 
 
 def processes_of(names: Iterable[str]) -> dict[str, dict[str, list[int]]]:
-    """The processes of users of the machine, by user, and by what they are: server, launcher, kernel, other."""
+    """The processes of users of the machine, by user, and by what they are: server, kernel, other."""
     users = {pwd.getpwnam(name).pw_uid: name for name in names}
     found: dict[str, dict[str, list[int]]] = {name: {} for name in users.values()}
     for folder in Path("/proc").iterdir():
@@ -48,12 +48,9 @@ def processes_of(names: Iterable[str]) -> dict[str, dict[str, list[int]]]:
 
 def _kind(words: list[str], folder: Path) -> str:
     line = " ".join(words)
-    if "launch.py" in line:
-        return "launcher"
-    # A fork keeps the words of the process that was forked.
-    if "singleuser" in line or "hub.servers" in line:
+    if "singleuser" in line:
         return "server"
-    return "kernel" if "hookscope_course.kernels" in line or "ipykernel" in line else "other"
+    return "kernel" if "ipykernel" in line else "other"
 
 
 def holding(pids: Iterable[int]) -> Held:

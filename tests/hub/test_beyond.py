@@ -1,21 +1,17 @@
-"""More than one machine: the container file, the values for Zero to JupyterHub, and the table of what learners need."""
+"""More than one machine: the container file and the values for Zero to JupyterHub."""
 
 from __future__ import annotations
 
 import json
-import math
 import re
 import shlex
 
-import pytest
 import yaml
 
-from hub.costs import MEASURED, SPARE, Measured, main, needs, table
 from tests.shared import ROOT
 
 HUB = ROOT / "hub"
 VALUES = yaml.safe_load((HUB / "zero-to-jupyterhub.yaml").read_text())
-PAGE = (HUB / "beyond.md").read_text()
 LINES = re.sub(r"\\\n", "", (HUB / "Containerfile").read_text()).splitlines()
 STEPS = [(line.split()[0], line.partition(" ")[2]) for line in LINES if line and not line.startswith("#")]
 
@@ -37,10 +33,6 @@ def leaves(values: object, name: str = "") -> list[str]:
     return [leaf for key, value in values.items() for leaf in leaves(value, f"{name}.{key}".lstrip("."))]
 
 
-def mib(amount: str) -> float:
-    return float(amount.removesuffix("M")) * 1e6 / 2**20
-
-
 def test_the_values_have_only_keys_that_the_chart_knows() -> None:
     assert sorted(leaves(VALUES)) == sorted(KEYS.split())
 
@@ -49,12 +41,6 @@ def test_nobody_gets_in_before_a_sign_in_was_chosen_and_nothing_goes_unencrypted
     assert VALUES["hub"]["config"]["JupyterHub"] == {"authenticator_class": "null", "admin_access": False}
     assert VALUES["proxy"]["https"]["enabled"] is True
     assert not re.search(r"password|secret|dummy", (HUB / "zero-to-jupyterhub.yaml").read_text(), re.IGNORECASE)
-
-
-def test_pods_have_room_for_what_was_measured() -> None:
-    usual = json.loads(MEASURED.read_text())["usual"]
-    memory = VALUES["singleuser"]["memory"]
-    assert max(usual["pss"]) < mib(memory["guarantee"]) < mib(memory["limit"])
 
 
 def test_the_container_is_built_from_the_environment_and_learners_cannot_change_the_course() -> None:
@@ -85,34 +71,3 @@ def test_the_container_and_the_chart_start_the_same() -> None:
     assert shlex.split(copy) == ["python", "-m", "hookscope_course", "course", "--to", "~/course"]
     assert server == 'exec jupyterhub-singleuser "$@"'
     assert VALUES["singleuser"]["defaultUrl"] == "/lab/tree/course/00_start_here.ipynb"
-
-
-def test_the_needs_follow_from_the_figures() -> None:
-    load = {
-        "learners": 2, "own": [100.0, 300.0], "pss": [150.0, 350.0], "house": {"hub": 50.0, "kernels": 250.0},
-        "work": {"start": 99.0, "kernels": 1.0, "chapter 02": 6.0, "picker": 2.0, "click": 1.0},
-    }  # fmt: skip
-    assert Measured.of(load, 30, shares=True) == Measured(learner=200, house=400, cells=5, minutes=30)
-    assert Measured.of(load, 30, shares=False) == Measured(learner=250, house=300, cells=5, minutes=30)
-    need = needs(Measured(200, 400, 5, 30), 100, each_machine=30)
-    assert need.gib == round(SPARE * (100 * 200 + 4 * 400) / 1024, 1)
-    assert need.cores == round(SPARE * 100 * 5 / (30 * 60), 1)
-    assert needs(Measured(200, 400, 5, 30), 100, None).gib == round(SPARE * (100 * 200 + 400) / 1024, 1)
-
-
-def test_prices_are_the_teachers(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--gib-hour", "0.5", "--core-hour", "2"]) == 0
-    for line in capsys.readouterr().out.splitlines()[2:]:
-        _, _, gib, cores, price = (cell.strip() for cell in line.strip("|").split("|"))
-        assert math.isclose(float(price), 0.5 * float(gib) + 2 * float(cores), abs_tol=0.01)
-    for words, said in (
-        (["--gib-hour", "1"], "belong together"),
-        (["--gib-hour", "-1", "--core-hour", "1"], "negative"),
-    ):
-        with pytest.raises(SystemExit):
-            main(words)
-        assert said in capsys.readouterr().err
-
-
-def test_the_page_has_the_table_that_the_figures_give() -> None:
-    assert table(json.loads(MEASURED.read_text()), None, None) in PAGE, "python -m hub.costs prints it anew"

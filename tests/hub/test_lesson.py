@@ -17,7 +17,6 @@ pytest.importorskip("jupyterhub", reason="the hub is not set up: make hub, or ma
 from hookscope_course.classroom.grading import grade, write_course
 from hookscope_course.lessons import folder_of
 from hookscope_course.practice.text import read_exercises
-from hub.spawner import COURSE
 from tests.hub.client import Learner, chapters_cells, until
 from tests.hub.running import RunningHub
 
@@ -84,10 +83,9 @@ def test_a_lesson_from_the_bell_to_the_grades(hub: RunningHub, tmp_path: Path) -
 
         all_of_them("handed in", hands_in)
 
-    for each in learners:
-        place = tmp_path / "course" / "submitted" / each.name / release.stem / release.name
-        place.parent.mkdir(parents=True)
-        shutil.copy(hub.home(each.name) / COURSE / release.name, place)
+    gathered = hub.command("collect", CHAPTER[:2], "--to", str(tmp_path / "course"))
+    assert gathered.stdout.count(": collected") == CLASS, gathered.stdout + gathered.stderr
+    shutil.rmtree(tmp_path / "course" / "submitted" / teacher.name, ignore_errors=True)
     begin = time.monotonic()
     rows = {row["student_id"]: row for row in grade(tmp_path / "course")}
     took["graded"] = round(time.monotonic() - begin, 1)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import grp
+import os
 import pwd
 import re
 import secrets
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,10 +28,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_n
 
 
 @pytest.fixture
-def people() -> Iterator[People]:
+def people(tmp_path: Path) -> Iterator[People]:
     mark = secrets.token_hex(3)
     homes = Path("/var/tmp") / f"hub-{mark}"
-    made = People(Settings(group=f"hx{mark}", homes=homes))
+    made = People(Settings(group=f"hx{mark}", homes=homes, state=tmp_path))
     yield made
     for name in made.names():
         made.remove(name, with_home=True, now=True)
@@ -114,10 +116,21 @@ def test_a_home_that_is_kept_goes_to_nobody_else_and_comes_back(people: People) 
     (home / "elsewhere").symlink_to("/etc/hostname")
     before = Path("/etc/hostname").stat().st_uid
     number = pwd.getpwnam(first).pw_uid
+    home.chmod(0o777)  # as a learner may have done
+    os.link(home / "work.txt", people.homes / "another name")
+    left = [Path(tempfile.mkdtemp(dir=folder)) for folder in ("/tmp", "/dev/shm")]
+    for folder in left:
+        (folder / "file").touch()
+        shutil.chown(folder / "file", first)
+        shutil.chown(folder, first)
     people.remove(first)
+    assert not any(folder.exists() for folder in left), "what was left in places for all"
     people.add(second)
-    assert pwd.getpwnam(second).pw_uid == number, "the system gives the number to the next one"
-    assert {home.stat().st_uid, (home / "work.txt").stat().st_uid} == {0}
+    assert pwd.getpwnam(second).pw_uid > number, "the number is given to nobody again"
+    assert home.stat().st_mode & 0o777 == 0o700
+    assert home.stat().st_uid == 0
+    assert (home / "work.txt").stat().st_uid == number, "a file with two names is not given to root"
+    (people.homes / "another name").unlink()
     people.add(first)
     assert (home / "work.txt").read_text() == "of the first"
     assert (home / "work.txt").stat().st_uid == pwd.getpwnam(first).pw_uid
@@ -146,6 +159,7 @@ def test_the_command_prints_slips_and_keeps_homes_unless_told(people: People) ->
         "HUB_GROUP": people.group,
         "HUB_HOMES": str(people.homes),
         "PORT": "8765",
+        "HUB_STATE": str(people.settings.state),
     }
 
     def command(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from pathlib import Path
 
 import pytest
 
-from hub.ports import free_port, taken
+from hub.running import taken
 from hub.settings import HubError, Settings
 from tests.shared import ROOT
 
@@ -25,7 +26,7 @@ def test_memory_is_read_as_people_write_it(text: str, amount: int) -> None:
 
 REFUSED = {
     "MEMORY": ("much", "write it as in MEMORY=1G"),
-    "PORT": ("66000", "not between 1 and 65532"),
+    "PORT": ("66000", "not between 1 and 65535"),
     "CPUS": ("two", "CPUS=two is no number"),
     "IDLE": ("0", "not between"),
     "HOST": ("my machine", "give one of this machine's"),
@@ -61,7 +62,8 @@ def test_a_network_without_encryption_is_refused_unless_said(host: str, tmp_path
 
 def test_sockets_have_paths_that_are_short_enough() -> None:
     kernel = "kernel-157fc836-1bcf-46b1-a38b-b907f93fb382-ipc-5"
-    assert len(str(Settings().run / ("n" * 31) / kernel)) < 108
+    for name in (kernel, "server.sock"):
+        assert len(str(Settings().run / ("n" * 31) / name)) < 108
 
 
 def test_the_page_names_every_setting() -> None:
@@ -72,11 +74,20 @@ def test_the_page_names_every_setting() -> None:
     assert not [name for name in names if f"`{name}" not in page]
 
 
-def test_a_port_at_which_another_program_listens_is_found() -> None:
+def test_who_listens_at_a_port_is_named() -> None:
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", 0))
         port = other.getsockname()[1]
-        assert taken([("127.0.0.1", port)]) == 0
+        assert taken("127.0.0.1", port) == ""
         other.listen()
-        assert taken([("127.0.0.1", free_port()), ("127.0.0.1", port)]) == taken([("0.0.0.0", port)]) == port
+        for host in ("127.0.0.1", "0.0.0.0"):
+            assert f"(process {os.getpid()} of user " in taken(host, port)
+
+
+def test_without_a_word_the_port_is_one_that_only_root_may_take(tmp_path: Path) -> None:
+    file = tmp_path / "pem"
+    file.touch()
+    assert Settings.of({}).port == 80
+    assert Settings.of({"TLS_KEY": str(file), "TLS_CERT": str(file)}).port == 443
+    assert Settings.of({"TLS_KEY": str(file), "TLS_CERT": str(file), "PORT": "8000"}).port == 8000

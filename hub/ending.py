@@ -1,0 +1,73 @@
+"""End all processes of a user so that none escapes, and let a process end with the one that started it.
+
+python -m hub.ending -- COMMAND …       become a command that ends with its parent, however that ends
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["end_all", "processes_of"]
+
+_PATIENCE = 20.0  # seconds; what a process in the kernel may need until it has gone
+# As that user through and through: with root as the real or saved one, this signal would reach all of root's processes.
+# The system sends it to all at once, so that a process that forks at that moment gets no child.
+_KILL = """
+import os, sys
+user = int(sys.argv[1])
+os.setresuid(user, user, user)
+if user > 0 and os.getresuid() == (user, user, user): os.kill(-1, 9)
+"""
+_PR_SET_PDEATHSIG = 1
+
+
+def end_all(user: int) -> list[int]:
+    """End every process of a user, and wait until none is left.
+
+    Args:
+        user: the number of the user; never 0.
+
+    Returns:
+        The numbers of the processes that are there even so; usually none.
+
+    """
+    if user <= 0:
+        raise ValueError("root's processes are not ended")
+    end = time.monotonic() + _PATIENCE
+    while True:  # the signal first: a list of what forks all the time may be empty
+        subprocess.run([sys.executable, "-I", "-S", "-c", _KILL, str(user)], check=False, capture_output=True)
+        if not (left := list(processes_of(user))) or time.monotonic() > end:
+            return left
+        time.sleep(0.05)
+
+
+def processes_of(user: int) -> Iterator[int]:
+    """List the processes of a user that run, by number; not those that have ended and wait for their parent to ask."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, IndexError):
+            status = (folder / "status").read_text()
+            if int(status.partition("\nUid:")[2].split()[0]) == user and "\nState:\tZ" not in status:
+                yield int(folder.name)
+
+
+def end_with_parent() -> None:
+    """Let the system end this process when its parent dies, however that dies."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        sys.exit("the parent has gone")
+
+
+if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    end_with_parent()
+    os.execv(sys.argv[2], sys.argv[2:])

@@ -1,0 +1,64 @@
+"""Ending means ended: nothing of a user escapes, and nothing of the hub outlives it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hub import ending
+from hub.ending import end_all, processes_of
+from tests.hub.client import until
+
+USER = 61_234
+# Ignores what asks it to end, and is another process every few milliseconds.
+HOPS = """trap '' TERM INT HUP; sleep 0.01; /bin/sh -c "$0" "$0" &"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("many", [1, 20])
+def test_what_forks_all_the_time_ends(many: int) -> None:
+    for _ in range(many):
+        subprocess.run(["/bin/sh", "-c", HOPS, HOPS], user=USER, group=USER, extra_groups=[], cwd="/", check=True)
+    until(lambda: list(processes_of(USER)))
+    other = subprocess.Popen(["sleep", "600"], user=USER + 1)
+    try:
+        assert end_all(USER) == []
+        assert not list(processes_of(USER))
+        assert other.poll() is None, "another user's goes on"
+    finally:
+        other.kill()
+        other.wait()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_processes_are_found_by_their_user() -> None:
+    with subprocess.Popen(["sleep", "600"], user=USER) as sleeps:
+        assert list(processes_of(USER)) == [sleeps.pid]
+        sleeps.kill()
+    assert not list(processes_of(USER))
+
+
+def test_root_is_never_ended() -> None:
+    with pytest.raises(ValueError, match="root's"):
+        end_all(0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_service_ends_with_the_hub_however_that_ends(number: signal.Signals) -> None:
+    service = [sys.executable, "-I", "-S", ending.__file__, "--", "/bin/sleep", "600"]
+    starts = f"import subprocess, time; print(subprocess.Popen({service!r}).pid, flush=True); time.sleep(600)"
+    with tempfile.TemporaryDirectory() as folder:
+        hub = subprocess.Popen([sys.executable, "-c", starts], cwd=folder, stdout=subprocess.PIPE, text=True)
+        assert hub.stdout is not None
+        pid = int(hub.stdout.readline())
+        words = Path(f"/proc/{pid}/cmdline")
+        until(lambda: words.read_bytes().split(b"\0")[0].endswith(b"sleep"))
+        hub.send_signal(number)
+        hub.wait()
+        until(lambda: not words.exists() or not words.read_bytes())
