@@ -158,7 +158,7 @@ def test_it_is_in_the_state_of_an_ordinary_kernel_and_draws_as_it_does(place: Pa
     # More is imported, and each draws its own numbers.
     assert set(theirs.pop("filters")) <= set(ours.pop("filters"))
     assert not set(theirs.pop("draws")) & set(ours.pop("draws"))
-    for name in ("HOOKSCOPE_KERNELS", "JUPYTER_PATH", "JPY_PARENT_PID"):
+    for name in ("HOOKSCOPE_RANKS", "JUPYTER_PATH", "JPY_PARENT_PID"):
         ours["environment"].pop(name, None)
         theirs["environment"].pop(name, None)
     assert ours == theirs

@@ -172,8 +172,10 @@ FRAME = r'^  File "(.+)", line (\d+) in (.+)$'
 
 
 def _learners_frames(stack: str) -> list[tuple[str, int, str]]:
-    frames = re.findall(FRAME, stack, re.MULTILINE)
-    return [(name, int(line), function) for name, line, function in frames[::-1] if _is_learners(name)]
+    frames = re.findall(FRAME, stack, re.MULTILINE)[::-1]
+    # What stands before our own first frame has started this process: Python, or a debugger.
+    begin = next((place for place, (name, _, _) in enumerate(frames) if name == __file__), 0)
+    return [(name, int(line), function) for name, line, function in frames[begin:] if _is_learners(name)]
 
 
 def _work(task: bytes, sender: Pipe, files: Files) -> None:
