@@ -48,7 +48,7 @@ def verdicts_on(
     judge = _judge(confined)
     readable, seen = _readable(chapter)
     with tempfile.TemporaryDirectory(prefix="hookscope-") as scratch:
-        if judge:
+        if judge and sys.platform != "win32":
             os.chown(scratch, _NOBODY, _NOBODY)
         asked = {
             "chapter": chapter,
@@ -123,7 +123,7 @@ def _judge(confined: bool) -> dict[str, Any]:
         RuntimeError: this is root, and nobody else can run this Python.
 
     """
-    if os.getuid() != 0:
+    if sys.platform == "win32" or os.getuid() != 0:
         return {}
     other: dict[str, Any] = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []}
     with suppress(OSError):
