@@ -99,14 +99,14 @@ def configure(c: Any, settings: Settings) -> None:
     hub, spawner, python = c.JupyterHub, c.LearnersSpawner, sys.executable
     hub.ip, hub.port = settings.host, settings.port
     hub.ssl_key, hub.ssl_cert = settings.tls_key, settings.tls_cert
-    # Unix sockets in folders of root's: a port inside of the machine could be taken by a learner when nobody listens.
+    # Unix sockets in root's folders, not ports: while the hub is down, a learner could listen at its port.
     hub.hub_bind_url = hub.hub_connect_url = at(settings.hub_socket)
     hub.hub_socket_mode = 0o666  # who asks shows a token
     hub.cookie_secret_file = str(settings.cookies)
     hub.db_url = f"sqlite:///{settings.database}"
     hub.pid_file = str(settings.pid)
-    # A hub that is stopped and started again, or killed, finds the servers, and cells go on. The proxy ends with it:
-    # what stands in front of learners' pages must never lead to somebody else's.
+    # Learners' servers survive a restart of the hub, so running cells go on. The proxy does not survive it: without the
+    # hub, nobody would remove the route to a server that died.
     hub.cleanup_servers, hub.cleanup_proxy = False, True
     ends_with_hub = [python, "-I", "-S", ending.__file__, "--"]
     c.ConfigurableHTTPProxy.command = [*ends_with_hub, str(PROXY)]

@@ -18,8 +18,8 @@ from pathlib import Path
 __all__ = ["end_all", "processes_of"]
 
 _PATIENCE = 20.0  # seconds; what a process in the kernel may need until it has gone
-# As that user through and through: with root as the real or saved one, this signal would reach all of root's processes.
-# The system sends it to all at once, so that a process that forks at that moment gets no child.
+# kill(-1) reaches every process that the caller may signal. Real, effective and saved user must all be the learner:
+# with root as one of them, it would end root's processes. Linux signals all of them in one step, so no fork escapes.
 _KILL = """
 import os, sys
 user = int(sys.argv[1])

@@ -269,7 +269,7 @@ async def serve(socket: Path, hub: str) -> None:
 
     """
     logging.basicConfig(level=logging.INFO, format="%(levelname)s guesses: %(message)s")
-    # A service without a port gets these from nobody.
+    # JupyterHub sets these only for a service that listens at a port.
     os.environ |= {
         "JUPYTERHUB_SERVICE_PREFIX": PREFIX, "JUPYTERHUB_API_URL": f"{hub}/hub/api",
         "JUPYTERHUB_CLIENT_ID": f"service-{NAME}", "JUPYTERHUB_OAUTH_CALLBACK_URL": f"{PREFIX}oauth_callback",

@@ -106,7 +106,7 @@ class People:
             raise HubError(
                 f"{name} is at work ({len(running)} processes). `python -m hub remove --now {name}` ends them."
             )
-        _run("usermod", "--lock", "--expiredate", "1", name)  # nobody signs in from here on
+        _run("usermod", "--lock", "--expiredate", "1", name)  # no new sign-in during the removal
         forget(self.settings, name)
         if left := end_all(user.pw_uid):
             raise HubError(
@@ -114,7 +114,7 @@ class People:
                 f"{', '.join(map(str, left))}. Restart the machine, and remove {name} again."
             )
         home = Path(user.pw_dir)
-        # The home is not to go with the number of the user, and what it let others do ends now.
+        # Close the home first: the learner may have opened it to others.
         if home.parent == self.homes and home.exists():
             home.chmod(0o700)
             if with_home:

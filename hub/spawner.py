@@ -99,7 +99,7 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
             become()
             nothing = os.open(os.devnull, os.O_RDWR)
             said = nothing
-            # A full disk is no reason not to start, and a FIFO or a link in place of the log is not waited for.
+            # Start even if the disk is full. O_NONBLOCK and O_NOFOLLOW: the learner can put a FIFO or a link here.
             with suppress(OSError):
                 flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
                 said = os.open(log, flags, 0o600)
