@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = Path(__file__).with_name("jupyterhub_config.py")
 PROXY = ROOT / "build" / "proxy" / "node_modules" / ".bin" / "configurable-http-proxy"
+KEEP_ALIVE = ROOT / "hub" / "proxy" / "keep_alive.cjs"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _YES = ("1", "yes", "true", "on")
 
