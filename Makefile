@@ -152,15 +152,18 @@ house: dev
 	$(PY) -m tools.house
 
 # Without the CUDA packages: torch pins those itself, and a CPU build of torch must not drag them in.
-# Each file has only what those before it have not.
-COMPILE := .venv/bin/uv pip compile pyproject.toml --universal --upgrade --no-header --no-annotate --quiet
+# Each file has only what those before it have not. Hashes come last; a CPU build of torch has other ones than PyPI's.
+COMPILE := .venv/bin/uv pip compile --universal --no-header --no-annotate --quiet
+RESOLVE := $(COMPILE) pyproject.toml --upgrade --extra course
+UNHASH := sed -E '/^torch(vision)?==/,/[^\\]$$/{/--hash/d;s/ \\$$//}'
 lock: dev
-	$(COMPILE) --extra course | grep -vE '^(nvidia-|cuda-|triton==)' > requirements.lock.new
-	$(COMPILE) --extra course --group hub -c requirements.lock.new | grep -vE '^(nvidia-|cuda-|triton==)' \
+	$(RESOLVE) | grep -vE '^(nvidia-|cuda-|triton==)' > requirements.lock.new
+	$(RESOLVE) --group hub -c requirements.lock.new | grep -vE '^(nvidia-|cuda-|triton==)' \
 	  | grep -vxFf requirements.lock.new > requirements-hub.lock.new
-	$(COMPILE) --extra course --group dev -c requirements.lock.new -c requirements-hub.lock.new | grep -vE '^(nvidia-|cuda-|triton==)' \
+	$(RESOLVE) --group dev -c requirements.lock.new -c requirements-hub.lock.new | grep -vE '^(nvidia-|cuda-|triton==)' \
 	  | grep -vxFf requirements.lock.new | grep -vxFf requirements-hub.lock.new > requirements-dev.lock.new
-	for each in requirements requirements-hub requirements-dev; do mv $$each.lock.new $$each.lock; done
+	for each in requirements requirements-hub requirements-dev; do \
+	  $(COMPILE) --no-deps --generate-hashes $$each.lock.new | $(UNHASH) > $$each.lock && rm $$each.lock.new; done
 
 # Some of these are folders, too.
 .PHONY: help .venv .venv-hub dev course reset progress lab class slides handout nbgrader grade hub hub-proxy hub-stop test test-all build bench history since lint

@@ -19,7 +19,7 @@ from tornado import web
 
 from hookscope_course.places import SETTINGS
 from hub import ending, guesses
-from hub.settings import KEEP_ALIVE, PROXY, HubError, Settings
+from hub.settings import CONFIG, KEEP_ALIVE, PROXY, HubError, Settings
 from hub.spawner import LearnersSpawner
 
 _LARGEST = 1 << 20  # bytes that the hub itself takes in one request: it has forms, and no uploads
@@ -109,7 +109,7 @@ def configure(c: Any, settings: Settings) -> None:
     # hub, nobody would remove the route to a server that died.
     hub.cleanup_servers, hub.cleanup_proxy = False, True
     ends_with_hub = [python, "-I", "-S", ending.__file__, "--"]
-    c.ConfigurableHTTPProxy.command = [*ends_with_hub, "node", "--require", str(KEEP_ALIVE), str(PROXY)]
+    c.ConfigurableHTTPProxy.command = [*ends_with_hub, "/usr/bin/env", "node", "--require", str(KEEP_ALIVE), str(PROXY)]
     c.ConfigurableHTTPProxy.api_url = at(settings.proxy_socket)
     c.ConfigurableHTTPProxy.pid_file = str(settings.proxy_pid)
     c.ConfigurableHTTPProxy.check_running_interval = 2
@@ -142,6 +142,8 @@ def configure(c: Any, settings: Settings) -> None:
             raise HubError(f"TEACHER={settings.teacher} has no account here: python -m hub add {settings.teacher}")
         scopes = [*_SEES, *(["access:servers"] if settings.teacher_enters else [])]
         hub.load_roles.append({"name": "teacher", "scopes": scopes, "users": [settings.teacher]})
+        hub.template_paths = [str(CONFIG.with_name("templates"))]
+        hub.template_vars = {"teacher_enters": settings.teacher_enters}
     if settings.guesses:
         if not settings.teacher:
             raise HubError("GUESSES=on counts guesses for a teacher: say who that is, as in TEACHER=maria.")

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 import requests
+from playwright.sync_api import sync_playwright
 
 from tests.hub.client import Learner
 from tests.hub.running import RunningHub, why_not
+from tests.shared.lab import CHROMIUM, CHROMIUM_FLAGS
+from tests.shared.patience import PATIENCE
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
@@ -56,6 +59,27 @@ def test_the_teacher_sees_learners_and_stops_and_starts_their_servers(hub: Runni
     assert there[ben.name] == f"/user/{ben.name}/"
     assert teacher.ask("DELETE", f"/hub/api/users/{ben.name}/server").status_code in (202, 204)
     ben.open()
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium")
+def test_the_teachers_page_has_only_buttons_that_work(hub: RunningHub, teacher: Learner) -> None:
+    hub.learner(1)
+    with (
+        sync_playwright() as playwright,
+        playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS) as browser,
+    ):
+        page = browser.new_context(ignore_https_errors=True).new_page()
+        page.goto(f"{hub.url}/hub/login?next=/hub/admin")
+        page.fill("#username_input", teacher.name)
+        page.fill("#password_input", hub.learners[0][1])
+        page.click("#login_submit")
+        page.set_default_timeout(1000 * PATIENCE)
+        page.wait_for_selector(".user-row .stop-button")
+        shown = page.locator("#react-admin-hook").get_by_role("button").filter(visible=True).all_inner_texts()
+        assert {*shown} == {"Start All", "Stop All", "Stop Server", "Start Server", "Previous", "Next", ""}
+        page.get_by_role("button", name="Stop Server").first.click()
+        page.wait_for_function("!document.querySelector('.user-row .stop-button')")
+        assert "Failed" not in page.inner_text("#react-admin-hook")
 
 
 def test_the_teacher_enters_nobodys_server_and_makes_nobodys_token(hub: RunningHub, teacher: Learner) -> None:

@@ -24,9 +24,10 @@ from tools.matrix import environments as matrix
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 ENVIRONMENT = yaml.safe_load((ROOT / "environment.yml").read_text())
-COURSE_LOCK = (ROOT / "requirements.lock").read_text().splitlines()
-DEV_LOCK = (ROOT / "requirements-dev.lock").read_text().splitlines()
-HUB_LOCK = (ROOT / "requirements-hub.lock").read_text().splitlines()
+HASHED = {
+    name: (ROOT / name).read_text() for name in ("requirements.lock", "requirements-hub.lock", "requirements-dev.lock")
+}
+COURSE_LOCK, HUB_LOCK, DEV_LOCK = (re.findall(r"^\S.*?(?= \\$|$)", text, re.MULTILINE) for text in HASHED.values())
 LOCK = [*COURSE_LOCK, *HUB_LOCK, *DEV_LOCK]
 SPECS = [spec for spec in ENVIRONMENT["dependencies"] if isinstance(spec, str)]
 
@@ -84,6 +85,13 @@ def test_locks_pin_everything_and_nothing_else() -> None:
                 name = canonicalize_name(Requirement(item).name)
                 assert name in names, f"{item} is not in the lock for {group}; run: make lock"
     assert {"torch==2.15.0", "torchvision==0.29.2"} <= set(COURSE_LOCK)
+
+
+def test_every_pin_but_torch_has_hashes() -> None:
+    without = {line for text in HASHED.values() for line in text.splitlines() if line[0] != " " and line[-1] != "\\"}
+    assert without == {"torch==2.15.0", "torchvision==0.29.2"}, "their CPU builds have other hashes than PyPI's"
+    for text in HASHED.values():
+        assert all(re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", x) for x in text.splitlines() if x[0] == " ")
 
 
 def test_learners_get_nothing_that_only_contributors_need() -> None:

@@ -28,7 +28,7 @@ from tests.shared.disks import a_small_disk
 from tests.shared.patience import PATIENCE
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="`make` and process groups")
-PINS = dict(line.split(" ")[0].split("==") for line in (ROOT / "requirements.lock").read_text().splitlines())
+PINS = dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
 
 
 def copy_of_the_project(folder: Path) -> Path:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hookscope.extras import needed_by
+from hookscope.samples.bundled import load_bundled
 
 Split = Literal["test", "train", "all"]
 
@@ -192,6 +193,7 @@ def digit_cnn(trained: bool = True) -> DigitCNN:
 
     Raises:
         ModuleNotFoundError: safetensors is not installed.
+        RuntimeError: the file with the weights is damaged.
 
     Example:
         >>> int(digit_cnn()(digit(5)).argmax())
@@ -202,10 +204,7 @@ def digit_cnn(trained: bool = True) -> DigitCNN:
         torch.default_generator.manual_seed(0)
         model = DigitCNN()
     if trained:
-        with needed_by("a trained DigitCNN"):
-            from safetensors.torch import load_file
-
-        model.load_state_dict(load_file(WEIGHTS))
+        model.load_state_dict(load_bundled(WEIGHTS, "a trained DigitCNN"))
     return model.eval()
 
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hookscope.extras import needed_by
+from hookscope.samples.bundled import load_bundled
 
 STORY_WEIGHTS = Path(__file__).with_name("story_lm.safetensors")
 """What `story_lm` loads and `train_stories.py` writes."""
@@ -177,6 +177,7 @@ def story_lm(trained: bool = True) -> StoryLM:
 
     Raises:
         ModuleNotFoundError: safetensors is not installed.
+        RuntimeError: the file with the weights is damaged.
 
     Example:
         >>> text = "when Mary and Leo went to the park , Leo gave the ball to"
@@ -193,8 +194,5 @@ def story_lm(trained: bool = True) -> StoryLM:
         angles = torch.arange(model.length)[:, None] * 100 ** -torch.linspace(0, 1, model.positions.embedding_dim // 2)
         model.positions.weight.data = 0.1 * torch.cat([angles.sin(), angles.cos()], 1)  # neighbours are alike
     if trained:
-        with needed_by("a trained StoryLM"):
-            from safetensors.torch import load_file
-
-        model.load_state_dict(load_file(STORY_WEIGHTS))
+        model.load_state_dict(load_bundled(STORY_WEIGHTS, "a trained StoryLM"))
     return model.eval()

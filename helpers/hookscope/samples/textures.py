@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hookscope.extras import needed_by
+from hookscope.samples.bundled import load_bundled
 
 TEXTURE_WEIGHTS = Path(__file__).with_name("texture_cnn.safetensors")
 """What `texture_cnn` loads and `train_textures.py` writes."""
@@ -61,6 +61,7 @@ def texture(name: str = "brick") -> Tensor:
     Raises:
         ValueError: there is no such material.
         ModuleNotFoundError: safetensors is not installed.
+        RuntimeError: the file with the weights is damaged.
 
     Example:
         >>> texture("fur").shape
@@ -103,10 +104,7 @@ def _four(names: tuple[str, ...]) -> tuple[str, str, str, str]:
 
 @lru_cache(maxsize=1)
 def _pictures() -> dict[str, Tensor]:
-    with needed_by("the photographs of materials"):
-        from safetensors.torch import load_file
-
-    return dict(load_file(TEXTURE_PICTURES))
+    return load_bundled(TEXTURE_PICTURES, "the photographs of materials")
 
 
 class TextureCNN(nn.Module):
@@ -164,6 +162,7 @@ def texture_cnn(trained: bool = True) -> TextureCNN:
 
     Raises:
         ModuleNotFoundError: safetensors is not installed.
+        RuntimeError: the file with the weights is damaged.
 
     Example:
         >>> TEXTURES[int(texture_cnn()(texture("gravel")).argmax())]
@@ -174,8 +173,5 @@ def texture_cnn(trained: bool = True) -> TextureCNN:
         torch.default_generator.manual_seed(0)
         model = TextureCNN()
     if trained:
-        with needed_by("a trained TextureCNN"):
-            from safetensors.torch import load_file
-
-        model.load_state_dict(load_file(TEXTURE_WEIGHTS))
+        model.load_state_dict(load_bundled(TEXTURE_WEIGHTS, "a trained TextureCNN"))
     return model.eval()
