@@ -129,7 +129,10 @@ def test_a_chapter_is_found_by_its_folder(checkout: Checkout) -> None:
 REACHED = {
     "lessons/build/making.py": ("tests/course/test_build.py", "imports lessons.build"),
     "helpers/hookscope_course/ranks/group.py": ("tests/course/test_ranks.py", "imports hookscope_course.ranks"),
-    "helpers/hookscope/widgets/quiz.js": ("tests/package/widgets/test_quiz.py", "hookscope.widgets changed"),
+    "helpers/hookscope_course/widgets/quiz.js": (
+        "tests/course/widgets/test_quiz.py",
+        "hookscope_course.widgets changed",
+    ),
     "tests/shared/recorded.py": ("tests/package/recordings/test_warnings.py", "imports tests.shared.recorded"),
     "benchmarks/speed.py": ("tests/repository/test_benchmarks.py", "imports benchmarks.speed"),
     "tools/blocks.py": ("tests/repository/test_house.py", "imports tools.blocks"),

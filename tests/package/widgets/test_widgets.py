@@ -11,6 +11,7 @@ from torch import nn
 import hookscope
 from hookscope import samples, widgets
 from hookscope.widgets import base
+from hookscope_course import widgets as course_widgets
 from tests.shared.read import IDS, WORDS, Reader
 
 
@@ -21,7 +22,7 @@ def recording() -> object:
     return log
 
 
-def revealed(quiz: widgets.OrderQuiz) -> widgets.OrderQuiz:
+def revealed(quiz: course_widgets.OrderQuiz) -> course_widgets.OrderQuiz:
     quiz.reveal()
     return quiz
 
@@ -43,10 +44,10 @@ _KEPT: list[nn.Module] = []
 WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
     "LayerPicker": lambda: widgets.LayerPicker(samples.digit_cnn(), samples.digit(5)),
     "OrderPlayer": lambda: widgets.OrderPlayer(recording()),
-    "OrderQuiz": lambda: revealed(widgets.OrderQuiz(recording())),
-    "PreHookPlayground": lambda: widgets.PreHookPlayground(samples.digit_cnn(), samples.digit(5)),
-    "GradientPlayground": lambda: widgets.GradientPlayground(),
-    "GradInputExplorer": lambda: widgets.GradInputExplorer(),
+    "OrderQuiz": lambda: revealed(course_widgets.OrderQuiz(recording())),
+    "PreHookPlayground": lambda: course_widgets.PreHookPlayground(samples.digit_cnn(), samples.digit(5)),
+    "GradientPlayground": lambda: course_widgets.GradientPlayground(),
+    "GradInputExplorer": lambda: course_widgets.GradInputExplorer(),
     "AttentionPicker": lambda: widgets.AttentionPicker(attention()),
     "PatchMap": lambda: widgets.PatchMap(swept()),
     "TokenPicker": lambda: widgets.TokenPicker(Reader(), IDS, vocabulary=WORDS),
@@ -54,7 +55,7 @@ WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
 
 
 def test_these_are_all_widgets() -> None:
-    assert set(WIDGETS) == set(widgets.__all__)
+    assert set(WIDGETS) == {*widgets.__all__, *course_widgets.__all__}
     assert hookscope.widgets is widgets
 
 
