@@ -75,7 +75,7 @@ def test_nothing_changed(checkout: Checkout) -> None:
     assert checkout.plan() == {}
 
 
-def test_a_room_its_own_tests_first_then_those_of_the_rooms_that_depend_on_it(checkout: Checkout) -> None:
+def test_the_tests_of_a_package_come_first_then_those_of_its_dependents(checkout: Checkout) -> None:
     checkout.change("helpers/hookscope/captures/writes.py")
     reasons = checkout.plan()
     plan, own = list(reasons), own_tests_of("captures")
@@ -135,7 +135,7 @@ REACHED = {
     ),
     "tests/shared/recorded.py": ("tests/package/recordings/test_warnings.py", "imports tests.shared.recorded"),
     "benchmarks/speed.py": ("tests/repository/test_benchmarks.py", "imports benchmarks.speed"),
-    "tools/blocks.py": ("tests/repository/test_house.py", "imports tools.blocks"),
+    "tools/blocks.py": ("tests/repository/test_architecture.py", "imports tools.blocks"),
     "environment.yml": ("tests/repository/test_environment.py", "speaks of environment.yml"),
     "tests/browser/test_order.py": ("tests/browser/test_order.py", "changed"),
 }
