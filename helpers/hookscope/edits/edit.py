@@ -30,7 +30,7 @@ from hookscope.edits.target import Rule, Target
 from hookscope.edits.tokens import Owner, owner_of
 from hookscope.layers import FusedLayer, Modules, Which, pick, refuse_unhookable
 from hookscope.leaving import leaving
-from hookscope.pictures import Table, Tabled
+from hookscope.pictures import Result, Table
 
 __all__ = ["Edit", "edit"]
 
@@ -111,7 +111,7 @@ def edit(model: nn.Module) -> Edit:
     return Edit(model)
 
 
-class Edit(Tabled):
+class Edit(Result):
     """What `edit` returns: a context manager whose methods say what to change; see there for what they all take."""
 
     def __init__(self, model: nn.Module) -> None:

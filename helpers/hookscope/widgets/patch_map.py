@@ -110,7 +110,7 @@ class PatchMap(HookWidget):
         if found.values.numel() > _MOST_CELLS:
             raise ValueError(
                 f"{found.values.numel():,} cells are more than a page can hold ({_MOST_CELLS:,}): sweep fewer layers "
-                f"or {found.kind}s, or look at found.heat_map()"
+                f"or {found.kind}s, or look at found.picture()"
             )
         self._found, self._named = found, (vocabulary, classes)
         self._model = found.made.model() if found.made is not None else None  # so that it stays
@@ -120,7 +120,7 @@ class PatchMap(HookWidget):
         self._cell = Cell(found, chosen.get("layer", first.layer), chosen.get("column", first.column))
         super().__init__(layer=self._cell.layer, column=self._cell.column)
         self._fill()
-        picture = found.heat_map()
+        picture = found.picture()
         self.png, self._map_alt, self._map_rows = picture.png, picture.alt, picture.rows
         self._table = _listed(picture.rows)
         self._run()

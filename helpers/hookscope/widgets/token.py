@@ -313,7 +313,7 @@ class TokenPicker(HookWidget):
         self.head = min(self.head, self._heads - 1)
         seen = weights_of(each, self.sample, self.head, self.token, self._names)
         self._weights, self._looks = seen.weights, seen.rows
-        self._looked = " ".join([seen.text, *map(_sentence, [each.check, *each.remarks()])])
+        self._looked = " ".join([seen.text, *map(_sentence, [each.check, *each.notes])])
         key = (self.attention, self.sample, self.head, self.width) if self.look == MAP else ()
         if key != self._looked_at:
             self.look_png, self.look_alt = b"", ""

@@ -198,7 +198,7 @@ def test_a_cell_that_an_interrupt_left_out_can_be_run() -> None:
     cell = Cell(found, "blocks.1.gate", 4)
     assert not cell.was_run
     assert Cell(found, "stem", 0).was_run
-    assert "6 cells hatched, left out by an interrupt" in found.heat_map().alt
+    assert "6 cells hatched, left out by an interrupt" in found.picture().alt
     (said,) = cell.run().notes
     assert said.startswith("The sweep was interrupted before this cell")
     drawn = [patch.get_bbox().bounds for patch in found._draw().axes[0].patches if patch.get_hatch()]
