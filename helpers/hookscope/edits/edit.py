@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from hookscope.captures import Capture
 from hookscope.captures.stopping import PassEnded
 from hookscope.edits import changes
 from hookscope.edits.aim import Aim
 from hookscope.edits.changes import Change
-from hookscope.edits.compiled import CompiledBefore, was_used
 from hookscope.edits.edges import cutting, edges_of, refuse_again
 from hookscope.edits.gradients import Gradients
 from hookscope.edits.heads import aim_at, heads_around
@@ -29,7 +28,6 @@ from hookscope.edits.reasons import NotEditedError, look_around
 from hookscope.edits.target import Rule, Target
 from hookscope.edits.tokens import Owner, owner_of
 from hookscope.layers import FusedLayer, Modules, Which, pick, refuse_unhookable
-from hookscope.leaving import leaving
 from hookscope.pictures import Table, Tabled
 
 __all__ = ["Edit", "edit"]
@@ -127,8 +125,8 @@ class Edit(Tabled):
         self._notes: dict[str, None] = {}
         self._gradients = Gradients()
         self._order: Order | None = None
-        self._compiled: CompiledBefore | None = None
-        self._open = self._hooked = False
+        self._handles = ExitStack()  # removes all hooks
+        self._open = False
 
     # -- what to change -----------------------------------------------------------------------------------------
 
@@ -263,34 +261,27 @@ class Edit(Tabled):
                 refuse_unhookable(self.modules, {module: name}, "edit")
         self._rules += added
         if self._open:
-            self._begin(added)
-
-    def _begin(self, rules: Iterable[tuple[Rule, nn.Module, str]]) -> None:
-        for one in rules:
-            self._aim(*one)
-        if was_used():
-            if self._compiled is None:
-                self._compiled = CompiledBefore()
-            self._compiled.ask(self.modules, self._by_target.values())
+            for one in added:
+                self._aim(*one)
 
     def _aim(self, rule: Rule, module: nn.Module, name: str) -> None:
         target = Target(rule, name, notes=self._notes, late=self._passes.count)
         if rule.positions is not None or rule.to == "edges":
             target.owner = self._owner(name)
         if rule.positions is not None or rule.by_sample:
-            target.samples = self._layer(self.modules.model, "").count_samples(self._born)
+            target.samples = self._layer(self.modules.model, "").count_samples()
             if self._order is None:
                 self._order = Order(self.modules, target.samples, rule.by_sample or "positions=", notes=self._notes)
-                self._order.put_on()
+                self._order.register(self._handles)
         layer = self._by_target[target] = self._layer(module, name)
         self.targets.append(target)
-        layer.take(target, self._born)
+        layer.take(target, self._handles)
 
     def _owner(self, name: str) -> Owner:
         outer, module, sure = owner_of(self.modules, name)
         if module not in self._owners:
             owner = self._owners[module] = Owner(outer, module, self._notes, sure)
-            owner.put_on()
+            owner.register(self._handles)
         return self._owners[module]
 
     def _layer(self, module: nn.Module, name: str) -> Layer:
@@ -298,7 +289,7 @@ class Edit(Tabled):
             if module not in self._fused:  # it was not asked for, but the model, or what holds the heads of a layer
                 self._fused[module] = look_around(self.modules.ways_to(name))
             layer = self._layers[module] = Layer(name, module, self._fused[module], self._notes, self._gradients)
-            layer.put_on(self._born)
+            layer.register(self._handles, self._born)
         return self._layers[module]
 
     # -- the block ----------------------------------------------------------------------------------------------
@@ -307,38 +298,31 @@ class Edit(Tabled):
         if self._open:
             raise RuntimeError("this edit is already open; make another one with edit(...)")
         self._layers, self.targets, self._notes = {}, [], {}
-        self._owners, self._by_target, self._order, self._compiled = {}, {}, None, None
-        self._passes = Passes(self.modules.model)
-        self._born = RemovableHandle.next_id
+        self._owners, self._by_target, self._order = {}, {}, None
+        self._passes = Passes()
+        self._handles.callback(self._gradients.remove)
         try:
-            self._open = self._hooked = True
-            self._passes.put_on()
-            self._begin(self._rules)
+            first = self.modules.model.register_forward_pre_hook(self._passes.before)
+            self._handles.callback(first.remove)
+            self._born = first.id
+            self._open = True
+            for one in self._rules:
+                self._aim(*one)
             return self
         except BaseException:
-            self._give_up()
+            self._close()
             raise
 
-    def _is_open(self) -> bool:
-        return self._hooked
-
-    @leaving
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self._give_up()
-        finally:
-            if self._hooked:  # an interrupt has stopped that somewhere
-                self._give_up()
+        self._close()
         if error is not None and not isinstance(error, PassEnded):
             return
         reasons: list[str] = []
         for target in self.targets:
             if not target.is_whole:
                 reasons += missing(self.modules, target, self._by_target[target], self._passes.count)
-        if not reasons and self._compiled is not None:
-            reasons = self._compiled.reasons()
         if reasons:
             if error is not None:  # the capture around this block would swallow it
                 reasons = [f"{why} (capture(..., stop=True) has ended the pass)" for why in reasons]
@@ -352,19 +336,9 @@ class Edit(Tabled):
         if self._notes:
             warnings.warn("hookscope: " + "; ".join(self._notes), stacklevel=2)
 
-    def _give_up(self) -> None:
+    def _close(self) -> None:
         self._open = False
-        self._passes.take_off()
-        for layer in [*self._layers.values()]:
-            layer.take_off()
-        for owner in [*self._owners.values()]:
-            owner.take_off()
-        if self._order is not None:
-            self._order.take_off()
-        if self._compiled is not None:
-            self._compiled.take_off()
-        self._gradients.remove()
-        self._hooked = False
+        self._handles.close()  # goes on if one of them raises
 
     # -- reading ------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass
 from threading import get_ident
 from typing import Any
 
@@ -16,13 +17,12 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from hookscope.captures.hooks import Hooks as CaptureHooks
 from hookscope.edits.gradients import Gradients
-from hookscope.edits.inside import Inside, Replaced, crossing, forget
-from hookscope.edits.lending import Lent, take_back, written_to
+from hookscope.edits.inside import Inside, Replaced, crossing
 from hookscope.edits.order import PACKED, is_packed, samples_in
-from hookscope.edits.parts import passed_on, put, tensors
+from hookscope.edits.parts import tensors
 from hookscope.edits.passes import Uncopied
 from hookscope.edits.target import Target
-from hookscope.layers import FusedLayer, attention_would_be_fused, call_of, put_after, put_before, take_off
+from hookscope.layers import FusedLayer, attention_would_be_fused, call_of
 
 __all__ = ["Layer"]
 
@@ -37,15 +37,13 @@ class Run:
     """A call of a layer that has not returned.
 
     Attributes:
-        number: which call it is; 0 if that cannot be said.
+        number: which call it is; 0 if that is not known.
         again: whether it runs again, to recompute what a checkpoint did not keep.
         began: when the call that it repeats was made, as autograd counts in this thread; infinity if it repeats none,
             or one of another thread.
         error: the exception that was being handled when it began.
-        call: what tells it from the others: its keyword arguments, which are a dictionary of its own, or a number where
-            they may be exchanged, see `call_of`.
-        samples: how many it was given, if that is known and wanted.
-        lent: what is to be taken back when it has ended.
+        call: its number, see `call_of`.
+        samples: how many it was given, if that is known.
 
     """
 
@@ -53,9 +51,8 @@ class Run:
     again: bool
     began: float
     error: BaseException | None
-    call: dict[str, Any] | int
+    call: int
     samples: int | None = None
-    lent: Lent = field(default_factory=list)
 
 
 class Layer(Uncopied):
@@ -87,32 +84,37 @@ class Layer(Uncopied):
         # keys come from elsewhere than its queries.
         self._running: dict[int, list[Run]] = {}
         self._starting: dict[int, tuple[Run, bool]] = {}
-        self._replaced: Replaced | None = None
+        self._replaced = False
         self._thread, self._elsewhere = get_ident(), False  # whether another thread has called it
         self._counts = False  # samples
-        self._waits = False  # for the end of each call
 
-    def take(self, target: Target, born: int) -> None:
-        """Make one more edit from now on; captures that began later than `born` go on seeing what was edited."""
+    def register(self, handles: ExitStack, born: int) -> None:
+        """Register the hooks; captures that began later than `born` still see what was edited.
+
+        Args:
+            handles: removes the hooks.
+            born: the id that torch gave to the first hook of the block.
+
+        """
+        module = self.module
+        handles.callback(module.register_forward_pre_hook(self.before, with_kwargs=True).remove)
+        handles.callback(module.register_forward_hook(self.after, with_kwargs=True, always_call=True).remove)
+        for hooks in (module._forward_pre_hooks, module._forward_hooks):
+            _move_captures_last(hooks, born)
+
+    def take(self, target: Target, handles: ExitStack) -> None:
+        """Make one more edit from now on."""
         kind = target.rule.to
-        if kind in ("heads", "edges"):
-            self._open()
-        else:
-            self._wait_for_the_end(born)
+        if kind in ("heads", "edges") and not self._replaced:
+            self._replaced = True
+            replaced = Replaced(self.module, self._inside)
+            handles.callback(replaced.remove)
+            replaced.put_on()
         self.targets.setdefault(kind, []).append(target)
 
-    def _wait_for_the_end(self, born: int) -> None:
-        if not self._waits:
-            self._waits = True
-            hooks = self.module._forward_hooks
-            put_after(self.module, self.after)
-            if len(hooks) > 1:
-                _captures_last(hooks, born)
-
-    def count_samples(self, born: int) -> Callable[[], int | None]:
+    def count_samples(self) -> Callable[[], int | None]:
         """Count the samples of each call from now on; return what tells those of the call that is running."""
         self._counts = True
-        self._wait_for_the_end(born)
         running = self._running
 
         def count() -> int | None:
@@ -120,23 +122,6 @@ class Layer(Uncopied):
             return runs[-1].samples if runs else None
 
         return count
-
-    def _open(self) -> None:
-        """Replace the layer's `forward`, to reach into it."""
-        if self._replaced is None:
-            self._replaced = Replaced(self.module, self._inside)
-            self._replaced.put_on()
-
-    def take_off(self) -> None:
-        """Take off whatever `put_on` and `take` have put on; as often as you like."""
-        self._off = True
-        for runs in self._running.values():
-            for run in reversed(runs):  # an interrupt has left them
-                take_back(run.lent)
-        take_off(self, self.module)
-        if self._replaced is not None:
-            self._replaced.remove()
-            forget(self)
 
     def _inside(self) -> Inside | None:
         started = self._starting.pop(get_ident(), None)
@@ -147,28 +132,21 @@ class Layer(Uncopied):
 
         def heads(merged: Tensor, flipped: bool) -> Tensor:
             for target in targets:
-                target.held["flipped"] = flipped  # for who writes this in plain torch
+                target.held["flipped"] = flipped  # explain reads it
                 merged = target.on(merged, run.number, run.again)
             return merged
 
         edges = self._meant("edges", run)
-        return Inside(self, self.module, heads if targets else None, edges, run.number, run.again, crossed)
+        return Inside(self.module, heads if targets else None, edges, run.number, run.again, crossed)
 
     def _meant(self, kind: str, run: Run) -> list[Target]:
         """List the edits that a call has: not those written after the call that it repeats."""
         targets = self.targets.get(kind, [])
         return [each for each in targets if each.since <= run.began] if run.again else targets
 
-    def put_on(self, born: int) -> None:
-        """Count the layer's calls; captures that began later than `born` go on seeing what was edited."""
-        hooks = self.module._forward_pre_hooks
-        put_before(self.module, self.before)
-        if len(hooks) > 1:
-            _captures_last(hooks, born)
-
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
         """Count the call, and edit what it is given."""
-        if kwargs is None:  # another thread has just taken this off
+        if kwargs is None:  # another thread is just removing this hook
             return None
         again, thread, began = _task_id() >= 0, get_ident(), math.inf
         if again:
@@ -181,83 +159,60 @@ class Layer(Uncopied):
             self._elsewhere |= thread != self._thread
         if self._fused is not None and self._fused.would_run():
             self.notes[f"hooks switch off the fused path of layer {self._fused.name!r}"] = None
-        # A frame takes four times as long to ask for as all the rest of this.
-        call = kwargs if len(module._forward_pre_hooks) == 1 else call_of(sys._getframe(1))
-        run = Run(number, again, began, sys.exception(), call)
+        run = Run(number, again, began, sys.exception(), call_of(sys._getframe(1)))
         if self._counts:
             run.samples = samples_in((*args, *kwargs.values()))
-        if self._waits:
-            self._running.setdefault(thread, []).append(run)
+        self._running.setdefault(thread, []).append(run)
         if again and not self.seen:
             return None  # the forward pass was before the block
         if not (again or self.checkpointed) and _grad_is_on() and _under_checkpoint():
             self.checkpointed = True
-        if self._replaced is not None:
-            if any(map(is_packed, (*args, *kwargs.values()))):
-                target = next(each for kind in ("heads", "edges") for each in self.targets.get(kind, ()))
-                raise RuntimeError(f"{target.label(number)}: {PACKED}")
-            self._starting[thread] = run, crossing(args, kwargs, module)
-            if self._fused is None and attention_would_be_fused(module, args, kwargs):
-                self.notes[
-                    f"edits inside of it switch off the fused path of layer {self.name!r}: what they do not change may "
-                    "be rounded differently"
-                ] = None
+        if self._replaced:
+            self._start(run, args, kwargs)
         if "input" not in self.targets:
             return None
         given: Any = {**dict(enumerate(args)), **kwargs}
         for target in self._meant("input", run):
-            given = target.on(given, number, again, lent=run.lent)
-        edited = {key: given[key] for key in kwargs}
-        if call is kwargs:
-            run.call = edited
-        return tuple(given[index] for index in range(len(args))), edited
+            given = target.on(given, number, again)
+        return tuple(given[index] for index in range(len(args))), {key: given[key] for key in kwargs}
+
+    def _start(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Prepare a call in whose forward something is edited."""
+        if any(map(is_packed, (*args, *kwargs.values()))):
+            target = next(each for kind in ("heads", "edges") for each in self.targets.get(kind, ()))
+            raise RuntimeError(f"{target.label(run.number)}: {PACKED}")
+        self._starting[get_ident()] = run, crossing(args, kwargs, self.module)
+        if self._fused is None and attention_would_be_fused(self.module, args, kwargs):
+            self.notes[
+                f"edits inside of it switch off the fused path of layer {self.name!r}: what they do not change may "
+                "be rounded differently"
+            ] = None
 
     def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any = _NOTHING) -> Any:
         """Edit what the call returned, and wait for the gradient of it."""
-        if output is _NOTHING:  # another thread has just taken this off, and with it that there are keyword arguments
+        if output is _NOTHING:  # another thread is just removing this hook, and so there are no keyword arguments
             return None
         runs = self._running.get(get_ident())
         if not runs:
             return None  # the call began before the block
         run = runs[-1]
-        raised = run.error is not sys.exception()
-        if len(runs) > 1 or raised:  # it may be another one that ends
-            ended = _ended(runs, kwargs, call_of(sys._getframe(1)))
+        if len(runs) > 1 or run.error is not sys.exception():  # another call may end
+            ended = _ended(runs, call_of(sys._getframe(1)))
             if ended is None:
                 return None  # a hook before ours did not let it begin
             run = ended
-        handed_on = self._taken_back(run, output) if run.lent else []
         try:
-            # With always_call torch calls this on the way of an exception upward, too.
+            # With always_call torch calls this after an exception, too.
             if run.error is not sys.exception() or (run.again and not self.seen):
                 return None
-            for path, given in handed_on:  # a container that it was given, it hands on as it was edited
-                try:
-                    output = put(output, path, given)
-                except Exception:  # whatever a class of somebody else's raises when it is copied
-                    self.notes[
-                        f"layer {self.name!r} hands on what it was given, which cannot be copied: it does so without "
-                        "the edit"
-                    ] = None
             value = output
-            for target in self._meant("output", run) if run.again else self.targets.get("output", ()):
+            for target in self._meant("output", run):
                 value = target.on(value, run.number, run.again)
             if "grad" in self.targets:
                 value = self._waiting(run, args, kwargs, output, value)
-            return value if value is not output or handed_on else None
+            return value if value is not output else None
         finally:
             runs.pop()
-
-    def _taken_back(self, run: Run, output: Any) -> list[tuple[Any, Any]]:
-        """Take back what was lent; list where in the output it was handed on."""
-        handed_on = passed_on(output, run.lent)
-        if written_to(run.lent):
-            self.notes[
-                f"layer {self.name!r} wrote in place to an edited tensor in a container that it was given, such as a "
-                "cache: that is not in the tensor that was there before and is there again; edit what the layer writes"
-            ] = None
-        take_back(run.lent)  # if an interrupt comes, the run stays, and `take_off` goes on
-        return handed_on
 
     def _waiting(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, value: Any) -> Any:
         """Wait for the gradients of what the call returned, as edits have left it; return it, with aliases in it."""
@@ -312,7 +267,7 @@ class Layer(Uncopied):
 
         def hook(grad: Tensor) -> Tensor:
             for target, count in zip(targets, counts, strict=True):
-                grad = grad if self._off else target.edited(grad, number, False, count)
+                grad = target.edited(grad, number, False, count)
             return grad
 
         return hook
@@ -320,22 +275,21 @@ class Layer(Uncopied):
     before.__qualname__ = after.__qualname__ = "hookscope.edit"  # what a census shows
 
 
-def _captures_last(hooks: dict[int, Any], born: int) -> None:
-    """Let captures that began inside the block, later than `born`, come after the hook that was put on last."""
+def _move_captures_last(hooks: dict[int, Any], born: int) -> None:
+    """Let captures that began inside the block, later than `born`, come after the hook that was registered last."""
     for key, hook in list(hooks.items()):
         if key >= born and isinstance(getattr(hook, "__self__", None), CaptureHooks):
-            hooks.move_to_end(key)  # type: ignore[attr-defined]
+            hooks.move_to_end(key)  # type: ignore[attr-defined]  # as torch does for prepend=True
 
 
-def _ended(runs: list[Run], kwargs: dict[str, Any], call: int) -> Run | None:
-    """Find the call that ends now, and forget those inside of it that torch told no hook the end of.
+def _ended(runs: list[Run], call: int) -> Run | None:
+    """Find the call that ends now, and forget those inside of it for which torch called no hook at their end.
 
-    A layer that calls itself has them, where a KeyboardInterrupt or such leaves one.
+    A layer that calls itself has them, after a `KeyboardInterrupt` or a hook that raised.
 
     """
-    found = next((run for run in runs if run.call is kwargs or run.call == call), None)
+    found = next((run for run in reversed(runs) if run.call == call), None)
     while found is not None and runs[-1] is not found:
-        take_back(runs[-1].lent)
         runs.pop()
     return found
 

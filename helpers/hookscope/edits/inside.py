@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import traceback
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.overrides import TorchFunctionMode
 
 from hookscope.edits.edges import cut
 from hookscope.edits.target import Target
 
-__all__ = ["Inside", "Replaced", "crossing", "forget"]
+__all__ = ["Inside", "Replaced", "crossing"]
 
 
 class Inside(TorchFunctionMode):
     """Sees the functions that one call of an attention layer calls, and edits between them.
 
     Args:
-        owner: whose it is.
         module: the attention layer.
         heads: gets what goes into the output projection of an `nn.MultiheadAttention`, laid out as what the layer is
             given and returns, and whether that is the other way round inside; returns what takes its place.
@@ -37,7 +33,6 @@ class Inside(TorchFunctionMode):
 
     def __init__(
         self,
-        owner: object,
         module: nn.Module,
         heads: Callable[[Tensor, bool], Tensor] | None = None,
         edges: Sequence[Target] = (),
@@ -46,15 +41,12 @@ class Inside(TorchFunctionMode):
         crossed: bool = False,
     ) -> None:
         super().__init__()
-        self.owner, self._module, self._heads, self._edges = owner, module, heads, edges
+        self._module, self._heads, self._edges = module, heads, edges
         self._number, self._again, self._crossed = number, again, crossed
         self._attended = 0
-        self.gone = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self.gone:
-            return func(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
             return self._attention(*args, **kwargs)
         if func is F.multi_head_attention_forward:
@@ -101,38 +93,6 @@ class Inside(TorchFunctionMode):
         return opened(*args, **kwargs)
 
 
-def forget(owner: object) -> None:
-    """Take what belongs to somebody off torch's stack of modes, where an interrupt may have left it."""
-    stack = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-    for mode in stack:
-        if isinstance(mode, Inside) and (mode.gone or mode.owner is owner):
-            mode.gone = True
-            _off_the_stack(mode)
-
-
-def _let_go(error: BaseException) -> None:
-    """Let context managers end that an interrupt has left inside of their own code.
-
-    Torch takes a mode off its stack while the mode works, by a generator that puts it on again in the end. An interrupt
-    that comes just then leaves that generator to the traceback, and the end to whenever that goes.
-    """
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        if frame.f_code.co_filename == contextlib.__file__:
-            with contextlib.suppress(RuntimeError):  # it is still running
-                frame.clear()
-
-
-def _off_the_stack(inside: Inside) -> None:
-    """Take one mode off torch's stack, wherever it lies, and leave the others; nothing if it is not there."""
-    stack = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-    if inside in stack:
-        for _ in stack:
-            torch._C._pop_torch_function_stack()
-        for mode in stack:
-            if mode is not inside:
-                torch._C._push_on_torch_function_stack(mode)
-
-
 class Replaced:
     """Stands for a module's `forward` while something inside of it is edited, and then gives it back.
 
@@ -159,16 +119,8 @@ class Replaced:
         inside = self._running()
         if inside is None:
             return self._before(*args, **kwargs)
-        try:
-            inside.__enter__()  # type: ignore[no-untyped-call]
+        with inside:
             return self._before(*args, **kwargs)
-        except BaseException as error:
-            if not isinstance(error, Exception):
-                _let_go(error)
-            raise
-        finally:
-            inside.gone = True
-            _off_the_stack(inside)  # not by its __exit__, which takes off whatever lies on top
 
     def remove(self) -> None:
         """Give the module its forward back."""

@@ -12,12 +12,16 @@ from typing import Any
 from torch import nn
 
 from hookscope.captures.call import why_uncalled
-from hookscope.edits.compiled import compiled_around
 from hookscope.layers import FusedLayer, Modules, refuse_compiled
 
 __all__ = ["UNSEEN_HEADS", "NotEditedError", "look_around", "why_not_called"]
 
 UNSEEN_HEADS = "it did not call torch's F.multi_head_attention_forward, in which its heads lie"
+
+_COMPILED = (
+    ". If torch.compile compiled it before the block, compiled code does not notice new hooks: run it under "
+    'torch.compiler.set_stance("force_eager")'
+)
 
 
 class NotEditedError(RuntimeError):
@@ -107,15 +111,11 @@ def why_not_called(modules: Modules, name: str, module: nn.Module, runs: int) ->
     if "did not reach it" not in generic:
         return generic
     around = [each for each in reversed(modules.down_to(name)) if each is not module]
-    if compiled_around([*around, module]):
-        return (
-            "was not called: the model was compiled before, and compiled code does not notice new hooks; run it under "
-            'torch.compiler.set_stance("force_eager")'
-        )
+    compiled = _COMPILED if _was_compiled() else ""
     if not runs:
         return (
             "was not called, nor was the model: run it inside the block, by model(...), not by model.forward(...), "
-            "which runs no hooks, and not a compiled, traced or exported copy of it"
+            f"which runs no hooks, and not a compiled, traced or exported copy of it{compiled}"
         )
     last = name.rpartition(".")[2]
     access = r"\[[^\]]*\]" if last.isdigit() else rf"\.{re.escape(last)}"
@@ -129,7 +129,13 @@ def why_not_called(modules: Modules, name: str, module: nn.Module, runs: int) ->
             if re.search(rf"{access}\(", _source(each, whole=True)):
                 break  # it is called, too: so the forward took another path, or did not run
             return f"was not called: {kind}.forward uses only its weight, in a function of its own"
-    return generic
+    return generic + compiled
+
+
+def _was_compiled() -> bool:
+    """Whether torch.compile has compiled anything in this process since its last reset."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    return bool(counters.get("frames"))
 
 
 def _source(module: nn.Module, whole: bool = False) -> str:

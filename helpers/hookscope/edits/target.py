@@ -13,9 +13,8 @@ from torch import Tensor
 from hookscope.captures.keep import is_wrapped
 from hookscope.edits.aim import Aim
 from hookscope.edits.changes import UNCHANGED, Change, Moment
-from hookscope.edits.lending import BorrowedError, Lent, refuse_borrowed
 from hookscope.edits.order import PACKED, as_many, is_packed
-from hookscope.edits.parts import get, is_shared, keys, listed, put, tensors
+from hookscope.edits.parts import get, holder_of, keys, listed, put, tensors
 from hookscope.edits.sizes import Sizes
 from hookscope.edits.tokens import Owner, Positions, Tokens
 
@@ -111,22 +110,18 @@ class Target:
     dtype: torch.dtype | None = None
     since: int = field(default_factory=torch.autograd._get_sequence_nr)  # type: ignore[attr-defined]
 
-    def on(
-        self,
-        value: Any,
-        number: int,
-        again: bool,
-        then: Callable[[Tensor], Tensor] | None = None,
-        lent: Lent | None = None,
-    ) -> Any:
+    def on(self, value: Any, number: int, again: bool, then: Callable[[Tensor], Tensor] | None = None) -> Any:
         """Return a value with the edit made; the value itself if this call is not meant or lacks the part.
 
         Args:
             value: a tensor, or a structure with tensors in it.
-            number: which call of the layer this is; 0 if that cannot be said.
+            number: which call of the layer this is; 0 if that is not known.
             again: whether the call runs again, in backward, to recompute what a checkpoint did not keep.
             then: what to do with the tensor instead, if not to edit it.
-            lent: where containers have to stay the very ones: is told what is put into them until the call has ended.
+
+        Raises:
+            ValueError: the tensor is in a container that belongs to the caller, or there are several tensors.
+            TypeError: the structure cannot be rebuilt with another tensor in it.
 
         """
         rule = self.rule
@@ -141,30 +136,31 @@ class Target:
             tensor = get(value, path) if path is not None else None
         except LookupError:
             tensor = None
-        if not isinstance(tensor, Tensor):
+        if path is None or not isinstance(tensor, Tensor):
             self.missed = listed(value)
             return value
-        if path:
-            self.keys = keys(value, path)
-            if lent is not None and len(path) > 1:
-                try:
-                    refuse_borrowed(tensor, lambda: get(value, path))
-                except BorrowedError as error:
-                    raise BorrowedError(f"{self.label(number)}: {error}") from None
+        if rule.to == "input":
+            self._refuse_container_of_the_caller(value, path, number)
+        self.keys = keys(value, path)
         new = self.edited(tensor, number, again) if then is None else then(tensor)
         if new is tensor:
             return value
-        if lent is not None and path and len(path) > 1 and is_shared(value, path):
-            lent = None  # it is given in two places, of which only one is meant
         try:
-            return put(value, path or (), new, lent)
-        except BorrowedError as error:
-            raise BorrowedError(f"{self.label(number)}: {error}") from None
-        except Exception as error:  # whatever a class of somebody else's raises when it is copied
+            return put(value, path, new)
+        except Exception as error:  # a class outside hookscope may raise anything when it is copied
             raise TypeError(
-                f"{self.label(number)}: a {type(value).__name__} cannot be built again with another value in it "
-                f"({type(error).__name__}: {error}); edit a layer inside of this one, or the input of the next"
+                f"{self.label(number)}: cannot rebuild a {type(value).__name__} with another value in it "
+                f"({type(error).__name__}: {error}); edit a layer inside this one, or the input of the next"
             ) from error
+
+    def _refuse_container_of_the_caller(self, given: dict[int | str, Any], path: Path, number: int) -> None:
+        """Refuse a tensor in a list, mapping or object that a layer is called with; tuples can be rebuilt."""
+        if (holder := holder_of(given[path[0]], path[1:])) is not None:
+            raise ValueError(
+                f"{self.label(number)}: the input part={path!r} is in a {type(holder).__name__}, which belongs to the "
+                "caller. An edit would change that object for everything else that uses it. Edit the output of the "
+                "layer that computes the tensor, or pass the tensor itself as an argument"
+            )
 
     def means(self, number: int, again: bool) -> bool:
         """Whether the edit means this call."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hookscope.edits.aim import numbers_in
 from hookscope.edits.passes import Uncopied
-from hookscope.layers import Modules, take_off
+from hookscope.layers import Modules
 from hookscope.strands import Strands
 
 __all__ = ["Owner", "Positions", "Tokens", "owner_of", "positions_of"]
@@ -147,15 +147,11 @@ class Owner(Uncopied):
     _calls: int = 0
     _running: Strands[list[Tokens]] = field(default_factory=lambda: Strands(list))
 
-    def put_on(self) -> None:
-        """Hook the module; first, since the model itself may be edited, too."""
-        self.module.register_forward_pre_hook(self.before, with_kwargs=True, prepend=True)
-        self.module.register_forward_hook(self.after, always_call=True)
-
-    def take_off(self) -> None:
-        """Take the hooks off; as often as you like."""
-        self._off = True
-        take_off(self, self.module)
+    def register(self, handles: ExitStack) -> None:
+        """Register the hooks; first, since the model itself may be edited, too."""
+        before = self.module.register_forward_pre_hook(self.before, with_kwargs=True, prepend=True)
+        handles.callback(before.remove)
+        handles.callback(self.module.register_forward_hook(self.after, always_call=True).remove)
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note which tokens this call has."""

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from hookscope.edits import NotEditedError
-from hookscope.edits.inside import Inside, Replaced, forget
+from hookscope.edits.inside import Inside, Replaced
 from hookscope.edits.order import samples_in
 from hookscope.edits.parts import keys, put
 from hookscope.edits.reasons import UNSEEN_HEADS, why_not_called
@@ -231,7 +231,6 @@ class Patch:
         take_off(self, self.place.module)
         if self._replaced is not None:
             self._replaced.remove()
-            forget(self)
 
     def begin(self, module: nn.Module, args: Any) -> None:
         """Count a call of a layer that is to be changed inside."""
@@ -240,7 +239,7 @@ class Patch:
 
     def _inside(self) -> Inside | None:
         begins, self._begins = self._begins, False
-        return Inside(self, self.place.module, self._merged) if begins else None
+        return Inside(self.place.module, self._merged) if begins else None
 
     def _merged(self, tensor: Tensor, flipped: bool) -> Tensor:
         self.done += 1

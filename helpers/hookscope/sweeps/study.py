@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
@@ -80,12 +80,10 @@ class Study:
         self.order: dict[str, None] = {}
         instead = "sweep a model that is called with samples first"
         order = Order(modules, lambda: inputs.samples, by_sample, instead, self.order)
-        try:
+        with ExitStack() as handles:
             if by_sample:
-                order.put_on()
+                order.register(handles)
             found = tensors_at(modules, inputs, places, "in the run on inputs", watch, self._watched)
-        finally:
-            order.take_off()
         self.tensors, self.ways, self.output = found
         self.whole = Whole(self.output)
         owned |= self._hooked()  # the model may register hooks of its own in its first pass
