@@ -36,56 +36,20 @@ __all__ = ["Edit", "edit"]
 def edit(model: nn.Module) -> Edit:
     """Change what flows through chosen layers, inside a with-block.
 
-    The methods of what this returns say what to change; they take effect in the order written. Each begins with the
-    layers, as `find_layers` takes one item, and the value; then come
+    Each method takes layers as `find_layers` does, a value, and `at`, which values of the tensor: ``at[:, 3]``. Options
+    are `to` ("output", "input" or "grad"), `part` (which tensor of several: an index, a key or a path), `calls` (from
+    1), `rows` (samples), `heads`, and `positions` (tokens from 0 in the whole sequence, also under a KV cache).
 
-    - `at`: which values of the tensor, as an index: ``at[:, 3]``; all of them without it;
-    - `to`: `"output"`, what the layer returns; `"input"`, what it is called with; or `"grad"`, the gradient with
-      respect to its output;
-    - `part`: which tensor, where there are several: an index, key, attribute or keyword, or a path, ``(1, "h")``;
-    - `calls`: which calls of the layer, counted from 1 inside the block; all of them without it;
-    - `rows`: which samples of the batch, on the first axis; refused or said where that may be something else, by its
-      length or by what modules with `batch_first=False` and packed sequences hold. In beam search samples are beams;
-    - `heads`: which heads of an attention layer, in what goes into its output projection;
-    - `positions`: which tokens, by their places in the whole sequence from 0: ``positions=7``, ``range(12)``,
-      ``slice(5, None)``. Under a KV cache, as in `generate()`, each is edited in the call that computes it, which is
-      once, unless decoding takes tokens back to try others. The module around the layer that takes `input_ids` says
-      where it is; padding on the left counts, and is said where a mask tells of it.
-
-    With `rows`, `heads` or `positions`, `at` is an index into what these pick.
-
-    `cut` takes `head`, `query` and `key` instead: one edge of attention.
-
-    Nothing is written to in place: an edit makes a tensor of its own, so that what shares memory with the layer's
-    stays as it is, and so does every value outside the aim, bit for bit, except where an edit switches a fused
-    path of torch off, and says so. A layer that writes to its input in place writes to the edited one. Lists, mappings
-    and objects among its inputs hold the edited tensor during the call, so that what the layer puts into them stays;
-    putting the very tensor back that it found there counts as nothing. What it writes in place into the edited one, as
-    into a cache of fixed length, does not reach the one that is put back, and a note says so. Where it returns one of
-    them, it returns a copy with the edit. Threads that run the model at once need containers of their own. Gradients
-    flow through edits, to values that require them, too.
-
-    **An edit that did not happen is an error**: leaving the block raises `NotEditedError` if a layer was not called, a
-    call or part or gradient never came, and says why that may be. An exception from inside the block goes first. Where
-    other passes were edited, one that was not goes unnoticed if it went through a traced or exported copy of the model,
-    or through a compiled function that calls it, or if the layer was taken out of the model before it.
-
-    Hooks come off however the block ends. So run `backward()` inside the block where there are edits of gradients or
-    checkpoints, which run the layers again. An edit comes after the hooks that were on its layer before the block, such
-    as those that transformers registers for good when it is first asked for `hidden_states`: these are then the ones
-    before the edit. A capture that is opened inside the block sees edited values, one around it sees the layer's own.
+    An edit that did not happen is an error, except for passes that ran in a traced or earlier compiled copy beside
+    others that were edited. Nothing is written in place, so an input in a list, dict or object of the caller's is
+    refused. Run `backward()` inside the block if you edit gradients or use checkpoints.
 
     Args:
         model: the model.
 
-    Returns:
-        An `Edit`: a context manager, and afterwards a table of calls seen, calls changed, and by how much. It can be
-        entered again; it then counts afresh.
-
     Raises:
-        TypeError: `model` is not a module.
-        ValueError: `model` is compiled, sharded (FSDP), or `nn.DataParallel` on several devices; the methods refuse
-            layers that are TorchScript, and those in a part of it that is one of these.
+        ValueError: the model is compiled, sharded, or on several devices by `nn.DataParallel`.
+        NotEditedError: on leaving the block: says which edit did not happen, and why.
 
     Example:
         >>> import torch
@@ -98,12 +62,6 @@ def edit(model: nn.Module) -> Edit:
         ...     y = net(torch.tensor([[1.0, 2.0]]))
         >>> y
         tensor([[0.5000, 5.0000]], grad_fn=<MulBackward0>)
-        >>> e
-        Sequential: 2 edits
-        edit  layer  change             calls seen  calls changed  largest change
-        ----  -----  -----------------  ----------  -------------  --------------
-           1  0      set 10.0 at[:, 1]           1              1               8
-           2  1      scale 0.5                   1              1               5
 
     """
     return Edit(model)

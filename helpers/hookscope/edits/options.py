@@ -18,7 +18,18 @@ __all__ = ["Options", "Where", "calls_of", "kept_of", "numbers_of", "options_of"
 
 
 class Where(TypedDict, total=False):
-    """Which tensor, in which calls; see `edit`."""
+    """Which tensor, in which calls.
+
+    Attributes:
+        to: "output", "input", or "grad", the gradient with respect to the output.
+        part: which tensor, if there are several: an index, key, attribute or keyword, or a path, ``(1, "h")``.
+        calls: which calls of the layer, counted from 1 inside the block.
+        rows: which samples of the batch, on the first axis. In beam search samples are beams.
+        heads: which heads of an attention layer, in what goes into its output projection.
+        positions: which tokens, by their positions in the whole sequence from 0, also under a KV cache; padding on the
+            left counts. With `rows`, `heads` or `positions`, `at` is an index into what these pick.
+
+    """
 
     to: Literal["output", "input", "grad"]
     part: Part | None

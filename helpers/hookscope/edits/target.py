@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -218,8 +217,8 @@ class Target:
             return tensor
         if rule.change.foreign or type(new) is not type(region):  # our own have its shape, dtype and device
             _check(new, region, moment)
-        if rule.change.foreign and not aim.steps and (_uses(new) > _alone or _is_lent(new)):
-            new = new.clone()  # somebody else holds it, and an in-place operation may come next
+        if rule.change.foreign and not aim.steps:
+            new = new.clone()  # the function may keep it, and an in-place operation may come next
         if not again:
             self.sizes.add(number, region, new)
             if places:
@@ -334,26 +333,3 @@ def _is_batched(tensor: Tensor) -> bool:
             return True
         tensor = torch._C._functorch.get_unwrapped(tensor)
     return False
-
-
-def _is_lent(tensor: Tensor) -> bool:
-    """Whether the memory of a tensor is somebody else's, such as a NumPy array's."""
-    return not is_wrapped(tensor) and tensor.layout is torch.strided and not tensor.untyped_storage().resizable()
-
-
-_use_count: Callable[[int], float] = getattr(torch._C, "_storage_Use_Count", lambda cdata: float("inf"))
-
-
-def _uses(tensor: Tensor) -> tuple[int, float]:
-    """Count who holds a tensor, and how many tensors have its memory."""
-    if is_wrapped(tensor) or tensor.layout is not torch.strided:
-        return (sys.maxsize, 0)
-    return (sys.getrefcount(tensor), _use_count(tensor.untyped_storage()._cdata))
-
-
-def _uses_of_a_new_one() -> tuple[int, float]:
-    new = torch.empty(1, device="cpu")
-    return _uses(new)
-
-
-_alone = _uses_of_a_new_one()

@@ -138,15 +138,15 @@ def test_an_attention_that_computes_its_heads_elsewhere_is_named() -> None:
 
 @pytest.mark.parametrize("when", [1, 4, 9])
 def test_an_interrupt_inside_of_attention_leaves_nothing(when: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    net, attend, calls = looks(True), F.scaled_dot_product_attention, []
+    net, softmax, calls = looks(True), F.softmax, []
 
     def interrupted(*args: Any, **kwargs: Any) -> Tensor:
         calls.append(1)
         if len(calls) == when:
             raise KeyboardInterrupt
-        return attend(*args, **kwargs)
+        return softmax(*args, **kwargs)
 
-    monkeypatch.setattr(F, "scaled_dot_product_attention", interrupted)
+    monkeypatch.setattr(F, "softmax", interrupted)
     with suppress(KeyboardInterrupt):  # a sweep that has begun keeps what there is
         sweep(net, TEXT, ["attn#1", "attn#2"], "zero", heads=[0, 1], metric=logit, check=1, progress=False)
     assert len(calls) >= when
