@@ -13,20 +13,16 @@ from torch import Tensor, nn
 
 from hookscope.captures import Capture
 from hookscope.captures.stopping import PassEnded
-from hookscope.edits import changes
-from hookscope.edits.aim import Aim
-from hookscope.edits.changes import Change
-from hookscope.edits.edges import cutting, edges_of, refuse_again
-from hookscope.edits.gradients import Gradients
-from hookscope.edits.heads import aim_at, heads_around
-from hookscope.edits.hooks import Layer
-from hookscope.edits.options import Where, calls_of, kept_of, options_of
-from hookscope.edits.order import Order, refuse_other_order
-from hookscope.edits.outcome import missing, notes_on, row_of, without_gradient
-from hookscope.edits.passes import Passes
-from hookscope.edits.reasons import NotEditedError, look_around
-from hookscope.edits.target import Rule, Target
-from hookscope.edits.tokens import Owner, owner_of
+from hookscope.edits import operations
+from hookscope.edits.attention import check_edges, heads_around, make_knockout, refuse_second_knockout, select_heads
+from hookscope.edits.batch_first import AxisOrderCheck, refuse_other_order
+from hookscope.edits.hooks import GradientHooks, PassCounter
+from hookscope.edits.layer_edit import LayerEdit
+from hookscope.edits.layer_hooks import LayerHooks
+from hookscope.edits.report import NotEditedError, check_hookable, diagnose, missing_gradients, notes_about, table_row
+from hookscope.edits.selection import Selection
+from hookscope.edits.spec import EditSpec, Operation, Where, parse_calls, parse_options, tensors_of_capture
+from hookscope.edits.tokens import TokenSource, find_token_source
 from hookscope.layers import FusedLayer, Modules, Which, pick, refuse_unhookable
 from hookscope.pictures import Table, Tabled
 
@@ -73,16 +69,16 @@ class Edit(Tabled):
     def __init__(self, model: nn.Module) -> None:
         self.modules = Modules(model)
         self.title = type(model).__name__
-        look_around({"": [model]})
-        self._rules: list[tuple[Rule, nn.Module, str]] = []
+        check_hookable({"": [model]})
+        self._specs: list[tuple[EditSpec, nn.Module, str]] = []
         self._fused: dict[nn.Module, FusedLayer | None] = {}  # around each layer
-        self._layers: dict[nn.Module, Layer] = {}
-        self._owners: dict[nn.Module, Owner] = {}
-        self._by_target: dict[Target, Layer] = {}
-        self.targets: list[Target] = []
+        self._layers: dict[nn.Module, LayerHooks] = {}
+        self._token_sources: dict[nn.Module, TokenSource] = {}
+        self._hooks_of: dict[LayerEdit, LayerHooks] = {}
+        self.layer_edits: list[LayerEdit] = []
         self._notes: dict[str, None] = {}
-        self._gradients = Gradients()
-        self._order: Order | None = None
+        self._gradients = GradientHooks()
+        self._order: AxisOrderCheck | None = None
         self._handles = ExitStack()  # removes all hooks
         self._open = False
 
@@ -90,15 +86,15 @@ class Edit(Tabled):
 
     def set(self, layer: Which, value: Any, at: Any = ..., **where: Unpack[Where]) -> None:
         """Put a number or a tensor in the place of the values; a tensor is broadcast, but nothing grows by it."""
-        self._add(layer, at, where, changes.setting(value))
+        self._add(layer, at, where, operations.set_values(value))
 
     def add(self, layer: Which, value: Any, at: Any = ..., **where: Unpack[Where]) -> None:
         """Add a number or a tensor: steering, by a vector that may require grad."""
-        self._add(layer, at, where, changes.adding(value))
+        self._add(layer, at, where, operations.add(value))
 
     def scale(self, layer: Which, factor: Any, at: Any = ..., **where: Unpack[Where]) -> None:
         """Multiply by a number or a tensor."""
-        self._add(layer, at, where, changes.scaling(factor))
+        self._add(layer, at, where, operations.scale(factor))
 
     def swap(self, layer: Which, source: Any, at: Any = ..., **where: Unpack[Where]) -> None:
         """Take the values from another run: a `Capture`, of which each call gives those for the same call, or a tensor.
@@ -106,34 +102,34 @@ class Edit(Tabled):
         A capture has to have what is swapped: `inputs=True` for `to="input"` and `heads=`, `gradients=True` for
         `to="grad"`.
         """
-        self._add(layer, at, where, lambda kept: changes.swapping(source, kept), source)
+        self._add(layer, at, where, lambda kept: operations.swap(source, kept), source)
 
     def map(self, layer: Which, function: Callable[[Tensor], Tensor], at: Any = ..., **where: Unpack[Where]) -> None:
         """Call a function with a copy of the values; what it returns takes their place, of the same shape and dtype."""
-        self._add(layer, at, where, changes.mapping(function))
+        self._add(layer, at, where, operations.map_values(function))
 
     def mask(self, layer: Which, keep: Tensor, at: Any = ..., *, other: Any = 0, **where: Unpack[Where]) -> None:
         """Keep the values where `keep` is true, and put `other` elsewhere; numbers from 0 to 1 mix both."""
-        self._add(layer, at, where, changes.masking(keep, other))
+        self._add(layer, at, where, operations.mask(keep, other))
 
     def noise(self, layer: Which, std: float, at: Any = ..., *, seed: int = 0, **where: Unpack[Where]) -> None:
         """Add Gaussian noise by `seed` and the call's number, so the same for layers of one shape; torch's stay."""
-        self._add(layer, at, where, changes.noising(std, seed))
+        self._add(layer, at, where, operations.add_noise(std, seed))
 
     def project_out(self, layer: Which, direction: Tensor, at: Any = ..., **where: Unpack[Where]) -> None:
         """Take away what points along a direction, a vector as long as the last axis."""
-        self._add(layer, at, where, changes.projecting(direction))
+        self._add(layer, at, where, operations.project_out(direction))
 
     def mean(self, layer: Which, source: Any = None, at: Any = ..., **where: Unpack[Where]) -> None:
         """Put the mean over samples in the place of the values: those of the batch, or of all calls of a `Capture`."""
-        self._add(layer, at, where, lambda kept: changes.meaning(source, kept), source)
+        self._add(layer, at, where, lambda kept: operations.take_mean(source, kept), source)
 
     def freeze(self, layer: Which, source: Any = None, at: Any = ..., **where: Unpack[Where]) -> None:
         """Give what the layer gave in another run, a `Capture` of one call or of as many; or in the first call here.
 
         Without a capture the first call stays as it is, and later ones give its values, without their gradient.
         """
-        self._add(layer, at, where, lambda kept: changes.freezing(source, kept), source)
+        self._add(layer, at, where, lambda kept: operations.freeze(source, kept), source)
 
     def cut(
         self,
@@ -153,16 +149,20 @@ class Edit(Tabled):
         causality, scale and grouped heads.
         """
         number, chosen = self._number, self._pick(layer)
-        made = edges_of(chosen, head, query, key, rows)
+        made = check_edges(chosen, head, query, key, rows)
         text = "" if rows is None else f" rows={rows!r}"
-        numbers = calls_of(calls)
-        for rule, module, name in self._rules:
-            apart = rule.calls is not None and numbers is not None and rule.calls.isdisjoint(numbers)
-            if rule.to == "edges" and module in made and not apart:
-                refuse_again(rule.change.options["edges"], made[module], name, rule.number)
+        numbers = parse_calls(calls)
+        for spec, module, name in self._specs:
+            apart = spec.calls is not None and numbers is not None and spec.calls.isdisjoint(numbers)
+            if spec.to == "edges" and module in made and not apart:
+                refuse_second_knockout(spec.operation.options["edges"], made[module], name, spec.number)
         self._take(
             [
-                (Rule(number, cutting(made[module]), Aim((), text), "edges", None, numbers), module, name)
+                (
+                    EditSpec(number, make_knockout(made[module]), Selection((), text), "edges", None, numbers),
+                    module,
+                    name,
+                )
                 for module, name in chosen.items()
             ]
         )
@@ -170,83 +170,87 @@ class Edit(Tabled):
     @property
     def _number(self) -> int:
         """That of the next edit."""
-        return 1 + (self._rules[-1][0].number if self._rules else 0)
+        return 1 + (self._specs[-1][0].number if self._specs else 0)
 
     def _add(
-        self, layer: Which, at: Any, where: Where, change: Change | Callable[..., Change], source: Any = None
+        self, layer: Which, at: Any, where: Where, operation: Operation | Callable[..., Operation], source: Any = None
     ) -> None:
-        """Check all that was given, and take the edit: a change, or what makes one of the calls that a capture has."""
-        options = options_of(where)
+        """Check what was given, and take the edit: an operation, or what makes one of a capture's tensors."""
+        options = parse_options(where)
         chosen = self._pick(layer)
         if not isinstance(layer, (str, nn.Module)) or len(chosen) > 1:
             # A glob or a type takes what is called; a list of modules never is.
             lists = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
             chosen = {module: name for module, name in chosen.items() if not isinstance(module, lists)} or chosen
         if options.heads is None:
-            aim, end, found = Aim.of(at, options.rows), options.to, {}
+            selection, end, found = Selection.of(at, options.rows), options.to, {}
         else:
             heads = [heads_around(self.modules, name, module, options.to) for module, name in chosen.items()]
             found, chosen = {each.module: each for each in heads}, {each.module: each.name for each in heads}
         number, added = self._number, []
         for module, name in chosen.items():
             if found:
-                aim, end = aim_at(found[module], options.heads, at, options.rows), found[module].to
-            if not isinstance(change, Change):
-                kept = kept_of(source, name, end, options.path, number) if isinstance(source, Capture) else None
-            made = change if isinstance(change, Change) else change(kept)
-            rule = Rule(number, made, aim, end, options.path, options.calls, options.positions)
-            if rule.by_sample:
-                refuse_other_order(self.modules, module, name, end, rule.path, rule.by_sample)
-            if rule.positions is not None:
-                refuse_other_order(self.modules, module, name, end, rule.path, "positions=")
-            added.append((rule, module, name))
+                selection, end = select_heads(found[module], options.heads, at, options.rows), found[module].to
+            if not isinstance(operation, Operation):
+                kept = (
+                    tensors_of_capture(source, name, end, options.path, number) if isinstance(source, Capture) else None
+                )
+            made = operation if isinstance(operation, Operation) else operation(kept)
+            spec = EditSpec(number, made, selection, end, options.path, options.calls, options.positions)
+            if spec.by_sample:
+                refuse_other_order(self.modules, module, name, end, spec.path, spec.by_sample)
+            if spec.positions is not None:
+                refuse_other_order(self.modules, module, name, end, spec.path, "positions=")
+            added.append((spec, module, name))
         self._take(added)
 
     def _pick(self, layer: Which) -> dict[nn.Module, str]:
         self.modules = self.modules.anew()  # layers may have come into the model since
         if isinstance(layer, str) and (ways := self.modules.ways_to(layer)):
             module = ways[layer][-1]
-            self._fused[module] = look_around(ways)
+            self._fused[module] = check_hookable(ways)
             return {module: layer}
         chosen = {module: name for name, module in pick(self.modules, layer).items()}
-        self._fused |= {module: look_around(self.modules.ways_to(name)) for module, name in chosen.items()}
+        self._fused |= {module: check_hookable(self.modules.ways_to(name)) for module, name in chosen.items()}
         return chosen
 
-    def _take(self, added: list[tuple[Rule, nn.Module, str]]) -> None:
+    def _take(self, added: list[tuple[EditSpec, nn.Module, str]]) -> None:
         """Keep edits, and put hooks on if the block has begun."""
         for _, module, name in added:
             if isinstance(module, torch.jit.ScriptModule):  # all else was asked before
                 refuse_unhookable(self.modules, {module: name}, "edit")
-        self._rules += added
+        self._specs += added
         if self._open:
             for one in added:
-                self._aim(*one)
+                self._start(*one)
 
-    def _aim(self, rule: Rule, module: nn.Module, name: str) -> None:
-        target = Target(rule, name, notes=self._notes, late=self._passes.count)
-        if rule.positions is not None or rule.to == "edges":
-            target.owner = self._owner(name)
-        if rule.positions is not None or rule.by_sample:
-            target.samples = self._layer(self.modules.model, "").count_samples()
+    def _start(self, spec: EditSpec, module: nn.Module, name: str) -> None:
+        layer_edit = LayerEdit(spec, name, notes=self._notes, late=self._passes.count)
+        if spec.positions is not None or spec.to == "edges":
+            layer_edit.token_source = self._token_source(name)
+        if spec.positions is not None or spec.by_sample:
+            layer_edit.samples = self._layer(self.modules.model, "").count_samples()
             if self._order is None:
-                self._order = Order(self.modules, target.samples, rule.by_sample or "positions=", notes=self._notes)
+                self._order = AxisOrderCheck(
+                    self.modules, layer_edit.samples, spec.by_sample or "positions=", notes=self._notes
+                )
                 self._order.register(self._handles)
-        layer = self._by_target[target] = self._layer(module, name)
-        self.targets.append(target)
-        layer.take(target, self._handles)
+        layer = self._hooks_of[layer_edit] = self._layer(module, name)
+        self.layer_edits.append(layer_edit)
+        layer.take(layer_edit, self._handles)
 
-    def _owner(self, name: str) -> Owner:
-        outer, module, sure = owner_of(self.modules, name)
-        if module not in self._owners:
-            owner = self._owners[module] = Owner(outer, module, self._notes, sure)
-            owner.register(self._handles)
-        return self._owners[module]
+    def _token_source(self, name: str) -> TokenSource:
+        outer, module, sure = find_token_source(self.modules, name)
+        if module not in self._token_sources:
+            token_source = self._token_sources[module] = TokenSource(outer, module, self._notes, sure)
+            token_source.register(self._handles)
+        return self._token_sources[module]
 
-    def _layer(self, module: nn.Module, name: str) -> Layer:
+    def _layer(self, module: nn.Module, name: str) -> LayerHooks:
         if module not in self._layers:
             if module not in self._fused:  # it was not asked for, but the model, or what holds the heads of a layer
-                self._fused[module] = look_around(self.modules.ways_to(name))
-            layer = self._layers[module] = Layer(name, module, self._fused[module], self._notes, self._gradients)
+                self._fused[module] = check_hookable(self.modules.ways_to(name))
+            layer = self._layers[module] = LayerHooks(name, module, self._fused[module], self._notes, self._gradients)
             layer.register(self._handles, self._born)
         return self._layers[module]
 
@@ -255,17 +259,17 @@ class Edit(Tabled):
     def __enter__(self) -> Self:
         if self._open:
             raise RuntimeError("this edit is already open; make another one with edit(...)")
-        self._layers, self.targets, self._notes = {}, [], {}
-        self._owners, self._by_target, self._order = {}, {}, None
-        self._passes = Passes()
+        self._layers, self.layer_edits, self._notes = {}, [], {}
+        self._token_sources, self._hooks_of, self._order = {}, {}, None
+        self._passes = PassCounter()
         self._handles.callback(self._gradients.remove)
         try:
             first = self.modules.model.register_forward_pre_hook(self._passes.before)
             self._handles.callback(first.remove)
             self._born = first.id
             self._open = True
-            for one in self._rules:
-                self._aim(*one)
+            for one in self._specs:
+                self._start(*one)
             return self
         except BaseException:
             self._close()
@@ -278,19 +282,19 @@ class Edit(Tabled):
         if error is not None and not isinstance(error, PassEnded):
             return
         reasons: list[str] = []
-        for target in self.targets:
-            if not target.is_whole:
-                reasons += missing(self.modules, target, self._by_target[target], self._passes.count)
+        for layer_edit in self.layer_edits:
+            if not layer_edit.is_whole:
+                reasons += diagnose(self.modules, layer_edit, self._hooks_of[layer_edit], self._passes.count)
         if reasons:
             if error is not None:  # the capture around this block would swallow it
                 reasons = [f"{why} (capture(..., stop=True) has ended the pass)" for why in reasons]
             raise NotEditedError(reasons)
         for layer in self._layers.values():
             if layer.seen > 1 or layer.checkpointed:
-                self._notes.update(dict.fromkeys(notes_on(Modules(self.modules.model), layer)))
-        for target in self.targets:
-            if target.hooked:
-                self._notes.update(dict.fromkeys(without_gradient(target)))
+                self._notes.update(dict.fromkeys(notes_about(Modules(self.modules.model), layer)))
+        for layer_edit in self.layer_edits:
+            if layer_edit.hooked:
+                self._notes.update(dict.fromkeys(missing_gradients(layer_edit)))
         if self._notes:
             warnings.warn("hookscope: " + "; ".join(self._notes), stacklevel=2)
 
@@ -306,7 +310,7 @@ class Edit(Tabled):
 
         With `positions=` or `cut` there are `positions`, too: in which call which ones were edited.
         """
-        return [row_of(target, self._by_target[target]) for target in self.targets]
+        return [table_row(layer_edit, self._hooks_of[layer_edit]) for layer_edit in self.layer_edits]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -316,9 +320,9 @@ class Edit(Tabled):
             for row in self.rows
             if row["calls changed"] == 0 and row["largest change"] == 0
         ]
-        waiting = ["nothing is edited until the with-block begins"] if self._rules and not self.targets else []
+        waiting = ["nothing is edited until the with-block begins"] if self._specs and not self.layer_edits else []
         return (*waiting, *self._notes, *same)
 
     def _table(self) -> Table:
-        count = len({rule.number for rule, _, _ in self._rules})
+        count = len({spec.number for spec, _, _ in self._specs})
         return Table(self.rows, f"{self.title}: {count} edit{'' if count == 1 else 's'}")

@@ -10,10 +10,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from hookscope.edits import NotEditedError
-from hookscope.edits.inside import Inside, Replaced
-from hookscope.edits.order import samples_in
+from hookscope.edits.batch_first import samples_in
+from hookscope.edits.intercept import CallInterceptor, PatchedForward
 from hookscope.edits.parts import keys, put
-from hookscope.edits.reasons import UNSEEN_HEADS, why_not_called
+from hookscope.edits.report import UNSEEN_HEADS, why_not_called
 from hookscope.layers import Modules, take_off
 from hookscope.structures import map_tensors, tensors_in
 from hookscope.sweeps.places import Place
@@ -211,7 +211,7 @@ class Patch:
         self.place, self._change = place, change
         self.calls = self.done = 0
         self.way: tuple[tuple[str, Any], ...] = ()
-        self._replaced: Replaced | None = None
+        self._replaced: PatchedForward | None = None
         self._begins = False
 
     def put_on(self) -> None:
@@ -223,8 +223,8 @@ class Patch:
             module.register_forward_hook(self.after)
         else:
             module.register_forward_pre_hook(self.begin)
-            self._replaced = Replaced(module, self._inside)
-            self._replaced.put_on()
+            self._replaced = PatchedForward(module, self._inside)
+            self._replaced.install()
 
     def take_off(self) -> None:
         """Take it off; as often as you like. Without a handle: an interrupt may have come between hook and handle."""
@@ -237,9 +237,9 @@ class Patch:
         self.calls += 1
         self._begins = self.place.call in (None, self.calls)
 
-    def _inside(self) -> Inside | None:
+    def _inside(self) -> CallInterceptor | None:
         begins, self._begins = self._begins, False
-        return Inside(self.place.module, self._merged) if begins else None
+        return CallInterceptor(self.place.module, self._merged) if begins else None
 
     def _merged(self, tensor: Tensor, flipped: bool) -> Tensor:
         self.done += 1

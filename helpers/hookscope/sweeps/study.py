@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookscope.captures.keep import is_wrapped
-from hookscope.edits.order import Order
+from hookscope.edits.batch_first import AxisOrderCheck
 from hookscope.layers import Modules
 from hookscope.structures import tensors_in
 from hookscope.sweeps.memory import PeakBytes
@@ -79,7 +79,7 @@ class Study:
         drawn = _random_state()
         self.order: dict[str, None] = {}
         instead = "sweep a model that is called with samples first"
-        order = Order(modules, lambda: inputs.samples, by_sample, instead, self.order)
+        order = AxisOrderCheck(modules, lambda: inputs.samples, by_sample, instead, self.order)
         with ExitStack() as handles:
             if by_sample:
                 order.register(handles)

@@ -15,7 +15,7 @@ from tests.shared.edits import CASES
 REFUSED = {
     "an exception leaves nothing": "ArithmeticError: in layer '0', on purpose",
     "a function that returns None": r"TypeError: edit 1 \(map\) of layer '0', call 1: the function returned None",
-    "a batch that would grow": r"ValueError: .* layer '0', call 1: the value has shape \(5, 1, 1\), .* meet \(3, 4\)",
+    "a batch that would grow": r"ValueError: .* layer '0', call 1: the value has shape \(5, 1, 1\), .* shape \(3, 4\)",
     "a layer that is never called": r"NotEditedError: .* layer 'unused' was not called: this pass did not reach it",
     "a layer whose forward is called directly": r"NotEditedError: .*'direct' was not called: .* through .forward\(",
     "out_proj of MultiheadAttention": "NotEditedError: .*'out_proj' was not called: nn.MultiheadAttention uses its",

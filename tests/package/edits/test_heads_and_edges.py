@@ -367,10 +367,10 @@ def test_edges_of_a_query_are_cut_in_one_edit() -> None:
 
 
 def test_keys_from_elsewhere() -> None:
-    from hookscope.edits.inside import crossing
+    from hookscope.edits.intercept import is_cross_attention
 
     net, y = attention(batch_first=True), X + 1
-    assert not crossing((X, X, X), {}, net)
-    assert not crossing((X,), {"key": X, "value": y}, net)
-    assert crossing((X, y, y), {}, net)
-    assert crossing((), {"query": X, "key": y, "value": y}, net)
+    assert not is_cross_attention((X, X, X), {}, net)
+    assert not is_cross_attention((X,), {"key": X, "value": y}, net)
+    assert is_cross_attention((X, y, y), {}, net)
+    assert is_cross_attention((), {"query": X, "key": y, "value": y}, net)

@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from hookscope.edits.edges import cut
-from hookscope.edits.target import Target
+from hookscope.edits.attention import knock_out
+from hookscope.edits.layer_edit import LayerEdit
 
-__all__ = ["Inside", "Replaced", "crossing"]
+__all__ = ["CallInterceptor", "PatchedForward", "is_cross_attention"]
 
 
-class Inside(TorchFunctionMode):
+class CallInterceptor(TorchFunctionMode):
     """Sees the functions that one call of an attention layer calls, and edits between them.
 
     Args:
@@ -35,7 +35,7 @@ class Inside(TorchFunctionMode):
         self,
         module: nn.Module,
         heads: Callable[[Tensor, bool], Tensor] | None = None,
-        edges: Sequence[Target] = (),
+        edges: Sequence[LayerEdit] = (),
         number: int = 0,
         again: bool = False,
         crossed: bool = False,
@@ -63,8 +63,8 @@ class Inside(TorchFunctionMode):
                 f"{self._edges[0].label(self._number)}: it computes attention several times in one call; name the "
                 "attention layer inside of it"
             )
-        for target in self._edges:
-            out = cut(target, self._number, self._again, self._crossed, out, *args, **kwargs)
+        for layer_edit in self._edges:
+            out = knock_out(layer_edit, self._number, self._again, self._crossed, out, *args, **kwargs)
         return out
 
     def _opened(self, function: Any, args: Any, kwargs: Any) -> Any:
@@ -93,7 +93,7 @@ class Inside(TorchFunctionMode):
         return opened(*args, **kwargs)
 
 
-class Replaced:
+class PatchedForward:
     """Stands for a module's `forward` while something inside of it is edited, and then gives it back.
 
     Args:
@@ -102,7 +102,7 @@ class Replaced:
 
     """
 
-    def __init__(self, module: nn.Module, running: Callable[[], Inside | None]) -> None:
+    def __init__(self, module: nn.Module, running: Callable[[], CallInterceptor | None]) -> None:
         self._module, self._running = module, running
         self._own = "forward" in module.__dict__
         self._before: Callable[..., Any] = module.forward
@@ -110,7 +110,7 @@ class Replaced:
         self.__qualname__ = "hookscope.edit"
         self.__signature__ = inspect.signature(self._before)
 
-    def put_on(self) -> None:
+    def install(self) -> None:
         """Take the place of the module's forward."""
         self._module.forward = self
 
@@ -128,7 +128,7 @@ class Replaced:
         now = self._module.__dict__.get("forward")
         if now is not self:
             # Somebody replaced it since, and goes on calling this one, which now does nothing of its own.
-            while isinstance(now, Replaced):
+            while isinstance(now, PatchedForward):
                 if now._before is self:
                     now._before, now._own = self._before, self._own
                     return
@@ -139,7 +139,7 @@ class Replaced:
             del self._module.__dict__["forward"]
 
 
-def crossing(args: tuple[Any, ...], kwargs: dict[str, Any], module: nn.Module) -> bool:
+def is_cross_attention(args: tuple[Any, ...], kwargs: dict[str, Any], module: nn.Module) -> bool:
     """Whether an attention layer is called with keys from elsewhere than its queries."""
     if any(kwargs.get(name) is not None for name in ("key_value_states", "encoder_hidden_states")):
         return True

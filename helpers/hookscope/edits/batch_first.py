@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from hookscope.edits.passes import Uncopied
+from hookscope.edits.hooks import NoCopyWhileHooked
 from hookscope.layers import Modules
 
 __all__ = [
     "PACKED",
-    "Order",
+    "AxisOrderCheck",
     "as_many",
     "is_packed",
     "refuse_other_order",
@@ -123,7 +123,7 @@ def as_many(tensor: Tensor, count: int, label: str) -> str:
 
 
 @dataclass(eq=False)
-class Order(Uncopied):
+class AxisOrderCheck(NoCopyWhileHooked):
     """Hooks on the modules that take tokens before samples, which notice if the model itself is called in that order.
 
     A word-language model may have its tokens first from its inputs on: nothing but the LSTM in it says so.

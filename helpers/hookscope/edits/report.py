@@ -1,20 +1,131 @@
-"""Say why an edit did not come about."""
+"""Report what edits did: the rows of their table, what did not happen, and why that may be."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from torch import nn
 
 from hookscope.captures.call import why_uncalled
+from hookscope.edits.layer_edit import LayerEdit
+from hookscope.edits.layer_hooks import LayerHooks
 from hookscope.layers import FusedLayer, Modules, refuse_compiled
 
-__all__ = ["UNSEEN_HEADS", "NotEditedError", "look_around", "why_not_called"]
+__all__ = [
+    "UNSEEN_HEADS",
+    "NotEditedError",
+    "check_hookable",
+    "diagnose",
+    "missing_gradients",
+    "notes_about",
+    "table_row",
+    "why_not_called",
+]  # fmt: skip
+
+
+def diagnose(modules: Modules, layer_edit: LayerEdit, layer: LayerHooks, runs: int) -> Iterator[str]:
+    """Say why one edit on one layer did not happen, or not in all calls.
+
+    Args:
+        modules: those of the model.
+        layer_edit: the edit.
+        layer: the layer.
+        runs: how often the model was called.
+
+    """
+    spec, module = layer_edit.spec, layer.module
+    what = f"edit {spec.number}, {spec.text}: layer {layer_edit.layer!r}"
+    times = "once" if layer.seen == 1 else f"{layer.seen} times"
+    if runs and layer_edit.late == runs and not layer_edit.done:
+        yield f"{what}: the model has not run since the edit was written, only before; write edits first"
+        return
+    if not layer.seen:
+        yield f"{what} {why_not_called(modules, layer_edit.layer, module, runs)}"
+        return
+    meant = spec.calls or frozenset()
+    if first := layer_edit.held.get("first"):  # the call that `freeze` took its values from stays as it is
+        meant -= {first[0]}
+    absent = sorted((spec.calls or set()) - set(range(1, layer.seen + 1)))
+    if absent:
+        yield f"{what} was called {times}, so call {', '.join(map(str, absent))} never came"
+    elif layer_edit.missing_positions():
+        places = ", ".join(map(str, layer_edit.missing_positions()[:8]))
+        yield f"{what} was called {times}, but position {places} never came{layer_edit.came()}"
+    elif layer_edit.done and (layer_edit.done >= meant or spec.positions is not None or spec.to == "edges"):
+        return
+    elif spec.operation.verb == "freeze":
+        yield f"{what} was called {times}: the first call is what it gives later, and no later one came"
+    elif spec.to in ("heads", "edges"):
+        yield f"{what} was called {times}, but {_not_seen(spec.to)}"
+    elif layer_edit.missed:
+        came = "was called with" if spec.to == "input" else "returned"
+        yield f"{what} was called {times}, but the part never came: it {came} {layer_edit.missed}"
+    elif spec.to == "grad" and layer_edit.hooked:
+        yield (
+            f"{what} was called {times}, but no gradient came: backward() was not run inside the block, or not "
+            "from what depends on it, or the output was overwritten in place"
+        )
+    elif spec.to == "grad":
+        yield f"{what} was called {times}, but what it returned does not require grad, or it ran under no_grad"
+    else:
+        yield f"{what} was called {times}, but raised an exception, which the model caught"
+
+
+def missing_gradients(layer_edit: LayerEdit) -> Iterator[str]:
+    """Say of which calls no gradient came, where those of others did."""
+    if absent := sorted(layer_edit.hooked - layer_edit.done) if layer_edit.done else []:
+        calls = f"{', '.join(map(str, absent[:8]))}{', …' if len(absent) > 8 else ''}"
+        yield (
+            f"edit {layer_edit.spec.number} of layer {layer_edit.layer!r}: no gradient came of call {calls}: nothing "
+            "that was run backward depends on it, or it was overwritten in place"
+        )
+
+
+def notes_about(modules: Modules, layer: LayerHooks) -> Iterator[str]:
+    """Say what there is to know about an edited layer: its other names, and whether it is still to run again."""
+    if not any(layer.layer_edits.values()):
+        return
+    if layer.seen > 1 and layer.module in modules.names:  # it may have gone since
+        others = [repr(other) for other in modules.names_of(layer.module) if other != layer.name]
+        if others:
+            yield f"layer {layer.name!r} is also {', '.join(others)}: calls under each name count"
+    if layer.checkpointed and not layer.again:
+        yield (
+            f"layer {layer.name!r} ran in a checkpoint, which runs it again in backward(): outside the block that is "
+            "without the edit, so run backward() inside"
+        )
+
+
+def _not_seen(to: str) -> str:
+    if to == "heads":
+        return UNSEEN_HEADS
+    return (
+        "it computed no F.scaled_dot_product_attention that was seen: transformers' models are made for it with "
+        'attn_implementation="sdpa", and nn.MultiheadAttention calls it with need_weights=False'
+    )
+
+
+def table_row(layer_edit: LayerEdit, layer: LayerHooks) -> dict[str, object]:
+    """Make the table's row of one edit on one layer."""
+    row: dict[str, object] = {
+        "edit": layer_edit.spec.number,
+        "layer": layer_edit.layer or "(root)",
+        "change": layer_edit.spec.text,
+        "calls seen": layer.seen,
+        **layer_edit.sizes.row(),
+    }
+    if layer_edit.places:
+        calls = (
+            f"call {number}: {', '.join(map(str, places))}" for number, places in sorted(layer_edit.places.items())
+        )
+        row["positions"] = "; ".join(calls)
+    return row
+
 
 UNSEEN_HEADS = "it did not call torch's F.multi_head_attention_forward, in which its heads lie"
 
@@ -39,7 +150,7 @@ class NotEditedError(RuntimeError):
         self.reasons = tuple(reasons)
 
 
-def look_around(ways: Mapping[str, Sequence[nn.Module]]) -> FusedLayer | None:
+def check_hookable(ways: Mapping[str, Sequence[nn.Module]]) -> FusedLayer | None:
     """Refuse a layer that runs compiled, in parts or as copies; return the fused layer that it is, or is in.
 
     It is asked under each of the names that the layer has.
@@ -75,7 +186,7 @@ def look_around(ways: Mapping[str, Sequence[nn.Module]]) -> FusedLayer | None:
             if isinstance(module, nn.DataParallel) and len(module.device_ids) > 1:
                 raise ValueError(
                     f"nn.DataParallel runs a copy of each layer on each of {len(module.device_ids)} devices, at once "
-                    "and with a part of the batch, so that calls and samples cannot be told; edit "
+                    "and with a part of the batch, so hookscope cannot count calls and samples; edit "
                     f"{'.'.join([*outer, 'module'])!r} itself, on one device"
                 )
     return fused
