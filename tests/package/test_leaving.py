@@ -11,18 +11,12 @@ import pytest
 import torch
 from torch import nn
 
-from hookscope import capture, census, edit, record
+from hookscope import capture, census, record
 
 Block = Callable[[nn.Module], Any]
 
 
-def edited(net: nn.Module) -> Any:
-    e = edit(net)
-    e.scale("0", 2.0)
-    return e
-
-
-BLOCKS: dict[str, Block] = {"edit": edited, "capture": capture, "record": record}
+BLOCKS: dict[str, Block] = {"capture": capture, "record": record}
 
 
 def interrupted_as_it_leaves(block: Any, run: Callable[[], object]) -> None:

@@ -254,8 +254,8 @@ class LayerHooks(NoCopyWhileHooked):
                 for layer_edit in waiting:
                     if layer_edit.applies_to(number, False) or layer_edit.applies_to(before, False):
                         raise RuntimeError(
-                            f"{layer_edit.label(number)}: it returned the tensor of call {before} again, whose "
-                            "gradient is the sum of what comes from both; edit the gradient of a layer that it goes into"
+                            f"{layer_edit.label(number)}: it returned the tensor of call {before} again; "
+                            "its gradient is the sum of both; edit the gradient of a layer that it goes into"
                         )
             if id(tensor) not in given and not tensor.is_leaf:
                 self._returned[tensor] = number

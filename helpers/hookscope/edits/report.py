@@ -163,7 +163,7 @@ def check_hookable(ways: Mapping[str, Sequence[nn.Module]]) -> FusedLayer | None
 
     Example:
         >>> net = nn.Sequential(nn.TransformerEncoderLayer(4, 2))
-        >>> look_around({"0.linear1": [net, net[0], net[0].linear1]}).name
+        >>> check_hookable({"0.linear1": [net, net[0], net[0].linear1]}).name
         '0'
 
     """

@@ -65,9 +65,9 @@ def parse_positions(given: Any) -> Positions | None:
         ValueError: there are none, or one is negative.
 
     Example:
-        >>> positions_of(range(2, 9, 3)).among(4, 3)
+        >>> parse_positions(range(2, 9, 3)).among(4, 3)
         [1]
-        >>> positions_of(slice(5, None)).among(4, 3)
+        >>> parse_positions(slice(5, None)).among(4, 3)
         [1, 2]
 
     """

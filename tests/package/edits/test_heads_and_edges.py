@@ -280,9 +280,9 @@ def test_what_cannot_be_cut_says_so() -> None:
 
 def test_attention_that_comes_out_otherwise_than_recomputed_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     net = attention(batch_first=True)
-    from hookscope.edits import edges
+    from hookscope.edits import attention as module
 
-    monkeypatch.setattr(edges, "_masked", lambda scores, *rest: scores * 2)
+    monkeypatch.setattr(module, "_masked", lambda scores, *rest: scores * 2)
     e = edit(net)
     e.cut("", head=0, query=1, key=2)
     with pytest.raises(RuntimeError, match=r"differs from what the call returned by .*so nothing is cut"), e:
