@@ -24,7 +24,7 @@ from hookscope.captures import Capture, capture
 from hookscope.captures.forecast import in_bytes
 from hookscope.captures.options import checked_bytes
 from hookscope.captures.saving import write_whole
-from hookscope.edits.hooks import Layer as Edited
+from hookscope.edits.layer_hooks import LayerHooks as Edited
 from hookscope.edits.parts import Part, path_of
 from hookscope.extras import needed_by
 from hookscope.layers import Which, find_layers

@@ -1,7 +1,7 @@
-"""Change what flows through chosen layers, and say so where a change did not come about."""
+"""Change what flows through chosen layers; an edit that did not happen is an error."""
 
-from hookscope.edits.aim import at
 from hookscope.edits.edit import Edit, edit
-from hookscope.edits.reasons import NotEditedError
+from hookscope.edits.report import NotEditedError
+from hookscope.edits.selection import at
 
 __all__ = ["Edit", "NotEditedError", "at", "edit"]

@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from hookscope.captures import Capture
 from hookscope.captures.stopping import PassEnded
-from hookscope.edits import changes
-from hookscope.edits.aim import Aim
-from hookscope.edits.changes import Change
-from hookscope.edits.compiled import CompiledBefore, was_used
-from hookscope.edits.edges import cutting, edges_of, refuse_again
-from hookscope.edits.gradients import Gradients
-from hookscope.edits.heads import aim_at, heads_around
-from hookscope.edits.hooks import Layer
-from hookscope.edits.options import Where, calls_of, kept_of, options_of
-from hookscope.edits.order import Order, refuse_other_order
-from hookscope.edits.outcome import missing, notes_on, row_of, without_gradient
-from hookscope.edits.passes import Passes
-from hookscope.edits.reasons import NotEditedError, look_around
-from hookscope.edits.target import Rule, Target
-from hookscope.edits.tokens import Owner, owner_of
+from hookscope.edits import operations
+from hookscope.edits.attention import check_edges, heads_around, make_knockout, refuse_second_knockout, select_heads
+from hookscope.edits.batch_first import AxisOrderCheck, refuse_other_order
+from hookscope.edits.hooks import GradientHooks, PassCounter
+from hookscope.edits.layer_edit import LayerEdit
+from hookscope.edits.layer_hooks import LayerHooks
+from hookscope.edits.report import NotEditedError, check_hookable, diagnose, missing_gradients, notes_about, table_row
+from hookscope.edits.selection import Selection
+from hookscope.edits.spec import EditSpec, Operation, Where, parse_calls, parse_options, tensors_of_capture
+from hookscope.edits.tokens import TokenSource, find_token_source
 from hookscope.layers import FusedLayer, Modules, Which, pick, refuse_unhookable
-from hookscope.leaving import leaving
 from hookscope.pictures import Result, Table
 
 __all__ = ["Edit", "edit"]
@@ -38,56 +32,20 @@ __all__ = ["Edit", "edit"]
 def edit(model: nn.Module) -> Edit:
     """Change what flows through chosen layers, inside a with-block.
 
-    The methods of what this returns say what to change; they take effect in the order written. Each begins with the
-    layers, as `find_layers` takes one item, and the value; then come
+    Each method takes layers as `find_layers` does, a value, and `at`, which values of the tensor: ``at[:, 3]``. Options
+    are `to` ("output", "input" or "grad"), `part` (which tensor of several: an index, a key or a path), `calls` (from
+    1), `rows` (samples), `heads`, and `positions` (tokens from 0 in the whole sequence, also under a KV cache).
 
-    - `at`: which values of the tensor, as an index: ``at[:, 3]``; all of them without it;
-    - `to`: `"output"`, what the layer returns; `"input"`, what it is called with; or `"grad"`, the gradient with
-      respect to its output;
-    - `part`: which tensor, where there are several: an index, key, attribute or keyword, or a path, ``(1, "h")``;
-    - `calls`: which calls of the layer, counted from 1 inside the block; all of them without it;
-    - `rows`: which samples of the batch, on the first axis; refused or said where that may be something else, by its
-      length or by what modules with `batch_first=False` and packed sequences hold. In beam search samples are beams;
-    - `heads`: which heads of an attention layer, in what goes into its output projection;
-    - `positions`: which tokens, by their places in the whole sequence from 0: ``positions=7``, ``range(12)``,
-      ``slice(5, None)``. Under a KV cache, as in `generate()`, each is edited in the call that computes it, which is
-      once, unless decoding takes tokens back to try others. The module around the layer that takes `input_ids` says
-      where it is; padding on the left counts, and is said where a mask tells of it.
-
-    With `rows`, `heads` or `positions`, `at` is an index into what these pick.
-
-    `cut` takes `head`, `query` and `key` instead: one edge of attention.
-
-    Nothing is written to in place: an edit makes a tensor of its own, so that what shares memory with the layer's
-    stays as it is, and so does every value outside the aim, bit for bit, except where an edit switches a fused
-    path of torch off, and says so. A layer that writes to its input in place writes to the edited one. Lists, mappings
-    and objects among its inputs hold the edited tensor during the call, so that what the layer puts into them stays;
-    putting the very tensor back that it found there counts as nothing. What it writes in place into the edited one, as
-    into a cache of fixed length, does not reach the one that is put back, and a note says so. Where it returns one of
-    them, it returns a copy with the edit. Threads that run the model at once need containers of their own. Gradients
-    flow through edits, to values that require them, too.
-
-    **An edit that did not happen is an error**: leaving the block raises `NotEditedError` if a layer was not called, a
-    call or part or gradient never came, and says why that may be. An exception from inside the block goes first. Where
-    other passes were edited, one that was not goes unnoticed if it went through a traced or exported copy of the model,
-    or through a compiled function that calls it, or if the layer was taken out of the model before it.
-
-    Hooks come off however the block ends. So run `backward()` inside the block where there are edits of gradients or
-    checkpoints, which run the layers again. An edit comes after the hooks that were on its layer before the block, such
-    as those that transformers registers for good when it is first asked for `hidden_states`: these are then the ones
-    before the edit. A capture that is opened inside the block sees edited values, one around it sees the layer's own.
+    An edit that did not happen is an error, except for passes that ran in a traced or earlier compiled copy beside
+    others that were edited. Nothing is written in place, so an input in a list, dict or object of the caller's is
+    refused. Run `backward()` inside the block if you edit gradients or use checkpoints.
 
     Args:
         model: the model.
 
-    Returns:
-        An `Edit`: a context manager, and afterwards a table of calls seen, calls changed, and by how much. It can be
-        entered again; it then counts afresh.
-
     Raises:
-        TypeError: `model` is not a module.
-        ValueError: `model` is compiled, sharded (FSDP), or `nn.DataParallel` on several devices; the methods refuse
-            layers that are TorchScript, and those in a part of it that is one of these.
+        ValueError: the model is compiled, sharded, or on several devices by `nn.DataParallel`.
+        NotEditedError: on leaving the block: says which edit did not happen, and why.
 
     Example:
         >>> import torch
@@ -100,12 +58,6 @@ def edit(model: nn.Module) -> Edit:
         ...     y = net(torch.tensor([[1.0, 2.0]]))
         >>> y
         tensor([[0.5000, 5.0000]], grad_fn=<MulBackward0>)
-        >>> e
-        Sequential: 2 edits
-        edit  layer  change             calls seen  calls changed  largest change
-        ----  -----  -----------------  ----------  -------------  --------------
-           1  0      set 10.0 at[:, 1]           1              1               8
-           2  1      scale 0.5                   1              1               5
 
     """
     return Edit(model)
@@ -117,32 +69,32 @@ class Edit(Result):
     def __init__(self, model: nn.Module) -> None:
         self.modules = Modules(model)
         self.title = type(model).__name__
-        look_around({"": [model]})
-        self._rules: list[tuple[Rule, nn.Module, str]] = []
+        check_hookable({"": [model]})
+        self._specs: list[tuple[EditSpec, nn.Module, str]] = []
         self._fused: dict[nn.Module, FusedLayer | None] = {}  # around each layer
-        self._layers: dict[nn.Module, Layer] = {}
-        self._owners: dict[nn.Module, Owner] = {}
-        self._by_target: dict[Target, Layer] = {}
-        self.targets: list[Target] = []
+        self._layers: dict[nn.Module, LayerHooks] = {}
+        self._token_sources: dict[nn.Module, TokenSource] = {}
+        self._hooks_of: dict[LayerEdit, LayerHooks] = {}
+        self.layer_edits: list[LayerEdit] = []
         self._notes: dict[str, None] = {}
-        self._gradients = Gradients()
-        self._order: Order | None = None
-        self._compiled: CompiledBefore | None = None
-        self._open = self._hooked = False
+        self._gradients = GradientHooks()
+        self._order: AxisOrderCheck | None = None
+        self._handles = ExitStack()  # removes all hooks
+        self._open = False
 
     # -- what to change -----------------------------------------------------------------------------------------
 
     def set(self, layer: Which, value: Any, at: Any = ..., **where: Unpack[Where]) -> None:
         """Put a number or a tensor in the place of the values; a tensor is broadcast, but nothing grows by it."""
-        self._add(layer, at, where, changes.setting(value))
+        self._add(layer, at, where, operations.set_values(value))
 
     def add(self, layer: Which, value: Any, at: Any = ..., **where: Unpack[Where]) -> None:
         """Add a number or a tensor: steering, by a vector that may require grad."""
-        self._add(layer, at, where, changes.adding(value))
+        self._add(layer, at, where, operations.add(value))
 
     def scale(self, layer: Which, factor: Any, at: Any = ..., **where: Unpack[Where]) -> None:
         """Multiply by a number or a tensor."""
-        self._add(layer, at, where, changes.scaling(factor))
+        self._add(layer, at, where, operations.scale(factor))
 
     def swap(self, layer: Which, source: Any, at: Any = ..., **where: Unpack[Where]) -> None:
         """Take the values from another run: a `Capture`, of which each call gives those for the same call, or a tensor.
@@ -150,34 +102,34 @@ class Edit(Result):
         A capture has to have what is swapped: `inputs=True` for `to="input"` and `heads=`, `gradients=True` for
         `to="grad"`.
         """
-        self._add(layer, at, where, lambda kept: changes.swapping(source, kept), source)
+        self._add(layer, at, where, lambda kept: operations.swap(source, kept), source)
 
     def map(self, layer: Which, function: Callable[[Tensor], Tensor], at: Any = ..., **where: Unpack[Where]) -> None:
         """Call a function with a copy of the values; what it returns takes their place, of the same shape and dtype."""
-        self._add(layer, at, where, changes.mapping(function))
+        self._add(layer, at, where, operations.map_values(function))
 
     def mask(self, layer: Which, keep: Tensor, at: Any = ..., *, other: Any = 0, **where: Unpack[Where]) -> None:
         """Keep the values where `keep` is true, and put `other` elsewhere; numbers from 0 to 1 mix both."""
-        self._add(layer, at, where, changes.masking(keep, other))
+        self._add(layer, at, where, operations.mask(keep, other))
 
     def noise(self, layer: Which, std: float, at: Any = ..., *, seed: int = 0, **where: Unpack[Where]) -> None:
         """Add Gaussian noise by `seed` and the call's number, so the same for layers of one shape; torch's stay."""
-        self._add(layer, at, where, changes.noising(std, seed))
+        self._add(layer, at, where, operations.add_noise(std, seed))
 
     def project_out(self, layer: Which, direction: Tensor, at: Any = ..., **where: Unpack[Where]) -> None:
         """Take away what points along a direction, a vector as long as the last axis."""
-        self._add(layer, at, where, changes.projecting(direction))
+        self._add(layer, at, where, operations.project_out(direction))
 
     def mean(self, layer: Which, source: Any = None, at: Any = ..., **where: Unpack[Where]) -> None:
         """Put the mean over samples in the place of the values: those of the batch, or of all calls of a `Capture`."""
-        self._add(layer, at, where, lambda kept: changes.meaning(source, kept), source)
+        self._add(layer, at, where, lambda kept: operations.take_mean(source, kept), source)
 
     def freeze(self, layer: Which, source: Any = None, at: Any = ..., **where: Unpack[Where]) -> None:
         """Give what the layer gave in another run, a `Capture` of one call or of as many; or in the first call here.
 
         Without a capture the first call stays as it is, and later ones give its values, without their gradient.
         """
-        self._add(layer, at, where, lambda kept: changes.freezing(source, kept), source)
+        self._add(layer, at, where, lambda kept: operations.freeze(source, kept), source)
 
     def cut(
         self,
@@ -197,16 +149,20 @@ class Edit(Result):
         causality, scale and grouped heads.
         """
         number, chosen = self._number, self._pick(layer)
-        made = edges_of(chosen, head, query, key, rows)
+        made = check_edges(chosen, head, query, key, rows)
         text = "" if rows is None else f" rows={rows!r}"
-        numbers = calls_of(calls)
-        for rule, module, name in self._rules:
-            apart = rule.calls is not None and numbers is not None and rule.calls.isdisjoint(numbers)
-            if rule.to == "edges" and module in made and not apart:
-                refuse_again(rule.change.options["edges"], made[module], name, rule.number)
+        numbers = parse_calls(calls)
+        for spec, module, name in self._specs:
+            apart = spec.calls is not None and numbers is not None and spec.calls.isdisjoint(numbers)
+            if spec.to == "edges" and module in made and not apart:
+                refuse_second_knockout(spec.operation.options["edges"], made[module], name, spec.number)
         self._take(
             [
-                (Rule(number, cutting(made[module]), Aim((), text), "edges", None, numbers), module, name)
+                (
+                    EditSpec(number, make_knockout(made[module]), Selection((), text), "edges", None, numbers),
+                    module,
+                    name,
+                )
                 for module, name in chosen.items()
             ]
         )
@@ -214,91 +170,88 @@ class Edit(Result):
     @property
     def _number(self) -> int:
         """That of the next edit."""
-        return 1 + (self._rules[-1][0].number if self._rules else 0)
+        return 1 + (self._specs[-1][0].number if self._specs else 0)
 
     def _add(
-        self, layer: Which, at: Any, where: Where, change: Change | Callable[..., Change], source: Any = None
+        self, layer: Which, at: Any, where: Where, operation: Operation | Callable[..., Operation], source: Any = None
     ) -> None:
-        """Check all that was given, and take the edit: a change, or what makes one of the calls that a capture has."""
-        options = options_of(where)
+        """Check what was given, and take the edit: an operation, or what makes one of a capture's tensors."""
+        options = parse_options(where)
         chosen = self._pick(layer)
         if not isinstance(layer, (str, nn.Module)) or len(chosen) > 1:
             # A glob or a type takes what is called; a list of modules never is.
             lists = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
             chosen = {module: name for module, name in chosen.items() if not isinstance(module, lists)} or chosen
         if options.heads is None:
-            aim, end, found = Aim.of(at, options.rows), options.to, {}
+            selection, end, found = Selection.of(at, options.rows), options.to, {}
         else:
             heads = [heads_around(self.modules, name, module, options.to) for module, name in chosen.items()]
             found, chosen = {each.module: each for each in heads}, {each.module: each.name for each in heads}
         number, added = self._number, []
         for module, name in chosen.items():
             if found:
-                aim, end = aim_at(found[module], options.heads, at, options.rows), found[module].to
-            if not isinstance(change, Change):
-                kept = kept_of(source, name, end, options.path, number) if isinstance(source, Capture) else None
-            made = change if isinstance(change, Change) else change(kept)
-            rule = Rule(number, made, aim, end, options.path, options.calls, options.positions)
-            if rule.by_sample:
-                refuse_other_order(self.modules, module, name, end, rule.path, rule.by_sample)
-            if rule.positions is not None:
-                refuse_other_order(self.modules, module, name, end, rule.path, "positions=")
-            added.append((rule, module, name))
+                selection, end = select_heads(found[module], options.heads, at, options.rows), found[module].to
+            if not isinstance(operation, Operation):
+                kept = (
+                    tensors_of_capture(source, name, end, options.path, number) if isinstance(source, Capture) else None
+                )
+            made = operation if isinstance(operation, Operation) else operation(kept)
+            spec = EditSpec(number, made, selection, end, options.path, options.calls, options.positions)
+            if spec.by_sample:
+                refuse_other_order(self.modules, module, name, end, spec.path, spec.by_sample)
+            if spec.positions is not None:
+                refuse_other_order(self.modules, module, name, end, spec.path, "positions=")
+            added.append((spec, module, name))
         self._take(added)
 
     def _pick(self, layer: Which) -> dict[nn.Module, str]:
         self.modules = self.modules.anew()  # layers may have come into the model since
         if isinstance(layer, str) and (ways := self.modules.ways_to(layer)):
             module = ways[layer][-1]
-            self._fused[module] = look_around(ways)
+            self._fused[module] = check_hookable(ways)
             return {module: layer}
         chosen = {module: name for name, module in pick(self.modules, layer).items()}
-        self._fused |= {module: look_around(self.modules.ways_to(name)) for module, name in chosen.items()}
+        self._fused |= {module: check_hookable(self.modules.ways_to(name)) for module, name in chosen.items()}
         return chosen
 
-    def _take(self, added: list[tuple[Rule, nn.Module, str]]) -> None:
+    def _take(self, added: list[tuple[EditSpec, nn.Module, str]]) -> None:
         """Keep edits, and put hooks on if the block has begun."""
         for _, module, name in added:
             if isinstance(module, torch.jit.ScriptModule):  # all else was asked before
                 refuse_unhookable(self.modules, {module: name}, "edit")
-        self._rules += added
+        self._specs += added
         if self._open:
-            self._begin(added)
+            for one in added:
+                self._start(*one)
 
-    def _begin(self, rules: Iterable[tuple[Rule, nn.Module, str]]) -> None:
-        for one in rules:
-            self._aim(*one)
-        if was_used():
-            if self._compiled is None:
-                self._compiled = CompiledBefore()
-            self._compiled.ask(self.modules, self._by_target.values())
-
-    def _aim(self, rule: Rule, module: nn.Module, name: str) -> None:
-        target = Target(rule, name, notes=self._notes, late=self._passes.count)
-        if rule.positions is not None or rule.to == "edges":
-            target.owner = self._owner(name)
-        if rule.positions is not None or rule.by_sample:
-            target.samples = self._layer(self.modules.model, "").count_samples(self._born)
+    def _start(self, spec: EditSpec, module: nn.Module, name: str) -> None:
+        layer_edit = LayerEdit(spec, name, notes=self._notes, late=self._passes.count)
+        if spec.positions is not None or spec.to == "edges":
+            layer_edit.token_source = self._token_source(name)
+        if spec.positions is not None or spec.by_sample:
+            layer_edit.samples = self._layer(self.modules.model, "").count_samples()
             if self._order is None:
-                self._order = Order(self.modules, target.samples, rule.by_sample or "positions=", notes=self._notes)
-                self._order.put_on()
-        layer = self._by_target[target] = self._layer(module, name)
-        self.targets.append(target)
-        layer.take(target, self._born)
+                self._order = AxisOrderCheck(
+                    self.modules, layer_edit.samples, spec.by_sample or "positions=", notes=self._notes
+                )
+                self._order.register(self._handles)
+        layer = self._hooks_of[layer_edit] = self._layer(module, name)
+        self.layer_edits.append(layer_edit)
+        layer.take(layer_edit, self._handles)
 
-    def _owner(self, name: str) -> Owner:
-        outer, module, sure = owner_of(self.modules, name)
-        if module not in self._owners:
-            owner = self._owners[module] = Owner(outer, module, self._notes, sure)
-            owner.put_on()
-        return self._owners[module]
+    def _token_source(self, name: str) -> TokenSource:
+        outer, module, sure = find_token_source(self.modules, name)
+        if module not in self._token_sources:
+            token_source = self._token_sources[module] = TokenSource(outer, module, self._notes, sure)
+            token_source.register(self._handles)
+        return self._token_sources[module]
 
-    def _layer(self, module: nn.Module, name: str) -> Layer:
+    def _layer(self, module: nn.Module, name: str) -> LayerHooks:
         if module not in self._layers:
             if module not in self._fused:  # it was not asked for, but the model, or what holds the heads of a layer
-                self._fused[module] = look_around(self.modules.ways_to(name))
-            layer = self._layers[module] = Layer(name, module, self._fused[module], self._notes, self._gradients)
-            layer.put_on(self._born)
+                self._fused[module] = check_hookable(self.modules.ways_to(name))
+            layer = self._layers[module] = LayerHooks(name, module, self._fused[module], self._notes, self._gradients)
+            layer.register(self._handles, self._born)
         return self._layers[module]
 
     # -- the block ----------------------------------------------------------------------------------------------
@@ -306,65 +259,48 @@ class Edit(Result):
     def __enter__(self) -> Self:
         if self._open:
             raise RuntimeError("this edit is already open; make another one with edit(...)")
-        self._layers, self.targets, self._notes = {}, [], {}
-        self._owners, self._by_target, self._order, self._compiled = {}, {}, None, None
-        self._passes = Passes(self.modules.model)
-        self._born = RemovableHandle.next_id
+        self._layers, self.layer_edits, self._notes = {}, [], {}
+        self._token_sources, self._hooks_of, self._order = {}, {}, None
+        self._passes = PassCounter()
+        self._handles.callback(self._gradients.remove)
         try:
-            self._open = self._hooked = True
-            self._passes.put_on()
-            self._begin(self._rules)
+            first = self.modules.model.register_forward_pre_hook(self._passes.before)
+            self._handles.callback(first.remove)
+            self._born = first.id
+            self._open = True
+            for one in self._specs:
+                self._start(*one)
             return self
         except BaseException:
-            self._give_up()
+            self._close()
             raise
 
-    def _is_open(self) -> bool:
-        return self._hooked
-
-    @leaving
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self._give_up()
-        finally:
-            if self._hooked:  # an interrupt has stopped that somewhere
-                self._give_up()
+        self._close()
         if error is not None and not isinstance(error, PassEnded):
             return
         reasons: list[str] = []
-        for target in self.targets:
-            if not target.is_whole:
-                reasons += missing(self.modules, target, self._by_target[target], self._passes.count)
-        if not reasons and self._compiled is not None:
-            reasons = self._compiled.reasons()
+        for layer_edit in self.layer_edits:
+            if not layer_edit.is_whole:
+                reasons += diagnose(self.modules, layer_edit, self._hooks_of[layer_edit], self._passes.count)
         if reasons:
             if error is not None:  # the capture around this block would swallow it
                 reasons = [f"{why} (capture(..., stop=True) has ended the pass)" for why in reasons]
             raise NotEditedError(reasons)
         for layer in self._layers.values():
             if layer.seen > 1 or layer.checkpointed:
-                self._notes.update(dict.fromkeys(notes_on(Modules(self.modules.model), layer)))
-        for target in self.targets:
-            if target.hooked:
-                self._notes.update(dict.fromkeys(without_gradient(target)))
+                self._notes.update(dict.fromkeys(notes_about(Modules(self.modules.model), layer)))
+        for layer_edit in self.layer_edits:
+            if layer_edit.hooked:
+                self._notes.update(dict.fromkeys(missing_gradients(layer_edit)))
         if self._notes:
             warnings.warn("hookscope: " + "; ".join(self._notes), stacklevel=2)
 
-    def _give_up(self) -> None:
+    def _close(self) -> None:
         self._open = False
-        self._passes.take_off()
-        for layer in [*self._layers.values()]:
-            layer.take_off()
-        for owner in [*self._owners.values()]:
-            owner.take_off()
-        if self._order is not None:
-            self._order.take_off()
-        if self._compiled is not None:
-            self._compiled.take_off()
-        self._gradients.remove()
-        self._hooked = False
+        self._handles.close()  # goes on if one of them raises
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -374,7 +310,7 @@ class Edit(Result):
 
         With `positions=` or `cut` there are `positions`, too: in which call which ones were edited.
         """
-        return [row_of(target, self._by_target[target]) for target in self.targets]
+        return [table_row(layer_edit, self._hooks_of[layer_edit]) for layer_edit in self.layer_edits]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -384,9 +320,9 @@ class Edit(Result):
             for row in self.rows
             if row["calls changed"] == 0 and row["largest change"] == 0
         ]
-        waiting = ["nothing is edited until the with-block begins"] if self._rules and not self.targets else []
+        waiting = ["nothing is edited until the with-block begins"] if self._specs and not self.layer_edits else []
         return (*waiting, *self._notes, *same)
 
     def _table(self) -> Table:
-        count = len({rule.number for rule, _, _ in self._rules})
+        count = len({spec.number for spec, _, _ in self._specs})
         return Table(self.rows, f"{self.title}: {count} edit{'' if count == 1 else 's'}")

@@ -1,361 +1,77 @@
-"""The two hooks that edits put on a layer, which count its calls and apply each edit in the order written."""
+"""Hooks that count the passes of a model, and hooks on tensors that edit gradients."""
 
 from __future__ import annotations
 
-import math
-import sys
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from threading import get_ident
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from hookscope.captures.hooks import Hooks as CaptureHooks
-from hookscope.edits.gradients import Gradients
-from hookscope.edits.inside import Inside, Replaced, crossing, forget
-from hookscope.edits.lending import Lent, take_back, written_to
-from hookscope.edits.order import PACKED, is_packed, samples_in
-from hookscope.edits.parts import passed_on, put, tensors
-from hookscope.edits.passes import Uncopied
-from hookscope.edits.target import Target
-from hookscope.layers import FusedLayer, attention_would_be_fused, call_of, put_after, put_before, take_off
-
-__all__ = ["Layer"]
+__all__ = ["GradientHooks", "NoCopyWhileHooked", "PassCounter"]
 
 
-_NOTHING = object()
-# By names of their own: even to look for them in torch takes a part of a small model's time.
-_task_id, _grad_is_on = torch._C._current_graph_task_id, torch.is_grad_enabled
+class NoCopyWhileHooked:
+    """An object whose methods are hooks of a model while it is edited, so that the model cannot be copied."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # copy.deepcopy(model) and torch.save(model) come here.
+        raise RuntimeError("the model is being edited, and a copy would keep the hooks; copy it outside the block")
 
 
-@dataclass(eq=False, slots=True)
-class Run:
-    """A call of a layer that has not returned.
+class PassCounter(NoCopyWhileHooked):
+    """The hook on a model that counts how often it runs: that says why an edit did not happen.
 
     Attributes:
-        number: which call it is; 0 if that cannot be said.
-        again: whether it runs again, to recompute what a checkpoint did not keep.
-        began: when the call that it repeats was made, as autograd counts in this thread; infinity if it repeats none,
-            or one of another thread.
-        error: the exception that was being handled when it began.
-        call: what tells it from the others: its keyword arguments, which are a dictionary of its own, or a number where
-            they may be exchanged, see `call_of`.
-        samples: how many it was given, if that is known and wanted.
-        lent: what is to be taken back when it has ended.
+        count: how often it has run.
 
     """
 
-    number: int
-    again: bool
-    began: float
-    error: BaseException | None
-    call: dict[str, Any] | int
-    samples: int | None = None
-    lent: Lent = field(default_factory=list)
+    count = 0
+
+    def before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """Count a pass, unless it recomputes what a checkpoint did not keep."""
+        self.count += torch._C._current_graph_task_id() < 0
+
+    before.__qualname__ = "hookscope.edit"  # what a census shows
 
 
-class Layer(Uncopied):
-    """The hooks on one layer.
+class GradientHooks:
+    """The hooks on tensors that wait for a gradient, of all layers."""
 
-    Attributes:
-        name: name of the layer.
-        module: the layer.
-        targets: its edits, by what they change.
-        seen: how often it was called.
-        again: how often it ran again, to recompute what a checkpoint did not keep.
-        checkpointed: whether it ran where a checkpoint does not keep what autograd needs.
-        notes: what there is to know, as keys; shared with the others.
+    def __init__(self) -> None:
+        self._edits: WeakTensorKeyDictionary | None = None  # made when it is needed: that takes time, too
+        self._handles: list[RemovableHandle] = []
+        self._room = 64
 
-    """
+    def wait(self, tensor: Tensor, editing: Callable[[Tensor], Tensor]) -> None:
+        """Edit the gradient of a tensor when it comes."""
+        if self._edits is None:
+            self._edits = WeakTensorKeyDictionary()
+        made, edits = self._edits.get(tensor, (None, None))  # type: ignore[no-untyped-call]
+        if edits is not None and made is tensor.grad_fn:
+            edits.insert(0, editing)  # a layer inside of this one returned it: a gradient is here first
+            return
+        if len(self._handles) >= self._room:  # what steps of training have left behind is gone
+            self._handles = [handle for handle in self._handles if handle.hooks_dict_ref() is not None]
+            self._room = max(64, 2 * len(self._handles))
+        # With what made it: written to in place it is another, whose gradient is another.
+        _, edits = self._edits[tensor] = tensor.grad_fn, [editing]
+        self._handles.append(tensor.register_hook(lambda grad: _all(edits, grad)))  # type: ignore[no-untyped-call]
 
-    def __init__(
-        self, name: str, module: nn.Module, fused: FusedLayer | None, notes: dict[str, None],
-        gradients: Gradients,
-    ) -> None:  # fmt: skip
-        self.name, self.module = name, module
-        self.targets: dict[str, list[Target]] = {}
-        self.seen = self.again = 0
-        self.checkpointed = False
-        self.notes, self._gradients = notes, gradients
-        self._returned: WeakTensorKeyDictionary | None = None  # with the number of the call
-        self._fused = fused
-        # By thread: the calls that have not returned; and the one that is about to run its forward, with whether its
-        # keys come from elsewhere than its queries.
-        self._running: dict[int, list[Run]] = {}
-        self._starting: dict[int, tuple[Run, bool]] = {}
-        self._replaced: Replaced | None = None
-        self._thread, self._elsewhere = get_ident(), False  # whether another thread has called it
-        self._counts = False  # samples
-        self._waits = False  # for the end of each call
-
-    def take(self, target: Target, born: int) -> None:
-        """Make one more edit from now on; captures that began later than `born` go on seeing what was edited."""
-        kind = target.rule.to
-        if kind in ("heads", "edges"):
-            self._open()
-        else:
-            self._wait_for_the_end(born)
-        self.targets.setdefault(kind, []).append(target)
-
-    def _wait_for_the_end(self, born: int) -> None:
-        if not self._waits:
-            self._waits = True
-            hooks = self.module._forward_hooks
-            put_after(self.module, self.after)
-            if len(hooks) > 1:
-                _captures_last(hooks, born)
-
-    def count_samples(self, born: int) -> Callable[[], int | None]:
-        """Count the samples of each call from now on; return what tells those of the call that is running."""
-        self._counts = True
-        self._wait_for_the_end(born)
-        running = self._running
-
-        def count() -> int | None:
-            runs = running.get(get_ident())
-            return runs[-1].samples if runs else None
-
-        return count
-
-    def _open(self) -> None:
-        """Replace the layer's `forward`, to reach into it."""
-        if self._replaced is None:
-            self._replaced = Replaced(self.module, self._inside)
-            self._replaced.put_on()
-
-    def take_off(self) -> None:
-        """Take off whatever `put_on` and `take` have put on; as often as you like."""
-        self._off = True
-        for runs in self._running.values():
-            for run in reversed(runs):  # an interrupt has left them
-                take_back(run.lent)
-        take_off(self, self.module)
-        if self._replaced is not None:
-            self._replaced.remove()
-            forget(self)
-
-    def _inside(self) -> Inside | None:
-        started = self._starting.pop(get_ident(), None)
-        if started is None:
-            return None  # `forward` was called directly: no hook ran
-        run, crossed = started
-        targets = self._meant("heads", run)
-
-        def heads(merged: Tensor, flipped: bool) -> Tensor:
-            for target in targets:
-                target.held["flipped"] = flipped  # for who writes this in plain torch
-                merged = target.on(merged, run.number, run.again)
-            return merged
-
-        edges = self._meant("edges", run)
-        return Inside(self, self.module, heads if targets else None, edges, run.number, run.again, crossed)
-
-    def _meant(self, kind: str, run: Run) -> list[Target]:
-        """List the edits that a call has: not those written after the call that it repeats."""
-        targets = self.targets.get(kind, [])
-        return [each for each in targets if each.since <= run.began] if run.again else targets
-
-    def put_on(self, born: int) -> None:
-        """Count the layer's calls; captures that began later than `born` go on seeing what was edited."""
-        hooks = self.module._forward_pre_hooks
-        put_before(self.module, self.before)
-        if len(hooks) > 1:
-            _captures_last(hooks, born)
-
-    def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
-        """Count the call, and edit what it is given."""
-        if kwargs is None:  # another thread has just taken this off
-            return None
-        again, thread, began = _task_id() >= 0, get_ident(), math.inf
-        if again:
-            self.again += 1
-            number = 1 if self.seen == 1 else 0
-            if not self._elsewhere:  # each thread counts by itself
-                began = _when_made()
-        else:
-            self.seen = number = self.seen + 1
-            self._elsewhere |= thread != self._thread
-        if self._fused is not None and self._fused.would_run():
-            self.notes[f"hooks switch off the fused path of layer {self._fused.name!r}"] = None
-        # A frame takes four times as long to ask for as all the rest of this.
-        call = kwargs if len(module._forward_pre_hooks) == 1 else call_of(sys._getframe(1))
-        run = Run(number, again, began, sys.exception(), call)
-        if self._counts:
-            run.samples = samples_in((*args, *kwargs.values()))
-        if self._waits:
-            self._running.setdefault(thread, []).append(run)
-        if again and not self.seen:
-            return None  # the forward pass was before the block
-        if not (again or self.checkpointed) and _grad_is_on() and _under_checkpoint():
-            self.checkpointed = True
-        if self._replaced is not None:
-            if any(map(is_packed, (*args, *kwargs.values()))):
-                target = next(each for kind in ("heads", "edges") for each in self.targets.get(kind, ()))
-                raise RuntimeError(f"{target.label(number)}: {PACKED}")
-            self._starting[thread] = run, crossing(args, kwargs, module)
-            if self._fused is None and attention_would_be_fused(module, args, kwargs):
-                self.notes[
-                    f"edits inside of it switch off the fused path of layer {self.name!r}: what they do not change may "
-                    "be rounded differently"
-                ] = None
-        if "input" not in self.targets:
-            return None
-        given: Any = {**dict(enumerate(args)), **kwargs}
-        for target in self._meant("input", run):
-            given = target.on(given, number, again, lent=run.lent)
-        edited = {key: given[key] for key in kwargs}
-        if call is kwargs:
-            run.call = edited
-        return tuple(given[index] for index in range(len(args))), edited
-
-    def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any = _NOTHING) -> Any:
-        """Edit what the call returned, and wait for the gradient of it."""
-        if output is _NOTHING:  # another thread has just taken this off, and with it that there are keyword arguments
-            return None
-        runs = self._running.get(get_ident())
-        if not runs:
-            return None  # the call began before the block
-        run = runs[-1]
-        raised = run.error is not sys.exception()
-        if len(runs) > 1 or raised:  # it may be another one that ends
-            ended = _ended(runs, kwargs, call_of(sys._getframe(1)))
-            if ended is None:
-                return None  # a hook before ours did not let it begin
-            run = ended
-        handed_on = self._taken_back(run, output) if run.lent else []
-        try:
-            # With always_call torch calls this on the way of an exception upward, too.
-            if run.error is not sys.exception() or (run.again and not self.seen):
-                return None
-            for path, given in handed_on:  # a container that it was given, it hands on as it was edited
-                try:
-                    output = put(output, path, given)
-                except Exception:  # whatever a class of somebody else's raises when it is copied
-                    self.notes[
-                        f"layer {self.name!r} hands on what it was given, which cannot be copied: it does so without "
-                        "the edit"
-                    ] = None
-            value = output
-            for target in self._meant("output", run) if run.again else self.targets.get("output", ()):
-                value = target.on(value, run.number, run.again)
-            if "grad" in self.targets:
-                value = self._waiting(run, args, kwargs, output, value)
-            return value if value is not output or handed_on else None
-        finally:
-            runs.pop()
-
-    def _taken_back(self, run: Run, output: Any) -> list[tuple[Any, Any]]:
-        """Take back what was lent; list where in the output it was handed on."""
-        handed_on = passed_on(output, run.lent)
-        if written_to(run.lent):
-            self.notes[
-                f"layer {self.name!r} wrote in place to an edited tensor in a container that it was given, such as a "
-                "cache: that is not in the tensor that was there before and is there again; edit what the layer writes"
-            ] = None
-        take_back(run.lent)  # if an interrupt comes, the run stays, and `take_off` goes on
-        return handed_on
-
-    def _waiting(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, value: Any) -> Any:
-        """Wait for the gradients of what the call returned, as edits have left it; return it, with aliases in it."""
-        if not (grads := self._meant("grad", run)):
-            return value
-        given = {id(tensor) for _, tensor in tensors((args, kwargs))}
-        if not run.again:
-            self._must_be_new(output, given, run.number, grads)
-        places = Counter(id(tensor) for _, tensor in tensors(output))
-        places |= Counter(id(tensor) for _, tensor in tensors(value))
-        paths: dict[int, tuple[Tensor, list[Target]]] = {}
-
-        def wait(tensor: Tensor) -> Tensor:
-            if not (tensor.requires_grad and torch.is_grad_enabled()):
-                return tensor
-            # The gradient of what is returned as it came, or is a parameter, is the sum of that of all its uses,
-            # and that of what is returned in two places is the sum of both: only an alias has that of one use.
-            if id(tensor) in given or tensor.is_leaf or places[id(tensor)] > 1:
-                tensor = tensor.view_as(tensor)
-                target.aliased = True
-            paths.setdefault(id(tensor), (tensor, []))[1].append(target)
-            if not run.again:  # of which autograd may only want what it had not kept
-                target.hooked.add(run.number)
-            return tensor
-
-        for target in grads:
-            value = target.on(value, run.number, run.again, wait)
-        for tensor, targets in paths.values():
-            # Those that cannot be told apart are several all the same.
-            self._gradients.wait(tensor, self._editing(targets, run.number or -self.again))
-        return value
-
-    def _must_be_new(self, output: Any, given: set[int], number: int, waiting: list[Target]) -> None:
-        """Refuse a tensor that an earlier call has returned: its gradient is that of both."""
-        if self._returned is None:
-            self._returned = WeakTensorKeyDictionary()
-        for _, tensor in tensors(output):
-            before = self._returned.get(tensor, number)  # type: ignore[no-untyped-call]
-            if before != number:
-                for target in waiting:
-                    if target.means(number, False) or target.means(before, False):
-                        raise RuntimeError(
-                            f"{target.label(number)}: it returned the tensor of call {before} again, whose gradient "
-                            "is the sum of what comes from both; edit the gradient of a layer that it goes into"
-                        )
-            if id(tensor) not in given and not tensor.is_leaf:
-                self._returned[tensor] = number
-
-    def _editing(self, targets: list[Target], number: int) -> Callable[[Tensor], Tensor]:
-        # Counted now: in backward the model does not run.
-        counts = [target.samples() if target.samples is not None else None for target in targets]
-
-        def hook(grad: Tensor) -> Tensor:
-            for target, count in zip(targets, counts, strict=True):
-                grad = grad if self._off else target.edited(grad, number, False, count)
-            return grad
-
-        return hook
-
-    before.__qualname__ = after.__qualname__ = "hookscope.edit"  # what a census shows
+    def remove(self) -> None:
+        """Take the hooks off; as often as you like."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._edits = None
 
 
-def _captures_last(hooks: dict[int, Any], born: int) -> None:
-    """Let captures that began inside the block, later than `born`, come after the hook that was put on last."""
-    for key, hook in list(hooks.items()):
-        if key >= born and isinstance(getattr(hook, "__self__", None), CaptureHooks):
-            hooks.move_to_end(key)  # type: ignore[attr-defined]
-
-
-def _ended(runs: list[Run], kwargs: dict[str, Any], call: int) -> Run | None:
-    """Find the call that ends now, and forget those inside of it that torch told no hook the end of.
-
-    A layer that calls itself has them, where a KeyboardInterrupt or such leaves one.
-
-    """
-    found = next((run for run in runs if run.call is kwargs or run.call == call), None)
-    while found is not None and runs[-1] is not found:
-        take_back(runs[-1].lent)
-        runs.pop()
-    return found
-
-
-def _when_made() -> float:
-    """Tell when the node was made that runs in backward now, as autograd counts in this thread."""
-    node = torch._C._current_autograd_node()
-    return math.inf if node is None else node._sequence_nr()
-
-
-_saving_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
-
-
-def _under_checkpoint() -> bool:
-    """Whether a checkpoint is keeping this, as far as torch lets us know; where gradients are on."""
-    if _saving_hooks is None:  # before torch 2.8: whoever called us may tell
-        frame = sys._getframe()
-        while frame := frame.f_back:  # type: ignore[assignment]
-            if frame.f_code.co_name == "checkpoint" and frame.f_globals.get("__name__") == "torch.utils.checkpoint":
-                return True
-        return False
-    hooks = _saving_hooks(False)
-    return hooks is not None and "checkpoint" in getattr(hooks[0], "__qualname__", "")
+def _all(edits: list[Callable[[Tensor], Tensor]], grad: Tensor | None) -> Tensor | None:
+    if grad is None:  # torch gives that of a chunk that nothing uses, and who wrote a Function may
+        return None
+    for editing in edits:
+        grad = editing(grad)
+    return grad

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from types import MemberDescriptorType
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from hookscope.edits.lending import Attribute, Lent, lend, on_loan, put_at, there
-from hookscope.structures import contents_of, copied, map_tensors
+from hookscope.structures import contents_of, copied
 
-__all__ = ["Part", "get", "is_shared", "keys", "listed", "passed_on", "path_of", "put", "tensors"]
+__all__ = ["Part", "get", "holder_of", "keys", "listed", "path_of", "put", "tensors"]
 
 _DEEP = 20  # levels that are followed; a container may contain itself
+
+
+class Attribute(str):
+    """The name of an attribute, as opposed to a key."""
+
 
 Path = tuple[int | str, ...]
 Part = int | str | tuple[int | str, ...]
@@ -93,6 +98,20 @@ def get(value: Any, path: Path) -> Any:
     return value
 
 
+def holder_of(value: Any, path: Path) -> Any:
+    """Return the first list, mapping or object on the way to a path; None if there are only tuples.
+
+    Example:
+        >>> holder_of(([1, 2],), (0, 1))
+        [1, 2]
+        >>> holder_of(((1, 2),), (0, 1)) is None
+        True
+
+    """
+    on_the_way = (get(value, path[:end]) for end in range(len(path)))
+    return next((each for each in on_the_way if not isinstance(each, tuple)), None)
+
+
 def keys(value: Any, path: Path) -> tuple[tuple[str, Any], ...]:
     """Return what a path means in a value, step by step: a key, and "attribute" or the type of what has it.
 
@@ -110,11 +129,8 @@ def keys(value: Any, path: Path) -> tuple[tuple[str, Any], ...]:
     return tuple(found)
 
 
-def put(value: Any, path: Path, new: Any, lent: Lent | None = None) -> Any:
+def put(value: Any, path: Path, new: Any) -> Any:
     """Build a structure again, of the same types and in the same order, with `new` at a path; nothing is written to.
-
-    With `lent`, lists, mappings and objects stay the same objects, where they let one write to them: they hold `new`
-    until `take_back(lent)`.
 
     Example:
         >>> put((1, {"a": 2, "b": 3}), (1, "a"), 0)
@@ -125,23 +141,35 @@ def put(value: Any, path: Path, new: Any, lent: Lent | None = None) -> Any:
         return new
     key = _key(value, path[0])
     was = getattr(value, key) if isinstance(key, Attribute) else value[key]
-    inside = put(was, path[1:], new, lent)
-    if inside is was:
-        return value  # it was lent to what is in there
+    inside = put(was, path[1:], new)
     if isinstance(value, tuple):
         return _tuple_of(value, [*value[:key], inside, *value[key:][1:]])
-    if lent is not None and lend(value, key, was, inside, lent):
-        return value
-    held = there(value, key)
-    if there(value, key) is not held:
-        raise TypeError(f"what a {type(value).__name__} has as {str(key)!r} is made anew whenever somebody asks")
-    for make in (copied, _apart):
-        rebuilt = make(value)
-        _put_into_copy(rebuilt, key, inside, value, held)
-        if there(value, key) is held:
-            return rebuilt
-        put_at(value, key, held)  # the copy has what it holds in the same place as the original
-    raise TypeError(f"a copy of a {type(value).__name__} shares with the original what it holds")
+    held = _item(value, key)
+    if _item(value, key) is not held:
+        raise TypeError(f"{type(value).__name__}.{key} is computed on each access, so it cannot be replaced")
+    rebuilt = copied(value)
+    _put_into_copy(rebuilt, key, inside, value, held)
+    if _item(value, key) is not held:
+        _set_item(value, key, held)
+        raise TypeError(f"a copy of a {type(value).__name__} shares its items with the original")
+    return rebuilt
+
+
+def _item(holder: Any, key: Any) -> Any:
+    """Return what is at a key, index or `Attribute`; None if there is nothing."""
+    if isinstance(key, Attribute):
+        return getattr(holder, key, None)
+    return holder[key] if not isinstance(holder, Mapping) or key in holder else None
+
+
+def _set_item(holder: Any, key: Any, value: Any) -> None:
+    """Put something at a key, index or `Attribute`, as the class of the holder would."""
+    if not isinstance(key, Attribute):
+        holder[key] = value
+    elif key in getattr(holder, "__dict__", {}) or isinstance(getattr(type(holder), key, None), MemberDescriptorType):
+        object.__setattr__(holder, key, value)  # also if it is a frozen dataclass
+    else:
+        setattr(holder, key, value)  # it has it elsewhere
 
 
 def _tuple_of(value: tuple[Any, ...], items: list[Any]) -> Any:
@@ -159,92 +187,12 @@ def _put_into_copy(rebuilt: Any, key: Any, new: Any, value: Any, was: Any) -> No
     beside: Any = getattr(value, "__dict__", None)
     if beside is not None and beside is value:  # a dict that is its own attributes
         rebuilt.__dict__ = rebuilt
-    put_at(rebuilt, key, new)
+    _set_item(rebuilt, key, new)
     if isinstance(beside, dict) and isinstance(key, str) and beside.get(key, rebuilt) is was:
         vars(rebuilt)[key] = new  # an entry and an attribute at the same time
     if isinstance(value, OrderedDict) and list(rebuilt) != list(value):
         for name in value:  # a copy of a ModelOutput has the order of its fields
             OrderedDict.move_to_end(rebuilt, name)
-
-
-def _apart(value: Any) -> Any:
-    """Build a value again, of the same tensors, and with all that holds them made anew.
-
-    Raises:
-        TypeError: it does not let itself be built again.
-
-    """
-    originals: dict[int, tuple[Tensor, Tensor]] = {}
-
-    def alias(tensor: Tensor) -> Tensor:
-        other = tensor.detach()
-        originals[id(other)] = other, tensor
-        return other
-
-    rebuilt = map_tensors(lambda tensor: originals[id(tensor)][1], map_tensors(alias, value))
-    if not isinstance(rebuilt, type(value)):
-        raise TypeError(f"a {type(value).__name__} cannot be built again")
-    return rebuilt
-
-
-def passed_on(value: Any, lent: Lent) -> list[tuple[Path, Any]]:
-    """List, for each list, mapping or object in a value to which something is lent, the path to that, and what it is.
-
-    Example:
-        >>> given, lent = {"h": 1}, []
-        >>> _ = put(given, ("h",), 10, lent)
-        >>> passed_on((2, given), lent)
-        [((1, 'h'), 10)]
-
-    """
-    loans = on_loan(lent)
-    # First without its path: objects that point to each other have more paths than one can follow.
-    if not any(item is holder for _, item in (_containers(value, {}) if loans else ()) for holder, *_ in loans):
-        return []
-    return [
-        ((*path, place), now) for path, item in _containers(value) for holder, place, now in loans if item is holder
-    ]
-
-
-def is_shared(value: Any, path: Path) -> bool:
-    """Whether what holds the end of a path is in this value at another place, too.
-
-    Example:
-        >>> state = {"h": 1}
-        >>> is_shared((state, state), (0, "h")), is_shared((state, {"h": 1}), (0, "h"))
-        (True, False)
-
-    """
-    on_the_way = [get(value, path[:step]) for step in range(len(path))]
-    # Another way to it comes upon this one somewhere.
-    found = Counter(id(each) for _, each in _containers(value, {}))
-    return any(found[id(each)] > 1 for each in on_the_way)
-
-
-def _containers(value: Any, known: dict[int, Any] | None = None, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yield path and value for a value and for what it is made of, attributes of objects included.
-
-    Args:
-        value: the value.
-        known: those that have been looked into, by id, and are not again; without it all is, on each path.
-        path: where the value is.
-
-    """
-    yield path, value
-    if len(path) > _DEEP or (known is not None and id(value) in known):
-        return
-    if known is not None:
-        known[id(value)] = value
-    for key, item in _items(value) or _attributes(value):
-        if not isinstance(item, Tensor):
-            yield from _containers(item, known, (*path, key))
-
-
-def _attributes(value: Any) -> list[tuple[str, Any]]:
-    if isinstance(value, (nn.Module, Mapping, tuple, list)) or callable(value):
-        return []
-    held = getattr(value, "__dict__", None)
-    return [*held.items()] if isinstance(held, dict) else []
 
 
 def _key(value: Any, step: int | str) -> Any:

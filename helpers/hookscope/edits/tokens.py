@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope.edits.aim import numbers_in
-from hookscope.edits.passes import Uncopied
-from hookscope.layers import Modules, take_off
+from hookscope.edits.hooks import NoCopyWhileHooked
+from hookscope.edits.selection import numbers_in
+from hookscope.layers import Modules
 from hookscope.strands import Strands
 
-__all__ = ["Owner", "Positions", "Tokens", "owner_of", "positions_of"]
+__all__ = ["Positions", "TokenSource", "Tokens", "find_token_source", "parse_positions"]
 
 _IDS = ("input_ids", "inputs_embeds")
 _CACHES = ("past_key_values", "past_key_value", "layer_past", "past", "kv_cache", "cache", "cache_params")
@@ -57,7 +57,7 @@ class Positions:
         ]
 
 
-def positions_of(given: Any) -> Positions | None:
+def parse_positions(given: Any) -> Positions | None:
     """Check which positions were asked for.
 
     Raises:
@@ -65,9 +65,9 @@ def positions_of(given: Any) -> Positions | None:
         ValueError: there are none, or one is negative.
 
     Example:
-        >>> positions_of(range(2, 9, 3)).among(4, 3)
+        >>> parse_positions(range(2, 9, 3)).among(4, 3)
         [1]
-        >>> positions_of(slice(5, None)).among(4, 3)
+        >>> parse_positions(slice(5, None)).among(4, 3)
         [1, 2]
 
     """
@@ -117,7 +117,7 @@ class Tokens:
 
         """
         if self.problem:
-            raise ValueError(f"{label}: positions= cannot be told: {self.problem}")
+            raise ValueError(f"{label}: cannot determine which positions this call computes: {self.problem}")
         found = positions.among(self.start, self.count)
         kind = 2 if not tensor.is_floating_point() else 3
         if found and (tensor.dim() != kind or tensor.shape[:2] != (self.batch, self.count)):
@@ -129,7 +129,7 @@ class Tokens:
 
 
 @dataclass(eq=False)
-class Owner(Uncopied):
+class TokenSource(NoCopyWhileHooked):
     """The module that is called with tokens and, where there is one, with the cache of those before.
 
     Attributes:
@@ -147,15 +147,11 @@ class Owner(Uncopied):
     _calls: int = 0
     _running: Strands[list[Tokens]] = field(default_factory=lambda: Strands(list))
 
-    def put_on(self) -> None:
-        """Hook the module; first, since the model itself may be edited, too."""
-        self.module.register_forward_pre_hook(self.before, with_kwargs=True, prepend=True)
-        self.module.register_forward_hook(self.after, always_call=True)
-
-    def take_off(self) -> None:
-        """Take the hooks off; as often as you like."""
-        self._off = True
-        take_off(self, self.module)
+    def register(self, handles: ExitStack) -> None:
+        """Register the hooks; first, since the model itself may be edited, too."""
+        before = self.module.register_forward_pre_hook(self.before, with_kwargs=True, prepend=True)
+        handles.callback(before.remove)
+        handles.callback(self.module.register_forward_hook(self.after, always_call=True).remove)
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note which tokens this call has."""
@@ -298,7 +294,7 @@ def _length(cache: Any, name: str) -> int | str:
     return f"{name} is a {type(cache).__name__}, which does not say how many tokens it holds; give cache_position, too"
 
 
-def owner_of(modules: Modules, name: str) -> tuple[str, nn.Module, bool]:
+def find_token_source(modules: Modules, name: str) -> tuple[str, nn.Module, bool]:
     """Find the module around a layer that is called with tokens: its name, itself, and whether that is sure.
 
     It is the innermost one that takes both tokens and a cache, as transformers' models do, or else the outermost one

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textwrap import indent
 from typing import Any
 
-from hookscope.edits.aim import index_text
+from hookscope.edits.selection import index_text
 from hookscope.explanations.code import REMOVE, script
 from hookscope.explanations.edit import REPLACED, back
 from hookscope.explanations.inside import INSIDE, SLOW, UNCHANGED, head_lines

@@ -16,7 +16,8 @@ from hookscope.explanations.code import REMOVE, called, returns_tensor, run, scr
 
 if TYPE_CHECKING:
     from hookscope.edits.edit import Edit
-    from hookscope.edits.target import Rule, Target
+    from hookscope.edits.layer_edit import LayerEdit
+    from hookscope.edits.spec import EditSpec
 
 __all__ = ["REPLACED", "back", "of_edit"]
 
@@ -95,25 +96,25 @@ def of_edit(edit: Edit) -> tuple[str, dict[str, Any]]:
     names = _Names()
     functions: list[str] = []
     registered: list[str] = []
-    grads = any(target.rule.to == "grad" for target in edit.targets)
+    grads = any(target.spec.to == "grad" for target in edit.layer_edits)
     # A gradient is that of what the layer returns after all other edits.
-    for target in sorted(edit.targets, key=lambda target: target.rule.to == "grad"):
+    for target in sorted(edit.layer_edits, key=lambda target: target.spec.to == "grad"):
         hook = f"edit_{len(functions) + 1}"
-        if target.rule.to in ("heads", "edges"):
+        if target.spec.to in ("heads", "edges"):
             functions.append(_inside(hook, target, names, edit.modules.called(target.layer)))
             lines = [f"    layer = model.get_submodule({target.layer!r})", *inside.registered(hook, target)]
             # What stands for another function edits what that is given: the last one comes first.
-            registered = [*lines, *registered] if target.rule.to == "heads" else [*registered, *lines]
+            registered = [*lines, *registered] if target.spec.to == "heads" else [*registered, *lines]
             continue
         functions.append(_hook(hook, target, names))
-        kind = "forward_pre_hook" if target.rule.to == "input" else "forward_hook"
-        options = ", with_kwargs=True" if target.rule.to == "input" and _by_keyword(target) else ""
+        kind = "forward_pre_hook" if target.spec.to == "input" else "forward_hook"
+        options = ", with_kwargs=True" if target.spec.to == "input" and _by_keyword(target) else ""
         registered += [
             f"    layer = model.get_submodule({target.layer!r})",
             f"    handles.append(layer.register_{kind}({hook}{options}))",
         ]
     plain, call = returns_tensor(edit.modules.model), called(edit.modules.model)
-    reaching = any(target.rule.to in ("heads", "edges") for target in edit.targets)
+    reaching = any(target.spec.to in ("heads", "edges") for target in edit.layer_edits)
     fast, slow, fast_again = inside.SLOW if reaching else ("", "", "")
     code = script(
         "\n".join(
@@ -138,24 +139,24 @@ def of_edit(edit: Edit) -> tuple[str, dict[str, Any]]:
     return code, names.of
 
 
-def _by_keyword(target: Target) -> bool:
+def _by_keyword(target: LayerEdit) -> bool:
     return bool(target.keys) and isinstance(target.keys[0][1], str)
 
 
-def _inside(hook: str, target: Target, names: _Names, layer: nn.Module | None) -> str:
+def _inside(hook: str, target: LayerEdit, names: _Names, layer: nn.Module | None) -> str:
     """Write what stands for a function inside the call of a layer."""
-    if target.rule.to == "heads":
+    if target.spec.to == "heads":
         start = _start(hook, target, inside.UNCHANGED)
         flipped = target.held.get("flipped", False)
-        return inside.head_lines(hook, flipped, start, _new(target.rule, hook, target, names))
+        return inside.head_lines(hook, flipped, start, _new(target.spec, hook, target, names))
     _must_be_found(target, layer)
-    rows = target.rule.change.options["edges"].rows
+    rows = target.spec.operation.options["edges"].rows
     return inside.cut_lines(
         hook, target, _start(hook, target, "return out"), ":" if rows is None else _index(rows, hook, names)
     )
 
 
-def _must_be_found(target: Target, layer: nn.Module | None) -> None:
+def _must_be_found(target: LayerEdit, layer: nn.Module | None) -> None:
     """Refuse a layer that would not notice that torch.nn.functional has another function for a while."""
     for module in layer.modules() if layer is not None else ():
         known = getattr(type(module).forward, "__globals__", {})
@@ -167,10 +168,10 @@ def _must_be_found(target: Target, layer: nn.Module | None) -> None:
             )
 
 
-def _start(hook: str, target: Target, unchanged: str) -> list[str]:
+def _start(hook: str, target: LayerEdit, unchanged: str) -> list[str]:
     """Write the lines that say which call this is, and leave those as they are that are not meant."""
-    rule, body = target.rule, []
-    if rule.calls is not None or rule.change.numbered or rule.positions is not None or rule.to == "edges":
+    rule, body = target.spec, []
+    if rule.calls is not None or rule.operation.numbered or rule.positions is not None or rule.to == "edges":
         key = f'"{hook}", module'
         body += [f"calls[{key}] = number = calls.get(({key}), 0) + 1"]
     if rule.calls is not None:
@@ -186,8 +187,8 @@ def _start(hook: str, target: Target, unchanged: str) -> list[str]:
     return body
 
 
-def _hook(hook: str, target: Target, names: _Names) -> str:
-    rule, keys = target.rule, target.keys
+def _hook(hook: str, target: LayerEdit, names: _Names) -> str:
+    rule, keys = target.spec, target.keys
     to_input = rule.to == "input"
     if to_input:  # one mapping of positions and keywords for edits, two for a hook
         first = keys[0][1] if keys else 0
@@ -235,23 +236,23 @@ def back(holder: str, keys: tuple[tuple[str, Any], ...], new: str, to_input: boo
     return f"args, {whole}" if to_input and holder == "kwargs" else whole
 
 
-def _new(rule: Rule, hook: str, target: Target, names: _Names) -> list[str]:
+def _new(rule: EditSpec, hook: str, target: LayerEdit, names: _Names) -> list[str]:
     """Write the lines that make `new` of `tensor`."""
-    steps = [_index(step, hook, names) for step in rule.aim.steps]
+    steps = [_index(step, hook, names) for step in rule.selection.steps]
     if rule.positions is not None:
-        steps.insert(int(rule.aim.by_row), ":, places")
+        steps.insert(int(rule.selection.by_row), ":, places")
     before, expression = _expression(rule, hook, target, names, "".join(f"[{step}]" for step in steps))
-    if not steps and rule.change.verb == "set":
-        number = not isinstance(rule.change.value, Tensor)
+    if not steps and rule.operation.verb == "set":
+        number = not isinstance(rule.operation.value, Tensor)
         whole = f"torch.full_like(tensor, {expression})" if number else f"{expression}.expand(tensor.shape).clone()"
         return [*before, f"new = {whole}"]
-    if not steps and rule.change.verb in ("swap", "mean", "freeze"):
+    if not steps and rule.operation.verb in ("swap", "mean", "freeze"):
         return [*before, f"new = {expression}.clone()"]
     if not steps:
-        part = f"tensor.clone(){_SHARED}" if rule.change.verb == "map" else "tensor"
+        part = f"tensor.clone(){_SHARED}" if rule.operation.verb == "map" else "tensor"
         return [*before, f"part = {part}", f"new = {expression}"]
     if len(steps) == 1:
-        cut = f"tensor[{steps[0]}]" + (".clone()" if rule.change.verb == "map" else "")
+        cut = f"tensor[{steps[0]}]" + (".clone()" if rule.operation.verb == "map" else "")
         return [*before, f"new = tensor.clone(){_SHARED}", *_set("new", steps[0], cut, expression)]
     inner = ["new", *(f"inner_{number}" if number else "inner" for number in range(len(steps) - 1))]
     lines = [*before, f"new = tensor.clone(){_SHARED}"]
@@ -264,14 +265,14 @@ def _set(name: str, step: str, cut: str, expression: str) -> list[str]:
     return [*([f"part = {cut}"] if "part" in expression else []), f"{name}[{step}] = {expression}"]
 
 
-def _expression(rule: Rule, hook: str, target: Target, names: _Names, cut: str) -> tuple[list[str], str]:
+def _expression(rule: EditSpec, hook: str, target: LayerEdit, names: _Names, cut: str) -> tuple[list[str], str]:
     """Write the new values of `part`, and lines that come before."""
-    verb, value, before = rule.change.verb, rule.change.value, []
+    verb, value, before = rule.operation.verb, rule.operation.value, []
     if verb == "freeze" and value is None:
         first = [f"if {hook!r} not in held:", f"    held[{hook!r}] = tensor{cut}.detach().clone()", "    return None"]
         return first, f"held[{hook!r}]"
     if verb in ("swap", "mean", "freeze") and isinstance(value, Capture):
-        kept = rule.change.options["kept"]
+        kept = rule.operation.options["kept"]
         name = names.give(f"kept_{hook}", kept, f"what the other run had there, {len(kept)} tensors, one for each call")
         to = _cast(kept, target)
         if verb == "freeze" and len(kept) == 1:
@@ -284,7 +285,7 @@ def _expression(rule: Rule, hook: str, target: Target, names: _Names, cut: str) 
     if verb == "map":
         return [], f"{_function(value, hook, names)}(part)"
     if verb == "noise":
-        seed = rule.change.options["seed"]
+        seed = rule.operation.options["seed"]
         before = [
             f"own = np.random.default_rng([{seed}, number])  # the same for the same call",
             "noise = own.standard_normal(part.shape, np.float32)",
@@ -299,7 +300,7 @@ def _expression(rule: Rule, hook: str, target: Target, names: _Names, cut: str) 
         return [f"unit = {unit}"], "part - (part * unit).sum(-1, keepdim=True).to(part.dtype) * unit"
     shown += _cast([value], target)
     if verb == "mask":
-        instead = rule.change.options["other"]
+        instead = rule.operation.options["other"]
         other = _value(instead, hook, names) + _cast([instead], target)
         if value.dtype is torch.bool:
             return [], f"torch.where({shown}, part, {other})"
@@ -336,7 +337,7 @@ def _value(value: Any, hook: str, names: _Names) -> str:
     return repr(value)
 
 
-def _cast(values: list[Any], target: Target) -> str:
+def _cast(values: list[Any], target: LayerEdit) -> str:
     """Write what brings values to the dtype of the tensor that was edited, where they have another; a mask has."""
     given = {value.dtype for value in values if isinstance(value, Tensor)} - {torch.bool}
     return ".to(tensor.dtype)" if target.dtype is not None and given - {target.dtype} else ""

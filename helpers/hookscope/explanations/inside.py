@@ -5,7 +5,7 @@ from __future__ import annotations
 from textwrap import indent
 from typing import Any
 
-from hookscope.edits.target import Target
+from hookscope.edits.layer_edit import LayerEdit
 
 __all__ = ["INSIDE", "SLOW", "UNCHANGED", "cut_lines", "head_lines", "registered"]
 
@@ -39,9 +39,9 @@ SLOW = (
 """Lines around a pass: what is to be known before it, what to do in its `try`, and in its `finally`."""
 
 
-def registered(hook: str, target: Target) -> list[str]:
+def registered(hook: str, target: LayerEdit) -> list[str]:
     """Write the line that puts it on a layer; a fused path would call neither function."""
-    name = "linear" if target.rule.to == "heads" else "scaled_dot_product_attention"
+    name = "linear" if target.spec.to == "heads" else "scaled_dot_product_attention"
     return [f'    handles += inside(layer, "{name}", {hook})']
 
 
@@ -70,7 +70,7 @@ def head_lines(hook: str, flipped: bool, start: list[str], new: list[str]) -> st
     return _made(hook, "linear", "project", "merged, weight, bias=None", body)
 
 
-def cut_lines(hook: str, target: Target, start: list[str], rows: str) -> str:
+def cut_lines(hook: str, target: LayerEdit, start: list[str], rows: str) -> str:
     """Write a cut: attention once more, with a mask that also hides the keys, for the heads and queries that are meant.
 
     Args:

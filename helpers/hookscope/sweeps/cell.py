@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from hookscope.captures import capture
 from hookscope.edits import edit
-from hookscope.edits.aim import index_text
 from hookscope.edits.parts import get
+from hookscope.edits.selection import index_text
 from hookscope.layers.suggestions import not_among
 from hookscope.pictures.picture import as_text
 from hookscope.sweeps.outputs import number_of

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from hookscope.edits import NotEditedError
-from hookscope.edits.inside import Inside, Replaced, forget
-from hookscope.edits.order import samples_in
+from hookscope.edits.batch_first import samples_in
+from hookscope.edits.intercept import CallInterceptor, PatchedForward
 from hookscope.edits.parts import keys, put
-from hookscope.edits.reasons import UNSEEN_HEADS, why_not_called
+from hookscope.edits.report import UNSEEN_HEADS, why_not_called
 from hookscope.layers import Modules
 from hookscope.structures import map_tensors, tensors_in
 from hookscope.sweeps.places import Place
@@ -223,19 +223,18 @@ class Patch:
             stack.callback(module.register_forward_hook(self.after).remove)
         else:
             stack.callback(module.register_forward_pre_hook(self.begin).remove)
-            stack.callback(forget, self)
-            replaced = Replaced(module, self._inside)
+            replaced = PatchedForward(module, self._inside)
             stack.callback(replaced.remove)
-            replaced.put_on()
+            replaced.install()
 
     def begin(self, module: nn.Module, args: Any) -> None:
         """Count a call of a layer that is to be changed inside."""
         self.calls += 1
         self._begins = self.place.call in (None, self.calls)
 
-    def _inside(self) -> Inside | None:
+    def _inside(self) -> CallInterceptor | None:
         begins, self._begins = self._begins, False
-        return Inside(self, self.place.module, self._merged) if begins else None
+        return CallInterceptor(self.place.module, self._merged) if begins else None
 
     def _merged(self, tensor: Tensor, flipped: bool) -> Tensor:
         self.done += 1

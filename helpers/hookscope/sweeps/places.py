@@ -9,10 +9,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from hookscope.edits.aim import numbers_in
-from hookscope.edits.heads import NoHeadsError, columns_of, count_of, heads_around
-from hookscope.edits.order import said_of, with_tokens_first
+from hookscope.edits.attention import NoHeadsError, columns_of, count_of, heads_around
+from hookscope.edits.batch_first import said_of, with_tokens_first
 from hookscope.edits.parts import Part, get, listed, path_of, tensors
+from hookscope.edits.selection import numbers_in
 from hookscope.layers import LayerNotFoundError, Modules, Which, pick
 
 __all__ = ["Columns", "Place", "columns_from", "places_from"]

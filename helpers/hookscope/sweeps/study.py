@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookscope.captures.keep import is_wrapped
-from hookscope.edits.order import Order
+from hookscope.edits.batch_first import AxisOrderCheck
 from hookscope.layers import Modules
 from hookscope.structures import tensors_in
 from hookscope.sweeps.memory import PeakBytes
@@ -79,13 +79,11 @@ class Study:
         drawn = _random_state()
         self.order: dict[str, None] = {}
         instead = "sweep a model that is called with samples first"
-        order = Order(modules, lambda: inputs.samples, by_sample, instead, self.order)
-        try:
+        order = AxisOrderCheck(modules, lambda: inputs.samples, by_sample, instead, self.order)
+        with ExitStack() as handles:
             if by_sample:
-                order.put_on()
+                order.register(handles)
             found = tensors_at(modules, inputs, places, "in the run on inputs", watch, self._watched)
-        finally:
-            order.take_off()
         self.tensors, self.ways, self.output = found
         self.whole = Whole(self.output)
         owned |= self._hooked()  # the model may register hooks of its own in its first pass

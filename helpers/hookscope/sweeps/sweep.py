@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookscope.captures.options import checked_bytes
-from hookscope.edits.order import as_many
+from hookscope.edits.batch_first import as_many
 from hookscope.edits.parts import Part
 from hookscope.layers import Modules, Which, refuse_unhookable
 from hookscope.layers.offloaded import is_offloaded

@@ -75,7 +75,7 @@ def test_a_model_that_was_compiled_or_traced_before() -> None:
     net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     compiled = torch.compile(net, backend="eager")
     compiled(X)
-    assert "the model was compiled before" in reason(net, lambda: compiled(X), "0")
+    assert "If torch.compile compiled it before the block" in reason(net, lambda: compiled(X), "0")
     with torch.compiler.set_stance("force_eager"), edit(net) as e:
         e.set("1", 7)
         assert (compiled(X) == 7).all(), "the way out that the message names"

@@ -127,7 +127,7 @@ def test_the_lines_that_are_written_do_the_same(name: str) -> None:
     V.grad = x.grad = None
     exec(compile(code, "explained", "exec"), names)
     torch.testing.assert_close(names["result"], y, rtol=0, atol=0, equal_nan=True)
-    if any(target.rule.to == "grad" for target in e.targets):  # then the lines run backward themselves
+    if any(one.spec.to == "grad" for one in e.layer_edits):  # then the lines run backward themselves
         found = [x.grad, V.grad, *(p.grad for p in net.parameters())]
     else:
         found = grads(names["result"])

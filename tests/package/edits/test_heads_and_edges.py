@@ -280,9 +280,9 @@ def test_what_cannot_be_cut_says_so() -> None:
 
 def test_attention_that_comes_out_otherwise_than_recomputed_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     net = attention(batch_first=True)
-    from hookscope.edits import edges
+    from hookscope.edits import attention as module
 
-    monkeypatch.setattr(edges, "_masked", lambda scores, *rest: scores * 2)
+    monkeypatch.setattr(module, "_masked", lambda scores, *rest: scores * 2)
     e = edit(net)
     e.cut("", head=0, query=1, key=2)
     with pytest.raises(RuntimeError, match=r"differs from what the call returned by .*so nothing is cut"), e:
@@ -367,10 +367,10 @@ def test_edges_of_a_query_are_cut_in_one_edit() -> None:
 
 
 def test_keys_from_elsewhere() -> None:
-    from hookscope.edits.inside import crossing
+    from hookscope.edits.intercept import is_cross_attention
 
     net, y = attention(batch_first=True), X + 1
-    assert not crossing((X, X, X), {}, net)
-    assert not crossing((X,), {"key": X, "value": y}, net)
-    assert crossing((X, y, y), {}, net)
-    assert crossing((), {"query": X, "key": y, "value": y}, net)
+    assert not is_cross_attention((X, X, X), {}, net)
+    assert not is_cross_attention((X,), {"key": X, "value": y}, net)
+    assert is_cross_attention((X, y, y), {}, net)
+    assert is_cross_attention((), {"query": X, "key": y, "value": y}, net)

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import at, capture, census, edit
-from hookscope.edits.lending import Loan, lend, take_back
 from tests.shared.awkward import Do, Net
 
 X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
@@ -280,15 +279,3 @@ def test_hooks_that_another_thread_is_taking_off_do_nothing() -> None:
             options.clear()  # as that thread has just done, while this one holds a list of the hooks
         assert torch.equal(net(X), X)
     assert torch.equal(changed, X + 1)
-
-
-def test_what_another_thread_has_taken_back_is_taken_back_once() -> None:
-    given: dict[str, int] = {"h": 1}
-    lent: list[Loan] = []
-    assert lend(given, "h", 1, 10, lent)
-    theirs = [*lent]
-    take_back(theirs)
-    given["h"] = 3  # goes on with it
-    take_back(lent)
-    assert given == {"h": 3}
-    assert not lent

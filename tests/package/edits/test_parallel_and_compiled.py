@@ -141,7 +141,7 @@ def test_heads_and_edges_under_transforms(transform: str) -> None:
         ),
     ],
 )
-def test_a_pass_through_code_from_before_the_block_beside_passes_that_are_edited(kind: str) -> None:
+def test_a_pass_through_code_from_before_the_block_is_an_error_with_the_way_out(kind: str) -> None:
     torch._dynamo.reset()
     if kind == "resnet18":
         torch.manual_seed(0)
@@ -152,18 +152,19 @@ def test_a_pass_through_code_from_before_the_block_beside_passes_that_are_edited
         net, layer, x = gpt2(), "transformer.h.1.mlp", IDS
     compiled = torch.compile(net, backend="eager")
 
-    def both() -> None:
+    def run() -> None:
         with edit(net) as e:
             e.scale(layer, 2.0)
-            net(x)
             compiled(x)
 
     with torch.no_grad():
         compiled(x)
-        with pytest.raises(NotEditedError, match="1 pass was not edited: the model was compiled before the block"):
-            both()
-        assert not compiled._forward_hooks
-        assert not compiled._forward_pre_hooks
+        with pytest.raises(NotEditedError, match=r"was not called.* compiled code does not notice new hooks.*eager"):
+            run()
+        torch._dynamo.reset()  # forgets that anything was compiled
+        compiled(x)
+        with pytest.raises(NotEditedError, match=r"was not called.* compiled code does not notice new hooks.*eager"):
+            run()
         with edit(net) as e:
             e.scale(layer, 2.0)
             net(x)
@@ -171,42 +172,6 @@ def test_a_pass_through_code_from_before_the_block_beside_passes_that_are_edited
             e.scale(layer, 2.0)
             compiled(x)
         assert e.rows[0]["calls changed"] == 1
-        e = edit(net)
-        e.scale("", 2.0, part="logits" if kind == "gpt2" else None)
-        if kind != "nn.Sequential":
-            with e:
-                compiled(x)  # hooks of what is wrapped itself run outside of its code
-            assert e.rows[0]["calls changed"] == 1
-        else:
-            with pytest.raises(NotEditedError, match="1 pass was not edited"), e:
-                net(x), compiled(x)
-
-
-@pytest.mark.parametrize("looked", ["at the first wrapper", "before it was wrapped"])
-def test_a_wrapper_made_later_around_code_that_is_known(looked: str) -> None:
-    class Own(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc = nn.Linear(4, 4)
-
-        def forward(self, x: Tensor) -> Tensor:
-            y: Tensor = self.fc(x)
-            return y
-
-    torch._dynamo.reset()
-    net, other = Own(), Own()
-    with torch.no_grad():
-        first = torch.compile(net if looked == "at the first wrapper" else other, backend="eager")
-        first(X)
-        with edit(net) as e:
-            e.scale("fc", 2.0)
-            net(X)
-        second = torch.compile(net, backend="eager")
-        second(X)
-        e = edit(net)
-        e.scale("fc", 2.0)
-        with pytest.raises(NotEditedError, match="1 pass was not edited"), e:
-            print(net(X), second(X))
 
 
 def test_a_layer_in_a_compiled_part_is_refused_and_others_are_edited() -> None:
@@ -252,21 +217,3 @@ def test_a_layer_in_a_compiled_part_is_refused_and_others_are_edited() -> None:
     torch._dynamo.reset()
     with pytest.raises(ValueError, match=r"the model is compiled, by \.compile\(\)"):
         edit(whole)
-
-
-def test_a_pass_through_code_that_was_compiled_again_after_a_reset() -> None:
-    torch._dynamo.reset()
-    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
-    compiled = torch.compile(net, backend="eager")
-    compiled(X)
-    torch._dynamo.reset()
-    compiled(X)
-
-    def run() -> None:
-        with edit(net) as e:
-            e.scale("0", 3.0)
-            net(X)
-            compiled(X)
-
-    with pytest.raises(NotEditedError, match="1 pass was not edited: the model was compiled before the block"):
-        run()

@@ -246,7 +246,10 @@ def test_a_state_that_does_not_say_how_many_tokens_came_before_is_refused() -> N
 
     e = edit(net)
     e.set("blocks.0", 0.0, positions=2, part=0)
-    message = "call 2: positions= cannot be told: the model was called with state, which comes from tokens before"
+    message = (
+        "call 2: cannot determine which positions this call computes: the model was called with state, which comes "
+        "from tokens before"
+    )
     with torch.no_grad(), pytest.raises(ValueError, match=message), e:
         in_two()
     with torch.no_grad(), edit(net) as e:

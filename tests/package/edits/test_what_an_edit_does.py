@@ -312,7 +312,7 @@ def test_what_is_frozen_is_as_it_was_before_somebody_wrote_to_it() -> None:
 
 
 def test_numbers_out_of_bounds_are_refused_before_a_gpu_would_end_the_process() -> None:
-    from hookscope.edits.aim import _must_fit
+    from hookscope.edits.selection import _must_fit
 
     shape = torch.Size((2, 3, 4))
     for fits in ([1, -2], (slice(None), [2, -3]), (..., torch.tensor([3])), (torch.ones(2, 3, dtype=torch.bool), [3])):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import _get_current_function_mode_stack
 
 from hookscope import NotEditedError, census, edit, sweep
-from hookscope.edits import inside
 from hookscope.sweeps import Cell
 from tests.package.sweeps.test_explained_sweeps import same as same_loop
-from tests.package.sweeps.test_interrupts_and_memory import interrupted
 from tests.package.sweeps.test_one_cell import same as same_cells
 from tests.shared.language import small_vit
 
@@ -136,28 +136,23 @@ def test_an_attention_that_computes_its_heads_elsewhere_is_named() -> None:
     assert not census(net)
 
 
-@pytest.mark.parametrize("part", [pytest.param(part, marks=pytest.mark.slow if part else ()) for part in range(8)])
-def test_an_interrupt_at_any_line_leaves_nothing_inside(part: int) -> None:
-    net = looks(True)
-    given: dict[str, Any] = {"heads": [0, 1], "metric": logit, "check": 1, "progress": False}
+@pytest.mark.parametrize("when", [1, 4, 9])
+def test_an_interrupt_inside_of_attention_leaves_nothing(when: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    net, softmax, calls = looks(True), F.softmax, []
 
-    def run() -> Any:
-        return sweep(net, TEXT, ["attn#1", "attn#2"], "zero", **given)
+    def interrupted(*args: Any, **kwargs: Any) -> Tensor:
+        calls.append(1)
+        if len(calls) == when:
+            raise KeyboardInterrupt
+        return softmax(*args, **kwargs)
 
-    whole = run()
-    when, sent, kept = 1 + part * 5, True, 0
-    while sent:
-        found, sent = interrupted(run, when, inside.__file__)
-        when += 40
-        assert not census(net), when
-        assert not any("forward" in vars(module) for module in net.modules()), when
-        assert not _get_current_function_mode_stack(), when
-        if found is not None:
-            kept += 1
-            done = found.values.isfinite()
-            assert torch.equal(found.values[done], whole.values[done])
-    assert kept > 2
-    assert when > 600
+    monkeypatch.setattr(F, "softmax", interrupted)
+    with suppress(KeyboardInterrupt):  # a sweep that has begun keeps what there is
+        sweep(net, TEXT, ["attn#1", "attn#2"], "zero", heads=[0, 1], metric=logit, check=1, progress=False)
+    assert len(calls) >= when
+    assert not census(net)
+    assert not any("forward" in vars(module) for module in net.modules())
+    assert not _get_current_function_mode_stack()
 
 
 @pytest.mark.filterwarnings("error:hookscope")

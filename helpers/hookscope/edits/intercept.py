@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import traceback
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.overrides import TorchFunctionMode
 
-from hookscope.edits.edges import cut
-from hookscope.edits.target import Target
+from hookscope.edits.attention import knock_out
+from hookscope.edits.layer_edit import LayerEdit
 
-__all__ = ["Inside", "Replaced", "crossing", "forget"]
+__all__ = ["CallInterceptor", "PatchedForward", "is_cross_attention"]
 
 
-class Inside(TorchFunctionMode):
+class CallInterceptor(TorchFunctionMode):
     """Sees the functions that one call of an attention layer calls, and edits between them.
 
     Args:
-        owner: whose it is.
         module: the attention layer.
         heads: gets what goes into the output projection of an `nn.MultiheadAttention`, laid out as what the layer is
             given and returns, and whether that is the other way round inside; returns what takes its place.
@@ -37,24 +33,20 @@ class Inside(TorchFunctionMode):
 
     def __init__(
         self,
-        owner: object,
         module: nn.Module,
         heads: Callable[[Tensor, bool], Tensor] | None = None,
-        edges: Sequence[Target] = (),
+        edges: Sequence[LayerEdit] = (),
         number: int = 0,
         again: bool = False,
         crossed: bool = False,
     ) -> None:
         super().__init__()
-        self.owner, self._module, self._heads, self._edges = owner, module, heads, edges
+        self._module, self._heads, self._edges = module, heads, edges
         self._number, self._again, self._crossed = number, again, crossed
         self._attended = 0
-        self.gone = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self.gone:
-            return func(*args, **kwargs)
         if func is F.scaled_dot_product_attention:
             return self._attention(*args, **kwargs)
         if func is F.multi_head_attention_forward:
@@ -71,8 +63,8 @@ class Inside(TorchFunctionMode):
                 f"{self._edges[0].label(self._number)}: it computes attention several times in one call; name the "
                 "attention layer inside of it"
             )
-        for target in self._edges:
-            out = cut(target, self._number, self._again, self._crossed, out, *args, **kwargs)
+        for layer_edit in self._edges:
+            out = knock_out(layer_edit, self._number, self._again, self._crossed, out, *args, **kwargs)
         return out
 
     def _opened(self, function: Any, args: Any, kwargs: Any) -> Any:
@@ -101,39 +93,7 @@ class Inside(TorchFunctionMode):
         return opened(*args, **kwargs)
 
 
-def forget(owner: object) -> None:
-    """Take what belongs to somebody off torch's stack of modes, where an interrupt may have left it."""
-    stack = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-    for mode in stack:
-        if isinstance(mode, Inside) and (mode.gone or mode.owner is owner):
-            mode.gone = True
-            _off_the_stack(mode)
-
-
-def _let_go(error: BaseException) -> None:
-    """Let context managers end that an interrupt has left inside of their own code.
-
-    Torch takes a mode off its stack while the mode works, by a generator that puts it on again in the end. An interrupt
-    that comes just then leaves that generator to the traceback, and the end to whenever that goes.
-    """
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        if frame.f_code.co_filename == contextlib.__file__:
-            with contextlib.suppress(RuntimeError):  # it is still running
-                frame.clear()
-
-
-def _off_the_stack(inside: Inside) -> None:
-    """Take one mode off torch's stack, wherever it lies, and leave the others; nothing if it is not there."""
-    stack = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-    if inside in stack:
-        for _ in stack:
-            torch._C._pop_torch_function_stack()
-        for mode in stack:
-            if mode is not inside:
-                torch._C._push_on_torch_function_stack(mode)
-
-
-class Replaced:
+class PatchedForward:
     """Stands for a module's `forward` while something inside of it is edited, and then gives it back.
 
     Args:
@@ -142,7 +102,7 @@ class Replaced:
 
     """
 
-    def __init__(self, module: nn.Module, running: Callable[[], Inside | None]) -> None:
+    def __init__(self, module: nn.Module, running: Callable[[], CallInterceptor | None]) -> None:
         self._module, self._running = module, running
         self._own = "forward" in module.__dict__
         self._before: Callable[..., Any] = module.forward
@@ -150,7 +110,7 @@ class Replaced:
         self.__qualname__ = "hookscope.edit"
         self.__signature__ = inspect.signature(self._before)
 
-    def put_on(self) -> None:
+    def install(self) -> None:
         """Take the place of the module's forward."""
         self._module.forward = self
 
@@ -159,16 +119,8 @@ class Replaced:
         inside = self._running()
         if inside is None:
             return self._before(*args, **kwargs)
-        try:
-            inside.__enter__()  # type: ignore[no-untyped-call]
+        with inside:
             return self._before(*args, **kwargs)
-        except BaseException as error:
-            if not isinstance(error, Exception):
-                _let_go(error)
-            raise
-        finally:
-            inside.gone = True
-            _off_the_stack(inside)  # not by its __exit__, which takes off whatever lies on top
 
     def remove(self) -> None:
         """Give the module its forward back."""
@@ -176,7 +128,7 @@ class Replaced:
         now = self._module.__dict__.get("forward")
         if now is not self:
             # Somebody replaced it since, and goes on calling this one, which now does nothing of its own.
-            while isinstance(now, Replaced):
+            while isinstance(now, PatchedForward):
                 if now._before is self:
                     now._before, now._own = self._before, self._own
                     return
@@ -187,7 +139,7 @@ class Replaced:
             del self._module.__dict__["forward"]
 
 
-def crossing(args: tuple[Any, ...], kwargs: dict[str, Any], module: nn.Module) -> bool:
+def is_cross_attention(args: tuple[Any, ...], kwargs: dict[str, Any], module: nn.Module) -> bool:
     """Whether an attention layer is called with keys from elsewhere than its queries."""
     if any(kwargs.get(name) is not None for name in ("key_value_states", "encoder_hidden_states")):
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from hookscope.edits.passes import Uncopied
-from hookscope.layers import Modules, take_off
+from hookscope.edits.hooks import NoCopyWhileHooked
+from hookscope.layers import Modules
 
 __all__ = [
     "PACKED",
-    "Order",
+    "AxisOrderCheck",
     "as_many",
     "is_packed",
     "refuse_other_order",
@@ -122,7 +123,7 @@ def as_many(tensor: Tensor, count: int, label: str) -> str:
 
 
 @dataclass(eq=False)
-class Order(Uncopied):
+class AxisOrderCheck(NoCopyWhileHooked):
     """Hooks on the modules that take tokens before samples, which notice if the model itself is called in that order.
 
     A word-language model may have its tokens first from its inputs on: nothing but the LSTM in it says so.
@@ -142,16 +143,10 @@ class Order(Uncopied):
     instead: str = "write an index, such as at[7] for a token or at[:, 1] for a sample"
     notes: dict[str, None] = field(default_factory=dict)
 
-    def put_on(self) -> None:
-        """Hook them; `batch_first=False` is what torch calls that order."""
+    def register(self, handles: ExitStack) -> None:
+        """Register the hooks; `batch_first=False` is what torch calls that order."""
         for module in self._asked():
-            module.register_forward_pre_hook(self.before, with_kwargs=True)
-
-    def take_off(self) -> None:
-        """Take the hooks off; as often as you like."""
-        self._off = True
-        for module in self._asked():
-            take_off(self, module)
+            handles.callback(module.register_forward_pre_hook(self.before, with_kwargs=True).remove)
 
     def _asked(self) -> list[nn.Module]:
         kinds = (nn.RNNBase, nn.MultiheadAttention)  # the layers of nn.Transformer have one of the latter

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Aim", "at", "index_text", "numbers_in", "rows_of"]
+__all__ = ["Selection", "at", "index_text", "numbers_in", "parse_rows"]
 
 
 class At:
@@ -38,7 +38,7 @@ at = At()
 
 
 @dataclass(frozen=True, eq=False)
-class Aim:
+class Selection:
     """Which values of a tensor are meant.
 
     Attributes:
@@ -55,8 +55,8 @@ class Aim:
     width: int = 0
 
     @classmethod
-    def of(cls, index: Any, rows: Any, columns: list[int] | None = None, said: str = "", width: int = 0) -> Aim:
-        """Check what was given, and make an aim of it.
+    def of(cls, index: Any, rows: Any, columns: list[int] | None = None, said: str = "", width: int = 0) -> Selection:
+        """Check what was given, and make a selection of it.
 
         Args:
             index: into the tensor; an ellipsis for all of it.
@@ -72,7 +72,7 @@ class Aim:
         """
         if index is Ellipsis and rows is None and columns is None:
             return _ALL
-        steps = [] if rows is None else [rows_of(rows)]
+        steps = [] if rows is None else [parse_rows(rows)]
         text = "" if rows is None else f" rows={rows!r}"
         if columns is not None:
             first, last = columns[0], columns[-1]
@@ -85,12 +85,12 @@ class Aim:
             text = f" {index_text(index)}{text}"
         return cls(tuple(steps), text + said, rows is not None, width)
 
-    def at_places(self, places: list[int]) -> Aim:
-        """Mean only these places on axis 1, which then is as long as they are many."""
+    def at_places(self, places: list[int]) -> Selection:
+        """Select only these places on axis 1, and nothing else of it."""
         beside = places == list(range(places[0], places[-1] + 1))
         step = (slice(None), slice(places[0], places[-1] + 1) if beside else places)
         first = int(self.by_row)
-        return Aim((*self.steps[:first], step, *self.steps[first:]), self.text, self.by_row, self.width)
+        return Selection((*self.steps[:first], step, *self.steps[first:]), self.text, self.by_row, self.width)
 
     def cut(self, tensor: Tensor) -> Tensor:
         """Return the values that are meant: the tensor itself, a view of it, or a copy."""
@@ -107,7 +107,7 @@ class Aim:
         return _put(tensor, self.steps, new)
 
 
-_ALL = Aim((), "")
+_ALL = Selection((), "")
 
 
 def _must_fit(step: Any, shape: torch.Size) -> None:
@@ -194,7 +194,7 @@ def numbers_in(given: Any) -> list[int]:
     return [operator.index(item) for item in items]
 
 
-def rows_of(rows: Any, name: str = "rows", what: str = "samples") -> Any:
+def parse_rows(rows: Any, name: str = "rows", what: str = "samples") -> Any:
     """Check which samples, or what else there is a number of, were asked for; a slice, or a list of their numbers."""
     text = f"{name}={rows!r}"
     if isinstance(rows, slice):
