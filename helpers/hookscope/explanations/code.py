@@ -88,8 +88,8 @@ COPY = "  # a copy: others may hold the tensor itself"
 def script(*parts: str) -> str:
     """Put parts together, functions between two empty lines, with the imports and the function that they use."""
     text, after_function = "", False
-    parts = (_TENSORS_IN, *parts) if any("tensors_in(" in part for part in parts) else parts
-    for part in filter(None, parts):
+    listing = [_TENSORS_IN] if any("tensors_in(" in part for part in parts) else []
+    for part in filter(None, [*parts[:1], *listing, *parts[1:]]):
         is_function = part.startswith("def ")
         text += ("\n\n\n" if is_function or after_function else "\n") * bool(text) + part
         after_function = is_function
@@ -142,9 +142,9 @@ def capture_code(
     ]
     variables = [
         layers,
-        "outputs = {}  # layer name -> what it returned, one entry per call",
-        "grads = {}  # the same for the gradient of each output" if gradients else "",
-        "received = {}  # layer name -> (args, kwargs) of each call" if inputs else "",
+        "outputs = {}  # layer name -> what it returned, in the order in which calls end",
+        "grads = {}  # layer name -> the gradients of these outputs" if gradients else "",
+        "received = {}  # layer name -> (args, kwargs), in the order in which calls begin" if inputs else "",
         "handles = []",
     ]
     pre_hook = "        handles.append(layer.register_forward_pre_hook(keep_inputs, with_kwargs=True))"
@@ -190,7 +190,7 @@ class Place:
 
         """
         kind, key = keys[0] if keys else ("", None)
-        item = to == "output" and (kind == "dict" or (kind == "tuple" and key >= 0))
+        item = to == "output" and (kind == "dict" or (kind == "tuple" and isinstance(key, int) and key >= 0))
         if len(keys) > 1 or not (to == "input" or item or (to in ("output", "grad") and not keys)):
             raise ValueError(
                 f"explain cannot write a change inside what layer {layer!r} returns or computes: change a whole output "

@@ -81,7 +81,7 @@ def explain(obj: Capture | Edit) -> Explanation:
         >>> from hookscope import capture
         >>> explain(capture(nn.Linear(2, 1)))
         layers = {model.get_submodule(name): name for name in ['']}
-        outputs = {}  # layer name -> what it returned, one entry per call
+        outputs = {}  # layer name -> what it returned, in the order in which calls end
         handles = []
         <BLANKLINE>
         <BLANKLINE>
@@ -118,9 +118,9 @@ def _capture(seen: Capture) -> str:
     for option, there in {**given, "keep": wanted.stats_only, "stop": wanted.stop}.items():
         if there:
             raise ValueError(f"explain cannot write {option}= of capture: leave it out, and explain that capture")
+    if late := [*seen._hooks.arrived]:
+        raise ValueError(f"explain cannot write layer {late[0]!r}, which the model made or replaced while it ran")
     layers = {name: seen.modules.called(name) for name in [*seen, *seen.uncalled]}
-    if late := [name for name, layer in layers.items() if layer is None]:
-        raise ValueError(f"explain cannot write layer {late[0]!r}, which came in during the pass: capture once more")
     plain = _returned_tensors(seen) if seen.calls else all(map(_returns_tensor, layers.values()))
     run = [_RUN, *(loss_lines(_returns_tensor(seen.modules.model)) if wanted.gradients else [])]
     return capture_code([*layers], run, plain=plain, gradients=wanted.gradients, inputs=wanted.inputs)
@@ -226,7 +226,7 @@ class _Lines:
         """Write the lines that make `new` of a tensor."""
         if not rule.aim.steps:
             return [f"new = {self._values(number, rule, tensor, '')}"]
-        index = index_text(rule.aim.steps[0])[3:-1]
+        index = index_text(rule.aim.steps[0])[3:-1] or "()"
         if "tensor(" in index or len(index) > 60:
             index = self._give(f"index_{number}", rule.aim.steps[0], "your index")
         values = self._values(number, rule, tensor, f"[{index}]")
