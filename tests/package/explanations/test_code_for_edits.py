@@ -25,7 +25,7 @@ def structured() -> nn.Module:
     def run(self: nn.Module, x: Tensor) -> Tensor:
         record = self.record(self.one(x), hidden=x)
         first, second = self.two(record["a"] + record["b"])
-        return self.alone(first)[0] + self.relu(self.passing(second) * 2)
+        return self.alone(first)[0] + self.relu(self.passing(second) * 2) + second
 
     torch.manual_seed(0)
     return Net(
@@ -68,7 +68,7 @@ EDITS: dict[str, Callable[[Any], Any]] = {
     "a gradient": lambda e: e.scale("one", 3.0, to="grad"),
     "a part of the gradient": lambda e: e.set("one", 0, at[:, 1], to="grad"),
     "the gradient of what is passed on": lambda e: e.scale("passing", 5.0, to="grad"),
-    "several": lambda e: (e.scale("one", 2, to="grad"), e.add("one", 1), e.scale("one", 3)),
+    "several": lambda e: (e.add("one", 2.0, to="grad"), e.add("one", 1), e.scale("one", 3)),
 }
 
 

@@ -107,8 +107,7 @@ def test_a_patch_map_s_lines_give_the_number_of_the_sweep(name: str, source: str
     found = sweep(net, inputs, layers, swept_source if source == "as swept" else source, **options)
     others = found.made.inputs
     names = {} if others is None else {"source": others.kwargs or others.args}
-    for layer, column in ((found.layers[0], found.columns[-1]), (found.layers[-1], found.columns[0])):
-        cell = Cell(found, layer, column)
+    for cell in (Cell(found, layer, column) for layer in found.layers for column in found.columns):
         output = run(patch_code(cell), net, inputs=given, **names)["output"]
         assert float(options["metric"](output)) == pytest.approx(cell.value, rel=1e-5, abs=1e-6)
 
