@@ -151,7 +151,7 @@ class Capture(Result, Mapping[str, Layer]):
         return {call.label: by for call, by in self._hooks.found.items()}
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:  # type: ignore[override]
         """What else there is to know about this capture."""
         notes = dict(self._hooks.notes)
         # Looked for when somebody reads, so that the pass does not wait for it.

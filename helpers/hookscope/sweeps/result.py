@@ -46,7 +46,6 @@ class Row:
         call: which call of it, from 1; None for the only one.
         way: the way from there to the tensor, see `hookscope.edits.parts.keys`.
         width: how many values a head has; 0 without heads.
-        flipped: whether tokens come before samples inside of the `nn.MultiheadAttention`, and not outside.
 
     """
 
@@ -56,12 +55,11 @@ class Row:
     call: int | None
     way: tuple[tuple[str, Any], ...]
     width: int
-    flipped: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """What a sweep was made of; `explain` writes it as a plain loop.
+    """What a sweep was made of.
 
     Attributes:
         rows: where its rows are.

@@ -103,7 +103,7 @@ SHOWN: dict[str, Callable[[], Any]] = {
     "profile": lambda: hookscope.profile(model(), X, repeats=1),
     "comparison": compared,
     "code of a capture": lambda: hookscope.explain(captured()),
-    "code of a recording": lambda: hookscope.explain(recorded()),
+    "code of an edit": lambda: hookscope.explain(edited()),
 }
 
 
