@@ -32,7 +32,7 @@ def run(code: str, model: nn.Module, **names: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["picker", "patch_map", "token"])
 def test_the_page_has_the_panel(name: str) -> None:
-    script = assets(name)["_esm"]
+    script, _ = assets(name)
     assert "Show the PyTorch code" in script
     assert script.count("codePanel(model)") == 2, "its definition, and one call"
 
