@@ -11,29 +11,29 @@ $(shell mkdir -p build/home)
 endif
 
 help:
-	@echo "make lab    open your own copy of the course in JupyterLab (make course: only make it, or bring it up to date)"
-	@echo "make reset CHAPTER=03  begin a chapter again; what you wrote is kept as a dated copy"
-	@echo "make progress  which exercises are done, and what is next"
-	@echo "make class CHAPTER=02  show a chapter to a class: one step on the screen at a time, in large type"
-	@echo "make slides CHAPTERS='02 04'  the same as slides that need no kernel and no network"
-	@echo "make handout CHAPTERS='02 04' DEST=monday.zip  what learners get of some chapters, without solutions"
-	@echo "make hub    a class room on this machine: JupyterHub for learners with an account each (hub/README.md); needs root"
-	@echo "make nbgrader CHAPTERS='02 04' DEST=folder  exercises as nbgrader assignments (make grade DEST=folder: the grades)"
-	@echo "make test   prove everything (make test-all: also what takes long and seldom changes)"
-	@echo "make build  turn changed lessons into notebooks"
-	@echo "make site   everything that is to be read as web pages that need no network and no kernel (build/site/html)"
-	@echo "make bench  measure against other tools (half an hour; writes benchmarks/README.md)"
-	@echo "make history  ask every release of torch how its hooks behave (an hour; RELEASES='2.0.0 2.16.0' asks these)"
-	@echo "make since  run the chooser's changed rows on every release of torch (minutes; RELEASES='2.0.0 2.16.0': all rows on these)"
-	@echo "make matrix  tests and chapters on every promised torch and Python (two hours; TORCH='2.14 2.15:3.13' runs these)"
-	@echo "make frontends  try the chapters in Notebook and marimo, and write what works there into the README (20 minutes)"
-	@echo "make check  after each edit, within a minute: lint, and the tests of what changed (BASE=HEAD~1: since then)"
-	@echo "make wheel  build dist/: one file with the package and the whole course, for people without git and make"
-	@echo "make release VERSION=0.2.0  check everything, build and tag; publishes nothing"
-	@echo "make lint   ruff, mypy, and the direction of the imports"
-	@echo "make house  draw the house into CONTRIBUTING.md"
-	@echo "make lock   renew the pins: requirements.lock, requirements-hub.lock, requirements-dev.lock"
-	@echo "make .venv  only set up what the course needs (make dev: and what contributors need)"
+	@echo "Learn"
+	@echo "  make lab                       open your own copy of the course in JupyterLab"
+	@echo "  make course                    only make that copy, or bring it up to date"
+	@echo "  make reset CHAPTER=03          begin a chapter again; what you wrote is kept as a dated copy"
+	@echo "  make progress                  which exercises are done, and what is next"
+	@echo "Teach"
+	@echo "  make class CHAPTER=02          show a chapter one step at a time, in large type"
+	@echo "  make slides CHAPTERS='02 04'   the same as slides that need no kernel and no network"
+	@echo "  make handout CHAPTERS='02 04' DEST=monday.zip   what learners get, without solutions"
+	@echo "  make hub                       a classroom on this machine (hub/README.md); needs root"
+	@echo "  make nbgrader CHAPTERS='02 04' DEST=folder      exercises as assignments; make grade DEST=folder: the grades"
+	@echo "Contribute (docs/authoring.md)"
+	@echo "  make check                     after each edit, about a minute (BASE=HEAD~1: changes since then)"
+	@echo "  make test                      all tests; every notebook is executed (make test-all: slow tests, too)"
+	@echo "  make lint                      ruff, mypy, and the direction of imports"
+	@echo "  make build                     turn changed lessons into notebooks"
+	@echo "  make site                      the course and the docs as web pages (build/site/html)"
+	@echo "  make architecture              draw docs/architecture.md"
+	@echo "Maintain (docs/maintaining.md)"
+	@echo "  make history, since, matrix    the course on other releases of torch (RELEASES=, TORCH=)"
+	@echo "  make frontends                 the course in Notebook and marimo"
+	@echo "  make bench                     hookscope against other tools (half an hour)"
+	@echo "  make lock                      renew the pins; make wheel: build dist/; make release VERSION=0.2.0"
 
 # Each does nothing, in a quarter of a second, if there is nothing to do.
 .venv:
@@ -148,8 +148,8 @@ lint: dev
 check: dev
 	@$(PY) -m tools.check $(if $(BASE),--base $(BASE))
 
-house: dev
-	$(PY) -m tools.house
+architecture: dev
+	$(PY) -m tools.architecture
 
 # Without the CUDA packages: torch pins those itself, and a CPU build of torch must not drag them in.
 # Each file has only what those before it have not. Hashes come last; a CPU build of torch has other ones than PyPI's.
@@ -167,4 +167,4 @@ lock: dev
 
 # Some of these are folders, too.
 .PHONY: help .venv .venv-hub dev course reset progress lab class slides handout nbgrader grade hub hub-proxy hub-stop test test-all build bench history since lint
-.PHONY: check frontends matrix site house lock wheel release
+.PHONY: check frontends matrix site architecture lock wheel release

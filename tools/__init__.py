@@ -1,1 +1,1 @@
-"""What helps those who change the house: its picture, and the check after each edit."""
+"""Tools for contributors: the architecture page, and the check after each edit."""

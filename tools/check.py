@@ -5,9 +5,9 @@
     python -m tools.check --plan           only say what would run
 
 Changed is what git says: committed since the base, not yet committed, and new. Until the time is over, tests run in
-this order: test files that changed, tests of the rooms that changed, chapters that changed, tests that import what
-changed or speak of it by name, tests of the rooms that depend on it, nearest first, and notebooks that were only built
-again. Browser tests run if they were changed themselves.
+this order: changed test files, tests of the packages that changed, chapters that changed, tests that import or name
+what changed, tests of the packages that depend on it, nearest first, and notebooks that were only built again. Browser
+tests run if they were changed themselves.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STEPS: dict[str, list[str]] = {
     "lint": [sys.executable, "-m", "ruff", "check", "--quiet", "."],
     "format": [sys.executable, "-m", "ruff", "format", "--check", "--quiet", "."],
     "directions": [str(Path(sys.executable).with_name("lint-imports")), "--no-logo"],
-    "picture": [sys.executable, "-m", "tools.house", "--check"],
+    "architecture": [sys.executable, "-m", "tools.architecture", "--check"],
 }
 """What is checked every time, longest first; two at once."""
 _TIME_IS_OVER = 77  # an exit status that pytest itself never gives

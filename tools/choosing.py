@@ -9,9 +9,9 @@ from pathlib import Path
 
 import grimp
 
-from tools import house
+from tools import architecture
 
-ROOT = house.ROOT
+ROOT = architecture.ROOT
 CHAPTER = re.compile(r"(?:lessons|notebooks)/(\d\d_\w+)(?:/|\.ipynb$)")
 EVERY_CHAPTER = ("tests/course/test_exercises.py", "tests/course/test_lessons.py")
 """The tests that look at every chapter."""
@@ -47,20 +47,20 @@ def changed_since(base: str) -> list[str]:
 def module_of(file: str) -> str:
     """Return the name by which a file is imported; empty if it is none of a package."""
     path = Path(file)
-    for package, place in house.PLACES.items():
+    for package, place in architecture.PLACES.items():
         if path.suffix == ".py" and path.is_relative_to(place):
             parts = path.relative_to(place).with_suffix("").parts
             return ".".join((package, *(part for part in parts if part != "__init__")))
     return ""
 
 
-def room_of(file: str) -> str:
-    """Return the room a file belongs to, `hookscope.captures` for example; of a test, its module; empty outside."""
+def package_of(file: str) -> str:
+    """Return the package a file belongs to, `hookscope.captures` for example; of a test, its module; empty outside."""
     path = Path(file)
-    for package, place in house.PLACES.items():
+    for package, place in architecture.PLACES.items():
         if path.is_relative_to(place) and package != "tests":
             first = path.relative_to(place).parts[0].removesuffix(".py")
-            return f"{package}.{first}" if first in house.rooms(package) else package
+            return f"{package}.{first}" if first in architecture.parts(package) else package
     return module_of(file)
 
 
@@ -76,48 +76,49 @@ def chosen(changed: list[str]) -> dict[str, str]:
 
     chapters = {file: found[1] for file in changed if (found := CHAPTER.match(file))}
     others = [file for file in changed if file not in chapters]
-    rooms = list(dict.fromkeys(room for file in others if (room := room_of(file))))
+    packages = list(dict.fromkeys(package for file in others if (package := package_of(file))))
     imports = _imports()
 
     add([ROOT / file for file in changed if re.search(r"(^|/)test_\w+\.py$", file)], "changed")
-    for room in rooms:
-        add(own_tests(room), f"{room} changed")
+    for package in packages:
+        add(own_tests(package), f"{package} changed")
     for file, chapter in chapters.items():
         if file.startswith("lessons/"):
             add([ROOT / f"notebooks/{chapter}.ipynb"], "its lesson changed")
     if chapters:
         add([ROOT / file for file in EVERY_CHAPTER], "looks at every chapter")
-    for room in rooms:
-        add(importing(imports, room), f"imports {room}")
+    for package in packages:
+        add(importing(imports, package), f"imports {package}")
     for file in others:
         if not file.endswith(".py"):
             add(naming(Path(file).name), f"speaks of {Path(file).name}")
-    for room in rooms:
-        for dependent in dependents(imports, room):
-            add(own_tests(dependent), f"{dependent} depends on {room}")
+    for package in packages:
+        for dependent in dependents(imports, package):
+            add(own_tests(dependent), f"{dependent} depends on {package}")
     add([ROOT / file for file in chapters if file.startswith("notebooks/")], "built again")
     return plan
 
 
 def _imports() -> grimp.ImportGraph:
-    """Read who imports whom: rooms, and each test file."""
-    found = house.graph()
-    for package in house.PLACES:
+    """Read who imports whom: packages, and each test file."""
+    found = architecture.graph()
+    for package in architecture.PLACES:
         if package != "tests":
-            for room in house.rooms(package):
-                found.squash_module(f"{package}.{room}")
+            for part in architecture.parts(package):
+                found.squash_module(f"{package}.{part}")
     return found
 
 
-def own_tests(room: str) -> list[Path]:
-    """List the tests in the folder of a room of hookscope."""
-    package, _, name = room.partition(".")
-    return sorted((ROOT / "tests/package" / name).glob("test_*.py")) if package == "hookscope" and name else []
+def own_tests(package: str) -> list[Path]:
+    """List the tests in the folder of a part of hookscope or of hookscope_course."""
+    top, _, part = package.partition(".")
+    folder = {"hookscope": "package", "hookscope_course": "course"}.get(top)
+    return sorted((ROOT / "tests" / folder / part).glob("test_*.py")) if folder and part else []
 
 
-def importing(imports: grimp.ImportGraph, room: str) -> list[Path]:
-    """List the test files that import a room by its name."""
-    importers = sorted(imports.find_modules_that_directly_import(room)) if room in imports.modules else []
+def importing(imports: grimp.ImportGraph, package: str) -> list[Path]:
+    """List the test files that import a package by its name."""
+    importers = sorted(imports.find_modules_that_directly_import(package)) if package in imports.modules else []
     return [ROOT / f"{name.replace('.', '/')}.py" for name in importers if ".test_" in name]
 
 
@@ -128,13 +129,13 @@ def naming(name: str) -> list[Path]:
     return sorted(file for file in files if whole.search(file.read_text(encoding="utf-8")))
 
 
-def dependents(imports: grimp.ImportGraph, room: str) -> list[str]:
-    """List the rooms of hookscope that depend on one of them, nearest first."""
-    if not room.startswith("hookscope.") or room not in imports.modules:
+def dependents(imports: grimp.ImportGraph, package: str) -> list[str]:
+    """List the packages of hookscope that depend on one of them, nearest first."""
+    if not package.startswith("hookscope.") or package not in imports.modules:
         return []
     far = {
-        name: len(imports.find_shortest_chain(importer=name, imported=room) or ())
-        for name in imports.find_downstream_modules(room)
+        name: len(imports.find_shortest_chain(importer=name, imported=package) or ())
+        for name in imports.find_downstream_modules(package)
         if name.startswith("hookscope.")
     }
     return sorted(far, key=lambda name: (far[name], name))

@@ -7,7 +7,7 @@ import random
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -15,12 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch.utils import _python_dispatch
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from hookscope.structures import tensors_in
 
-__all__ = ["Attributes", "ModelState", "afterwards", "model_unchanged", "same_random_numbers", "take_mode_off"]
+__all__ = ["Attributes", "ModelState", "model_unchanged", "same_random_numbers"]
 
 
 @contextmanager
@@ -90,11 +88,15 @@ class ModelState:
             if not torch.equal(buffer, value):
                 if buffer.shape != value.shape:  # resized, as an observer of quantization does
                     buffer.resize_(value.shape)
-                buffer.detach().copy_(value)  # not under no_grad: an interrupt at its end would leave that on
+                buffer.detach().copy_(value)
 
-    def unchanged(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
         """Put it back after a block, whatever happens inside."""
-        return afterwards(self.put_back)
+        try:
+            yield
+        finally:
+            self.put_back()
 
 
 class Attributes:
@@ -248,80 +250,6 @@ def _same(one: Any, other: Any) -> bool:
 _EASY = (int, float, str, bool, set)
 
 
-def take_mode_off(mode: object) -> None:
-    """Take a dispatch mode off torch's stack, if an interrupt in torch's own code has left it there.
-
-    Example:
-        >>> from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
-        >>> mode = TorchDispatchMode().__enter__()
-        >>> take_mode_off(mode)
-        >>> take_mode_off(mode)  # as often as you like
-        >>> _get_current_dispatch_mode_stack()
-        []
-
-    """
-    if not isinstance(mode, TorchDispatchMode):
-        return
-    while mode in (stack := _get_current_dispatch_mode_stack()):  # twice, if it was in itself
-        if stack[-1] is mode:
-            with suppress(IndexError):  # it was leaving, and has put its flags back already
-                mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-                continue
-        above = []
-        while (top := torch._C._pop_torch_dispatch_stack(None)) is not mode:
-            above.append(top)
-        for held in _FLAGS if above else ():  # what it would have put back, the next one above puts back as it leaves
-            if (mine := getattr(mode, held, None)) and (its := getattr(above[-1], held, None)):
-                its[0] = mine.popleft()
-        for each in reversed(above):
-            torch._C._push_on_torch_dispatch_stack(each)
-    _put_flags_back(mode)
-
-
-def _put_flags_back(mode: TorchDispatchMode) -> None:
-    """Put back what torch notes of modes beside its stack, where an interrupt came before that was done.
-
-    With it, `torch.compile` would compile nothing any more in this process. The flags are those of the whole process:
-    in a pass that came to its end, what is set may be for a mode of another thread.
-    """
-    interrupted = sys.exception() is not None and not _get_current_dispatch_mode_stack()
-    for held, flag in _FLAGS.items():
-        if before := getattr(mode, held, None):
-            value = before[0]
-            before.clear()
-        elif interrupted and hasattr(_python_dispatch, flag):
-            value = False  # the interrupt came between reading and writing
-        else:
-            continue
-        setattr(_python_dispatch, flag, value)
-        if flag == _TOLD and hasattr(_python_dispatch, "set_is_in_mode_without_ignore_compile_internals"):
-            _python_dispatch.set_is_in_mode_without_ignore_compile_internals(value)
-
-
-# What a mode remembers, and of which flag; Source: torch/utils/_python_dispatch.py, torch 2.15.
-_TOLD = "_is_in_any_mode_without_ignore_compile_internals"
-_FLAGS = {
-    "old_dispatch_mode_flags": "_is_in_torch_dispatch_mode",
-    "old_non_infra_dispatch_mode_flags": "_is_in_non_infra_torch_dispatch_mode",
-    "old_without_ignore_compile_internals_dispatch_mode_flags": _TOLD,
-}
-
-
-@contextmanager
-def afterwards(put_back: Callable[[], None]) -> Iterator[None]:
-    """Put something back in the end, and once more if an interrupt came in there."""
-    done = False
-    try:
-        try:
-            yield
-        finally:
-            put_back()
-            done = True
-    finally:
-        if not done:
-            put_back()
-
-
 def _gpus(used: Iterable[object]) -> list[int]:
     found = [tensor for each in used if isinstance(each, nn.Module) for tensor in (*each.parameters(), *each.buffers())]
     found += tensors_in([each for each in used if not isinstance(each, nn.Module)])
@@ -350,5 +278,7 @@ def same_random_numbers(*used: object) -> Iterator[None]:
         for device, state in on_gpus:
             torch.cuda.set_rng_state(state, device)
 
-    with afterwards(put_back):
+    try:
         yield
+    finally:
+        put_back()

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, expect
 
-from hookscope.widgets.gradients import GradientPlayground
+from hookscope_course.widgets.gradients import GradientPlayground
 from tests.shared.lab import Lab
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 
-PLAY = "from hookscope.widgets.gradients import GradientPlayground\nplayground = GradientPlayground()\nplayground"
+PLAY = "from hookscope_course.widgets import GradientPlayground\nplayground = GradientPlayground()\nplayground"
 EXPLORE = """
 from torch import nn
-from hookscope.widgets.grad_input import GradInputExplorer
+from hookscope_course.widgets.grad_input import GradInputExplorer
 explorer = GradInputExplorer()
 explorer
 """.strip()

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 import hookscope
 from hookscope.widgets.player import OrderPlayer
-from hookscope.widgets.quiz import OrderQuiz
+from hookscope_course.widgets.quiz import OrderQuiz
 block = nn.Sequential()
 block.add_module({HOSTILE!r}, nn.Linear(4, 3))
 block.add_module("relu", nn.ReLU())

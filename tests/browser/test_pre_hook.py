@@ -11,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
 
 CELL = """
 from hookscope import samples
-from hookscope.widgets.pre_hook import PreHookPlayground
+from hookscope_course.widgets.pre_hook import PreHookPlayground
 names = ["zero", "one", "<img src=x onerror=alert(1)>", "three", "four", "five", "six", "seven", "eight", "nine"]
 model, image = samples.digit_cnn(), samples.digit(5)
 runs = []

@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 import hookscope
-from hookscope.widgets import GradientPlayground, LayerPicker
+from hookscope.widgets import LayerPicker
 from hookscope_course.history.slider import AuthorSlider
+from hookscope_course.widgets import GradientPlayground
 from lessons.build import reading
 from lessons.site import __main__ as site
 from lessons.site import cards, chapters, live, pages, reference, sections

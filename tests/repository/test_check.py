@@ -75,7 +75,7 @@ def test_nothing_changed(checkout: Checkout) -> None:
     assert checkout.plan() == {}
 
 
-def test_a_room_its_own_tests_first_then_those_of_the_rooms_that_depend_on_it(checkout: Checkout) -> None:
+def test_the_tests_of_a_package_come_first_then_those_of_its_dependents(checkout: Checkout) -> None:
     checkout.change("helpers/hookscope/captures/writes.py")
     reasons = checkout.plan()
     plan, own = list(reasons), own_tests_of("captures")
@@ -129,10 +129,13 @@ def test_a_chapter_is_found_by_its_folder(checkout: Checkout) -> None:
 REACHED = {
     "lessons/build/making.py": ("tests/course/test_build.py", "imports lessons.build"),
     "helpers/hookscope_course/ranks/group.py": ("tests/course/test_ranks.py", "imports hookscope_course.ranks"),
-    "helpers/hookscope/widgets/quiz.js": ("tests/package/widgets/test_quiz.py", "hookscope.widgets changed"),
+    "helpers/hookscope_course/widgets/quiz.js": (
+        "tests/course/widgets/test_quiz.py",
+        "hookscope_course.widgets changed",
+    ),
     "tests/shared/recorded.py": ("tests/package/recordings/test_warnings.py", "imports tests.shared.recorded"),
     "benchmarks/speed.py": ("tests/repository/test_benchmarks.py", "imports benchmarks.speed"),
-    "tools/blocks.py": ("tests/repository/test_house.py", "imports tools.blocks"),
+    "tools/blocks.py": ("tests/repository/test_architecture.py", "imports tools.blocks"),
     "environment.yml": ("tests/repository/test_environment.py", "speaks of environment.yml"),
     "tests/browser/test_order.py": ("tests/browser/test_order.py", "changed"),
 }

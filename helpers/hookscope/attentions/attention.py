@@ -13,11 +13,11 @@ from hookscope.attentions.maps import AttentionMaps
 from hookscope.attentions.watch import HeavyError, Watch, mib
 from hookscope.captures.forecast import standing_in
 from hookscope.captures.options import checked_bytes
-from hookscope.compiler import eager
+from hookscope.compiler import run_eagerly
 from hookscope.layers import Modules
 from hookscope.pictures.tokens import checked_tokens
 from hookscope.pictures.words import counted
-from hookscope.unchanged import model_unchanged, same_random_numbers, take_mode_off
+from hookscope.unchanged import model_unchanged, same_random_numbers
 
 if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -132,27 +132,18 @@ def _run(
     fake: FakeTensorMode | None = None,
 ) -> None:
     model = modules.model
-    # Not in a generator of our own: an interrupt as it ends would leave the whole process like this.
-    stack = ExitStack()
-    try:
-        with stack:
-            stack.enter_context(model_unchanged(model, modules=modules.names))
-            stack.enter_context(same_random_numbers(model, args, kwargs))
-            stack.enter_context(torch.inference_mode(False))
-            stack.enter_context(torch.no_grad())
-            stack.callback(eager.end, stack)
-            eager.begin(stack)
-            if fake is not None:
-                stack.enter_context(fake)
-                stack.enter_context(standing_in(model, fake.from_tensor))
-            if watch is not None:
-                stack.enter_context(watch)
-            model(*args, **kwargs)
-    finally:
-        stack.close()  # for an interrupt that came just before the block would have
-        eager.end(stack)
+    with ExitStack() as stack:
+        stack.enter_context(model_unchanged(model, modules=modules.names))
+        stack.enter_context(same_random_numbers(model, args, kwargs))
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(run_eagerly())
+        if fake is not None:
+            stack.enter_context(fake)
+            stack.enter_context(standing_in(model, fake.from_tensor))
         if watch is not None:
-            take_mode_off(watch)
+            stack.enter_context(watch)
+        model(*args, **kwargs)
 
 
 def _again(inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

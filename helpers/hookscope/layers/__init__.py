@@ -1,6 +1,6 @@
 """Say which modules a model has and what they are called, and pick some by name, glob, type or predicate."""
 
-from hookscope.layers.arrivals import Arrivals, put_on_all
+from hookscope.layers.arrivals import Arrivals
 from hookscope.layers.find import Which, find_layers, layer_names, leaves, pick
 from hookscope.layers.fused import FusedLayer, attention_would_be_fused, fused_around
 from hookscope.layers.hookable import (
@@ -32,7 +32,6 @@ __all__ = [
     "pick",
     "put_after",
     "put_before",
-    "put_on_all",
     "refuse_compiled",
     "refuse_unhookable",
     "take_off",

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import nn
-from torch.nn.modules import module as torch_module
+from torch.nn.modules.module import register_module_module_registration_hook
+from torch.utils.hooks import RemovableHandle
 
 from hookscope.layers.modules import Modules
 
-__all__ = ["Arrivals", "put_on_all"]
-
-
-def put_on_all(hooks: MutableMapping[int, Any], hook: Any) -> None:
-    """Put a hook of our own on all modules, where torch keeps such; without a handle, as those count as a user's."""
-    hooks[id(hook)] = hook  # handles count from 0, so nobody else has this key
+__all__ = ["Arrivals"]
 
 
 class Arrivals:
@@ -37,14 +32,17 @@ class Arrivals:
     def __init__(self, names: Mapping[nn.Module, str], arrived: Callable[[nn.Module, str, bool], None]) -> None:
         self.names: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
         self._there, self._arrived = names, arrived
+        self._handle: RemovableHandle | None = None
 
     def watch(self) -> None:
-        """Put torch's hook on."""
-        put_on_all(torch_module._global_module_registration_hooks, _Bell(self))
+        """Register torch's hook."""
+        self._handle = register_module_module_registration_hook(_Bell(self))
+        weakref.finalize(self, self._handle.remove)  # the hook itself keeps no model alive
 
     def forget(self) -> None:
-        """Take it off, as often as you like; without a handle, which an interrupt may have lost."""
-        _take_off(lambda of: of is self)
+        """Remove it."""
+        if self._handle is not None:
+            self._handle.remove()
 
     def name_of(self, module: nn.Module) -> str | None:
         """Return the name of a module, also of one that has come; None if it is not in the model."""
@@ -64,18 +62,11 @@ class Arrivals:
 
 
 class _Bell:
-    """The hook itself, which keeps no model alive, and goes when nobody listens any more."""
+    """The hook itself, which keeps no model alive."""
 
     def __init__(self, to: Arrivals) -> None:
-        self.to = weakref.ref(to, lambda _: _take_off(lambda of: of is None))
+        self.to = weakref.ref(to)
 
     def __call__(self, parent: nn.Module, part: str, module: nn.Module | None) -> None:
         if (to := self.to()) is not None:
             to.registered(parent, part, module)
-
-
-def _take_off(which: Callable[[Arrivals | None], bool]) -> None:
-    hooks = torch_module._global_module_registration_hooks
-    for key, hook in list(hooks.items()):
-        if isinstance(hook, _Bell) and which(hook.to()):
-            hooks.pop(key, None)

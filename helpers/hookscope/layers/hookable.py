@@ -1,4 +1,4 @@
-"""Refuse models on which hooks would not run, before anything is touched; put hooks on and off without handles."""
+"""Refuse models on which hooks would not run, before anything is touched."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from hookscope.compiler import skip_our_hooks
 from hookscope.layers.modules import Modules
 
 __all__ = ["is_write_to_hooked", "put_after", "put_before", "refuse_compiled", "refuse_unhookable", "take_off"]
@@ -45,6 +46,7 @@ def refuse_unhookable(modules: Modules, chosen: Container[nn.Module], verb: str)
         ValueError: a part of the model is compiled, or a chosen one is TorchScript; says what to do instead.
 
     """
+    skip_our_hooks()
     for module in modules.compiled:
         refuse_compiled(module, modules.names[module], verb)
     if any(issubclass(kind, torch.jit.ScriptModule) for kind in modules.kinds):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hookscope.layers import Modules
 from hookscope.profiles.spans import Span, Spans, nodes_of, sequence_number
 from hookscope.structures import map_tensors, tensors_in
-from hookscope.unchanged import ModelState, take_mode_off
+from hookscope.unchanged import ModelState
 
 __all__ = ["Job", "Sums"]
 
@@ -180,21 +180,13 @@ class Job:
         spans = Spans(self._hooked, read, look=True)
         if mode is not None:
             mode.running = lambda: spans.running
-        stack, own = ExitStack(), None
-        try:
-            with stack:
-                if mode is not None:
-                    stack.enter_context(mode)
-                    own = mode.mode  # the counter's, which it forgets as it leaves
-                with spans.forward():
-                    output = self.model(*args, **kwargs)
-                if (scalar := self._scalar(output)) is not None:
-                    backward = self._backward(scalar)
-                    with spans.backward(scalar):
-                        backward()
-        finally:
-            stack.close()  # for an interrupt that came just before the block would have
-            take_mode_off(own or getattr(mode, "mode", None))
+        with nullcontext() if mode is None else mode:
+            with spans.forward():
+                output = self.model(*args, **kwargs)
+            if (scalar := self._scalar(output)) is not None:
+                backward = self._backward(scalar)
+                with spans.backward(scalar):
+                    backward()
         return spans
 
     def saved(self) -> tuple[dict[nn.Module, int], Spans] | None:

@@ -20,7 +20,7 @@ from hookscope.profiles.passes import Job, Sums
 from hookscope.profiles.result import LayerProfile, Profile, Time
 from hookscope.profiles.spans import Span, Spans
 from hookscope.structures import tensors_in
-from hookscope.unchanged import afterwards, same_random_numbers
+from hookscope.unchanged import same_random_numbers
 
 __all__ = ["profile"]
 
@@ -153,12 +153,11 @@ def _check(model: nn.Module, given: Any, backward: object, loss: object, repeats
 
 @contextmanager
 def _gradients_put_back(job: Job) -> Iterator[None]:
-    def put_back() -> None:
+    try:
+        yield
+    finally:
         for leaf, grad in job.gradients:
             leaf.grad = grad
-
-    with afterwards(put_back):
-        yield
 
 
 def _result(

@@ -6,13 +6,13 @@ import sys
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hookscope.layers import call_of, take_off
+from hookscope.layers import call_of
 
 __all__ = ["Span", "Spans", "nodes_of", "sequence_number"]
 
@@ -83,11 +83,11 @@ class Spans:
     @contextmanager
     def forward(self) -> Iterator[None]:
         """Hook the layers while the block runs."""
-        with self._taking_off():
+        with ExitStack() as stack:
             for module in self._modules:
-                module.register_forward_pre_hook(self._before)
+                stack.callback(module.register_forward_pre_hook(self._before).remove)
                 # Always: a layer that has raised, which the model caught, has ended, too.
-                module.register_forward_hook(self._after, prepend=True, always_call=True)
+                stack.callback(module.register_forward_hook(self._after, prepend=True, always_call=True).remove)
             yield
 
     @contextmanager
@@ -96,28 +96,13 @@ class Spans:
 
         What layers are called again meanwhile, as `torch.utils.checkpoint` does, counts for the node that asks for it.
         """
-        with self._taking_off():
+        try:
             for node, owner in self._owned(root):
                 self._hook(node, self.outside if owner is None else owner)
             yield
-
-    @contextmanager
-    def _taking_off(self) -> Iterator[None]:
-        try:
-            try:
-                yield
-            finally:
-                self._take_off()
-        except BaseException:  # an interrupt may have stopped that at any line
-            self._take_off()
-            raise
-
-    def _take_off(self) -> None:
-        for module in self._modules:
-            take_off(self, module)
-        while self._handles:
-            self._handles[-1].remove()
-            self._handles.pop()
+        finally:
+            while self._handles:
+                self._handles.pop().remove()
 
     def _before(self, module: nn.Module, args: Any) -> None:
         if threading.get_ident() != self._thread:

@@ -1,11 +1,11 @@
-"""Keep what was logged, and everything that has to be undone when the log ends."""
+"""Hold the events of one recording, and what has to be undone when it ends."""
 
 from __future__ import annotations
 
 import sys
 import threading
 from collections.abc import Callable
-from functools import partial
+from contextlib import ExitStack
 from itertools import chain, count
 from typing import Any
 
@@ -15,30 +15,7 @@ from hookscope.recordings.event import Event, phase_of, shapes_of, values_of
 from hookscope.recordings.tap import Hooks, Point, name_of
 from hookscope.strands import Strands, strand_name
 
-__all__ = ["Journal", "Undoing"]
-
-
-class Undoing:
-    """What there is to undo, noted before it is done: an interrupt may come in between, and lose a handle."""
-
-    def __init__(self) -> None:
-        self._steps: list[Callable[[], None]] = []
-
-    def add(self, step: Callable[..., None], *given: Any) -> None:
-        """Note a step; it may run more than once, and where there is nothing to undo."""
-        self._steps.append(partial(step, *given))
-
-    def close(self) -> None:
-        """Undo, last first; after an interrupt, call it again. What goes wrong is raised at the end."""
-        errors = []
-        while self._steps:
-            try:
-                self._steps[-1]()
-            except Exception as error:
-                errors.append(error)
-            self._steps.pop()
-        if errors:
-            raise errors[0]
+__all__ = ["Journal"]
 
 
 class Names:
@@ -86,7 +63,7 @@ class Journal:
         running: whether it is open.
         lock: several threads may run the model.
         names: knows which of them is running.
-        cleanup: takes off and puts back, last first, when the recording is over.
+        cleanup: removes hooks and restores state, last first, when the recording is over.
         settle: logs what happened without a hook, before anything else is logged; does nothing at first.
 
     """
@@ -97,7 +74,7 @@ class Journal:
         self.running = False
         self.lock = threading.RLock()
         self.names = Names()
-        self.cleanup = Undoing()
+        self.cleanup = ExitStack()
         self.settle: Callable[[], None] = lambda: None
         self._max_events = max_events
         self._values = values

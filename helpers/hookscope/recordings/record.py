@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from hookscope.compiler import note_traced_hooks
 from hookscope.layers import Modules, Which, pick, refuse_unhookable
-from hookscope.leaving import leaving
 from hookscope.recordings.event import GIVEN, Event
 from hookscope.recordings.journal import Journal
 from hookscope.recordings.log import EventLog
@@ -288,21 +288,11 @@ class Recording(EventLog):
             self._recorder.stop()
             raise
 
-    def _is_open(self) -> bool:
-        return self._journal.running
-
-    def _give_up(self) -> None:
-        self._recorder.stop()
-
-    @leaving
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self._recorder.stop()
-        except BaseException:  # an interrupt may have stopped it anywhere
-            self._recorder.stop()
-            raise
+        self._recorder.stop()
+        note_traced_hooks(error)
         if not isinstance(error, FullBackwardHookError) and (text := self._recorder.explain(error)):
             raise FullBackwardHookError(text) from error
         if error is None and not self._journal.events and not self._recorder.ran:

@@ -15,10 +15,10 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.optim import Optimizer
 
-from hookscope.layers import Arrivals, Modules, call_of, is_write_to_hooked, put_on_all
+from hookscope.layers import Arrivals, Modules, call_of, is_write_to_hooked
 from hookscope.recordings.here import Here
 from hookscope.recordings.journal import Journal
-from hookscope.recordings.tap import Hook, Hooks, Point, Tap, name_of, take_off, untap
+from hookscope.recordings.tap import Hook, Hooks, Point, Tap, name_of, untap
 from hookscope.recordings.watcher import PARAMETER_KINDS, Watcher
 from hookscope.strands import Strands
 
@@ -99,14 +99,14 @@ class Recorder:
         for module in self._layers:
             self._add(module)
         arrivals = Arrivals(names, self._arrived)
-        self._journal.cleanup.add(arrivals.forget)
+        self._journal.cleanup.callback(arrivals.forget)
         arrivals.watch()
         if self._all:
-            self._journal.cleanup.add(take_off, self._journal, lambda: torch_module, "_global_forward_pre_hooks")
-            put_on_all(torch_module._global_forward_pre_hooks, Point(self._journal, self._met))
+            met = torch_module.register_module_forward_pre_hook(Point(self._journal, self._met))
+            self._journal.cleanup.callback(met.remove)
 
     def stop(self) -> None:
-        """Take everything off, and put every hook that was there back in its place; again, after an interrupt."""
+        """Remove our hooks, and put every hook that was there back in its place."""
         try:
             self.watcher.settle()
         finally:
@@ -136,10 +136,10 @@ class Recorder:
         return self._strands.here()
 
     def _add(self, module: nn.Module) -> None:
-        for kind in ("forward_pre", "forward"):
-            self._journal.cleanup.add(take_off, self._journal, partial(_itself, module), _DICTS[kind][0])
-        module.register_forward_pre_hook(Point(self._journal, self._before), with_kwargs=True)
-        module.register_forward_hook(Point(self._journal, self._after), always_call=True)
+        before = module.register_forward_pre_hook(Point(self._journal, self._before), with_kwargs=True)
+        self._journal.cleanup.callback(before.remove)
+        after = module.register_forward_hook(Point(self._journal, self._after), always_call=True)
+        self._journal.cleanup.callback(after.remove)
         if not self._legacy:
             self._add_backward(module)
 
@@ -177,13 +177,13 @@ class Recorder:
             once = f"{_begun(self._titled(module))} once had a legacy backward hook"
             self._journal.note(f"{once}. torch refuses full ones on it since, so none are logged there.")
             kinds = ["full_backward_pre"]
-        self._journal.cleanup.add(_restore_latch, module, latch)  # runs after the hooks are off
+        self._journal.cleanup.callback(_restore_latch, module, latch)  # runs after the hooks are off
         # full_backward needs the pre-hook too: torch warns right after it.
         for kind in dict.fromkeys(["full_backward_pre", *kinds]) if kinds else ():
             self._own_backward = True
             renew = partial(self._point, kind, self._layers[module])
-            self._journal.cleanup.add(take_off, self._journal, partial(_itself, module), _DICTS[kind][0])
             handle = getattr(module, f"register_{kind}_hook")(renew(None, {module: self._calls[module] + 1}))
+            self._journal.cleanup.callback(handle.remove)
             slot = (getattr(module, _DICTS[kind][0]), handle.id, renew)
             self._slots.setdefault(module, []).append(slot)
 
@@ -196,12 +196,12 @@ class Recorder:
             if isinstance(hook, Point):  # of a recording around this one
                 continue
             log = partial(self._log_module, shown, name_of(hook))
-            self._journal.cleanup.add(untap, hooks, key)
+            self._journal.cleanup.callback(untap, hooks, key)
             hooks[key] = Tap(self._journal, hook, partial(log, calls))
             if kind.startswith("full_backward"):
                 self._slots.setdefault(module, []).append((hooks, key, partial(self._retap, log)))
         where = "globally" if module is None else f"on {self._titled(module)}"
-        self._journal.cleanup.add(self._journal.note_new, hooks, set(hooks), where)
+        self._journal.cleanup.callback(self._journal.note_new, hooks, set(hooks), where)
 
     # hookscope's own hooks.
 
@@ -352,10 +352,6 @@ class Recorder:
 def has_forward(module: nn.Module) -> bool:
     """Whether a module can be called; a ModuleList cannot."""
     return getattr(module.forward, "__func__", None) is not nn.Module.forward
-
-
-def _itself(value: object) -> object:
-    return value
 
 
 def _restore_latch(module: nn.Module, latch: bool | None) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import suppress
+from collections.abc import Callable, MutableMapping
 from typing import Any, NoReturn, Protocol
 
 from hookscope.censuses.entry import identify
@@ -57,24 +56,6 @@ def untap(hooks: Hooks, key: int) -> None:
     hook = hooks.get(key)
     while isinstance(hook, Tap) and hook.owner.running is False:
         hooks[key] = hook = hook.below
-
-
-def take_off(owner: Owner, holder: Callable[[], object], attribute: str) -> None:
-    """Take an owner's points off a module, tensor or optimizer; without handles, which an interrupt may have lost."""
-    at = holder()
-    hooks: Hooks = getattr(at, attribute, None) or {}
-    for key, hook in list(hooks.items()):
-        if any(isinstance(each, Point) and each.owner is owner for each in (hook, *_held(hook))):
-            for option in ("_with_kwargs", "_always_called"):
-                getattr(at, attribute + option, {}).pop(key, None)
-            hooks.pop(key, None)
-
-
-def _held(hook: Hook) -> Iterator[object]:
-    """Yield what torch's function for several tensors, which is not a point yet, holds."""
-    for cell in getattr(hook, "__closure__", None) or ():
-        with suppress(ValueError):  # it is empty
-            yield cell.cell_contents
 
 
 def name_of(hook: Hook) -> str:

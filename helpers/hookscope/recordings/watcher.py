@@ -15,9 +15,8 @@ from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 from torch.optim import optimizer as torch_optimizer
 
-from hookscope.censuses.entry import weakly
 from hookscope.recordings.journal import Journal
-from hookscope.recordings.tap import Hook, Hooks, Point, Tap, name_of, take_off, untap
+from hookscope.recordings.tap import Hook, Hooks, Point, Tap, name_of, untap
 
 # The dictionary of a tensor, and the method that registers.
 _ON_TENSORS = {
@@ -75,9 +74,9 @@ class Watcher:
             log = functools.partial(self._log_tensor, kind, name, type(tensor).__name__)
             attribute, register = _ON_TENSORS[kind]
             self._tap_all(getattr(tensor, attribute) or {}, log)
-            self._put(tensor, attribute, register, functools.partial(log, ""))
+            self._put(tensor, register, functools.partial(log, ""))
             hooks: Hooks = getattr(tensor, attribute)
-            self._journal.cleanup.add(self._journal.note_new, hooks, set(hooks), f"on tensor {name!r}")
+            self._journal.cleanup.callback(self._journal.note_new, hooks, set(hooks), f"on tensor {name!r}")
 
     def add_grad(self, tensor: torch.Tensor, name: str) -> None:
         """Log when `.grad` of `tensor` is filled, in which torch calls no hook."""
@@ -102,7 +101,7 @@ class Watcher:
             # Its .grad is filled also where nothing else fires after it in this pass.
             torch.autograd.Variable._execution_engine.queue_callback(self.settle)
 
-        self._put(tensor, *_ON_TENSORS["tensor"], about_to_fill)
+        self._put(tensor, "register_hook", about_to_fill)
 
     def add_node(self, tensor: torch.Tensor, name: str) -> None:
         """Log when the node that made `tensor`, or accumulates its gradient, runs in backward."""
@@ -113,16 +112,14 @@ class Watcher:
         log = functools.partial(self._log, name=name, of=node.name().rpartition("::")[2])
         for kind, register in (("node_pre", node.register_prehook), ("node_post", node.register_hook)):
             handle = register(self._point(functools.partial(_first, functools.partial(log, kind))))
-            self._journal.cleanup.add(handle.remove)
+            self._journal.cleanup.callback(handle.remove)
 
     def add_all(self, tensors: Mapping[str, torch.Tensor], mode: Literal["all", "any"]) -> None:
         """Log when torch's multi-grad hook on some tensors fires."""
         log = functools.partial(self._log, "multi_grad", name=", ".join(tensors), of=mode)
         with torch.enable_grad():  # as in add_node
-            for tensor in tensors.values():
-                self._journal.cleanup.add(take_off, self._journal, weakly(tensor), _ON_TENSORS["tensor"][0])
             handle: Any = register_multi_grad_hook(list(tensors.values()), self._point(log), mode=mode)
-        self._journal.cleanup.add(handle.remove)
+        self._journal.cleanup.callback(handle.remove)
         for part in handle.handles:  # torch's functions around it are hookscope's own too
             hooks = part.hooks_dict_ref()
             hooks[part.id] = self._point(hooks[part.id])
@@ -135,7 +132,7 @@ class Watcher:
             self._tap_all(getattr(torch_optimizer, common), log, "on every optimizer")
             for optimizer, name in self._optimizers.items():
                 self._tap_all(getattr(optimizer, attribute), log, f"on {name}")
-                self._put(optimizer, attribute, register, functools.partial(log, ""))
+                self._put(optimizer, register, functools.partial(log, ""))
 
     def settle(self) -> None:
         """Log the gradients that retain_grad has filled since something was logged last.
@@ -154,19 +151,17 @@ class Watcher:
     def _point(self, run: Hook) -> Point:
         return Point(self._journal, run)
 
-    def _put(self, holder: Any, attribute: str, register: str, run: Hook) -> None:
-        # Held weakly, so that a tensor goes when the model lets go of it; the graph may have its hooks still.
-        self._journal.cleanup.add(take_off, self._journal, weakly(holder), attribute)
+    def _put(self, holder: Any, register: str, run: Hook) -> None:
         handle = getattr(holder, register)(self._point(run))
-        self._journal.cleanup.add(handle.remove)
+        self._journal.cleanup.callback(handle.remove)
 
     def _tap_all(self, hooks: Hooks, log: Callable[..., None], where: str = "") -> None:
         for key, hook in list(hooks.items()):
             if not isinstance(hook, Point):
-                self._journal.cleanup.add(untap, hooks, key)
+                self._journal.cleanup.callback(untap, hooks, key)
                 hooks[key] = Tap(self._journal, hook, functools.partial(log, name_of(hook)))
         if where:
-            self._journal.cleanup.add(self._journal.note_new, hooks, set(hooks), where)
+            self._journal.cleanup.callback(self._journal.note_new, hooks, set(hooks), where)
 
     def _log(self, kind: str, value: Any, *, name: str, of: str, by: str = "") -> None:
         self._log_tensor(kind, name, of, "", value, by)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from hookscope.edits import NotEditedError
 from hookscope.edits.batch_first import samples_in
 from hookscope.edits.intercept import CallInterceptor, PatchedForward
 from hookscope.edits.parts import keys, put
 from hookscope.edits.report import UNSEEN_HEADS, why_not_called
-from hookscope.layers import Modules, take_off
+from hookscope.layers import Modules
 from hookscope.structures import map_tensors, tensors_in
 from hookscope.sweeps.places import Place
 
@@ -115,10 +116,10 @@ class Look:
     def __init__(self, keep: Callable[[nn.Module, Any], None]) -> None:
         self._keep = keep
 
-    def put_on(self, modules: Iterable[nn.Module]) -> None:
-        """Put the hook on."""
+    def register(self, modules: Iterable[nn.Module]) -> Iterator[RemovableHandle]:
+        """Register the hook on each module."""
         for module in modules:
-            module.register_forward_hook(self.after)
+            yield module.register_forward_hook(self.after)
 
     def after(self, module: nn.Module, args: Any, output: Any) -> None:
         """Hand on what was returned."""
@@ -146,11 +147,11 @@ class Watch:
         self._running: list[Span] = []
         self._clock = 0
 
-    def put_on(self, modules: Iterable[nn.Module]) -> None:
-        """Put the hooks on."""
+    def register(self, modules: Iterable[nn.Module]) -> Iterator[RemovableHandle]:
+        """Register both hooks on each module."""
         for module in modules:
-            module.register_forward_pre_hook(self.before, with_kwargs=True)
-            module.register_forward_hook(self.after, with_kwargs=True)
+            yield module.register_forward_pre_hook(self.before, with_kwargs=True)
+            yield module.register_forward_hook(self.after, with_kwargs=True)
 
     def before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """Note that a call begins."""
@@ -211,26 +212,20 @@ class Patch:
         self.place, self._change = place, change
         self.calls = self.done = 0
         self.way: tuple[tuple[str, Any], ...] = ()
-        self._replaced: PatchedForward | None = None
         self._begins = False
 
-    def put_on(self) -> None:
-        """Put the hook on."""
+    def register(self, stack: ExitStack) -> None:
+        """Register the hook; the stack removes it."""
         module = self.place.module
         if self.place.to == "input":
-            module.register_forward_pre_hook(self.before, with_kwargs=True)
+            stack.callback(module.register_forward_pre_hook(self.before, with_kwargs=True).remove)
         elif self.place.to == "output":
-            module.register_forward_hook(self.after)
+            stack.callback(module.register_forward_hook(self.after).remove)
         else:
-            module.register_forward_pre_hook(self.begin)
-            self._replaced = PatchedForward(module, self._inside)
-            self._replaced.install()
-
-    def take_off(self) -> None:
-        """Take it off; as often as you like. Without a handle: an interrupt may have come between hook and handle."""
-        take_off(self, self.place.module)
-        if self._replaced is not None:
-            self._replaced.remove()
+            stack.callback(module.register_forward_pre_hook(self.begin).remove)
+            patched = PatchedForward(module, self._inside)
+            stack.callback(patched.remove)
+            patched.install()
 
     def begin(self, module: nn.Module, args: Any) -> None:
         """Count a call of a layer that is to be changed inside."""
@@ -294,23 +289,11 @@ class Patch:
 def hooked(
     patches: Iterable[Patch], watch: Watch | Look | None = None, watched: Iterable[nn.Module] = ()
 ) -> Iterator[None]:
-    """Put hooks on, and take all off in the end, also after an interrupt."""
-    patches, watched = list(patches), list(watched)
-
-    def off() -> None:
+    """Register hooks, and remove all of them in the end."""
+    with ExitStack() as stack:
+        if watch is not None:
+            for handle in watch.register(watched):
+                stack.callback(handle.remove)
         for patch in patches:
-            patch.take_off()
-        for module in watched:
-            take_off(watch, module)
-
-    try:
-        try:
-            if watch is not None:
-                watch.put_on(watched)
-            for patch in patches:
-                patch.put_on()
-            yield
-        finally:
-            off()
-    finally:  # an interrupt may have come in there, at the first line, too
-        off()
+            patch.register(stack)
+        yield

@@ -14,7 +14,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hookscope.structures import tensors_in
-from hookscope.unchanged import afterwards, take_mode_off
 
 __all__ = ["Reach"]
 
@@ -76,15 +75,10 @@ class Reach(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
             return read
 
-        def put_back() -> None:
-            take_mode_off(self)  # an interrupt in torch's own code has left it
-            for name in _VALUES:
-                if name in vars(Tensor):  # they are those of its base class
-                    delattr(Tensor, name)
-
-        with afterwards(put_back), ExitStack() as stack:
-            for name in _VALUES:
+        with ExitStack() as stack:
+            for name in _VALUES:  # Tensor has them from its base class
                 setattr(Tensor, name, seen(name))
+                stack.callback(delattr, Tensor, name)
             stack.enter_context(self)
             yield self
 

@@ -23,7 +23,7 @@ from hookscope.sweeps.passes import Inputs, Look, Patch, Span, Watch, hooked
 from hookscope.sweeps.places import Place
 from hookscope.sweeps.reach import Reach
 from hookscope.sweeps.replays import Replays
-from hookscope.unchanged import ModelState, same_random_numbers, take_mode_off
+from hookscope.unchanged import ModelState, same_random_numbers
 
 __all__ = ["Study", "brief", "tensors_at"]
 
@@ -172,8 +172,6 @@ class Study:
         except Exception as error:
             self.notes.append(f"max_bytes could not be kept to: a pass that was measured raised {brief(error)}")
             return 0
-        finally:
-            take_mode_off(counted)  # an interrupt in torch's own code has left it
         return counted.peak
 
     def _must_repeat(self) -> None:
@@ -210,11 +208,8 @@ class Study:
             counted.pausing = reach.pausing = False
 
         counted = PeakBytes()
-        try:
-            with counted, reach.follow(), hooked(patches, Look(keep), self._skipped()):
-                output = self.inputs.run(self.modules.model, 2)
-        finally:
-            take_mode_off(counted)  # an interrupt in torch's own code has left it
+        with counted, reach.follow(), hooked(patches, Look(keep), self._skipped()):
+            output = self.inputs.run(self.modules.model, 2)
         self._pass = max(self._pass, counted.peak // 2 + 1)
         for place, shape in found.items():
             single = self.tensors[place]

@@ -1,4 +1,4 @@
-"""What a learner plays with in a notebook: pick a layer, step through hooks, edit an input, follow a gradient.
+"""Widgets for any model: pick a layer or a token, step through hooks, look into attention, click through a sweep.
 
 Each is imported when it is first asked for: they alone need anywidget, and what it brings.
 """
@@ -12,36 +12,24 @@ from hookscope.extras import needed_by
 
 if TYPE_CHECKING:
     from hookscope.widgets.attention import AttentionPicker
-    from hookscope.widgets.grad_input import GradInputExplorer
-    from hookscope.widgets.gradients import GradientPlayground
     from hookscope.widgets.patch_map import PatchMap
     from hookscope.widgets.picker import LayerPicker
     from hookscope.widgets.player import OrderPlayer
-    from hookscope.widgets.pre_hook import PreHookPlayground
-    from hookscope.widgets.quiz import OrderQuiz
     from hookscope.widgets.token import TokenPicker
 
 __all__ = [
     "AttentionPicker",
-    "GradInputExplorer",
-    "GradientPlayground",
     "LayerPicker",
     "OrderPlayer",
-    "OrderQuiz",
     "PatchMap",
-    "PreHookPlayground",
     "TokenPicker",
 ]
 
 _FILES = {
     "AttentionPicker": "attention",
-    "GradInputExplorer": "grad_input",
-    "GradientPlayground": "gradients",
     "LayerPicker": "picker",
     "OrderPlayer": "player",
-    "OrderQuiz": "quiz",
     "PatchMap": "patch_map",
-    "PreHookPlayground": "pre_hook",
     "TokenPicker": "token",
 }
 

@@ -45,8 +45,7 @@ class AttentionPicker(HookWidget):
 
     """
 
-    _esm = assets("attention")["_esm"]
-    _css = assets("attention")["_css"]
+    _esm, _css = assets("attention")
 
     layer = traitlets.Unicode().tag(sync=True)
     head = traitlets.Int(0).tag(sync=True)

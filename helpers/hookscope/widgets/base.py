@@ -26,16 +26,21 @@ _W = TypeVar("_W", bound="HookWidget")
 _TURN = threading.RLock()
 
 
-def assets(name: str) -> dict[str, str]:
-    """Return ``_esm`` and ``_css`` of a widget: what all share, then ``name.js`` and ``name.css``.
+def assets(*stems: str | Path) -> tuple[str, str]:
+    """Return ``_esm`` and ``_css`` of a widget: what all share, then the ``.js`` and ``.css`` of each stem.
 
     JavaScript modules of anywidget are one text each; so the common functions stand in front of every one.
+
+    Args:
+        *stems: paths of files without their ending; a relative one is in the folder of this module.
+
     """
-    parts = {"_esm": ("common.js", f"{name}.js"), "_css": ("common.css", f"{name}.css")}
-    return {
-        key: "\n".join((_HERE / file).read_text(encoding="utf-8") for file in files if (_HERE / file).exists())
-        for key, files in parts.items()
-    }
+    files = [_HERE / stem for stem in ("common", *stems)]
+    esm, css = (
+        "\n".join(each.read_text(encoding="utf-8") for file in files if (each := file.with_suffix(end)).exists())
+        for end in (".js", ".css")
+    )
+    return esm, css
 
 
 def shows_errors(method: Callable[Concatenate[_W, _P], None]) -> Callable[Concatenate[_W, _P], None]:

@@ -70,8 +70,7 @@ class PatchMap(HookWidget):
 
     """
 
-    _esm = assets("patch_map")["_esm"]
-    _css = assets("patch_map")["_css"]
+    _esm, _css = assets("patch_map")
 
     layer = traitlets.Unicode().tag(sync=True)
     column = traitlets.Int(0).tag(sync=True)

@@ -129,7 +129,7 @@ class LayerPicker(HookWidget):
     input_png = traitlets.Bytes(b"").tag(sync=True)
     input_alt = traitlets.Unicode().tag(sync=True)
 
-    locals().update(assets("picker"))
+    _esm, _css = assets("picker")
 
     def __init__(
         self,

@@ -129,8 +129,7 @@ class OrderPlayer(HookWidget):
 
     """
 
-    _esm = assets("player")["_esm"]
-    _css = assets("player")["_css"]
+    _esm, _css = assets("player")
 
     index = traitlets.Int(-1).tag(sync=True)
     _events: Any = traitlets.List().tag(sync=True)  # one row of text per event, see _row

@@ -96,8 +96,7 @@ class TokenPicker(HookWidget):
 
     """
 
-    _esm = assets("token")["_esm"]
-    _css = assets("token")["_css"]
+    _esm, _css = assets("token")
 
     token = traitlets.Int(0).tag(sync=True)
     layer = traitlets.Unicode().tag(sync=True)

@@ -52,12 +52,7 @@ class AuthorSlider(HookWidget):
     _releases = traitlets.List(traitlets.Unicode()).tag(sync=True)
     _documents = traitlets.Dict().tag(sync=True)
 
-    locals().update(
-        {
-            key: f"{shared}\n{Path(__file__).with_name(f'slider.{kind}').read_text(encoding='utf-8')}"
-            for (key, shared), kind in zip(assets("").items(), ("js", "css"), strict=True)
-        }
-    )
+    _esm, _css = assets(Path(__file__).with_name("slider"))
 
     def __init__(self, document: str = "D0", release: str | None = None) -> None:
         known = releases()

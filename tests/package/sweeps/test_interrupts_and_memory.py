@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import _get_current_dispatch_mode, is_in_torch_dispatch_mode
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-import hookscope.sweeps
 from hookscope import census, sweep
 from hookscope.sweeps.memory import PeakBytes
 
@@ -77,71 +71,6 @@ def test_an_interrupt_or_an_error_in_any_pass_leaves_nothing(when: int) -> None:
             assert error is RuntimeError or when > 2
             assert bool(found.values.isfinite().all()) == ("interrupted" not in " ".join(found.notes))
         assert untouched(model)
-
-
-SWEEPS = str(Path(hookscope.sweeps.__file__).parent)
-
-
-def interrupted(run: Callable[[], Any], when: int, *more: str) -> tuple[Any, bool]:
-    """Run, and send a real Ctrl-C at a line of the room, or of more files; what came, and whether it was sent."""
-    count = 0
-
-    def trace(frame: Any, event: str, arg: Any) -> Any:
-        nonlocal count
-        if not frame.f_code.co_filename.startswith((SWEEPS, *more)):
-            return None
-        if event == "line":
-            count += 1
-            if count == when:
-                sys.settrace(None)
-                signal.raise_signal(signal.SIGINT)
-        return trace
-
-    # Where the tests run in the background of a shell, the signal is ignored.
-    before, handler = sys.gettrace(), signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.settrace(trace)
-    try:
-        return run(), count >= when
-    except KeyboardInterrupt:
-        return None, True
-    finally:
-        sys.settrace(before)
-        signal.signal(signal.SIGINT, handler)
-
-
-@pytest.mark.parametrize("alone", [False, True])
-@pytest.mark.parametrize("part", [pytest.param(part, marks=pytest.mark.slow if part else ()) for part in range(6)])
-def test_a_real_interrupt_at_any_line_keeps_what_is_there(alone: bool, part: int) -> None:
-    net = chain()
-
-    def run() -> Any:
-        options = {"positions": range(8), "metric": lambda y: y.sum(), "check": 24 if alone else 2, "progress": False}
-        return sweep(net, X, LAYERS, "zero", **options)
-
-    whole = run()
-    assert len(whole.batches) == (0 if alone else 2)  # several, so that there is something between
-    kept, step, when, sent = 0, 67, 1 + part * 11, True
-    partly: set[int] = set()
-    while sent:
-        found, sent = interrupted(run, when)
-        when += step
-        assert untouched(net), when
-        if found is None:  # before the cells there is nothing to keep
-            continue
-        kept += 1
-        done = found.values.isfinite()
-        assert torch.equal(found.values[done], whole.values[done])
-        assert found.baseline == whole.baseline
-        missing = int((~done).sum())
-        partly.add(missing)
-        said = [note for note in found.notes if note.startswith("interrupted")]
-        assert said == ([f"interrupted: {missing} of 24 cells were not run, and are NaN"] if missing else said)
-        assert len(said) <= 1
-        if not sent:
-            assert not missing
-            assert not said
-    assert kept > 4
-    assert {0, 24} < partly  # at the begin, at the end, and between
 
 
 def test_batches_fit_into_max_bytes() -> None:
@@ -282,54 +211,6 @@ def test_copies_of_tensors_in_plain_attributes_count() -> None:
         sweep(
             net, torch.ones(1, 8), "0", "zero", channels=range(8), metric=torch.sum, max_bytes=200_000, progress=False
         )
-
-
-@pytest.mark.parametrize(("file", "step"), [(torch.utils._python_dispatch.__file__, 1), (contextlib.__file__, 11)])
-def test_an_interrupt_in_code_of_others_leaves_no_mode_and_gradients_on(file: str, step: int) -> None:
-    net = chain()
-
-    def run() -> Any:
-        return sweep(net, X, "0", "zero", positions=range(16), metric=torch.sum, check=2, progress=False)
-
-    def interrupted(when: int) -> bool:
-        count = 0
-
-        def trace(frame: Any, event: str, arg: Any) -> Any:
-            nonlocal count
-            if frame.f_code.co_filename != file or frame.f_code.co_name not in ("__enter__", "__exit__"):
-                return None
-            if event == "line":
-                count += 1
-                if count == when:
-                    sys.settrace(None)
-                    raise KeyboardInterrupt
-            return trace
-
-        before = sys.gettrace()
-        sys.settrace(trace)
-        try:
-            run()
-        except KeyboardInterrupt:
-            return True
-        finally:
-            sys.settrace(before)
-        return count >= when
-
-    def everywhere() -> int:
-        when = 1
-        while interrupted(when):  # what it has left in a traceback has gone by now
-            assert _get_current_dispatch_mode() is None, when
-            for infra in (True, False):
-                assert not is_in_torch_dispatch_mode(infra), when  # or nothing would be compiled any more
-            assert torch.is_grad_enabled(), when
-            assert untouched(net), when
-            when += step
-        return when
-
-    # In a thread of its own: where a trace function raises in the midst of a handler, Python 3.11 goes on taking the
-    # exception for one that is being handled.
-    with ThreadPoolExecutor(1) as thread:
-        assert thread.submit(everywhere).result() > 10
 
 
 def test_a_lazy_layer_that_no_pass_calls() -> None:

@@ -9,8 +9,8 @@ import pytest
 import traitlets
 
 from hookscope import samples
-from hookscope.widgets.gradients import GradientPlayground
-from hookscope.widgets.pre_hook import PreHookPlayground
+from hookscope_course.widgets.gradients import GradientPlayground
+from hookscope_course.widgets.pre_hook import PreHookPlayground
 
 
 @pytest.fixture

@@ -1,7 +1,9 @@
 """What all widgets promise, before anything is run and when a cell is run again."""
 
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
 
 import ipywidgets
 import pytest
@@ -11,7 +13,10 @@ from torch import nn
 import hookscope
 from hookscope import samples, widgets
 from hookscope.widgets import base
+from hookscope_course import widgets as course_widgets
+from tests.shared import ROOT
 from tests.shared.read import IDS, WORDS, Reader
+from tools.blocks import block
 
 
 def recording() -> object:
@@ -21,7 +26,7 @@ def recording() -> object:
     return log
 
 
-def revealed(quiz: widgets.OrderQuiz) -> widgets.OrderQuiz:
+def revealed(quiz: course_widgets.OrderQuiz) -> course_widgets.OrderQuiz:
     quiz.reveal()
     return quiz
 
@@ -43,18 +48,31 @@ _KEPT: list[nn.Module] = []
 WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
     "LayerPicker": lambda: widgets.LayerPicker(samples.digit_cnn(), samples.digit(5)),
     "OrderPlayer": lambda: widgets.OrderPlayer(recording()),
-    "OrderQuiz": lambda: revealed(widgets.OrderQuiz(recording())),
-    "PreHookPlayground": lambda: widgets.PreHookPlayground(samples.digit_cnn(), samples.digit(5)),
-    "GradientPlayground": lambda: widgets.GradientPlayground(),
-    "GradInputExplorer": lambda: widgets.GradInputExplorer(),
+    "OrderQuiz": lambda: revealed(course_widgets.OrderQuiz(recording())),
+    "PreHookPlayground": lambda: course_widgets.PreHookPlayground(samples.digit_cnn(), samples.digit(5)),
+    "GradientPlayground": lambda: course_widgets.GradientPlayground(),
+    "GradInputExplorer": lambda: course_widgets.GradInputExplorer(),
     "AttentionPicker": lambda: widgets.AttentionPicker(attention()),
     "PatchMap": lambda: widgets.PatchMap(swept()),
+    "the smallest": lambda: import_module("counter").Counter(),
     "TokenPicker": lambda: widgets.TokenPicker(Reader(), IDS, vocabulary=WORDS),
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _smallest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The smallest widget of docs/authoring.md, as a contributor would copy it."""
+    folder = tmp_path_factory.mktemp("counter")
+    for end in ("py", "js"):
+        text = block(ROOT / "docs" / "authoring.md", f"widget-{end}")
+        (folder / f"counter.{end}").write_text(text.removeprefix(f"```{end}\n".replace("py", "python")).rstrip("`"))
+    sys.path.insert(0, str(folder))
+    yield
+    sys.path.remove(str(folder))
+
+
 def test_these_are_all_widgets() -> None:
-    assert set(WIDGETS) == set(widgets.__all__)
+    assert set(WIDGETS) - {"the smallest"} == {*widgets.__all__, *course_widgets.__all__}
     assert hookscope.widgets is widgets
 
 

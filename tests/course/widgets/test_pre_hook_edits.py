@@ -12,7 +12,7 @@ from torch import nn
 
 import hookscope
 from hookscope import samples
-from hookscope.widgets.pre_hook import PreHookPlayground
+from hookscope_course.widgets.pre_hook import PreHookPlayground
 from tests.shared.edited import RGB, put
 
 SETTINGS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import traitlets
@@ -14,9 +15,12 @@ from hookscope.pictures.tokens import shortened
 from hookscope.recordings.record import Recording
 from hookscope.widgets.base import HookWidget, assets, shows_errors
 from hookscope.widgets.player import choose, drawn
-from hookscope.widgets.why import why
+from hookscope_course.widgets.why import why
 
 __all__ = ["OrderQuiz"]
+
+FOLDER = Path(__file__).parent
+
 
 _MOST = 40  # events; more are no fun to put in order
 
@@ -63,8 +67,7 @@ class OrderQuiz(HookWidget):
 
     """
 
-    _esm = assets("quiz")["_esm"]
-    _css = assets("quiz")["_css"]
+    _esm, _css = assets(FOLDER / "quiz")
 
     answer: Any = traitlets.List(traitlets.Unicode()).tag(sync=True)
     revealed: Any = traitlets.Bool(False).tag(sync=True)

@@ -7,14 +7,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from hookscope.graphs import drawing
 from hookscope.pictures.letters import drawable
-from hookscope.widgets.base import assets
 
-__all__ = ["Arrow", "Block", "box_assets", "layout", "to_png"]
+__all__ = ["Arrow", "Block", "layout", "to_png"]
 
 _CHARACTER, _LINE, _PAD = 7.3, 17, 9  # pixels: width and height of monospace at 12 px, and around the text of a box
 _ACROSS, _DOWN, _EDGE = 26, 74, 6  # pixels between boxes, between layers (an arrow's text stands there), at the edge
@@ -46,13 +44,6 @@ class Arrow:
 
     text: str = ""
     flows: bool = True
-
-
-def box_assets(name: str) -> dict[str, str]:
-    """Return `assets` of a widget that draws boxes."""
-    shared, here = assets("boxes"), Path(__file__).parent
-    own = {"_esm": here / f"{name}.js", "_css": here / f"{name}.css"}
-    return {key: f"{text}\n{own[key].read_text(encoding='utf-8')}" for key, text in shared.items()}
 
 
 def layout(blocks: Mapping[int, Block], arrows: Mapping[tuple[int, int], Arrow], first: int) -> dict[str, Any]:

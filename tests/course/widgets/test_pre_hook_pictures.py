@@ -13,8 +13,8 @@ from torch import nn
 import hookscope
 from hookscope import samples
 from hookscope.pictures.palette import COOLWARM, LEVELS, PAPER, VIRIDIS, palette
-from hookscope.widgets.pre_hook import PreHookPlayground
-from hookscope.widgets.pre_hook_view import poster
+from hookscope_course.widgets.pre_hook import PreHookPlayground
+from hookscope_course.widgets.pre_hook_view import poster
 from tests.shared.edited import RGB, put
 
 

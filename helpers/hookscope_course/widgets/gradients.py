@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import traitlets
 
 from hookscope.pictures.picture import Rows, Table, as_text
-from hookscope.widgets.base import HookWidget
-from hookscope.widgets.boxes import Arrow, Block, box_assets, layout, to_png
-from hookscope.widgets.expression import KINDS, MOST_RUNS, Played, Step, code, leaves_of, parse, play
+from hookscope.widgets.base import HookWidget, assets
+from hookscope_course.widgets.boxes import Arrow, Block, layout, to_png
+from hookscope_course.widgets.expression import KINDS, MOST_RUNS, Played, Step, code, leaves_of, parse, play
 
 __all__ = ["EXPRESSIONS", "GradientPlayground"]
+
+FOLDER = Path(__file__).parent
+
 
 EXPRESSIONS = {
     "chain": "d = a * b; e = d * c",
@@ -78,7 +82,7 @@ class GradientPlayground(HookWidget):
     runs = traitlets.Int(0).tag(sync=True)
     shown = traitlets.Dict().tag(sync=True)  # all that the page draws
 
-    locals().update(box_assets("gradients"))
+    _esm, _css = assets(FOLDER / "boxes", FOLDER / "gradients")
 
     def __init__(
         self,

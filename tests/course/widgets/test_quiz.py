@@ -10,8 +10,8 @@ import traitlets
 from torch import nn
 
 from hookscope.recordings.record import record
-from hookscope.widgets.quiz import OrderQuiz
-from hookscope.widgets.why import why
+from hookscope_course.widgets.quiz import OrderQuiz
+from hookscope_course.widgets.why import why
 from tests.shared.recorded import nested, recorded
 
 BACKWARD = ["full_backward_pre", "full_backward"]

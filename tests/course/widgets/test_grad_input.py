@@ -10,8 +10,8 @@ from PIL import Image
 from torch import nn
 
 from hookscope import census, compare_backward_hooks
-from hookscope.widgets.compared_layers import LAYERS
-from hookscope.widgets.grad_input import GradInputExplorer
+from hookscope_course.widgets.compared_layers import LAYERS
+from hookscope_course.widgets.grad_input import GradInputExplorer
 
 
 def shapes(explorer: GradInputExplorer) -> tuple[object, object]:

@@ -11,8 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from hookscope.widgets.expression import _METHODS, KINDS, leaves_of, parse, play
-from hookscope.widgets.gradients import EXPRESSIONS, GradientPlayground
+from hookscope_course.widgets.expression import _METHODS, KINDS, leaves_of, parse, play
+from hookscope_course.widgets.gradients import EXPRESSIONS, GradientPlayground
 
 
 def ran(code: str) -> dict[str, float | None]:

@@ -1,7 +1,7 @@
-"""Draw the house into CONTRIBUTING.md: the rooms with their sentences, and who imports whom.
+"""Draw docs/architecture.md: the packages with one sentence each, and which imports which.
 
-    python -m tools.house            write the picture and the table
-    python -m tools.house --check    say whether they are up to date
+    python -m tools.architecture            write the picture and the table
+    python -m tools.architecture --check    say whether they are up to date
 
 The arrows are read from the imports by grimp, which import-linter uses too; nothing is imported for it.
 """
@@ -20,7 +20,7 @@ import grimp
 from tools.blocks import block, put, table
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "CONTRIBUTING.md"
+PAGE = ROOT / "docs" / "architecture.md"
 PLACES = {
     "hookscope": "helpers/hookscope",
     "hookscope_course": "helpers/hookscope_course",
@@ -30,14 +30,14 @@ PLACES = {
     "benchmarks": "benchmarks",
     "tests": "tests",
 }
-"""The packages of this house, and where they stand."""
+"""The top-level packages and their folders."""
 SHOWN = ("hookscope", "hookscope_course", "lessons", "tests")
-"""Whose rooms are listed one by one."""
+"""The packages whose parts are listed, too."""
 NOTEBOOKS = "Built and executed, outputs and solutions in: what learners read."
 
 
 def graph(*packages: str, places: tuple[Path, ...] = (), external: bool = False) -> grimp.ImportGraph:
-    """Read who imports whom in these packages of this checkout, or in all; nothing is imported for it."""
+    """Read the imports of these packages of this checkout, or of all; nothing is imported for it."""
     before = sys.path[:]
     sys.path[:0] = [str(place) for place in (ROOT, ROOT / "helpers", *places)]
     try:
@@ -46,8 +46,8 @@ def graph(*packages: str, places: tuple[Path, ...] = (), external: bool = False)
         sys.path[:] = before
 
 
-def rooms(package: str) -> dict[str, Path]:
-    """Give the rooms of a package by name, each with the file whose docstring begins with its sentence."""
+def parts(package: str) -> dict[str, Path]:
+    """Return the parts of a package by name, each with the file whose docstring begins with its sentence."""
     folder = ROOT / PLACES[package]
     found = {path.parent.name: path for path in folder.glob("*/__init__.py")}
     found |= {path.stem: path for path in folder.glob("*.py") if not path.stem.startswith("__")}
@@ -63,15 +63,15 @@ def sentence(path: Path) -> str:
     """
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     if not text:
-        raise ValueError(f"{path.relative_to(ROOT)} has no docstring; its first line says what the room is for")
+        raise ValueError(f"{path.relative_to(ROOT)} has no docstring; its first line says what the module is for")
     return text.splitlines()[0]
 
 
-def between_rooms() -> grimp.ImportGraph:
-    """Read which room of hookscope imports which."""
+def between_parts() -> grimp.ImportGraph:
+    """Read which part of hookscope imports which."""
     found = graph("hookscope")
-    for room in rooms("hookscope"):
-        found.squash_module(f"hookscope.{room}")
+    for part in parts("hookscope"):
+        found.squash_module(f"hookscope.{part}")
     return found
 
 
@@ -117,12 +117,12 @@ def _box(name: str, label: str, text: str) -> str:
 
 
 def picture() -> str:
-    """Draw the house in Mermaid, which a forge and JupyterLab show as a picture."""
-    inner = [f"hookscope.{room}" for room in rooms("hookscope")]
+    """Draw the imports in Mermaid, which GitHub and JupyterLab show as a picture."""
+    inner = [f"hookscope.{part}" for part in parts("hookscope")]
     lines = [
         "flowchart TD",
-        "  accTitle: The house",
-        "  accDescr: Boxes are rooms and packages, an arrow leads from what imports to what is imported",
+        "  accTitle: Architecture",
+        "  accDescr: Boxes are packages, an arrow leads from the one that imports to the one that is imported",
         "  " + _box("notebooks", "notebooks", NOTEBOOKS),
         *(
             "  " + _box(name, name, sentence(ROOT / place / "__init__.py"))
@@ -131,8 +131,8 @@ def picture() -> str:
         ),
         "  subgraph hookscope",
         "    direction TB",
-        *("    " + _box(f"hookscope.{room}", room, sentence(path)) for room, path in rooms("hookscope").items()),
-        *(f"    {importer} --> {imported}" for importer, imported in arrows(between_rooms(), inner)),
+        *("    " + _box(f"hookscope.{part}", part, sentence(path)) for part, path in parts("hookscope").items()),
+        *(f"    {importer} --> {imported}" for importer, imported in arrows(between_parts(), inner)),
         "  end",
         "  lessons -. make .-> notebooks",
         *(
@@ -144,29 +144,29 @@ def picture() -> str:
 
 
 def listing() -> str:
-    """List the rooms: name, sentence, folder."""
+    """List the packages: name, sentence, folder."""
     rows: list[dict[str, object]] = []
     for package, place in PLACES.items():
         found = {package: ROOT / place / "__init__.py"}
         if package in SHOWN:
-            found |= {f"{package}.{room}": path for room, path in rooms(package).items()}
+            found |= {f"{package}.{part}": path for part, path in parts(package).items()}
         for name, path in found.items():
             where = (path.parent if path.stem == "__init__" else path).relative_to(ROOT).as_posix()
-            rows.append({"room": f"`{name}`", "what it is for": sentence(path), "where": f"[{where}]({where})"})
+            rows.append({"package": f"`{name}`", "what it is for": sentence(path), "where": f"[{where}](../{where})"})
     return table(rows)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the picture and the table, or say whether they are up to date."""
-    parser = argparse.ArgumentParser(prog="python -m tools.house", description="Draw the house into CONTRIBUTING.md.")
+    parser = argparse.ArgumentParser(prog="python -m tools.architecture", description="Draw docs/architecture.md.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the picture is out of date")
-    house = f"{picture()}\n\n{listing()}"
+    page = f"{picture()}\n\n{listing()}"
     if parser.parse_args(arguments).check:
-        if block(PAGE, "house") == house:
+        if block(PAGE, "architecture") == page:
             return 0
-        print("the picture of the house in CONTRIBUTING.md is out of date; run: make house")
+        print("docs/architecture.md is out of date; run: make architecture")
         return 1
-    put(PAGE, "house", house)
+    put(PAGE, "architecture", page)
     return 0
 
 

@@ -1,4 +1,4 @@
-// Boxes and arrows as SVG, from the numbers that hookscope.widgets.boxes.layout has worked out.
+// Boxes and arrows as SVG, from the numbers that hookscope_course.widgets.boxes.layout has worked out.
 
 const SVG = "http://www.w3.org/2000/svg";
 function s(tag, attributes = {}, ...children) {

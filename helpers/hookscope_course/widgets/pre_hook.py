@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -14,12 +15,15 @@ from hookscope.layers.find import Which, find_layers
 from hookscope.pictures.picture import Rows, Table
 from hookscope.pictures.words import counted
 from hookscope.widgets.base import HookWidget, assets, shows_errors
-from hookscope.widgets.pre_hook_run import Seen, Target, one_image
-from hookscope.widgets.pre_hook_view import Pixels, View, encoded, finite, percent, poster, round_up
+from hookscope_course.widgets.pre_hook_run import Seen, Target, one_image
+from hookscope_course.widgets.pre_hook_view import Pixels, View, encoded, finite, percent, poster, round_up
 
 __all__ = ["PreHookPlayground"]
 
 # In the order in which the hook applies them; the square comes last, so that it stays where the pointer put it.
+FOLDER = Path(__file__).parent
+
+
 _SETTINGS = (
     "shift_rows", "shift_columns", "contrast", "brightness", "noise", "seed", "square", "row", "column",
 )  # fmt: skip
@@ -68,7 +72,7 @@ class PreHookPlayground(HookWidget):
 
     """
 
-    _esm, _css = assets("pre_hook").values()
+    _esm, _css = assets(FOLDER / "pre_hook")
 
     brightness = traitlets.Float(0.0).tag(sync=True)
     contrast = traitlets.Float(1.0).tag(sync=True)

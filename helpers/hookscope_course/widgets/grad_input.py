@@ -6,6 +6,7 @@ import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,11 +19,14 @@ from hookscope.graphs import drawing
 from hookscope.graphs.graph import Graph, graph
 from hookscope.pictures.picture import Rows
 from hookscope.unchanged import same_random_numbers
-from hookscope.widgets.base import HookWidget
-from hookscope.widgets.boxes import Arrow, Block, box_assets, layout, to_png
-from hookscope.widgets.compared_layers import LAYERS, Layer
+from hookscope.widgets.base import HookWidget, assets
+from hookscope_course.widgets.boxes import Arrow, Block, layout, to_png
+from hookscope_course.widgets.compared_layers import LAYERS, Layer
 
 __all__ = ["GradInputExplorer"]
+
+FOLDER = Path(__file__).parent
+
 
 _FOLDED, _SHOWN = 8, 12  # more nodes: leaves are folded into their users; so many boxes are drawn at most
 _LETTERS = 26  # in a line of a box
@@ -76,7 +80,7 @@ class GradInputExplorer(HookWidget):
     requires_grad = traitlets.Bool(True).tag(sync=True)
     shown = traitlets.Dict().tag(sync=True)  # all that the page draws
 
-    locals().update(box_assets("grad_input"))
+    _esm, _css = assets(FOLDER / "boxes", FOLDER / "grad_input")
 
     def __init__(
         self,

@@ -1,0 +1,29 @@
+"""Widgets that teach one chapter each: order a pass, edit an input, follow a gradient, compare `grad_input`.
+
+Each is imported when it is first asked for: they alone need anywidget.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hookscope_course.widgets.grad_input import GradInputExplorer
+    from hookscope_course.widgets.gradients import GradientPlayground
+    from hookscope_course.widgets.pre_hook import PreHookPlayground
+    from hookscope_course.widgets.quiz import OrderQuiz
+
+_FILES = {
+    "GradInputExplorer": "grad_input",
+    "GradientPlayground": "gradients",
+    "OrderQuiz": "quiz",
+    "PreHookPlayground": "pre_hook",
+}
+__all__ = ["GradInputExplorer", "GradientPlayground", "OrderQuiz", "PreHookPlayground"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a widget when it is first asked for."""
+    if name not in _FILES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = widget = getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
+    return widget
