@@ -214,7 +214,7 @@ class LayerEdit:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has come about, and there is nothing more that may be missing."""
+        """Whether it happened, and nothing more can be missing."""
         spec = self.spec
         return bool(self.done) and spec.calls is None and spec.positions is None and spec.to != "edges"
 
