@@ -57,7 +57,7 @@ def test_patch_map(lab: Lab) -> None:
     stage = lab.stage("Patch map")
     grid, caption, chosen = stage.get_by_role("grid"), stage.locator(".pm-caption"), stage.locator("[aria-selected]")
     chosen = stage.locator("[role=gridcell][aria-selected=true]")
-    lines = stage.locator(".pm-lines .pm-code")
+    lines = stage.locator(".pm-lines .hs-code")
     expect(caption).to_contain_text("embed, position 1 '<img src=x …':")
     expect(stage.get_by_role("gridcell")).to_have_count(20)
     assert page.locator("img[src='x']").count() == 0
@@ -124,16 +124,16 @@ def test_patch_map(lab: Lab) -> None:
     assert 350 < seen < 440
     lab.screenshot("patches-400", stage)
     table.locator("summary").click()
-    stage.get_by_text("The plain torch lines").click()
-    for part in stage.locator(".pm-output tbody, .pm-code").all():
+    stage.get_by_text("Show the PyTorch code").click()
+    for part in stage.locator(".pm-output tbody, .hs-code").all():
         assert part.evaluate(BROKEN) == []
     table.locator("summary").click()
-    stage.get_by_text("The plain torch lines").click()
+    stage.get_by_text("Show the PyTorch code").click()
     page.set_viewport_size(SIZE)
     lab.command("application:toggle-left-area")
     lab.kernel("with torch.no_grad(): net.head.weight *= 2")
     stage.get_by_role("gridcell", name="blocks.0, position 0 'the':").click()
     expect(stage.locator(".pm-notes")).to_contain_text("With no change the model now gives")
-    stage.get_by_text("The plain torch lines").click()
-    expect(stage.locator(".pm-plain .pm-code")).to_contain_text("new[:, 0] = kept[0][:, 0]")
+    stage.get_by_text("Show the PyTorch code").click()
+    expect(stage.locator(".hs-plain .hs-code")).to_contain_text("new[:, 0] = kept[0][:, 0]")
     lab.screenshot("patches-lines", stage)

@@ -154,7 +154,7 @@ def test_patch_map(page: Page) -> None:
     grid.focus()
     page.keyboard.press("ArrowDown")
     expect(caption).to_contain_text("1, position 1 'cat':")
-    expect(patches.locator(".pm-lines .pm-code")).to_contain_text("e.swap('1', seen, at[:, 1])")
+    expect(patches.locator(".pm-lines .hs-code")).to_contain_text("e.swap('1', seen, at[:, 1])")
 
 
 def test_token_picker(page: Page) -> None:

@@ -52,7 +52,7 @@ def test_one_number_of_another_device_is_a_value_of_an_edit() -> None:
 def test_a_sweep_and_its_picture(encoder: nn.Module, x: torch.Tensor, elsewhere: None) -> None:
     found = hookscope.sweep(encoder, x, ["linear1"], "zero", positions=[0, 1], metric=lambda y: y[0, 0, 0])
     assert found.values.device.type == "cpu"
-    assert found.heat_map().png
+    assert found.picture().png
 
 
 def test_attention_and_its_pictures(encoder: nn.Module, x: torch.Tensor, elsewhere: None) -> None:

@@ -56,7 +56,7 @@ MISSING = {
     "from hookscope.widgets import LayerPicker": "anywidget",
     "from hookscope.widgets import *": "anywidget",
     "hookscope.gradient_flow(seen)": "matplotlib",
-    "recording.timeline()": "matplotlib",
+    "recording.picture()": "matplotlib",
     "attention.picture()": "matplotlib",
     "attention[0].picture()": "matplotlib",
     "hookscope.graph(torch.ones(1, requires_grad=True)).picture()": "matplotlib",

@@ -20,7 +20,7 @@ from hookscope.captures.saving import refuse_pipes
 from hookscope.captures.written import dtype_called, only
 from hookscope.extras import needed_by
 from hookscope.layers.suggestions import not_among
-from hookscope.pictures import Table, Tabled
+from hookscope.pictures import Result
 from hookscope.pictures.words import counted
 
 __all__ = ["ABOUT", "Activations", "Column", "DamagedError", "described"]
@@ -29,7 +29,7 @@ ABOUT = "collected.json"
 _OPEN = 64  # files at once; systems allow a few hundred
 
 
-class Activations(Tabled, Dataset[dict[str, Tensor]]):
+class Activations(Result, Dataset[dict[str, Tensor]]):
     """What `collect` wrote into a folder: a `torch.utils.data.Dataset`, and a mapping from names to columns.
 
     Nothing is read before it is asked for, and then from a memory map: a sample costs its own bytes, and what you do to
@@ -121,7 +121,7 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
         return sum(column.nbytes for column in map(self.column, self.names))
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:  # type: ignore[override]
         """What else there is to know."""
         notes = [] if self.complete else ["not complete: the same collect(...) goes on where it stopped"]
         if left_out := self.about.get("left out"):
@@ -185,15 +185,20 @@ class Activations(Tabled, Dataset[dict[str, Tensor]]):
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_files": {}}
 
-    def _table(self) -> Table:
-        rows = [
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        """One row for each tensor."""
+        return [
             {"name": name, "shape": column.shape, "dtype": str(column.dtype).removeprefix("torch."),
              "axis of samples": self.about["tensors"][name]["axis"], "bytes": in_bytes(column.nbytes)}
             for name, column in ((name, self.column(name)) for name in self.names)
         ]  # fmt: skip
+
+    @property
+    def caption(self) -> str:
+        """Of which model, and how much there is."""
         shards = counted(len(self.shards), "shard")
-        caption = f"{self.about['model']}: {len(self):,} samples in {shards}, {in_bytes(self.nbytes)}"
-        return Table(rows, caption)
+        return f"{self.about['model']}: {len(self):,} samples in {shards}, {in_bytes(self.nbytes)}"
 
 
 def described(about: dict[str, Any]) -> bytes:

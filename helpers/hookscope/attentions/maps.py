@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,7 +18,7 @@ from hookscope.attentions.drawing import choosing, draw_all, draw_heads
 from hookscope.attentions.watch import Found
 from hookscope.layers import LayerNotFoundError, Modules
 from hookscope.layers.suggestions import hint, no_name, not_among
-from hookscope.pictures import Picture, Table, Tabled
+from hookscope.pictures import Picture, Result
 from hookscope.pictures.tokens import checked_tokens
 from hookscope.pictures.words import counted
 
@@ -30,7 +29,7 @@ Heads = int | Iterable[int] | Tensor | NDArray[Any] | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AttentionMap(Tabled):
+class AttentionMap(Result):
     """The weights of one attention call.
 
     Attributes:
@@ -43,12 +42,13 @@ class AttentionMap(Tabled):
         bound: what rounding may make of that difference.
         by: how torch computed it: an operation, a fused layer, or a softmax between two products.
         dropout: the share of weights that a dropout took away in this call.
-        notes: what else to know.
+        remarks: what was noticed while it ran.
         queries: a token for each query, or ().
         keys: a token for each key, or ().
 
     """
 
+    _picture_and_table = True
     layer: str
     label: str
     weights: Tensor
@@ -56,7 +56,7 @@ class AttentionMap(Tabled):
     bound: float
     by: str
     dropout: float = 0.0
-    notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     queries: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
 
@@ -185,12 +185,20 @@ class AttentionMap(Tabled):
             "by": self.by,
         }
 
-    def _table(self) -> Table:
-        return Table([self.row()], f"Attention, {len(self.weights)} in the batch")
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        """The row of this call."""
+        return [self.row()]
 
-    def remarks(self) -> list[str]:
-        """List what there is to say about this map."""
-        said = [*self.notes]
+    @property
+    def caption(self) -> str:
+        """The size of the batch."""
+        return f"Attention, {len(self.weights)} in the batch"
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What else to know about this map."""
+        said = [*self.remarks]
         if self.output_error is not None and not self.verified:
             said.append("weights @ v is not what the call returned, by more than rounding: do not trust this map")
         if self.dropout and self.output_error is not None:
@@ -206,16 +214,10 @@ class AttentionMap(Tabled):
             what = "NaN" if bool(self.weights.isnan().any()) else "0"
             why = "dropped, or fully masked" if self.dropout else "fully masked, queries that see no key"
             said.append(f"{count} of {self.blind.numel()} rows are {why}: all {what}")
-        return said
-
-    def _below(self) -> list[str]:
-        return self.remarks()
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        return _shown(self, super()._repr_mimebundle_(include, exclude))
+        return tuple(said)
 
 
-class AttentionMaps(Tabled, Mapping[str, AttentionMap]):
+class AttentionMaps(Result, Mapping[str, AttentionMap]):
     """What `attention` returns: a mapping from layers to maps, in the order of the calls.
 
     ``maps["h.3.attn"]`` is the map of a layer, ``maps["decoder#2"]`` that of its second attention call, and ``maps[0]``
@@ -226,6 +228,8 @@ class AttentionMaps(Tabled, Mapping[str, AttentionMap]):
         notes: what else to know of this pass; why there is no map, if there is none.
 
     """
+
+    _picture_and_table = True
 
     def __init__(
         self, modules: Modules, found: Sequence[Found], notes: Sequence[str], tokens: tuple[str, ...] = ()
@@ -295,11 +299,11 @@ class AttentionMaps(Tabled, Mapping[str, AttentionMap]):
         return sum(each.weights.nbytes for each in self._maps.values())
 
     @cached_property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:  # type: ignore[override]
         """What else there is to know: of the pass, then of maps."""
         by_text: dict[str, list[str]] = {}
         for label, each in self._maps.items():
-            for text in each.remarks():
+            for text in each.notes:
                 by_text.setdefault(text, []).append(label or "(root)")
         for layer in dict.fromkeys(each.layer for each in self._maps.values()):
             maps = [each for each in self._maps.values() if each.layer == layer]
@@ -323,26 +327,15 @@ class AttentionMaps(Tabled, Mapping[str, AttentionMap]):
             raise ValueError(f"{self.title}: 0 maps, so there is nothing to draw; {'; '.join(self.notes)}")
         return draw_all(self.title, list(self._maps.values()), sample, _SHOWN)
 
-    def _table(self) -> Table:
-        return self.table()
+    def _is_drawn(self) -> bool:
+        return bool(self)
 
-    def table(self) -> Table:
-        """Return the rows with their caption."""
+    @property
+    def caption(self) -> str:
+        """Of which model, and how many maps there are."""
         batches = {len(each.weights) for each in self._maps.values()}
         batch = f", {batches.pop()} in the batch" if len(batches) == 1 else ""
-        return Table(self.rows, f"{self.title}: {counted(len(self), 'attention map')}{batch}")
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        return _shown(self, super()._repr_mimebundle_(include, exclude))
-
-
-def _shown(maps: AttentionMap | AttentionMaps, shown: dict[str, Any]) -> dict[str, Any]:
-    """Put a picture before a table and its notes, if there is something to draw and to draw it with."""
-    if isinstance(maps, AttentionMap) or maps:
-        with suppress(ModuleNotFoundError):  # matplotlib; the table has the numbers
-            picture = maps.picture()
-            return shown | {"image/png": picture.png, "text/html": f"{picture.to_html()}\n{shown['text/html']}"}
-    return shown
+        return f"{self.title}: {counted(len(self), 'attention map')}{batch}"
 
 
 def _listed(labels: Sequence[str]) -> str:

@@ -27,12 +27,12 @@ from hookscope.captures.writes import expected
 from hookscope.layers import LayerNotFoundError, Modules, fused_around
 from hookscope.layers.suggestions import not_among
 from hookscope.leaving import leaving
-from hookscope.pictures import Table, Tabled
+from hookscope.pictures import Result, Table
 
 __all__ = ["Capture"]
 
 
-class Capture(Tabled, Mapping[str, Layer]):
+class Capture(Result, Mapping[str, Layer]):
     """What `capture` returns: a context manager, and a mapping from layer names to what was kept.
 
     Iterating gives the layers that were called, in the order of their first calls. A layer that was called several
@@ -151,7 +151,7 @@ class Capture(Tabled, Mapping[str, Layer]):
         return {call.label: by for call, by in self._hooks.found.items()}
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:  # type: ignore[override]
         """What else there is to know about this capture."""
         notes = dict(self._hooks.notes)
         # Looked for when somebody reads, so that the pass does not wait for it.

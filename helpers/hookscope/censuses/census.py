@@ -28,12 +28,12 @@ from torch.utils.hooks import RemovableHandle
 from hookscope.censuses.entry import KINDS, HookEntry, hooks_of, identify, weakly
 from hookscope.layers import Modules
 from hookscope.layers.suggestions import not_among
-from hookscope.pictures import Table, Tabled
+from hookscope.pictures import Result
 
 __all__ = ["KINDS", "Census", "HookEntry", "census", "removing_new_hooks"]
 
 
-class Census(Tabled, Sequence[HookEntry]):
+class Census(Result, Sequence[HookEntry]):
     """The hooks found by `census`, in the order of the layers; it does not change when the model does."""
 
     def __init__(
@@ -49,8 +49,8 @@ class Census(Tabled, Sequence[HookEntry]):
         self._replaced = tuple(replaced)
 
     @property
-    def replaced(self) -> tuple[str, ...]:
-        """The layers whose `forward` somebody has replaced, as accelerate does, each with by what; no hooks."""
+    def notes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The layers whose `forward` was replaced, as accelerate does, and by what; these are not hooks."""
         return self._replaced
 
     def __len__(self) -> int:
@@ -64,9 +64,6 @@ class Census(Tabled, Sequence[HookEntry]):
         if isinstance(index, slice):
             return Census(self._entries[index], self._owners, self._layers)
         return self._entries[index]
-
-    def _below(self) -> tuple[str, ...]:
-        return self._replaced
 
     def by_kind(self) -> dict[str, int]:
         """Count the hooks of each kind that occurs, in the order of `KINDS`."""
@@ -142,8 +139,10 @@ class Census(Tabled, Sequence[HookEntry]):
         chosen = [e for e in self.filter(kind, layer) if include_torch or not e.by_torch]
         return sum(entry._remove() for entry in chosen)
 
-    def _table(self) -> Table:
-        rows = [
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        """One row for each hook."""
+        return [
             {
                 "kind": entry.kind_and_options,
                 "layer": self._where(entry),
@@ -152,7 +151,11 @@ class Census(Tabled, Sequence[HookEntry]):
             }
             for entry in self
         ]
-        return Table(rows, self._heading(self))
+
+    @property
+    def caption(self) -> str:
+        """How many hooks there are, and where."""
+        return self._heading(self)
 
     def _where(self, entry: HookEntry) -> str:
         several = len(self._owners) > 1 and entry.layer is not None

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.comparisons.backward_run import Gradients, HookView, Run, alike
-from hookscope.pictures.picture import Table, Tabled
+from hookscope.pictures.picture import Result
 from hookscope.pictures.words import visible
 from hookscope.unchanged import same_random_numbers
 
 __all__ = ["BackwardComparison", "HookView", "compare_backward_hooks"]
 
 
-class BackwardComparison(Tabled):
+class BackwardComparison(Result):
     """What the two hooks saw, and what their entries are; made by `compare_backward_hooks`.
 
     Attributes:
@@ -45,28 +45,37 @@ class BackwardComparison(Tabled):
         ]
         self.explanation = " ".join(filter(None, sentences))
 
+    @property
+    def caption(self) -> str:
+        """Which module was compared."""
+        return f"{self._name}: what its backward hooks see"
+
+    @property
+    def notes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The explanation."""
+        return (self.explanation,)
+
+    def _lines(self) -> list[str]:
+        return [visible(self.explanation)]
+
     def __repr__(self) -> str:
         return f"{self.table()!r}\n{visible(textwrap.fill(self.explanation, 100))}"
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        words = Table([], self.explanation).to_html()
-        return {"text/plain": repr(self), "text/html": f"{self.table().to_html()}\n{words}"}
-
-    def _table(self) -> Table:
-        return self.table()
-
-    def table(self) -> Table:
-        """Return what each hook got, side by side."""
-        columns = {"legacy hook": self._cells(self.legacy), "full hook": self._cells(self.full)}
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        """What each hook got, side by side."""
+        columns: dict[str, dict[str, object]] = {
+            "legacy hook": self._cells(self.legacy),
+            "full hook": self._cells(self.full),
+        }
         names = list(dict.fromkeys(name for cells in columns.values() for name in cells))
         # Entries of the shorter tuple are missing in the middle of the merged names, so sort by kind.
         order = ("called", "node", "next nodes", "grad_input", "grad_output", "warning", "error")
         names.sort(key=lambda name: order.index(name.partition("[")[0]))
-        rows = [{"what": name} | {column: cells.get(name, "") for column, cells in columns.items()} for name in names]
-        return Table(rows, f"{self._name}: what its backward hooks see")
+        return [{"what": name} | {column: cells.get(name, "") for column, cells in columns.items()} for name in names]
 
-    def _cells(self, view: HookView) -> dict[str, str]:
-        cells = {
+    def _cells(self, view: HookView) -> dict[str, object]:
+        cells: dict[str, object] = {
             "called": "no" if not view.called else "once" if view.firings == 1 else f"{view.firings} times",
             "node": view.node or "none",
             "next nodes": ", ".join(view.next_nodes),

@@ -25,7 +25,7 @@ from hookscope.edits.selection import Selection
 from hookscope.edits.spec import EditSpec, Operation, Where, parse_calls, parse_options, tensors_of_capture
 from hookscope.edits.tokens import TokenSource, find_token_source
 from hookscope.layers import FusedLayer, Modules, Which, pick, refuse_unhookable
-from hookscope.pictures import Table, Tabled
+from hookscope.pictures import Result
 
 __all__ = ["Edit", "edit"]
 
@@ -64,7 +64,7 @@ def edit(model: nn.Module) -> Edit:
     return Edit(model)
 
 
-class Edit(Tabled):
+class Edit(Result):
     """What `edit` returns: a context manager whose methods say what to change; see there for what they all take."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -316,7 +316,7 @@ class Edit(Tabled):
         return [table_row(layer_edit, self._hooks_of[layer_edit]) for layer_edit in self.layer_edits]
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:  # type: ignore[override]
         """What else there is to know about these edits."""
         same = [
             f"edit {row['edit']} changed nothing of layer {row['layer']!r}: every value was so before"
@@ -326,6 +326,8 @@ class Edit(Tabled):
         waiting = ["nothing is edited until the with-block begins"] if self._specs and not self.layer_edits else []
         return (*waiting, *self._notes, *same)
 
-    def _table(self) -> Table:
+    @property
+    def caption(self) -> str:
+        """How many edits there are."""
         count = len({spec.number for spec, _, _ in self._specs})
-        return Table(self.rows, f"{self.title}: {count} edit{'' if count == 1 else 's'}")
+        return f"{self.title}: {count} edit{'' if count == 1 else 's'}"

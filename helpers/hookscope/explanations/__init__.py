@@ -1,4 +1,4 @@
-"""Write the plain torch lines that an object of this package stands for."""
+"""Write the plain torch lines that do what a capture or an edit does."""
 
 from hookscope.explanations.explain import Explanation, explain
 

@@ -70,6 +70,7 @@ class Streams:
         lens: what makes words of a stream; None if there is nothing.
         ids: the numbers of the tokens, [batch, tokens], if integers of that shape came in.
         causal: whether no token looks at a later one, in any of the maps; None if there is no map of them.
+        tokens_first: whether the model's own streams are (tokens, batch, width).
         maps: all attention maps of the pass.
         notes: what else to know.
         warned: what hookscope and the model warned about in the pass.
@@ -159,7 +160,7 @@ class Streams:
         """Keep of the calls what is to be shown."""
         assert self._calls is not None
         of_blocks = [call for call in self._calls if call.layer in self.blocks]
-        self._swapped = self._tokens_first(first_tensor(of_blocks[0].output))
+        self.tokens_first = self._tokens_first(first_tensor(of_blocks[0].output))
         self._streams = [self._turned(first_tensor(call.output)) for call in of_blocks]
         sizes = {tuple(stream.shape[:2]) for stream in self._streams}
         if len(sizes) > 1:
@@ -174,7 +175,7 @@ class Streams:
         ]
         self._layers = [(call.layer, count) for call, count in zip(of_blocks, counts, strict=True)]
         self._before = self._given_to(of_blocks[0])
-        self.ids = numbers_in(self._args, self._kwargs, self.samples, self.tokens, self._swapped)
+        self.ids = numbers_in(self._args, self._kwargs, self.samples, self.tokens, self.tokens_first)
         self.causal = self._is_causal()
         returned = next(call.output for call in self._calls if call.layer == "")
         self.lens = wanted or found_lens(self._modules, self._streams[-1], list(self._after(of_blocks[-1])), returned)
@@ -204,7 +205,7 @@ class Streams:
         return None
 
     def _turned(self, stream: Tensor) -> Tensor:
-        return stream.transpose(0, 1) if self._swapped else stream
+        return stream.transpose(0, 1) if self.tokens_first else stream
 
     def _given_to(self, call: Call) -> Tensor | None:
         """The stream that a block was given."""
@@ -284,6 +285,10 @@ class Streams:
         if self.causal is False and self.ids is not None:
             said.append("tokens look at later ones here, so none of them predicts the next word, and no map shows that")
         return said
+
+    def call_of(self, layer: int) -> tuple[str, int]:
+        """Return the name of a layer, by its number, and which of its calls that is, from 1."""
+        return self._layers[layer]
 
     def maps_at(self, layer: int) -> list[AttentionMap]:
         """List the attention maps of a layer, by its number, whose queries are these tokens."""

@@ -2,6 +2,6 @@
 
 from hookscope.pictures.grid import FeatureGrid, feature_grid
 from hookscope.pictures.images import image_grid
-from hookscope.pictures.picture import Picture, Rows, Table, Tabled
+from hookscope.pictures.picture import Picture, Result, Rows, Table
 
-__all__ = ["FeatureGrid", "Picture", "Rows", "Table", "Tabled", "feature_grid", "image_grid"]
+__all__ = ["FeatureGrid", "Picture", "Result", "Rows", "Table", "feature_grid", "image_grid"]

@@ -86,26 +86,68 @@ class Table:
         return {"text/plain": repr(self), "text/html": self.to_html()}
 
 
-class Tabled:
-    """What shows itself as a table with notes below, and can be had as a pandas DataFrame."""
+class Result:
+    """What hookscope found: rows, notes and a caption, shown as a picture if it has one, else as a table.
 
-    def _table(self) -> Table:
+    A subclass gives `caption`, `rows` and `notes`, and `picture` if there is something to draw.
+    """
+
+    _picture_and_table = False  # show the table below the picture, too
+
+    @property
+    def caption(self) -> str:
+        """A sentence above the table."""
         raise NotImplementedError
 
-    def _below(self) -> Iterable[str]:
-        """List the notes that stand below the table."""
-        notes: Iterable[str] = self.notes  # type: ignore[attr-defined]
-        return notes
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        """All numbers, a row for each thing found."""
+        raise NotImplementedError
 
-    def __repr__(self) -> str:
-        return "\n".join([repr(self._table()), *noted(self._below())])
+    notes: tuple[str, ...] = ()
+    """What else to know, a sentence each."""
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        return {"text/plain": repr(self), "text/html": self._table().to_html() + paragraphs(noted(self._below()))}
+    def table(self) -> Table:
+        """Return the rows, or as many as can be read, as a table."""
+        return Table(self.rows, self.caption)
+
+    def picture(self) -> Picture:
+        """Draw the result.
+
+        Raises:
+            NotImplementedError: this kind of result has no drawing.
+            ModuleNotFoundError: matplotlib is not installed.
+
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no picture; use .table() or .to_pandas()")
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return the table that is shown as a pandas DataFrame, see `Table.to_pandas`."""
-        return self._table().to_pandas()
+        """Return all rows as a pandas DataFrame, see `Table.to_pandas`."""
+        return frame_of(self.rows, self.caption)
+
+    def _lines(self) -> list[str]:
+        """What stands below the table or the picture."""
+        return noted(self.notes)
+
+    def _is_drawn(self) -> bool:
+        return type(self).picture is not Result.picture
+
+    def __repr__(self) -> str:
+        return "\n".join([repr(self.table()), *self._lines()])
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        bundle: dict[str, Any] = {"text/plain": repr(self)}
+        lines, html = self._lines(), ""
+        if self._is_drawn():
+            try:
+                picture = self.picture()
+            except ModuleNotFoundError as error:
+                lines = [*lines, *noted([str(error)])]
+            else:
+                bundle["image/png"], html = picture.png, picture.to_html()
+        if not html or self._picture_and_table:
+            html = f"{html}\n{self.table().to_html()}".lstrip()
+        return bundle | {"text/html": html + paragraphs(lines)}
 
 
 class Picture:

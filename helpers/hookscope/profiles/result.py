@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import nan
 from statistics import median, quantiles
-from typing import Any
 
 from hookscope.layers.suggestions import not_among
-from hookscope.pictures import Picture, Table, Tabled
-from hookscope.pictures.picture import paragraphs
+from hookscope.pictures import Picture, Result
 from hookscope.profiles.drawing import draw
 
 __all__ = ["LayerProfile", "Profile", "Time"]
@@ -119,7 +117,7 @@ class LayerProfile:
         return {name: value for name, value in row.items() if value is not None}
 
 
-class Profile(Tabled, Mapping[str, LayerProfile]):
+class Profile(Result, Mapping[str, LayerProfile]):
     """What `profile` returns: a mapping from the names of the layers that were called to what each costs.
 
     Attributes:
@@ -132,6 +130,8 @@ class Profile(Tabled, Mapping[str, LayerProfile]):
         notes: what else there is to know.
 
     """
+
+    _picture_and_table = True
 
     def __init__(
         self,
@@ -196,27 +196,17 @@ class Profile(Tabled, Mapping[str, LayerProfile]):
         """
         shown = self.slowest(count)
         left = len(self._layers) - len(shown)
-        title = f"{self.caption()}; {len(shown)} slowest of {len(self._layers)} layers" if left else self.caption()
+        title = f"{self.caption}; {len(shown)} slowest of {len(self._layers)} layers" if left else self.caption
         return draw(shown, title, [layer.row() for layer in shown])
 
+    @property
     def caption(self) -> str:
-        """Say in a line what the whole pass takes, and what the hooks add."""
+        """What the whole pass takes, and what the hooks add."""
         text = f"{self.title}: forward {self.plain_forward!r}"
         if self.plain_backward is not None:
             text += f", backward {self.plain_backward!r}"
         hooks = " and ".join(f"{100 * share:+.0f} % {what}" for what, share in self.overhead.items())
         return f"{text}, median (quartiles) of {len(self.forward.runs)} passes without hooks; with hooks {hooks}"
-
-    def _table(self) -> Table:
-        return Table(self.rows, self.caption())
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        shown = super()._repr_mimebundle_(include, exclude)
-        try:
-            shown["text/html"] = f"{self.picture().to_html()}\n{shown['text/html']}"
-        except ModuleNotFoundError as error:
-            shown["text/html"] += paragraphs([str(error)])
-        return shown
 
 
 def _own(layer: LayerProfile) -> float:

@@ -6,18 +6,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
-from hookscope.pictures.picture import Picture, Table, Tabled
+from hookscope.pictures.picture import Picture, Result, Table
 from hookscope.recordings.call_tree import CallTree
 from hookscope.recordings.event import GIVEN, PHASES, Event, in_words
 from hookscope.recordings.timeline import draw
 
 if TYPE_CHECKING:
-    import pandas
+    pass
 
 _SHOWN = 200  # events in a table; `EventLog.events` has all of them
 
 
-class EventLog(Tabled):
+class EventLog(Result):
     """Events in the order in which they happened, and the ways to show them.
 
     Args:
@@ -40,7 +40,7 @@ class EventLog(Tabled):
         return tuple(self._events)
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:  # type: ignore[override]
         """What else there is to know: hook points that cannot fire or fire early, events left out."""
         return tuple(self._notes)
 
@@ -122,11 +122,12 @@ class EventLog(Tabled):
         """
         return [event.to_dict() for event in self._events]
 
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return all events as a pandas DataFrame, see `Table.to_pandas`; also those that the table leaves out."""
-        return Table(_rows(self._events), self._caption()).to_pandas()
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        """One row for each event, also for those that the table leaves out."""
+        return _rows(self._events)
 
-    def timeline(self) -> Picture:
+    def picture(self) -> Picture:
         """Draw the events from left to right, one line per layer or tensor. Needs matplotlib.
 
         Raises:
@@ -136,7 +137,7 @@ class EventLog(Tabled):
         """
         if not self._events:
             raise ValueError("there are no events to draw")
-        return draw(self._events, self._caption(), _rows(self._events[:_SHOWN]))
+        return draw(self._events, self.caption, _rows(self._events[:_SHOWN]))
 
     def call_tree(self) -> CallTree:
         """Show the forward calls nested as they ran with the hooks around each, then the backward hooks.
@@ -169,15 +170,21 @@ class EventLog(Tabled):
             raise ValueError("a call tree needs kinds 'forward_pre' and 'forward' to be recorded")
         return CallTree(self._events)
 
-    def _caption(self) -> str:
+    def _is_drawn(self) -> bool:
+        return False  # in a notebook the table comes first; `picture()` draws the timeline
+
+    @property
+    def caption(self) -> str:
+        """What was recorded, and how many events of each phase there are."""
         count = Counter[str](event.phase for event in self._events)
         total = len(self._events)
         parts = ", ".join(f"{count[phase]} {phase}" for phase in PHASES if count[phase])
         return f"{self._title}: {total} event{'' if total == 1 else 's'}{f' ({parts})' if parts else ''}"
 
-    def _table(self) -> Table:
+    def table(self) -> Table:
+        """Return the first events as a table."""
         cut = f"; the first {_SHOWN} of them" if len(self._events) > _SHOWN else ""
-        return Table(_rows(self._events[:_SHOWN]), self._caption() + cut)
+        return Table(_rows(self._events[:_SHOWN]), self.caption + cut)
 
 
 def _rows(events: Sequence[Event]) -> list[dict[str, object]]:

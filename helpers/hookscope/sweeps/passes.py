@@ -223,9 +223,9 @@ class Patch:
             stack.callback(module.register_forward_hook(self.after).remove)
         else:
             stack.callback(module.register_forward_pre_hook(self.begin).remove)
-            patched = PatchedForward(module, self._inside)
-            stack.callback(patched.remove)
-            patched.install()
+            replaced = PatchedForward(module, self._inside)
+            stack.callback(replaced.remove)
+            replaced.install()
 
     def begin(self, module: nn.Module, args: Any) -> None:
         """Count a call of a layer that is to be changed inside."""

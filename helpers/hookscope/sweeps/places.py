@@ -81,10 +81,6 @@ class Place:
         where = next(iter(self.heads[1].values())) if self.heads is not None else slice(0, 0)
         return int(where.stop - where.start)
 
-    def is_flipped(self, tensor: Tensor) -> bool:
-        """Whether tokens come before samples inside of the layer, though not in this tensor of its own."""
-        return self.to == "heads" and bool(self.module.batch_first) and tensor.dim() == 3
-
     def found(self, value: Any) -> tuple[int | str, ...]:
         """Return the path to the tensor that is meant in what the layer returned or was given.
 

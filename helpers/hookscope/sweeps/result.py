@@ -14,16 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.extras import needed_by
-from hookscope.pictures import Picture, Table, Tabled
+from hookscope.pictures import Picture, Result, Table
 from hookscope.pictures.fonts import families
 from hookscope.pictures.palette import COOLWARM
-from hookscope.pictures.picture import as_text, from_figure, noted, paragraphs
+from hookscope.pictures.picture import as_text, from_figure, noted
 from hookscope.pictures.tokens import shortened
 from hookscope.pictures.words import counted, visible
 from hookscope.sweeps.passes import Inputs
 
 if TYPE_CHECKING:
-    import pandas
+    pass
 
 __all__ = ["Sweep"]
 
@@ -46,7 +46,6 @@ class Row:
         call: which call of it, from 1; None for the only one.
         way: the way from there to the tensor, see `hookscope.edits.parts.keys`.
         width: how many values a head has; 0 without heads.
-        flipped: whether tokens come before samples inside of the `nn.MultiheadAttention`, and not outside.
 
     """
 
@@ -56,12 +55,11 @@ class Row:
     call: int | None
     way: tuple[tuple[str, Any], ...]
     width: int
-    flipped: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """What a sweep was made of; `explain` writes it as a plain loop.
+    """What a sweep was made of.
 
     Attributes:
         rows: where its rows are.
@@ -92,7 +90,7 @@ class Made:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sweep(Tabled):
+class Sweep(Result):
     """What `sweep` returns: a number for every layer and position (or head, or channel).
 
     Attributes:
@@ -195,13 +193,9 @@ class Sweep(Tabled):
 
     def table(self) -> Table:
         """Return the values: a column for each position up to 16, else lowest and highest of each layer."""
-        return Table(self._wide(), self._caption())
+        return Table(self._wide(), self.caption)
 
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return `rows` as a pandas DataFrame, one for each cell, see `Table.to_pandas`."""
-        return Table(self.rows, self._caption()).to_pandas()
-
-    def heat_map(self) -> Picture:
+    def picture(self) -> Picture:
         """Draw the values: grey is the baseline, red is above it, blue below.
 
         Black is what has no finite number; hatched, what an interrupt left out.
@@ -212,7 +206,7 @@ class Sweep(Tabled):
         """
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing from")  # a box is drawn; the table has the token
-            return from_figure(self._draw(), self._in_words(), self._caption(), self._wide())
+            return from_figure(self._draw(), self._in_words(), self.caption, self._wide())
 
     def _wide(self) -> list[dict[str, object]]:
         lines = zip(self.layers, self.values.tolist(), strict=True)
@@ -231,7 +225,9 @@ class Sweep(Tabled):
             rows.append(row | {"highest": high, "highest at": high_at})
         return rows
 
-    def _caption(self) -> str:
+    @property
+    def caption(self) -> str:
+        """What was changed, and the metric with no change."""
         rows = counted(len(self.layers), "layer")
         across = "" if self.kind == "layer" else f" × {counted(len(self.columns), self.kind)}"
         run = "" if self.source is None else f", {as_text(self.source)} in the source"
@@ -249,18 +245,6 @@ class Sweep(Tabled):
 
     def _lines(self) -> list[str]:
         return [visible(self._largest()), self.how, *noted(self.notes)]
-
-    def __repr__(self) -> str:
-        return "\n".join([repr(self.table()), *self._lines()])
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        words = paragraphs(self._lines())
-        try:
-            picture = self.heat_map()
-        except ModuleNotFoundError as error:
-            words += paragraphs(noted([str(error)]))
-            return {"text/plain": repr(self), "text/html": self.table().to_html() + words}
-        return {"text/plain": repr(self), "image/png": picture.png, "text/html": picture.to_html() + words}
 
     def _in_words(self) -> str:
         shown = self.values[self.values.isfinite()]

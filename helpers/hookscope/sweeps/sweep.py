@@ -212,10 +212,7 @@ def sweep(
         tuple(named[number] for number in columns.numbers) if named else (),
         Made(
             tuple(
-                Row(
-                    place.label, place.name, place.to, place.call, study.ways[place], place.width,
-                    place.is_flipped(study.tensors[place]),
-                )
+                Row(place.label, place.name, place.to, place.call, study.ways[place], place.width)
                 for place in places
             ),
             columns.axis or 1, patching[0], patching[1], bool(run.kwargs), metric, study.random, study.writes,

@@ -107,7 +107,7 @@ class AttentionPicker(HookWidget):
             self._heads, self._samples = heads, samples
             self._rows = [list(row.values()) for row in picture.rows]
             self._caption = picture.caption
-            self._notes = [self.map.check, *self.map.remarks()]
+            self._notes = [self.map.check, *self.map.notes]
         self._numbers = picture.rows
 
     def numbers(self) -> Rows:

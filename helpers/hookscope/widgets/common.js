@@ -96,6 +96,25 @@ function picture(model, bytes = "png", alt = "alt", attributes = {}) {
   return image;
 }
 
+/** Lines of code in a trait, which can be scrolled and copied by keyboard. */
+function codeLines(model, trait, label) {
+  const code = h("pre", { class: "hs-code", tabindex: "0", role: "group", "aria-label": label, ...ownKeys });
+  const show = () => { code.textContent = model.get(trait); };
+  show();
+  listen(model, code, trait, show);
+  return code;
+}
+
+/** The plain torch lines for what is chosen, folded away until somebody asks for them. */
+function codePanel(model) {
+  const panel = h("details", { class: "hs-plain" }, h("summary", {}, "Show the PyTorch code"),
+    codeLines(model, "code", "The PyTorch code"));
+  const show = () => { panel.hidden = !model.get("code"); };
+  show();
+  listen(model, panel, "code", show);
+  return panel;
+}
+
 // Its own cell alone would not do: the names it uses are gone with the kernel.
 const FROM_THE_TOP = "To use it, run the cells from the top down to this one: click this cell, then choose " +
   "Kernel → Restart Kernel and Run up to Selected Cell…";

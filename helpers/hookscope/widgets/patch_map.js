@@ -127,15 +127,6 @@ function cellGrid(model) {
   return grid;
 }
 
-/** Lines of code that can be scrolled and copied by keyboard. */
-function lines(model, trait, label) {
-  const code = h("pre", { class: "pm-code", tabindex: "0", role: "group", "aria-label": label, ...ownKeys });
-  const show = () => { code.textContent = model.get(trait); };
-  show();
-  listen(model, code, trait, show);
-  return code;
-}
-
 /** What the edit of the chosen cell does: the metric, and the output before and after. */
 function outcome(model) {
   const caption = h("p", { class: "pm-caption", role: "status" }); // read out when it changes
@@ -150,8 +141,7 @@ function outcome(model) {
   const position = choice(model, "position", [], Number);
   const fields = { sample: field("Sample", sample), position: field("Position in the output", position) };
   const counted = (count) => Array.from({ length: Math.min(count, 4096) }, (_, index) => [index, String(index)]);
-  const edit = h("div", { class: "pm-lines" }, h("h4", {}, "The edit"), lines(model, "lines", "The edit"));
-  const plain = h("details", { class: "pm-plain" }, h("summary", {}, "The plain torch lines"), lines(model, "code", "The plain torch lines"));
+  const edit = h("div", { class: "pm-lines" }, h("h4", {}, "The edit"), codeLines(model, "lines", "The edit"));
   const show = () => {
     caption.textContent = model.get("_caption");
     words.textContent = model.get("_words");
@@ -167,15 +157,14 @@ function outcome(model) {
     fields.sample.hidden = !names || model.get("_samples") < 2;
     fields.position.hidden = !names || model.get("_positions") < 2;
     edit.hidden = !model.get("lines");
-    plain.hidden = !model.get("code");
   };
   show();
-  listen(model, caption, "_caption _words _notes _metric _title _rows _samples _positions lines code", show);
+  listen(model, caption, "_caption _words _notes _metric _title _rows _samples _positions lines", show);
   return h("section", { class: "pm-outcome", "aria-label": "Chosen cell" }, caption, notes,
     h("div", { class: "hs-columns" },
       h("div", { class: "pm-part" }, h("table", { class: "pm-metric" }, h("caption", {}, "The metric"), metric),
         h("div", { class: "hs-row" }, fields.sample, fields.position), output),
-      h("div", { class: "pm-part" }, words, edit, plain)));
+      h("div", { class: "pm-part" }, words, edit, codePanel(model))));
 }
 
 /** Rows of texts under the names of their columns. */

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 import traitlets
 
-from hookscope.explanations import explain
 from hookscope.pictures import Rows
 from hookscope.pictures.palette import COOLWARM
 from hookscope.pictures.picture import as_text
 from hookscope.sweeps import Cell, Sweep
 from hookscope.sweeps.cell import Outcome
-from hookscope.widgets.base import HookWidget, assets, shows_errors
+from hookscope.widgets.base import assets, shows_errors
+from hookscope.widgets.code_panel import CodeWidget, patch_code, written
 from hookscope.widgets.two_outputs import Names, two_outputs
 
 __all__ = ["PatchMap"]
@@ -25,13 +25,13 @@ _CHOSEN = ("layer", "column", "sample", "position")
 _MOST_CELLS = 200_000
 
 
-class PatchMap(HookWidget):
+class PatchMap(CodeWidget):
     """Choose a cell of a sweep, and see its edit and what the model returned before and after.
 
     The edit of the chosen cell is run by `hookscope.edit`, alone, on the model and the inputs of the sweep, with the
     random numbers of the sweep; so is the model without it. Where what comes out is not what the sweep has, the widget
-    says by how much. The lines it shows run as they stand, given `model` and `inputs` (and `metric` and `source`, which
-    are in `explanation.names`). What the sweep no longer has, because it was saved or its model is gone, is said.
+    says by how much. The lines it shows run as they stand, given `model`, `inputs` and `source`, as the sweep was given
+    them. What the sweep no longer has, because it was saved or its model is gone, is said.
 
     As long as the widget is there, it holds the model; a sweep does not.
 
@@ -48,6 +48,8 @@ class PatchMap(HookWidget):
         sample: the sample of the output that is shown.
         position: the position in the output that is shown where it has positions, -1 for the last.
         outcome: what the model returned before and after, a `hookscope.sweeps.cell.Outcome`; None if it cannot be run.
+        lines: the lines with `hookscope.edit` that make the cell.
+        code: the plain torch lines that do the same.
 
     Raises:
         TypeError: `found` is no sweep.
@@ -96,7 +98,6 @@ class PatchMap(HookWidget):
     _samples = traitlets.Int(1).tag(sync=True)
     _positions = traitlets.Int(0).tag(sync=True)
     lines = traitlets.Unicode(help="the lines with `hookscope.edit` that make the cell").tag(sync=True)
-    code = traitlets.Unicode(help="the plain torch lines that do the same").tag(sync=True)
 
     def __init__(
         self, found: Sweep, *, vocabulary: Names | None = None, classes: Names | None = None, **chosen: Any
@@ -110,7 +111,7 @@ class PatchMap(HookWidget):
         if found.values.numel() > _MOST_CELLS:
             raise ValueError(
                 f"{found.values.numel():,} cells are more than a page can hold ({_MOST_CELLS:,}): sweep fewer layers "
-                f"or {found.kind}s, or look at found.heat_map()"
+                f"or {found.kind}s, or look at found.picture()"
             )
         self._found, self._named = found, (vocabulary, classes)
         self._model = found.made.model() if found.made is not None else None  # so that it stays
@@ -120,7 +121,7 @@ class PatchMap(HookWidget):
         self._cell = Cell(found, chosen.get("layer", first.layer), chosen.get("column", first.column))
         super().__init__(layer=self._cell.layer, column=self._cell.column)
         self._fill()
-        picture = found.heat_map()
+        picture = found.picture()
         self.png, self._map_alt, self._map_rows = picture.png, picture.alt, picture.rows
         self._table = _listed(picture.rows)
         self._run()
@@ -133,16 +134,6 @@ class PatchMap(HookWidget):
     def cell(self) -> Cell:
         """The chosen cell, a `hookscope.sweeps.Cell`."""
         return self._cell
-
-    @property
-    def explanation(self) -> Any:
-        """The plain torch lines, an `Explanation`, with what they need in its `names`.
-
-        Raises:
-            ValueError: the sweep was pickled.
-
-        """
-        return explain(self._cell)
 
     def close(self) -> None:
         """Take the widget off the page and let go of the model."""
@@ -220,7 +211,7 @@ class PatchMap(HookWidget):
         self._words, self._notes = cell.words, []
         self._tell(cell.value if cell.was_run else None)
         if found.made is not None:
-            self.lines, self.code = cell.lines, str(explain(cell))
+            self.lines, self.code = cell.lines, written(lambda: patch_code(cell))
         if gone := cell.gone:
             self._notes = [f"{gone[:1].upper()}{gone[1:]}."]
             return

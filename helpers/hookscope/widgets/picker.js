@@ -281,7 +281,7 @@ function draw(model, el) {
   show();
   listen(model, caption, "caption", show);
   const { list, filters } = layerList(model);
-  const right = h("div", { class: "hs-right" }, more(model, filters), ...notes(model), mapGrid(model), caption, factsList(model));
+  const right = h("div", { class: "hs-right" }, more(model, filters), ...notes(model), mapGrid(model), caption, factsList(model), codePanel(model));
   stage(model, el, "Layer picker", h("div", { class: "hs-picker" }, list, right, largeView(model)));
   // Drawn for the room there is, the picture needs no scaling and stays sharp.
   const fit = new ResizeObserver(() => {

@@ -14,7 +14,8 @@ from hookscope.captures.call import Call, NotCapturedError
 from hookscope.layers import LayerNotFoundError
 from hookscope.layers.suggestions import not_among
 from hookscope.pictures.picture import Rows
-from hookscope.widgets.base import HookWidget, assets, shows_errors
+from hookscope.widgets.base import assets, shows_errors
+from hookscope.widgets.code_panel import CodeWidget, output_code
 from hookscope.widgets.goal import parts_of
 from hookscope.widgets.model_pass import ModelPass
 from hookscope.widgets.module_rows import module_rows, notices_of
@@ -37,7 +38,7 @@ _CONSTANT = (
 )
 
 
-class LayerPicker(HookWidget):
+class LayerPicker(CodeWidget):
     """Choose a layer of a model and see its feature maps, with their numbers.
 
     The model runs once, in `eval()`, when the picker is made; every pick is served from that pass. Press "Run again",
@@ -74,6 +75,7 @@ class LayerPicker(HookWidget):
         goal: what the gradient is of, in words; `""` while no gradient is shown.
         notices: what else to know of the picture, and what the model warned about.
         more: whether the further choices are open on the page.
+        code: the plain torch lines that capture `activation`, from `model` and `x`, or `inputs` and `kwargs`.
 
     Raises:
         WrongInputError: a ValueError; the model cannot run on these inputs: what it expects, and the way out.
@@ -299,7 +301,7 @@ class LayerPicker(HookWidget):
     def _update(self) -> None:
         """Draw the choice, and say what else there is to choose."""
         with self.hold_sync(), self._quietly():
-            self.goal, self.notices = "", []
+            self.goal, self.notices, self.code = "", [], ""
             self.calls = len(self._pass.seen[self.layer].calls)
             self.call = min(self.call, self.calls)
             found = parts_of(self._chosen().output)
@@ -308,6 +310,7 @@ class LayerPicker(HookWidget):
                 raise ValueError(f"the output of {self._title()} holds no tensor")
             if self.part not in found:
                 self.part = next(iter(found))
+            self.code = self._code()
             shown = self.shown
             self.samples = len(shown) if shown.dim() > 1 else 1
             self.sample = min(self.sample, self.samples - 1)
@@ -345,6 +348,12 @@ class LayerPicker(HookWidget):
         self._input_of = self.sample
         image = next((image for arg in self._pass.args if (image := image_of(arg, self.sample)) is not None), None)
         self.input_png, self.input_alt = image or (b"", "")
+
+    def _code(self) -> str:
+        """Write the plain torch lines that capture `activation`."""
+        pick = f"output = output{self.part}  # the part that you chose" if self.part else ""
+        end = f"activation = outputs[{self.layer!r}][{self.call - 1}]"
+        return output_code(self.layer, pick, end, self._pass.args, self._pass.kwargs)
 
     def _say(self) -> None:
         """Say what the gradient is of, and what else there is to know."""

@@ -229,7 +229,7 @@ function draw(model, el) {
   const [fields, attention] = attentionOf(model);
   const left = h("div", { class: "tk-left" }, h("div", { class: "hs-row" }, field("Show", shows), several), mapOf(model), caption);
   stage(model, el, "Token picker", textOf(model), fields, told, notes,
-    h("div", { class: "hs-columns" }, left, h("div", { class: "tk-right" }, wordsOf(model), attention)));
+    h("div", { class: "hs-columns" }, left, h("div", { class: "tk-right" }, wordsOf(model), attention)), codePanel(model));
   listen(model, told, "_samples _shows", offer);
   listen(model, told, "_told _caption _notes", show);
   offer();

@@ -15,7 +15,8 @@ from hookscope.lenses import Reading, Streams
 from hookscope.lenses.lens import Given
 from hookscope.lenses.texts import Vocabulary, Words, tokens_of
 from hookscope.pictures.picture import Rows, as_text
-from hookscope.widgets.base import HookWidget, assets, shows_errors
+from hookscope.widgets.base import assets, shows_errors
+from hookscope.widgets.code_panel import CodeWidget, output_code
 from hookscope.widgets.module_rows import notices_of
 from hookscope.widgets.token_view import (
     SHOWS,
@@ -37,7 +38,7 @@ LINES, MAP = LOOKS = ("lines", "map")
 _CHOSEN = ("sample", "show", "layer", "token", "attention", "head", "look")
 
 
-class TokenPicker(HookWidget):
+class TokenPicker(CodeWidget):
     """Choose a token of a text and a layer: see the stream there, the words in it, and where its attention goes.
 
     The model runs once, in `eval()`, when the picker is made. The map has a row for each layer and a column for each
@@ -73,6 +74,8 @@ class TokenPicker(HookWidget):
         head: the chosen head, from 0; where another layer has fewer, it becomes the last.
         look: attention as `"lines"` from the token, or as a `"map"`.
         sample: which sample of the batch.
+        code: the plain torch lines that capture the stream at the chosen layer and token, from `model` and `x`, or
+            `inputs` and `kwargs`.
 
     Raises:
         NoBlocksError: a ValueError; no layers return such a stream, or not all that were named.
@@ -142,7 +145,7 @@ class TokenPicker(HookWidget):
         Words(vocabulary, None)  # before anything runs
         with explaining_inputs(model, inputs, kwargs):
             streams = Streams(model, inputs, kwargs, layers, lens, max_bytes)
-        self._streams = streams
+        self._streams, self._given = streams, (inputs, kwargs)
         self._words = Words(vocabulary, streams.words or None)
         known = streams.ids if streams.words and self._words else None
         self._texts = tokens_of(
@@ -202,7 +205,7 @@ class TokenPicker(HookWidget):
         """Take the widget off the page and let go of what it holds."""
         super().close()
         if hasattr(self, "_streams"):
-            del self._streams
+            del self._streams, self._given
 
     # -- from a choice to a picture -----------------------------------------------------------------------------
 
@@ -270,6 +273,7 @@ class TokenPicker(HookWidget):
                 self._predictions = self._said()
                 self._told = told_of(self.reading, self._row, self.token, self._names, self._words)
                 self._show_attention()
+                self.code = self._code()
                 self._notes = [*notices_of(self._streams.warned), *self._warnings()]
         finally:
             self._settling = before
@@ -297,6 +301,15 @@ class TokenPicker(HookWidget):
         self._size, self._box = list(drawn.heat.size), list(drawn.heat.box)
         self._drawn = key
 
+    def _code(self) -> str:
+        """Write the plain torch lines that capture the stream at the chosen layer and token."""
+        layer, call = self._streams.call_of(self._row)
+        pick = "output = output if isinstance(output, torch.Tensor) else output[0]  # the stream comes first"
+        axes = [("token", self.token), ("sample", self.sample)]
+        (first, one), (second, other) = axes if self._streams.tokens_first else axes[::-1]
+        end = f"stream = outputs[{layer!r}][{call - 1}][{one}, {other}]  # {first} {one}, {second} {other}"
+        return output_code(layer, pick, end, *self._given)
+
     def _show_attention(self) -> None:
         found = self._streams.maps_at(self._row)
         place = self._maps.index(self.attention) if self.attention in self._maps else 0
@@ -313,7 +326,7 @@ class TokenPicker(HookWidget):
         self.head = min(self.head, self._heads - 1)
         seen = weights_of(each, self.sample, self.head, self.token, self._names)
         self._weights, self._looks = seen.weights, seen.rows
-        self._looked = " ".join([seen.text, *map(_sentence, [each.check, *each.remarks()])])
+        self._looked = " ".join([seen.text, *map(_sentence, [each.check, *each.notes])])
         key = (self.attention, self.sample, self.head, self.width) if self.look == MAP else ()
         if key != self._looked_at:
             self.look_png, self.look_alt = b"", ""

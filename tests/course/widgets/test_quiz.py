@@ -104,7 +104,7 @@ def test_the_right_order_is_right():
     assert {row["mark"] for row in table.rows} == {"same"}
     assert table.caption == "All 20 right: this is torch's own order."
     assert quiz._result["verdict"] == table.caption
-    assert quiz.png == recording.timeline().png
+    assert quiz.png == recording.picture().png
     assert repr(quiz).startswith("OrderQuiz: All 20 right")
 
 

@@ -67,7 +67,7 @@ def test_mask_scale_and_grouped_queries(mask, scale, grouped):
         assert found.by == "scaled_dot_product_attention"
     masked = mask in ("bool", "float")
     assert bool(found.blind.any()) is masked
-    assert any("8 of 40 rows are fully masked" in note for note in found.remarks()) is masked
+    assert any("8 of 40 rows are fully masked" in note for note in found.notes) is masked
 
 
 @pytest.mark.parametrize("shape", [(5, 8), (4, 5, 8), (2, 4, 5, 8), (3, 2, 4, 5, 8)])
@@ -147,7 +147,7 @@ def test_dropout_is_said_and_the_weights_are_those_that_were_used():
     assert torch.equal(state, torch.get_rng_state())
     torch.testing.assert_close(found.weights @ v, F.scaled_dot_product_attention(q, k, v, dropout_p=0.25))
     assert found.dropout == 0.25
-    assert any("dropout of 0.25" in note for note in found.remarks())
+    assert any("dropout of 0.25" in note for note in found.notes)
     whole = torch_says(q, k) / 0.75
     kept = found.weights != 0
     torch.testing.assert_close(found.weights[kept], whole[kept])

@@ -34,7 +34,7 @@ def test_pieces_of_a_softmax_are_said_to_be_pieces() -> None:
     for label in maps:
         total = maps[label].weights.sum(-1)
         whole = torch.allclose(total, torch.ones_like(total), atol=1e-3)
-        assert whole == (not any("a piece of a softmax over more keys" in each for each in maps[label].remarks()))
+        assert whole == (not any("a piece of a softmax over more keys" in each for each in maps[label].notes))
     assert any("a piece of a softmax" in each for each in maps.notes)
     assert any(each.startswith(layer) and "maps of several sizes" in each for each in maps.notes)
 

@@ -69,10 +69,10 @@ def test_its_table_gives_each_output_once_with_its_gradient_kept_too():
     net = small()
     with capture(net, gradients=True) as seen:
         net(torch.ones(1, 2)).sum().backward()
-    assert [row["output"] for row in seen._table().rows] == ["(1, 1)"] * 3
+    assert [row["output"] for row in seen.table().rows] == ["(1, 1)"] * 3
     with capture(nn.LSTM(1, 2), gradients=True) as seen:
         seen._model(torch.ones(3, 1, 1))[0].sum().backward()
-    assert seen._table().rows[0]["output"] == "(3, 1, 2), (1, 1, 2), (1, 1, 2)"
+    assert seen.table().rows[0]["output"] == "(3, 1, 2), (1, 1, 2), (1, 1, 2)"
 
 
 def test_it_shows_itself_as_a_table_with_escaped_names():

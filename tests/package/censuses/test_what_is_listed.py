@@ -271,12 +271,12 @@ def test_a_forward_that_somebody_replaced_is_said_and_is_no_hook():
     def patched(*args):
         return plain(*args)
 
-    assert census(net).replaced == ()
+    assert census(net).notes == ()
     net[0].forward = patched
     found = census(net)
     assert len(found) == 0
-    assert "forward of layer 0 (Linear) is replaced by test_a_forward" in found.replaced[0]
-    assert "patched (" in found.replaced[0]
+    assert "forward of layer 0 (Linear) is replaced by test_a_forward" in found.notes[0]
+    assert "patched (" in found.notes[0]
     for text in found._repr_mimebundle_().values():
         assert "note: forward of layer 0 (Linear) is replaced" in text
     found.assert_none()
@@ -292,6 +292,6 @@ def test_a_replaced_forward_is_named_by_the_function_that_took_its_place(how):
     net[0]._old_forward = net[0].forward
     partial = functools.update_wrapper(functools.partial(new_forward, net[0]), net[0].forward)
     net[0].forward = partial if "accelerate" in how else types.MethodType(new_forward, net[0])
-    (text,) = census(net).replaced
+    (text,) = census(net).notes
     assert "new_forward" in text
     assert f"{Path(__file__).name}:{new_forward.__code__.co_firstlineno}" in text

@@ -91,7 +91,7 @@ SHOWN: dict[str, Callable[[], Any]] = {
     "layer": lambda: captured()[f"{HOSTILE}0"],
     "gradient flow": lambda: hookscope.gradient_flow(captured()),
     "recording": recorded,
-    "timeline": lambda: recorded().timeline(),
+    "timeline": lambda: recorded().picture(),
     "call tree": lambda: recorded().call_tree(),
     "census": census,
     "entry of a census": lambda: census()[0].__str__(),
@@ -103,7 +103,7 @@ SHOWN: dict[str, Callable[[], Any]] = {
     "profile": lambda: hookscope.profile(model(), X, repeats=1),
     "comparison": compared,
     "code of a capture": lambda: hookscope.explain(captured()),
-    "code of a recording": lambda: hookscope.explain(recorded()),
+    "code of an edit": lambda: hookscope.explain(edited()),
 }
 
 

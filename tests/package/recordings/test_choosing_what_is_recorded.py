@@ -78,7 +78,7 @@ def test_watch_returns_the_tensor_and_counts_firings():
         (lambda m: record(m, optimizers=5), TypeError, r"optimizers must be torch\.optim\.Optimizer, not int"),
         (lambda m: record("model"), TypeError, "model must be a torch.nn.Module"),
         (lambda m: record(m).watch(ones(1), "x"), RuntimeError, "outside the with-block"),
-        (lambda m: record(m).timeline(), ValueError, "no events"),
+        (lambda m: record(m).picture(), ValueError, "no events"),
         (lambda m: record(m, kinds="forward").call_tree(), ValueError, "'forward_pre' and 'forward'"),
         (lambda m: record(m).order("forwards"), ValueError, "no kind 'forwards'"),
         (lambda m: record(m).compare("forward 0"), TypeError, "not one string"),

@@ -116,7 +116,7 @@ def test_html_is_escaped():
     shown = [
         recording._repr_mimebundle_(),
         recording.call_tree()._repr_mimebundle_(),
-        recording.timeline()._repr_mimebundle_(),
+        recording.picture()._repr_mimebundle_(),
         recording.compare(["<i>"])._repr_mimebundle_(),
     ]
     for bundle in shown:
@@ -150,7 +150,7 @@ def test_compare_marks_the_first_difference():
 
 def test_the_timeline_says_in_words_what_it_draws():
     recording = walk_through()
-    picture = recording.timeline()
+    picture = recording.picture()
     assert isinstance(picture, Picture)
     assert picture.alt == (
         "The order in which 10 hooks fired. Forward: forward_pre (root), forward_pre linear, "
@@ -158,7 +158,7 @@ def test_the_timeline_says_in_words_what_it_draws():
         "full_backward_pre (root), full_backward_pre linear, full_backward linear, full_backward (root)."
     )
     assert [row["#"] for row in picture.rows] == list(range(1, 11))
-    assert picture.png == recording.timeline().png
+    assert picture.png == recording.picture().png
     assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
 
 
@@ -167,7 +167,7 @@ def test_the_timeline_of_a_long_recording_is_summed_up():
     with record(model, parameters=True) as recording:
         for _ in range(5):
             model(ones(1, 4)).sum().backward()
-    alt = recording.timeline().alt
+    alt = recording.picture().alt
     assert alt.startswith("The order in which 140 hooks fired. Forward: forward_pre (root), forward_pre 0, 7 more, ")
     assert "6 more phases" in alt
     assert len(alt) < 600
@@ -176,14 +176,14 @@ def test_the_timeline_of_a_long_recording_is_summed_up():
 def test_names_are_no_formulas_in_the_timeline():
     with record(nn.Identity(), kinds="forward") as recording:
         recording.watch(ones(1) * 1, r"$\nonsense{$").sum().backward()
-    assert recording.timeline().png
+    assert recording.picture().png
 
 
 def test_without_matplotlib_the_timeline_names_what_to_install(monkeypatch):
     recording = walk_through()
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ModuleNotFoundError, match="a timeline needs matplotlib: pip install matplotlib"):
-        recording.timeline()
+        recording.picture()
 
 
 def test_the_backward_tree_nests_only_what_really_encloses():
@@ -242,9 +242,9 @@ def _recorded(layers):
 @pytest.mark.filterwarnings("error")
 def test_thousands_of_layers_are_drawn_at_little_cost_and_shortened():
     few, many = _recorded(250), _recorded(2000)
-    few.timeline()  # the first imports matplotlib
-    assert python_calls(many.timeline) < 1.5 * python_calls(few.timeline)
-    assert "4002 events" in many.timeline().caption
+    few.picture()  # the first imports matplotlib
+    assert python_calls(many.picture) < 1.5 * python_calls(few.picture)
+    assert "4002 events" in many.picture().caption
     assert len(many._repr_mimebundle_()["text/html"]) < 100_000
 
 

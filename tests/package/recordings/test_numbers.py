@@ -34,7 +34,7 @@ def test_small_tensors_are_kept_as_they_were():
     assert after.values.tolist() == [[0, 0], [0, 0]]
     assert not after.values.requires_grad
     assert recording.to_dicts()[0]["values"] == [[[-1.0, -1.0], [-1.0, -1.0]]]
-    assert [row["values"] for row in recording._table().rows] == ["([[-1, -1], [-1, -1]],)", "[[0, 0], [0, 0]]"]
+    assert [row["values"] for row in recording.table().rows] == ["([[-1, -1], [-1, -1]],)", "[[0, 0], [0, 0]]"]
 
 
 def test_numbers_are_kept_on_request_only():
@@ -146,13 +146,13 @@ def test_every_kind_has_its_own_marker():
 
 def test_every_kind_is_shown():
     recording = everything()
-    alt = recording.timeline().alt
+    alt = recording.picture().alt
     assert "backward: tensor y" in alt
     assert "step: step_pre SGD, step_post SGD" in alt
     tree = repr(recording.call_tree())
     for event in recording.events:
         assert sum(f"[{event.index}] " in line for line in tree.splitlines()) == 1
     assert tree.endswith("step\n├── [14] step_pre SGD  args ()\n└── [15] step_post SGD  args ()")
-    assert [row["values"] for row in recording.timeline().rows][-1] == "()"
+    assert [row["values"] for row in recording.picture().rows][-1] == "()"
     assert "retain_grad" in recording._repr_mimebundle_()["text/html"]
     assert recording.order("multi_grad", "retain_grad") == ["retain_grad y", "multi_grad y, weight"]

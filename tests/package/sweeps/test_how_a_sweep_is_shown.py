@@ -45,11 +45,11 @@ def test_grey_is_the_baseline() -> None:
     found.values[0, 0] += 2
     found.values[0, 1] -= 1
     found.values[1, 2] = float("nan")
-    pixels = np.asarray(Image.open(io.BytesIO(found.heat_map().png)).convert("RGB")).reshape(-1, 3)
+    pixels = np.asarray(Image.open(io.BytesIO(found.picture().png)).convert("RGB")).reshape(-1, 3)
     colours = {tuple(colour) for colour in np.unique(pixels, axis=0).tolist()}
     top, grey = (tuple(COOLWARM[index].tolist()) for index in (255, 128))
     assert {top, grey, (0, 0, 0)} <= colours  # as far up as it goes, the baseline, no number
-    assert "1 cell black, without a finite number" in found.heat_map().alt
+    assert "1 cell black, without a finite number" in found.picture().alt
     assert "(0, channel 0)" in repr(found)
 
 
@@ -99,7 +99,7 @@ def test_whole_layers() -> None:
     found = swept(channels=None)
     assert found.values.shape == (2, 1)
     assert [list(row) for row in found.table().rows] == [["layer", "value", "change"]] * 2
-    assert "Heat map of 2 layers: " in found.heat_map().alt
+    assert "Heat map of 2 layers: " in found.picture().alt
 
 
 def test_a_metric_that_nothing_changes_is_said() -> None:
@@ -136,7 +136,7 @@ def test_tokens_label_the_columns_of_table_picture_and_alt_text() -> None:
     assert found.names == ("6 猫", "1 cat", "-1 mat")
     assert [list(row) for row in found.table().rows] == [["layer", "6 猫", "1 cat", "-1 mat"]] * 2
     assert [row["token"] for row in found.rows[:3]] == ["猫", "cat", "mat"]
-    picture = found.heat_map()
+    picture = found.picture()
     assert picture.alt.endswith("; positions: 6 猫, 1 cat, -1 mat.")
     assert "<th" in picture.to_html()
     assert "1 cat" in picture.to_html()
@@ -158,7 +158,7 @@ def test_many_tokens_are_named_where_the_lowest_and_the_highest_are() -> None:
     (row,) = found.table().rows
     place = int(found.values[0].argmin())
     assert row["lowest at"] == f"{place} w{place}"
-    assert found.heat_map().alt.endswith("15 w15 and 4 more.")
+    assert found.picture().alt.endswith("15 w15 and 4 more.")
 
 
 def test_tokens_that_do_not_fit_are_refused() -> None:
@@ -179,7 +179,7 @@ def test_tokens_that_do_not_fit_are_refused() -> None:
 
 def test_tokens_with_letters_that_dejavu_lacks_are_no_boxes() -> None:
     found = swept()
-    pictures = {replace(found, kind="position", tokens=(token,) * 3).heat_map().png for token in ("Ⓐ", "Ⓑ")}
+    pictures = {replace(found, kind="position", tokens=(token,) * 3).picture().png for token in ("Ⓐ", "Ⓑ")}
     assert len(pictures) == 2
 
 

@@ -44,7 +44,7 @@ def test_an_interrupt_keeps_what_is_there(alone: bool) -> None:
     assert 0 < done < 48
     assert found.notes[-1] == f"interrupted: {48 - done} of 48 cells were not run, and are NaN"
     assert found.how.startswith(f"{done} cells, each run alone" if alone else f"{done} cells in 2 batches")
-    assert f"{48 - done} cells hatched, left out by an interrupt" in found.heat_map().alt
+    assert f"{48 - done} cells hatched, left out by an interrupt" in found.picture().alt
     assert untouched(net)
 
 

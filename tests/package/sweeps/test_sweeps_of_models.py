@@ -135,7 +135,7 @@ def test_a_bar_shows_the_cells_of_gpt2(gpt2, capsys, monkeypatch) -> None:
 
 def test_what_a_sweep_of_gpt2_shows(gpt2) -> None:
     found = sweep(gpt2, TOKENS, LAYERS[:3], OTHERS, positions=range(8), metric=logit, progress=False)
-    assert found.heat_map().png.startswith(b"\x89PNG")
+    assert found.picture().png.startswith(b"\x89PNG")
     assert "transformer.h.0.mlp" in repr(found)
     frame = found.to_pandas()
     assert frame["value"].tolist() == found.values.flatten().tolist()

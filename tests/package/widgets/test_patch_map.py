@@ -93,12 +93,12 @@ def test_the_page_says_so(language: Any) -> None:
 def test_the_lines_that_are_shown_run(language: Any) -> None:
     net, found = language
     patches = PatchMap(found, layer=LAYERS[1], column=3)
-    names = {"model": net, "inputs": (IDS,), **patches.explanation.names}
+    names = {"model": net, "inputs": (IDS,), "source": (IDS.flip(1),)}
     exec(patches.lines, names)
     assert float(metric(names["output"])) == pytest.approx(float(found.values[1, 3]), abs=1e-6)
     exec(patches.code, names)
-    assert names["value"] == pytest.approx(float(found.values[1, 3]), abs=1e-6)
-    assert torch.equal(names["after"].logits, patches.outcome.after.logits)
+    assert torch.equal(names["output"].logits, patches.outcome.after.logits)
+    assert not census(net)
 
 
 def test_colours_are_those_of_the_changes() -> None:

@@ -191,8 +191,8 @@ def test_the_root_can_be_chosen_by_either_name():
 def test_it_shows_the_timeline_before_it_runs_and_reads_without_it():
     recording = recorded()
     player = OrderPlayer(recording)
-    assert player.png == recording.timeline().png
-    assert player.alt == recording.timeline().alt
+    assert player.png == recording.picture().png
+    assert player.alt == recording.picture().alt
     data, _ = player._repr_mimebundle_()
     assert data["image/png"] == player.png
     assert f'alt="{player.alt}"' in data["text/html"]

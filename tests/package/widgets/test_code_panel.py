@@ -1,0 +1,150 @@
+"""The panel "Show the PyTorch code" of three widgets: its lines run, and give what the widget shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hookscope import census, samples, sweep
+from hookscope.sweeps import Cell
+from hookscope.widgets import LayerPicker, PatchMap, TokenPicker
+from hookscope.widgets.base import assets
+from hookscope.widgets.code_panel import patch_code
+from tests.package.sweeps.test_one_cell import SWEEPS, of_scores
+from tests.shared.awkward import Do, Net
+from tests.shared.language import IDS, gpt2
+from tests.shared.swept import Gated
+
+X = torch.randn(2, 3, generator=torch.Generator().manual_seed(0))
+
+
+def run(code: str, model: nn.Module, **names: Any) -> dict[str, Any]:
+    """Run the lines, with nothing but these names."""
+    assert "hookscope" not in code
+    found: dict[str, Any] = {"model": model, **names}
+    exec(compile(code, "shown", "exec"), found)
+    assert not census(model)
+    return found
+
+
+@pytest.mark.parametrize("name", ["picker", "patch_map", "token"])
+def test_the_page_has_the_panel(name: str) -> None:
+    script = assets(name)["_esm"]
+    assert "Show the PyTorch code" in script
+    assert script.count("codePanel(model)") == 2, "its definition, and one call"
+
+
+def test_a_layer_picker_follows_the_choice() -> None:
+    net, digit = samples.digit_cnn(), samples.digit(5)
+    picker = LayerPicker(net, digit, layer="block1.conv")
+    assert torch.equal(run(picker.code, net, x=digit)["activation"], picker.activation)
+    picker.layer = "block2.relu"
+    assert torch.equal(run(picker.code, net, x=digit)["activation"], picker.activation)
+    assert "    model(x)\n" in picker.code
+    assert picker.code.endswith("activation = outputs['block2.relu'][0]\n")
+    assert len([line for line in picker.code.splitlines() if line]) <= 18
+
+
+def test_a_layer_picker_of_parts_calls_and_other_inputs() -> None:
+    def forward(self: nn.Module, x: Tensor, scale: float = 1.0) -> Any:
+        made = self.cell(x) | {"again": self.cell(x + 1)["low"] * scale}
+        return {**made, "twice": self.drop(made["low"])}
+
+    net = Net(forward, cell=Do(lambda x: {"low": x * 2, "pair": (x, x - 1)}), drop=nn.Dropout(0.5)).train()
+    picker = LayerPicker(net, X, kwargs={"scale": 3.0}, layer="cell", call=2, part="['pair'][1]")
+    found = run(picker.code, net, x=X, kwargs={"scale": 3.0})
+    assert torch.equal(found["activation"], picker.activation)
+    assert torch.equal(found["activation"], X)
+    net.train()
+    picker.layer = ""
+    for part in ("['again']", "['twice']"):
+        picker.part = part
+        assert torch.equal(run(picker.code, net, x=X, kwargs={"scale": 3.0})["activation"], picker.activation)
+    both = LayerPicker(net, X, 3.0, layer="cell")
+    assert torch.equal(run(both.code, net, inputs=(X, 3.0))["activation"], both.activation)
+
+
+def test_a_layer_without_a_tensor_has_no_code() -> None:
+    net = Net(lambda self, x: self.line(x) + len(self.word()), line=nn.Linear(3, 3), word=Do(lambda: "a"))
+    picker = LayerPicker(net, X, layer="line")
+    picker.layer = "word"
+    assert "holds no tensor" in picker.problem
+    assert picker.code == ""
+
+
+def test_a_token_picker_follows_the_choice() -> None:
+    net = gpt2()
+    picker = TokenPicker(net, IDS)
+    picker.sample, picker.token, picker.layer = 1, 2, "transformer.h.0"
+    found = run(picker.code, net, x=IDS)
+    assert found["stream"].shape == (net.config.n_embd,)
+    assert float(found["stream"].norm()) == pytest.approx(float(picker.reading.norm[0, 2]), rel=1e-5)
+    assert picker.code.endswith("stream = outputs['transformer.h.0'][0][1, 2]  # sample 1, token 2\n")
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_a_token_picker_of_other_layouts_and_calls(batch_first: bool) -> None:
+    torch.manual_seed(0)
+    block = nn.TransformerEncoderLayer(8, 2, 16, batch_first=batch_first)
+    net = Net(lambda self, x: self.blocks[0](self.blocks[0](x)), blocks=nn.ModuleList([block])).eval()
+    x = torch.randn(2, 3, 8)
+    picker = TokenPicker(net, x, layers="blocks.0")
+    picker.layer, picker.token = "blocks.0#2", 1
+    stream = run(picker.code, net, x=x)["stream"]
+    assert float(stream.norm()) == pytest.approx(float(picker.reading.norm[1, 1]), rel=1e-5)
+    assert ("# sample 0, token 1" in picker.code) == batch_first
+
+
+@pytest.mark.parametrize("source", ["as swept", "zero", "mean"])
+@pytest.mark.parametrize("name", [name for name in SWEEPS if name != "random numbers"])
+def test_a_patch_map_s_lines_give_the_number_of_the_sweep(name: str, source: str) -> None:
+    make, inputs, layers, swept_source, options = SWEEPS[name]
+    net, given = make(), inputs if isinstance(inputs, dict) else (inputs,)
+    options = {"metric": of_scores, "progress": False} | options
+    found = sweep(net, inputs, layers, swept_source if source == "as swept" else source, **options)
+    others = found.made.inputs
+    names = {} if others is None else {"source": others.kwargs or others.args}
+    for cell in (Cell(found, layer, column) for layer in found.layers for column in found.columns):
+        output = run(patch_code(cell), net, inputs=given, **names)["output"]
+        assert float(options["metric"](output)) == pytest.approx(cell.value, rel=1e-5, abs=1e-6)
+
+
+def test_a_patch_map_says_what_it_cannot_write() -> None:
+    make, inputs, layers, source, options = SWEEPS["random numbers"]
+    found = sweep(net := make(), inputs, layers, source, progress=False, **options)
+    assert "a pass draws random numbers or changes the model" in " ".join(PatchMap(found).code.split("\n# "))
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    heads = sweep(layer, torch.randn(1, 3, 8), "self_attn", "zero", heads=[0, 1], metric=lambda y: y[0, 0, 0])
+    code = PatchMap(heads).code
+    assert all(line.startswith("# ") for line in code.splitlines())
+    assert "explain cannot write a change inside what layer" in code
+    assert net is not None
+
+
+def test_a_patch_map_s_lines_are_few() -> None:
+    torch.manual_seed(0)
+    net, (x, y) = Gated().eval(), torch.randn(2, 3, 5, 8)
+    found = sweep(net, x, "stem", y, positions=range(5), metric=of_scores, progress=False)
+    assert PatchMap(found, layer="stem", column=1).code == (
+        "import torch\n\n"
+        "# source: your other inputs, which the patch comes from\n"
+        "kept = []  # what the layer had there\n\n\n"
+        "def keep(module, args, output):\n"
+        "    kept.append(output.clone())\n\n\n"
+        "def patch(module, args, output):\n"
+        "    new = output.clone()  # a copy: others may hold the tensor itself\n"
+        "    new[:, 1] = kept[0][:, 1]\n"
+        "    return new\n\n\n"
+        "def run(hook, *args, **kwargs):\n"
+        "    handle = model.get_submodule('stem').register_forward_hook(hook)\n"
+        "    try:\n"
+        "        with torch.no_grad():\n"
+        "            return model(*args, **kwargs)\n"
+        "    finally:\n"
+        "        handle.remove()  # otherwise the hook fires in every later pass\n\n\n"
+        "run(keep, *source)\n"
+        "output = run(patch, *inputs)\n"
+    )
