@@ -99,6 +99,9 @@ def test_a_learner_picks_layers_and_channels(lab: Lab) -> None:
     lab.kernel("picker.layer = 'block1.conv'; picker.channel = 7")
     other_pixels(lab, before)
     expect(page.get_by_role("heading", name="Channel 7")).to_be_visible()
+    page.get_by_text("Show the PyTorch code").press("Enter")
+    expect(page.get_by_role("group", name="The PyTorch code")).to_have_text(lab.kernel("print(picker.code)"))
+    page.get_by_text("Show the PyTorch code").press("Enter")
 
     lab.look(page.locator(".hs-stage"), "picker")
     lab.kernel("picker.more = True; picker.show = 'gradient'")

@@ -76,4 +76,6 @@ def test_token_picker(lab: Lab) -> None:
     pad.press("ArrowDown")
     pad.press("ArrowDown")
     lab.told("print(picker.layer, picker.token, picker.head)", "1.2 5 1")
+    stage.get_by_text("Show the PyTorch code").press("Enter")
+    expect(stage.get_by_role("group", name="The PyTorch code")).to_have_text(lab.kernel("print(picker.code)"))
     lab.look(stage, "token")

@@ -197,7 +197,8 @@ class _Lines:
 
     def add(self, number: int, layer_edits: list[Any]) -> None:
         """Write one hook, for all layers that have the same edit."""
-        spec, layers, edit = (
+        spec, layers = layer_edits[0].spec, [each.layer for each in layer_edits]
+        edit = f"edit {spec.number}"
             layer_edits[0].spec,
             [each.layer for each in layer_edits],
             f"edit {layer_edits[0].spec.number}",
