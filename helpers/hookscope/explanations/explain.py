@@ -199,10 +199,6 @@ class _Lines:
         """Write one hook, for all layers that have the same edit."""
         spec, layers = layer_edits[0].spec, [each.layer for each in layer_edits]
         edit = f"edit {spec.number}"
-            layer_edits[0].spec,
-            [each.layer for each in layer_edits],
-            f"edit {layer_edits[0].spec.number}",
-        )
         if spec.operation.verb not in _VERBS:
             raise ValueError(f"explain cannot write {spec.operation.verb} ({edit}): write a function, and use map")
         if spec.positions is not None:

@@ -83,7 +83,6 @@ EDITS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "deep inside": (lambda e: e.set("deep", 0, part=(0, 1)), "inside what layer 'deep' returns"),
     "counted from the end": (lambda e: e.set("attn", 0, part=-2), "inside what layer 'attn' returns"),
     "a gradient of a part": (lambda e: e.set("attn", 0, to="grad", part=0), "inside what layer 'attn' returns"),
-    "an input deep inside": (lambda e: e.set("last", 0, to="input", part=(0, 0)), "inside what layer 'last'"),
 }
 
 
