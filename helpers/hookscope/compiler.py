@@ -5,10 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 
 import torch
 
 __all__ = ["note_traced_hooks", "run_eagerly", "skip_our_hooks"]
+
+
+_told: list[ModuleType] = []
 
 
 def skip_our_hooks() -> None:
@@ -17,8 +21,10 @@ def skip_our_hooks() -> None:
     Where a part of a model is compiled inside a block, torch would trace the hooks with the layers that they are on.
     `torch.compiler.disable` for each hook would import the compiler, which takes a second.
     """
-    if (rules := sys.modules.get("torch._dynamo.trace_rules")) is not None:
+    rules = sys.modules.get("torch._dynamo.trace_rules")
+    if rules is not None and rules not in _told:  # each time takes torch 5 ms
         rules.add("hookscope")
+        _told.append(rules)
 
 
 def note_traced_hooks(error: BaseException | None) -> None:

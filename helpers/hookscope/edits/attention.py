@@ -319,7 +319,6 @@ def knock_out(
         return out
     if missing := [each for each in edges.keys if each >= key.shape[-2]]:
         raise ValueError(f"{label}: there is no key {missing[0]}: this call has {key.shape[-2]} keys, from 0")
-    layer_edit.held[f"edges {number}"] = []  # for who writes this in plain torch
     rows = torch.arange(out.shape[0], device=out.device)
     try:
         rows = rows if edges.rows is None else rows[edges.rows]
@@ -329,7 +328,6 @@ def knock_out(
     for head in edges.heads:
         group = query.shape[-2]
         at_head, lines = (head // group, [head % group]) if packed else (head, places)
-        layer_edit.held[f"edges {number}"] += [(at_head, line, each) for line in lines for each in edges.keys]
         old = out[rows][:, at_head, lines]
         mine = _without(given, rows, at_head, lines, edges.keys, old, label)
         new[rows[:, None], at_head, torch.tensor(lines, device=out.device)] = mine

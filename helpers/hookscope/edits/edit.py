@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from hookscope.captures import Capture
 from hookscope.captures.stopping import PassEnded
+from hookscope.compiler import note_traced_hooks, skip_our_hooks
 from hookscope.edits import operations
 from hookscope.edits.attention import check_edges, heads_around, make_knockout, refuse_second_knockout, select_heads
 from hookscope.edits.batch_first import AxisOrderCheck, refuse_other_order
@@ -262,6 +263,7 @@ class Edit(Result):
         self._layers, self.layer_edits, self._notes = {}, [], {}
         self._token_sources, self._hooks_of, self._order = {}, {}, None
         self._passes = PassCounter()
+        skip_our_hooks()
         self._handles.callback(self._gradients.remove)
         try:
             first = self.modules.model.register_forward_pre_hook(self._passes.before)
@@ -279,6 +281,7 @@ class Edit(Result):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._close()
+        note_traced_hooks(error)
         if error is not None and not isinstance(error, PassEnded):
             return
         reasons: list[str] = []

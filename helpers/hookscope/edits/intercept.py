@@ -22,8 +22,8 @@ class CallInterceptor(TorchFunctionMode):
 
     Args:
         module: the attention layer.
-        heads: gets what goes into the output projection of an `nn.MultiheadAttention`, laid out as what the layer is
-            given and returns, and whether that is the other way round inside; returns what takes its place.
+        heads: gets what goes into the output projection of an `nn.MultiheadAttention`, laid out as the layer's input
+            and output are; returns what takes its place.
         edges: its edits of edges.
         number: which call this is; 0 if that cannot be said.
         again: whether it runs again, to recompute what a checkpoint did not keep.
@@ -34,7 +34,7 @@ class CallInterceptor(TorchFunctionMode):
     def __init__(
         self,
         module: nn.Module,
-        heads: Callable[[Tensor, bool], Tensor] | None = None,
+        heads: Callable[[Tensor], Tensor] | None = None,
         edges: Sequence[LayerEdit] = (),
         number: int = 0,
         again: bool = False,
@@ -77,7 +77,7 @@ class CallInterceptor(TorchFunctionMode):
                 return F.linear(merged, weight, bias)
             shaped = merged.view(*query.shape[:-1], merged.shape[-1])
             flip = batch_first and shaped.dim() == 3
-            edited = self._heads(shaped.transpose(0, 1) if flip else shaped, flip)
+            edited = self._heads(shaped.transpose(0, 1) if flip else shaped)
             edited = edited.transpose(0, 1) if flip else edited
             return F.linear(edited.reshape(merged.shape), weight, bias)
 

@@ -31,11 +31,9 @@ class LayerEdit:
         missed: what there was in a call that lacked the part, if one did.
         hooked: the numbers of the calls of which a tensor waits for a gradient.
         keys: the way to the part, as it was found in the last call that had it.
-        aliased: whether an alias was put in the place of a tensor, to have the gradient of this use alone.
         token_source: knows which tokens a call has.
         tokens: those of each call; only with positions.
         places: which of them were edited.
-        taken: which of them `freeze` took its values from, in the first call, which stays as it is.
         held: what an edit keeps from one call to the next.
         samples: tells how many samples the model is running on, if that is known; only where it matters.
         notes: what there is to know, as keys; shared with the others.
@@ -51,11 +49,9 @@ class LayerEdit:
     missed: str = ""
     hooked: set[int] = field(default_factory=set)
     keys: tuple[tuple[str, Any], ...] = ()
-    aliased: bool = False
     token_source: TokenSource | None = None
     tokens: dict[int, Tokens] = field(default_factory=dict)
     places: dict[int, list[int]] = field(default_factory=dict)
-    taken: dict[int, list[int]] = field(default_factory=dict)
     held: dict[str, Any] = field(default_factory=dict)
     samples: Callable[[], int | None] | None = None
     notes: dict[str, None] = field(default_factory=dict)
@@ -166,8 +162,6 @@ class LayerEdit:
                 error.add_note(f"hookscope: in {context.label}")
             raise
         if new is UNCHANGED:
-            if places:
-                self.taken[number] = places
             return tensor
         if spec.operation.foreign or type(new) is not type(region):  # our own have its shape, dtype and device
             _check(new, region, context)
@@ -214,7 +208,7 @@ class LayerEdit:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has come about, and there is nothing more that may be missing."""
+        """Whether it happened, and nothing more can be missing."""
         spec = self.spec
         return bool(self.done) and spec.calls is None and spec.positions is None and spec.to != "edges"
 

@@ -129,9 +129,8 @@ class LayerHooks(NoCopyWhileHooked):
         run, crossed = started
         layer_edits = self._meant("heads", run)
 
-        def heads(merged: Tensor, flipped: bool) -> Tensor:
+        def heads(merged: Tensor) -> Tensor:
             for layer_edit in layer_edits:
-                layer_edit.held["flipped"] = flipped  # explain reads it
                 merged = layer_edit.apply(merged, run.number, run.again)
             return merged
 
@@ -231,7 +230,6 @@ class LayerHooks(NoCopyWhileHooked):
             # and that of what is returned in two places is the sum of both: only an alias has that of one use.
             if id(tensor) in given or tensor.is_leaf or places[id(tensor)] > 1:
                 tensor = tensor.view_as(tensor)
-                layer_edit.aliased = True
             paths.setdefault(id(tensor), (tensor, []))[1].append(layer_edit)
             if not run.again:  # of which autograd may only want what it had not kept
                 layer_edit.hooked.add(run.number)

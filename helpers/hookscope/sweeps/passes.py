@@ -236,7 +236,7 @@ class Patch:
         begins, self._begins = self._begins, False
         return CallInterceptor(self.place.module, self._merged) if begins else None
 
-    def _merged(self, tensor: Tensor, flipped: bool) -> Tensor:
+    def _merged(self, tensor: Tensor) -> Tensor:
         self.done += 1
         new = self._change(tensor)
         return tensor if new is None else new

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -197,3 +198,16 @@ def test_modes_of_others_stay() -> None:
         with pytest.raises(KeyboardInterrupt):
             run(net)
         assert _get_current_function_mode_stack() == [mine]
+
+
+@pytest.mark.filterwarnings("ignore:hookscope")
+def test_a_pass_that_raised_does_not_say_how_many_samples_a_later_call_has() -> None:
+    net = nn.Sequential(nn.Linear(3, 3), Raises())
+    net[1].forwards = ValueError
+    with edit(net) as e:
+        e.set("0", 0.0, rows=[1])
+        with suppress(ValueError):
+            net(torch.ones(4, 3))
+        found = net[0](torch.ones(2, 3))
+    assert not found[1].any()
+    assert any("nothing tells how many samples" in note for note in e.notes)
