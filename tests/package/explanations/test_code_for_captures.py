@@ -12,7 +12,7 @@ from torch import nn
 from hookscope import capture, explain
 from hookscope.captures.form import Stats
 from hookscope.captures.result import Capture
-from tests.shared.awkward import MODELS, RESIZES, Do, tensors_in
+from tests.shared.awkward import MODELS, Do, tensors_in
 from tests.shared.explained import assert_same, checked, of_call, run, watched
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own about sparse tensors, backward hooks and the like
@@ -28,17 +28,13 @@ def assert_same_stats(found: Any, expected: Stats, where: str) -> None:
 
 LEFT_OUT = {"transformer with kwargs", "vgg16", "densenet121", "vit_b_16", "mobilenet_v3_small"}
 
-EACH = [
-    name
-    for name in MODELS
-    if name not in LEFT_OUT and name not in RESIZES and (not name.startswith("a view over") or "mul_" in name)
-]
+EACH = [name for name in MODELS if name not in LEFT_OUT and (not name.startswith("a view over") or "mul_" in name)]
 
 
 @pytest.mark.parametrize("name", EACH)
 def test_a_capture_that_has_run(name: str) -> None:
     build, quiet = MODELS[name], "faster" in name
-    options = {"gradients": not quiet, "keep": "copies"}
+    options = {"gradients": not quiet}
 
     seen = watched(build(), lambda model: capture(model, **options), backward=not quiet)
     model, args, _ = build()
@@ -49,7 +45,7 @@ def test_a_capture_that_has_run(name: str) -> None:
 
 @pytest.mark.parametrize("name", EACH[::2])
 def test_a_capture_of_inputs(name: str) -> None:
-    seen = watched(MODELS[name](), lambda model: capture(model, inputs=True, keep="copies"), backward=False)
+    seen = watched(MODELS[name](), lambda model: capture(model, inputs=True), backward=False)
     model, args, _ = MODELS[name]()
     assert_same(run(checked(seen), model, args), seen, gradients=False, inputs=True)
 
@@ -97,7 +93,7 @@ def test_forms(name: str, options: dict[str, Any], ran: bool) -> None:
 @pytest.mark.parametrize("ran", [False, True])
 def test_statistics(name: str, ran: bool) -> None:
     def make(model: nn.Module) -> Capture:
-        return capture(model, gradients=True, inputs=True, keep="stats")
+        return capture(model, gradients=True, inputs=True, stats=True)
 
     seen = watched(MODELS[name](), make)
     model, args, _ = MODELS[name]()
