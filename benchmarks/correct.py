@@ -18,7 +18,7 @@ from tests.shared.awkward import MODELS, PEERS, RAISED, Case, cloning
 SKIPPED = (
     "plain forward",
     "plain forward, once more",
-    '**hookscope**, `keep="stats"`',
+    "**hookscope**, `stats=True`",
     "**hookscope**, `gradients=True`, again",
 )
 """What keeps no outputs, or needs a backward pass."""

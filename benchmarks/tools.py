@@ -359,7 +359,7 @@ TOOLS: dict[str, Tool] = {
     "hooks that copy to warm buffers and see writes": warm_buffers_watched,
     "**hookscope**, first capture": capture(),
     "**hookscope**, same capture again": capture_again(),
-    '**hookscope**, `keep="stats"`': capture_again(keep="stats"),
+    "**hookscope**, `stats=True`": capture_again(stats=True),
     "**hookscope**, `gradients=True`, again": capture_again(gradients=True),
     "torchlens trace": torchlens,
     "nnsight cache": nnsight,

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookscope.activations import Activations, collect
 from hookscope.attentions import attention
-from hookscope.captures import capture, gradient_flow
+from hookscope.captures import OverwrittenError, capture, gradient_flow
 from hookscope.censuses import census
 from hookscope.comparisons import compare_backward_hooks
 from hookscope.edits import NotEditedError, at, edit
@@ -49,6 +49,7 @@ __all__ = [
     "Activations",
     "LayerNotFoundError",
     "NotEditedError",
+    "OverwrittenError",
     "Picture",
     "Table",
     "at",

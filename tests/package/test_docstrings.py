@@ -15,7 +15,6 @@ import torch
 
 import hookscope
 import hookscope_course
-from hookscope.captures import release_memory
 from tests.shared import ROOT
 
 
@@ -33,7 +32,6 @@ COURSE = modules_of(hookscope_course) if torch.__version__ >= (2, 8) else []  # 
 
 @pytest.mark.parametrize("name", modules_of(hookscope) + COURSE)
 def test_examples_run(name: str) -> None:
-    release_memory()  # of the tests before, whose models may still be there: an example counts bytes
     result = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.failed == 0
 

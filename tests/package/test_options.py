@@ -231,7 +231,8 @@ TABLE: dict[str, Row] = {
         for option, values in {
             "gradients": FLAGS,
             "inputs": FLAGS,
-            "keep": (None, *WORDS, 0, True, "tensor", ["stats"], NAN, SOMETHING),
+            "copy": FLAGS,
+            "stats": FLAGS,
             "sample": (*WORDS, *UNREAL, -1, 1.5, True, [], [0], MASK, *SLICES, SOMETHING),
             "dtype": (*WORDS, *UNREAL, 0, float, "float16", torch.quint8, SOMETHING),
             "device": (*WORDS, *UNREAL, HUGE, -1, 1.5, "gpu", "cuda:99", [], SOMETHING),

@@ -129,13 +129,11 @@ def assert_same_run(actual: Played, expected: Played) -> None:
         assert not difference(getattr(actual, quality), getattr(expected, quality), quality)
 
 
-def check(
-    build: Callable[[], Case], mode: str, *, gradients: bool, inputs: bool, fused: bool = False, keep: str = "tensors"
-) -> str:
+def check(build: Callable[[], Case], mode: str, *, gradients: bool, inputs: bool, fused: bool = False) -> str:
     """Compare a captured run with a cloned and with an unwatched one; returns the error that all three raised."""
     plain = play(build, mode, contextlib.nullcontext)
     cloned = play(build, mode, lambda model: cloning(model, gradients))
-    captured = play(build, mode, lambda model: capture(model, gradients=gradients, inputs=inputs, keep=keep))
+    captured = play(build, mode, lambda model: capture(model, gradients=gradients, inputs=inputs))
     assert_same_run(captured, cloned if fused else plain)
     assert captured.hooks == 0
     assert_same_calls(captured.seen, cloned.seen, gradients=gradients, inputs=inputs)

@@ -133,8 +133,7 @@ def collect(
     if not callable(run):
         raise TypeError(f"run={run!r}: give a function, as run=lambda model, batch: model(batch.x)")
     path = path_of(part)
-    # Copied at once: copy-on-write does not see what a NumPy array of an output is used for later.
-    kept: Any = {"dtype": dtype, "device": "cpu", "keep": "copies"}
+    kept: Any = {"dtype": dtype, "device": "cpu"}
     seen, names = capture(model, *layers, **kept), list(find_layers(model, *layers))
     if training := [name for name, module in model.named_modules() if module.training]:
         which = "the model" if "" in training else f"layer {training[0]!r}"

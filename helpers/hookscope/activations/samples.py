@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from hookscope.activations.shards import can_be_written
 from hookscope.captures import Capture
-from hookscope.captures.keep import lazy_clone
 from hookscope.edits.parts import listed, tensors
 from hookscope.layers.offloaded import is_offloaded
 from hookscope.structures import map_tensors, tensors_in
@@ -146,12 +145,19 @@ def places(
             return _places(model, watch(model), run, batch, part, left_out)
 
 
+def _shared_until_written(parameter: nn.Parameter) -> torch.Tensor | None:
+    try:
+        return parameter.detach()._lazy_clone()
+    except (AttributeError, RuntimeError):  # torch does not own this memory, or it is not dense
+        return None
+
+
 @contextmanager
 def _copied(model: nn.Module) -> Iterator[nn.Module]:
     """Give a copy of a model whose parameters share their memory with the model's until somebody writes to them."""
     shared: dict[int, Any] = {}
     for parameter in model.parameters():
-        data = lazy_clone(parameter.detach()) if type(parameter) is nn.Parameter else None
+        data = _shared_until_written(parameter) if type(parameter) is nn.Parameter else None
         shared[id(parameter)] = parameter if data is None else nn.Parameter(data, parameter.requires_grad)
     ours = {id(each) for each in shared.values()} - shared.keys()
     copied = copy.deepcopy(model, shared)

@@ -1,11 +1,19 @@
 """Keep what flowed through chosen layers, outputs, inputs and gradients, as it was at that moment."""
 
-from hookscope.captures.call import Call, NotCapturedError
+from hookscope.captures.call import Call, NotCapturedError, OverwrittenError
 from hookscope.captures.capture import capture
 from hookscope.captures.flow import gradient_flow
 from hookscope.captures.form import Stats
 from hookscope.captures.layer import Layer
 from hookscope.captures.result import Capture
-from hookscope.captures.reuse import release_memory
 
-__all__ = ["Call", "Capture", "Layer", "NotCapturedError", "Stats", "capture", "gradient_flow", "release_memory"]
+__all__ = [
+    "Call",
+    "Capture",
+    "Layer",
+    "NotCapturedError",
+    "OverwrittenError",
+    "Stats",
+    "capture",
+    "gradient_flow",
+]

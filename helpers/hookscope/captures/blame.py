@@ -25,12 +25,6 @@ def notes_on(error: BaseException, model: nn.Module, calls: Sequence[Call], last
     at = f", the last one {calls[-1].label}" if calls else ""
     was, it = ("1 call was", "it is") if len(calls) == 1 else (f"{len(calls)} calls were", "they are")
     yield f"hookscope: {was} captured{at}; {it} in the error's .capture"
-    text = str(error)
-    if "COW.cpp" in text:
-        yield (
-            "hookscope: a captured output was resized, which torch's copy-on-write does not bear; "
-            "write capture(model, ..., keep='copies')"
-        )
     if is_write_to_hooked(error):
         yield _views(model, last)
 

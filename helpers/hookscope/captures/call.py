@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hookscope.captures.form import Form, Stats, kept_otherwise
-from hookscope.captures.keep import readable
 from hookscope.pictures.words import visible
 from hookscope.structures import map_tensors
 
-__all__ = ["Call", "Missing", "NotCapturedError", "Slot", "Wanted", "why_uncalled"]
+__all__ = ["Call", "Missing", "NotCapturedError", "OverwrittenError", "Slot", "Wanted", "why_uncalled"]
 
 
 class NotCapturedError(RuntimeError):
     """What was asked for is not in the capture: the layer was not called, no gradient reached it, and so on."""
+
+
+class OverwrittenError(RuntimeError):
+    """A tensor that `capture(..., copy=False)` kept by reference has been written to since.
+
+    Example:
+        >>> from hookscope import capture
+        >>> net = nn.Sequential(nn.Linear(1, 1), nn.ReLU(inplace=True))
+        >>> with capture(net, copy=False) as seen:
+        ...     _ = net(torch.ones(1, 1))
+        >>> seen["1"].output.shape
+        torch.Size([1, 1])
+        >>> try:
+        ...     seen["0"].output
+        ... except OverwrittenError as error:
+        ...     print(str(error).partition(":")[0])
+        the output of layer '0' was overwritten later, by layer 1 (ReLU)
+
+    """
 
 
 @dataclass(frozen=True)
@@ -36,11 +56,6 @@ class Wanted:
         """Whether statistics take the place of the tensors."""
         return not isinstance(self.form, Form)
 
-    @property
-    def copies(self) -> bool:
-        """Whether every tensor is copied, as a rule; kept whole, its memory is shared until somebody writes to it."""
-        return isinstance(self.form, Form) and self.form != Form()
-
 
 _NO_INPUTS: Any = ((), {})  # one for all: whatever is made for each call is felt in a pass
 
@@ -57,17 +72,19 @@ class Call:
             backward.
         decoding: the function of transformers' `generate()` that made the pass, such as `"_sample"`; else `""`.
         generation: which `generate()` within the capture that was, from 1; 0 without one.
+        overwritten_by: what wrote to the output after the layer had returned it; `""` if nothing did.
 
     """
 
     __slots__ = (
-        "_args", "_output", "_returned", "_wanted", "by", "decoding", "generation", "layer", "number", "run", "type",
+        "_args", "_output", "_returned", "_wanted", "by", "decoding", "generation", "layer", "number", "overwritten_by",
+        "run", "type",
     )  # fmt: skip
 
     def __init__(self, layer: str, number: int, type_name: str, wanted: Wanted) -> None:
         self.layer, self.number, self.type = layer, number, type_name
         self._wanted = wanted
-        self.by = self.decoding = ""
+        self.by = self.decoding = self.overwritten_by = ""
         self.run = self.generation = 0
         self._returned = False
         # In these, every tensor of the output and of args and kwargs is replaced by a Slot.
@@ -91,10 +108,11 @@ class Call:
 
         Raises:
             NotCapturedError: the layer raised, so it returned nothing; or only statistics were kept.
+            OverwrittenError: it was kept with `copy=False`, and has been written to since.
 
         """
         self._refuse(stats=False)
-        return map_tensors(lambda slot: _read(slot.value), self._results(), Slot)
+        return map_tensors(self._read, self._results(), Slot)
 
     @property
     def grad(self) -> Any:
@@ -112,7 +130,7 @@ class Call:
 
     @property
     def stats(self) -> Any:
-        """The statistics of the output, in its own structure, a `Stats` for every tensor; needs `keep="stats"`.
+        """The statistics of the output, in its own structure, a `Stats` for every tensor; needs `stats=True`.
 
         Raises:
             NotCapturedError: the layer raised, or tensors were kept, not statistics.
@@ -123,7 +141,7 @@ class Call:
 
     @property
     def grad_stats(self) -> Any:
-        """The statistics of the gradient, in the output's structure; needs `keep="stats"` and `gradients=True`.
+        """The statistics of the gradient, in the output's structure; needs `stats=True` and `gradients=True`.
 
         Raises:
             NotCapturedError: as for `grad`; or several backward passes went through the layer, whose gradients add
@@ -142,10 +160,11 @@ class Call:
 
     @property
     def args(self) -> tuple[Any, ...]:
-        """The positional arguments, as they were before the layer ran; `Stats` of them with `keep="stats"`.
+        """The positional arguments, as they were before the layer ran; `Stats` of them with `stats=True`.
 
         Raises:
             NotCapturedError: inputs were not asked for.
+            OverwrittenError: they were kept with `copy=False`, and one has been written to since.
 
         """
         args: tuple[Any, ...] = self._inputs()[0]
@@ -153,10 +172,11 @@ class Call:
 
     @property
     def kwargs(self) -> dict[str, Any]:
-        """The keyword arguments, as they were before the layer ran; `Stats` of them with `keep="stats"`.
+        """The keyword arguments, as they were before the layer ran; `Stats` of them with `stats=True`.
 
         Raises:
             NotCapturedError: inputs were not asked for.
+            OverwrittenError: they were kept with `copy=False`, and one has been written to since.
 
         """
         kwargs: dict[str, Any] = self._inputs()[1]
@@ -165,9 +185,17 @@ class Call:
     def _inputs(self) -> Any:
         if not self._wanted.inputs:
             raise NotCapturedError("inputs were not kept; write capture(model, ..., inputs=True)")
-        return map_tensors(
-            lambda slot: slot.value if isinstance(slot.value, Stats) else _read(slot.value), self._args, Slot
-        )
+        return map_tensors(partial(self._read, what="an input"), self._args, Slot)
+
+    def _read(self, slot: Slot, what: str = "the output") -> Any:
+        if slot.overwritten:
+            by = f", by {self.overwritten_by}" if self.overwritten_by and what == "the output" else ""
+            of = f"call {self.label!r}" if self.number > 1 else f"layer {self.label!r}"
+            raise OverwrittenError(
+                f"{what} of {of} was overwritten later{by}: copy=False keeps a reference, not a copy. "
+                "Write capture(model, ..., copy=True)"
+            )
+        return _present(slot.value)
 
     def _results(self) -> Any:
         if not self._returned:
@@ -192,9 +220,9 @@ class Call:
 
     def _refuse(self, stats: bool) -> None:
         if self._wanted.stats_only and not stats:
-            raise NotCapturedError("only statistics were kept, see .stats and .grad_stats; leave out keep='stats'")
+            raise NotCapturedError("only statistics were kept, see .stats and .grad_stats; leave out stats=True")
         if stats and not self._wanted.stats_only:
-            raise NotCapturedError("tensors were kept, not statistics; write capture(model, ..., keep='stats')")
+            raise NotCapturedError("tensors were kept, not statistics; write capture(model, ..., stats=True)")
 
     def slots(self) -> list[Slot]:
         """List what was kept of the output's tensors; for the inside of this package."""
@@ -219,22 +247,44 @@ class Missing:
         return f"<{self.text}>"
 
 
-def _read(value: Any) -> Any:
+def _present(value: Any) -> Any:
     if isinstance(value, Missing):
         raise NotCapturedError(value.text)
-    return readable(value)
+    return value
 
 
 class Slot:
     """The place of one tensor in a call's output or inputs: what was kept of it, and of its gradients."""
 
-    __slots__ = ("_shape", "grads", "needs_grad", "value")
+    __slots__ = ("_shape", "_version", "grads", "needs_grad", "value")
 
-    def __init__(self, value: Tensor | Stats | Missing, needs_grad: bool, shape: tuple[Any, ...] | None = None) -> None:
+    def __init__(
+        self,
+        value: Tensor | Stats | Missing,
+        needs_grad: bool,
+        shape: tuple[Any, ...] | None = None,
+        reference: bool = False,
+    ) -> None:
         self.value = value
         self.needs_grad = needs_grad
         self._shape = shape  # None: that of the value
+        self._version = value._version if reference and isinstance(value, Tensor) else None
         self.grads: list[Any] = []
+
+    @property
+    def overwritten(self) -> bool:
+        """Whether the value is a reference, and the tensor has been written to."""
+        return self._version is not None and self._version != self.value._version  # type: ignore[union-attr]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy has memory of its own, and a version that starts anew.
+        lost = {"value": Missing("a reference was kept, and was overwritten before it was copied or saved")}
+        state = {name: getattr(self, name) for name in self.__slots__}
+        return state | (lost if self.overwritten else {}) | {"_version": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -244,21 +294,16 @@ class Slot:
     def add(self, grad: Tensor, form: Form | Callable[[Tensor], Stats], say: Callable[[str], None]) -> None:
         """Take what a tensor hook got: add it up as `Tensor.grad` does, or keep the statistics of each pass."""
         try:
-            kept = form(grad.detach())
+            kept = form(grad.detach())  # a copy, also with copy=False: torch may add to this one
         except Exception as error:  # no reason for the backward pass to fail
             kept = kept_otherwise(grad, form, error, say)
-        # Several threads may run backward through one graph. There is no lock, which an interrupt could leave closed:
-        # each takes two gradients out and puts their sum in, and who comes last finds what others have put back.
-        grads = self.grads
-        grads.append(kept)
-        while isinstance(kept, Tensor) and len(grads) > 1:
-            more = grads.pop()
-            try:
-                total = grads.pop()
-            except IndexError:
-                grads.append(more)
-            else:
-                grads.append(_added(total, more, kept.dtype is grad.dtype))
+        with _adding:  # several threads may run backward through one graph
+            if self.grads and isinstance(kept, Tensor):
+                kept = _added(self.grads.pop(), kept, kept.dtype is grad.dtype)
+            self.grads.append(kept)
+
+
+_adding = threading.Lock()
 
 
 def _added(total: Tensor, more: Tensor, own: bool) -> Tensor:
@@ -271,7 +316,7 @@ def _grad_of(slot: Slot) -> Tensor | None:
     """Return the sum of the gradients in the dtype in which the output is kept."""
     if not slot.grads:
         return None
-    grad: Tensor = _read(slot.grads[0])
+    grad: Tensor = _present(slot.grads[0])
     kept = slot.value.dtype if isinstance(slot.value, Tensor) else grad.dtype
     return grad.to(kept) if kept.is_floating_point and kept.itemsize < grad.dtype.itemsize else grad
 

@@ -34,7 +34,7 @@ def gradient_flow(seen: Capture) -> Picture:
     reaches as far down as the numbers do.
 
     Args:
-        seen: a capture with tensors or with `keep="stats"`; with `gradients=True` it shows gradients too.
+        seen: a capture with tensors or with `stats=True`; with `gradients=True` it shows gradients too.
 
     Returns:
         The picture: one column for each call (past 1,000 for several, as the picture says), in call order; a mark at

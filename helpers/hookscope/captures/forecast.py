@@ -79,7 +79,7 @@ def forecast(
     except Exception as error:
         raise RuntimeError(
             f"no forecast: {type(model).__name__} does not run on fake tensors ({type(error).__name__}); its path may "
-            "depend on values. Capture with keep='stats' or max_bytes=... instead"
+            "depend on values. Capture with stats=True or max_bytes=... instead"
         ) from error
     return total
 

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from hookscope.captures.keep import Foreign, is_wrapped, keep, unwrapped
-from hookscope.captures.pool import Pool
+from hookscope.captures.buffers import Buffers
+from hookscope.captures.keep import is_wrapped, unwrapped
 
 _PIECE = 1 << 18  # elements; 1 MB of float32
 
@@ -242,47 +242,55 @@ class Form:
         sample: keep these samples only, along the first axis, which stays; None keeps all.
         dtype: convert floating tensors to this dtype; None leaves them.
         device: move to this device; None leaves them.
-        at_once: copy at once, not only when somebody is about to write.
+        copy: copy the tensor; False keeps a reference where `refers_to` says so.
 
     """
 
     sample: slice | None = None
     dtype: torch.dtype | None = None
     device: torch.device | None = None
-    at_once: bool = False
+    copy: bool = True
 
-    def __call__(
-        self, tensor: Tensor, foreign: Foreign | None = None, pool: Pool | None = None, at_once: bool = False
-    ) -> Tensor:
-        """Return a tensor in this form that nothing reaches that is done to `tensor` later.
+    def __call__(self, tensor: Tensor, buffers: Buffers | None = None) -> Tensor:
+        """Return a detached copy of a tensor in this form.
 
         Args:
             tensor: any detached tensor.
-            foreign: memory that is copied at once, see `hookscope.captures.keep.keep`.
-            pool: memory to copy into, if there is some of the right shape.
-            at_once: copy at once this time, since the tensor will probably be written to.
+            buffers: memory to copy into.
 
         """
         if is_wrapped(tensor):
             with unwrapped(tensor) as inside:
-                return self(inside, foreign, pool, at_once)
-        part = tensor
-        if self.sample is not None and part.dim():
-            part = part[self.sample]
-        dtype = self.dtype if self.dtype is not None and part.is_floating_point() else None
-        if pool is not None and (self.device is None or self.device.type == "cpu"):
-            copy = pool.copy(part, dtype or part.dtype)
-            if copy is not None:
-                return copy
-        same_dtype = dtype is None or dtype is part.dtype
-        if same_dtype and (self.device is None or self.device == part.device):
-            return part.clone() if self.at_once or at_once else keep(part, foreign)
+                return self(inside, buffers)
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False):  # autograd refuses the tensors that are made in that mode
+                return self(tensor, buffers)
+        part = self.part_of(tensor)
+        dtype = self.dtype if self.dtype is not None and part.is_floating_point() else part.dtype
+        if (self.device is None or self.device == part.device) and dtype is part.dtype:
+            copy = buffers.copy(part) if buffers is not None else None
+            return part.clone() if copy is None else copy
         return part.to(device=self.device, dtype=dtype, copy=True)
 
+    def part_of(self, tensor: Tensor) -> Tensor:
+        """Return the samples of a tensor that are to be kept."""
+        return tensor if self.sample is None or not tensor.dim() else tensor[self.sample]
+
+    def refers_to(self, tensor: Tensor) -> bool:
+        """Whether a tensor is kept by reference: torch counts the writes to it, and nothing has to be converted."""
+        return (
+            not self.copy
+            and type(tensor) in (Tensor, nn.Parameter)
+            and tensor.layout is torch.strided
+            and not (tensor.is_quantized or tensor.is_nested or tensor.is_inference() or is_wrapped(tensor))
+            and (self.device is None or self.device == tensor.device)
+            and (self.dtype is None or self.dtype is tensor.dtype or not tensor.is_floating_point())
+        )
+
     def bytes_of(self, tensor: Tensor) -> int:
-        """Count the bytes that keeping this tensor takes at most; copy-on-write may take less."""
+        """Count the bytes that keeping this tensor takes ."""
         try:
-            part = tensor if self.sample is None or not tensor.dim() else tensor[self.sample]
+            part = self.part_of(tensor)
         except (RuntimeError, TypeError):  # sparse and nested tensors are not sliced
             part = tensor
         dtype = self.dtype if self.dtype is not None and part.is_floating_point() else part.dtype

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import partial
 from itertools import count
 from types import FrameType
@@ -14,15 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hookscope.captures.buffers import Buffers
 from hookscope.captures.call import Call, Slot, Wanted
 from hookscope.captures.form import Form, Stats, kept_otherwise, shape_of
-from hookscope.captures.keep import Foreign, is_ordinary, lazy_clone_works, share
-from hookscope.captures.pool import Pool
 from hookscope.captures.stopping import Ending
 from hookscope.captures.writes import Overwrites
-from hookscope.layers import Arrivals, FusedLayer, Modules, call_of, take_off
+from hookscope.layers import Arrivals, FusedLayer, Modules, call_of
 from hookscope.strands import Strands, strand_name
-from hookscope.structures import map_tensors, tensors_in
+from hookscope.structures import map_tensors
 
 __all__ = ["Hooks", "Kept"]
 
@@ -34,7 +34,6 @@ class _Strand:
         # The calls that have not returned, innermost last: by what they are told apart, and what is known of them.
         self.running: list[tuple[int, nn.Module, Call | None]] = []
         self.last: Call | None = None
-        self.foreign: Foreign | None = None
         self.run, self.decoding = 0, ""
         self.generating: FrameType | None = None  # the last generate() that ran the model, and its number
         self.generation = 0
@@ -47,12 +46,14 @@ class Kept:
     Attributes:
         order: the calls, in the order in which they began.
         notes: what else there is to know, as keys.
-        found: the calls whose output was written to, each with by what.
 
     """
 
-    def __init__(self, order: list[Call], notes: dict[str, None], found: dict[Call, str]) -> None:
-        self.order, self.notes, self.found = order, notes, found
+    unwatched = False
+    """Whether there are inference tensors among the outputs, to which torch counts no writes."""
+
+    def __init__(self, order: list[Call], notes: dict[str, None]) -> None:
+        self.order, self.notes = order, notes
         self._by_layer: dict[str, list[Call]] = {}
 
     def by_layer(self) -> dict[str, list[Call]]:
@@ -82,8 +83,7 @@ class Hooks(Kept):
         layers: Mapping[nn.Module, str],
         wanted: Wanted,
         fused: Mapping[nn.Module, FusedLayer],
-        pool: Pool | None = None,
-        at_once: Collection[str] = (),
+        buffers: Buffers | None = None,
     ) -> None:
         """Make hooks that are not on yet.
 
@@ -92,23 +92,19 @@ class Hooks(Kept):
             layers: the chosen layers, with their names.
             wanted: what is to be kept.
             fused: the fused layers around them.
-            pool: memory to copy into.
-            at_once: labels of the calls whose output is copied at once, since it will probably be written to.
+            buffers: memory to copy into.
 
         """
         self.writes = Overwrites()
-        super().__init__([], {}, self.writes.found)
+        super().__init__([], {})
         self.last: Call | None = None
         self.ran = False
         self._model, self._layers, self._wanted, self._fused = modules.model, layers, wanted, fused
         self._modules = modules
-        self._arrivals: Arrivals | None = None
+        self._stack = ExitStack()  # removes the hooks
         self.arrived: list[str] = []
         self._also: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()  # chosen, of those
-        self._pool = pool
-        self._at_once = at_once
-        self._whole = wanted.form == Form() and wanted.max_bytes is None and lazy_clone_works()
-        self._handles: list[Any] = []  # of hooks on tensors
+        self._buffers = buffers
         self._owner: object = None
         self._numbers: dict[str, int] = {}  # calls of each layer so far
         self._strands = Strands(_Strand)
@@ -127,12 +123,15 @@ class Hooks(Kept):
         self._owner = owner
         if self.ending is not None:
             self.ending.owner = self._strands.here()
-        before, after = self._before, self._after  # one of each for all
         for module in dict.fromkeys([self._model, *self._layers]):
-            module.register_forward_pre_hook(before, with_kwargs=True)
-            module.register_forward_hook(after)
-        self._arrivals = Arrivals(self._modules.names, self._arrived)
-        self._arrivals.watch()
+            self._register_on(module)
+        arrivals = Arrivals(self._modules.names, self._arrived)
+        self._stack.callback(arrivals.forget)
+        arrivals.watch()
+
+    def _register_on(self, module: nn.Module) -> None:
+        self._stack.callback(module.register_forward_pre_hook(self._before, with_kwargs=True).remove)
+        self._stack.callback(module.register_forward_hook(self._after).remove)
 
     def _arrived(self, module: nn.Module, name: str, leaf: bool) -> None:
         # Chosen is what takes the place of a chosen layer, and each leaf where all are.
@@ -140,28 +139,24 @@ class Hooks(Kept):
         if name in names or (leaf and self.ending is None and self._modules.leaves.keys() <= set(names)):
             self._also[module] = name
             self.arrived.append(name)
-            module.register_forward_pre_hook(self._before, with_kwargs=True)
-            module.register_forward_hook(self._after)
+            self._register_on(module)
             self.notes[f"layer {name}: a {type(module).__name__} came into the model inside the block"] = None
 
-    def take_off(self) -> None:
+    def remove(self) -> None:
         """Remove all hooks, also those on tensors, and look for writes for the last time; as often as you like."""
-        if self._arrivals is not None:
-            self._arrivals.forget()
-        self._arrivals = None  # it knows this object, which is to go as soon as nobody needs it
-        for module in [self._model, *self._layers, *self._also]:
-            take_off(self, module)
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-        self._owner = None
-        self._strands.clear()
-        self.writes.close(self._model, self.last)
-        if self.ending is not None:
-            self.ending.owner = None
-            if self.ending.caught:
-                self.notes["the model caught the exception by which stop=True ends a pass, and went on"] = None
-        self._pool = None
+        try:
+            self._stack.close()
+        finally:
+            self._owner = None
+            self._strands.clear()
+            self.writes.close(self.last)
+            if self.ending is not None:
+                self.ending.owner = None
+                if self.ending.caught:
+                    self.notes["the model caught the exception by which stop=True ends a pass, and went on"] = None
+            if self._buffers is not None:
+                self._buffers.trim()
+            self._buffers = None
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # Reached by copy.deepcopy(model) and torch.save(model), since the model's hooks are bound to this object.
@@ -170,7 +165,7 @@ class Hooks(Kept):
                 f"{type(self._model).__name__} is being captured, and a copy would keep the hooks; copy or save it "
                 "outside the with-block, or save its state_dict()"
             )
-        return Kept, (self.order, self.notes, self.writes.found)
+        return Kept, (self.order, self.notes)
 
     def _calls_itself(self, here: _Strand) -> bool:
         """Whether the model is called inside a call of itself; not where an exception has left that call there."""
@@ -185,7 +180,6 @@ class Hooks(Kept):
         # Without kwargs only in a race: a thread may read torch's hooks just before it says that this one takes them.
         here = self._strands.here()
         if not here.running or (module is self._model and not self._calls_itself(here)):
-            here.foreign = Foreign(self._model, tensors_in((args, kwargs)))
             again = torch._C._current_graph_task_id() >= 0  # a checkpoint runs it again, in backward
             self.ran = True
             here.run, frame = 0 if again else next(self._runs), _generating()
@@ -202,8 +196,6 @@ class Hooks(Kept):
         if self._wanted.inputs:
             take = partial(self._slot, call=call)
             call._args = map_tensors(take, (args, kwargs or {}), say=partial(self._say, call))
-        elif "inplace" in module.__dict__ and module.inplace and args:
-            self.writes.copy_before(args[0])
         if self._fused and (fused := self._fused.get(module)) and fused.would_run():
             self.notes[f"hooks switch off the fused path of layer {fused.name!r}"] = None
         with self._lock:
@@ -240,53 +232,41 @@ class Hooks(Kept):
 
     def _take(self, tensor: Tensor, call: Call) -> Slot:
         wanted, needs_grad = self._wanted, tensor.requires_grad
-        if self._whole and is_ordinary(tensor):  # nearly always; the other branch does the same in more steps
-            alias = tensor.detach()
-            slot = Slot(self._kept_whole(tensor, alias, call), needs_grad)
-            self.writes.add_ordinary(tensor, alias, call)
-        else:
-            slot = self._slot(tensor, call)
-            if wanted.gradients and needs_grad and wanted.max_bytes is not None and isinstance(wanted.form, Form):
+        slot = self._slot(tensor, call)
+        if isinstance(wanted.form, Form):
+            if wanted.gradients and needs_grad and wanted.max_bytes is not None:
                 self._count_bytes(wanted.form.bytes_of(tensor), call)  # of the gradient, which will come
-            if isinstance(wanted.form, Form):
-                self.writes.add(tensor, slot.value, call)
+            self.writes.add(tensor, call)
+            self.unwatched |= tensor.is_inference()
         # Reading grad_fn first: torch before 2.15 kills Python where a view of what was edited in place gets a hook.
         if wanted.gradients and needs_grad and (tensor.is_leaf or tensor.grad_fn):
             say = partial(_add_note, self.notes, call)  # not of self: the graph must not keep the model alive
             handle = tensor.register_hook(  # type: ignore[no-untyped-call]
                 lambda grad: None if grad is None else slot.add(grad, wanted.form, say)
             )
-            self._handles.append(handle)
+            self._stack.callback(handle.remove)
         return slot
 
-    def _kept_whole(self, tensor: Tensor, alias: Tensor, call: Call) -> Tensor:
-        if self._at_once and call.label in self._at_once:
-            copy = self._pool.copy(alias, alias.dtype) if self._pool is not None else None
-            return alias.clone() if copy is None else copy
-        shared = share(tensor, alias, self._foreign())
-        return alias.clone() if shared is None else shared
-
-    def _foreign(self) -> Foreign:
-        return self._strands.here().foreign or Foreign(self._model)
-
     def _slot(self, tensor: Tensor, call: Call) -> Slot:
-        form = self._wanted.form
-        if isinstance(form, Form) and self._wanted.max_bytes is not None:
-            self._count_bytes(form.bytes_of(tensor), call)
+        form, shape = self._wanted.form, shape_of(tensor)
+        kept: Tensor | Stats
         # Whatever kind of tensor this is: that it cannot be kept is no reason for the model to fail.
-        try:
-            kept = self._kept(tensor, form, call)
-        except Exception as error:
-            kept = kept_otherwise(tensor, form, error, partial(self._say, call))
-        if isinstance(form, Form) and form.picks_nothing(tensor, kept):
-            self._say(call, f"{form.asked()} picks nothing of a tensor of shape {shape_of(tensor)}")
-        return Slot(kept, tensor.requires_grad, shape_of(tensor))
-
-    def _kept(self, tensor: Tensor, form: Form | Callable[[Tensor], Stats], call: Call) -> Tensor | Stats:
         if not isinstance(form, Form):
-            return form(tensor)
-        at_once = call.label in self._at_once
-        return form(tensor.detach(), self._foreign(), self._pool if at_once or self._wanted.copies else None, at_once)
+            try:
+                kept = form(tensor)
+            except Exception as error:
+                kept = kept_otherwise(tensor, form, error, partial(self._say, call))
+            return Slot(kept, tensor.requires_grad, shape)
+        if self._wanted.max_bytes is not None:
+            self._count_bytes(form.bytes_of(tensor), call)
+        reference = form.refers_to(tensor)
+        try:
+            kept = form.part_of(tensor.detach()) if reference else form(tensor.detach(), self._buffers)
+        except Exception as error:
+            reference, kept = False, kept_otherwise(tensor, form, error, partial(self._say, call))
+        if form.picks_nothing(tensor, kept):
+            self._say(call, f"{form.asked()} picks nothing of a tensor of shape {shape}")
+        return Slot(kept, tensor.requires_grad, shape, reference)
 
     def _say(self, call: Call, text: str) -> None:
         _add_note(self.notes, call, text)
@@ -296,7 +276,7 @@ class Hooks(Kept):
         if self._bytes > (limit := self._wanted.max_bytes or 0):
             raise MemoryError(
                 f"this capture would keep more than max_bytes={limit:,}; reached at call {call.label}. "
-                "Choose fewer layers, or sample=0, dtype=torch.float16, keep='stats'"
+                "Choose fewer layers, or sample=0, dtype=torch.float16, stats=True"
             )
 
 

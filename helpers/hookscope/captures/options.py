@@ -17,7 +17,8 @@ def checked(
     *,
     gradients: bool,
     inputs: bool,
-    keep: str,
+    copy: bool,
+    stats: bool,
     sample: int | slice | None,
     dtype: torch.dtype | None,
     device: torch.device | str | None,
@@ -25,18 +26,16 @@ def checked(
     stop: bool | int,
 ) -> Wanted:
     """Return what is wanted; see `capture` for the options and for what is raised."""
-    for name, flag in {"gradients": gradients, "inputs": inputs}.items():
+    for name, flag in {"gradients": gradients, "inputs": inputs, "copy": copy, "stats": stats}.items():
         if not isinstance(flag, bool):
             raise TypeError(f"{name}={flag!r}: give True or False; layers are named before, as capture(model, 'conv1')")
-    if not isinstance(keep, str) or keep not in ("tensors", "copies", "stats"):
-        raise ValueError(f"keep={keep!r}: give 'tensors', 'copies' or 'stats'")
-    form = Form(_sample(sample), _dtype(dtype), _device(device), at_once=keep == "copies")
-    if keep == "stats" and form != Form():
-        raise ValueError("keep='stats' keeps no tensors: leave out sample, dtype and device")
+    form = Form(_sample(sample), _dtype(dtype), _device(device), copy)
+    if stats and form != Form():
+        raise ValueError("stats=True keeps no tensors: leave out copy, sample, dtype and device")
     if max_bytes is not None:
         checked_bytes("max_bytes", max_bytes)
     calls = _calls(modules, stop, gradients)
-    return Wanted(gradients, inputs, stats_of if keep == "stats" else form, max_bytes, calls)
+    return Wanted(gradients, inputs, stats_of if stats else form, max_bytes, calls)
 
 
 def checked_bytes(name: str, given: object, least: int = 0) -> None:

@@ -14,20 +14,17 @@ from torch import Tensor, nn
 
 from hookscope.captures.aside import kept_aside
 from hookscope.captures.blame import notes_on
+from hookscope.captures.buffers import Buffers
 from hookscope.captures.call import Call, NotCapturedError, Wanted, why_uncalled
 from hookscope.captures.forecast import forecast
 from hookscope.captures.form import Stats
 from hookscope.captures.hooks import Hooks
 from hookscope.captures.layer import Layer
-from hookscope.captures.pool import Pool
-from hookscope.captures.reuse import give, pool_of
 from hookscope.captures.saving import load, save
 from hookscope.captures.stopping import PassEnded
-from hookscope.captures.writes import expected
 from hookscope.layers import LayerNotFoundError, Modules, fused_around
 from hookscope.layers.suggestions import not_among
-from hookscope.leaving import leaving
-from hookscope.pictures import Result, Table
+from hookscope.pictures import Result
 
 __all__ = ["Capture"]
 
@@ -56,8 +53,7 @@ class Capture(Result, Mapping[str, Layer]):
         self._open = False
         self._uncalled: dict[str, str] = {}  # of a copy, which has no model
         self._fused = fused_around(modules, layers)
-        self._gone: weakref.finalize[Any, Any] | None = None
-        self._pool = pool_of(self._model)
+        self._entered = False
         self._hooks = Hooks(modules, layers, wanted, self._fused)
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -124,7 +120,7 @@ class Capture(Result, Mapping[str, Layer]):
         """The chosen layers that were not called, each with why that may be."""
         if not hasattr(self, "_model"):
             return dict(self._uncalled)
-        if self._gone is None:
+        if not self._entered:
             why = "was not called: this capture was never entered; call the model inside its with-block"
             return dict.fromkeys(self._layers.values(), why)
         if not self._hooks.ran:
@@ -145,36 +141,44 @@ class Capture(Result, Mapping[str, Layer]):
     def overwritten(self) -> dict[str, str]:
         """The outputs that were written to after their layer had returned them, each with by what.
 
-        Keys are labels of calls. The outputs in this capture are as they were before. Writes that torch does not count,
-        through `.data` or a NumPy array, do not reach these outputs either, but are not listed.
+        Keys are labels of calls. Not listed are writes that torch does not count: through `.data`, a NumPy array or
+        DLPack, and to tensors made in `torch.inference_mode`.
         """
-        return {call.label: by for call, by in self._hooks.found.items()}
+        return {call.label: call.overwritten_by for call in self._hooks.order if call.overwritten_by}
 
     @property
     def notes(self) -> tuple[str, ...]:  # type: ignore[override]
         """What else there is to know about this capture."""
         notes = dict(self._hooks.notes)
+        if self._hooks.unwatched:
+            notes["torch counts no writes in inference mode, so .overwritten does not list them"] = None
         # Looked for when somebody reads, so that the pass does not wait for it.
         if hasattr(self, "_model") and len(self) and self.modules.leaves.keys() <= set(self._layers.values()):
             notes |= dict.fromkeys(kept_aside(Modules(self._model)))
         return tuple(notes)
 
-    def _table(self) -> Table:
+    @property
+    def rows(self) -> list[dict[str, object]]:
+        """One row for each call."""
         several = len({call.by for call in self._hooks.order}) > 1
-        rows = [
+        return [
             {
                 "call": call.label,
                 "type": call.type,
                 **({"thread or task": call.by} if several else {}),
                 "output": call._shapes(),
-                "overwritten later by": self._hooks.found.get(call, ""),
+                "overwritten later by": call.overwritten_by,
             }
             for call in self._hooks.order
         ]
+
+    @property
+    def caption(self) -> str:
+        """How many calls of how many layers there are, and how many layers were not called."""
         uncalled = len(self.uncalled)
         missing = f"; {uncalled} of the chosen layers not called, see .uncalled" if uncalled else ""
         stopped = f"; the pass was ended after {self.stopped}" if self.stopped else ""
-        return Table(rows, f"{self.title}: {len(rows)} calls of {len(self)} layers{stopped}{missing}")
+        return f"{self.title}: {len(self._hooks.order)} calls of {len(self)} layers{stopped}{missing}"
 
     # -- capturing ----------------------------------------------------------------------------------------------
 
@@ -183,38 +187,19 @@ class Capture(Result, Mapping[str, Layer]):
             raise RuntimeError("this capture is already open; make another one with capture(...)")
         self._need_model()
         self.stopped = ""
-        # Learn from the last pass what will be overwritten: that is copied at once, into the memory of the last copy.
-        model = weakref.ref(self._model)
-        give(self._hooks.order, self._wanted, model)
-        if self._gone is not None:
-            self._gone.detach()
-        at_once = expected(self._model)
-        self._hooks = Hooks(self.modules, self._layers, self._wanted, self._fused, self._pool, at_once)
-        self._gone = weakref.finalize(self, give, self._hooks.order, self._wanted, model)
-        self._gone.atexit = False
-        self._open = True
+        self._hooks = Hooks(self.modules, self._layers, self._wanted, self._fused, Buffers(self._model))
+        self._open = self._entered = True
         try:
             self._hooks.put_on(self)
-            return self
         except BaseException:
             self._close()
             raise
+        return self
 
-    def _is_open(self) -> bool:
-        return self._open
-
-    def _give_up(self) -> None:
-        self._close()
-
-    @leaving
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:  # not bool, for which type checkers take every block to swallow
-        try:
-            self._close()
-        except BaseException:  # an interrupt may have stopped it anywhere
-            self._close()
-            raise
+        self._close()
         ending = self._hooks.ending
         self.stopped = ending.stopped if ending is not None else ""
         ended = isinstance(error, PassEnded)
@@ -261,16 +246,14 @@ class Capture(Result, Mapping[str, Layer]):
 
     def _close(self) -> None:
         self._open = False
-        self._hooks.take_off()
-        self._pool.clear()
+        self._hooks.remove()
 
     def estimate(self, *args: Any, **kwargs: Any) -> int:
         """Forecast how many bytes one pass will keep at most, without computing anything.
 
         The model runs on fake tensors, which have shapes and no values: parameters, buffers, attributes of modules,
-        random numbers and the inputs stay as they are. What copy-on-write saves is not known before and is counted in.
-        The first forecast of a process takes some seconds, in which torch loads what it needs for them; later ones take
-        milliseconds.
+        random numbers and the inputs stay as they are. The first forecast of a process takes some seconds, in which
+        torch loads what it needs for them; later ones take milliseconds.
 
         Args:
             *args: the inputs of the pass, as the model is called with.
@@ -278,7 +261,7 @@ class Capture(Result, Mapping[str, Layer]):
 
         Returns:
             Bytes for outputs, for inputs if they are kept, and for gradients if they are kept and the output
-            requires grad; 0 with `keep="stats"`.
+            requires grad; 0 with `stats=True`.
 
         Raises:
             RuntimeError: the model's path depends on values, so that it cannot run without them.
@@ -305,7 +288,7 @@ class Capture(Result, Mapping[str, Layer]):
         return state | {"_layers": self._names(), "_uncalled": self.uncalled, "_hooks": self._hooks}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _pool=Pool(), _gone=None)
+        vars(self).update(state)
 
     def save(self, path: str | Path) -> None:
         """Write what was kept into a file, `name.safetensors`, to be read by `Capture.load` without the model.
@@ -363,6 +346,6 @@ class Capture(Result, Mapping[str, Layer]):
 
 
 _NO_MODEL = "this capture is a copy without its model, to be read; make another with capture(...)"
-_OF_THE_MODEL = ("modules", "_model", "_layers", "_fused", "_pool", "_gone", "_hooks")
+_OF_THE_MODEL = ("modules", "_model", "_layers", "_fused", "_hooks")
 # The one capture of each model that `Capture.start` has started.
 _started: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Capture]] = weakref.WeakKeyDictionary()

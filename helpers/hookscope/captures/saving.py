@@ -22,8 +22,8 @@ from hookscope.extras import needed_by
 
 __all__ = ["load", "refuse_pipes", "save", "write_whole"]
 
-_VERSION = 2
-_OF_A_CALL = ("layer", "number", "type", "by", "run", "decoding", "generation", "_returned")
+_VERSION = 3
+_OF_A_CALL = ("layer", "number", "type", "by", "run", "decoding", "generation", "overwritten_by", "_returned")
 
 
 def save(state: Mapping[str, Any], path: str | Path) -> None:
@@ -40,7 +40,6 @@ def save(state: Mapping[str, Any], path: str | Path) -> None:
         about["output"] = writing.named(f"{call.label}/output", call._output)
         about["args"] = writing.named(f"{call.label}/args", call._args)
         calls.append(about)
-    places = {id(call): number for number, call in enumerate(kept.order)}
     form = wanted.form
     whole = {field.name: getattr(form, field.name) for field in fields(form)} if isinstance(form, Form) else None
     if whole is not None and form.sample is not None:
@@ -53,7 +52,6 @@ def save(state: Mapping[str, Any], path: str | Path) -> None:
         "uncalled": state["_uncalled"],
         "wanted": writing.of([wanted.gradients, wanted.inputs, wanted.max_bytes, wanted.stop, whole]),
         "calls": calls,
-        "found": [[places[id(call)], by] for call, by in kept.found.items()],
         "notes": [*kept.notes, *writing.losses],
     }
     write_whole(path, to_bytes(writing.tensors, {"hookscope capture": json.dumps(about)}))
@@ -118,11 +116,6 @@ def _state(about: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
         args, kwargs = only(call._args, tuple)
         only(args, tuple), only(kwargs, dict)
         calls.append(call)
-    found = {}
-    for number, by in only(about["found"], list):
-        if only(number, int) < 0:
-            raise ValueError(f"there is no call {number}")
-        found[calls[number]] = only(by, str)
     for text in [*only(about["layers"], list), *only(about["notes"], list), *only(about["uncalled"], dict).values()]:
         only(text, str)
     return {
@@ -132,7 +125,7 @@ def _state(about: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
         "_uncalled": about["uncalled"],
         "_wanted": wanted,
         "_open": False,
-        "_hooks": Kept(calls, dict.fromkeys(about["notes"]), found),
+        "_hooks": Kept(calls, dict.fromkeys(about["notes"])),
     }
 
 
@@ -145,7 +138,7 @@ def _wanted(told: Any) -> Wanted:
         for part in () if sample is None else (sample.start, sample.stop, sample.step):
             only(part, int, _NONE)
         form = replace(form, sample=sample)
-        only(form.dtype, torch.dtype, _NONE), only(form.device, torch.device, _NONE), only(form.at_once, bool)
+        only(form.dtype, torch.dtype, _NONE), only(form.device, torch.device, _NONE), only(form.copy, bool)
     only(max_bytes, int, float, _NONE)
     return Wanted(only(gradients, bool), only(inputs, bool), form, max_bytes, only(stop, int))
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import weakref
 from contextlib import suppress
 from functools import cache
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hookscope.captures.call import Call
-from hookscope.captures.keep import is_wrapped, keep, same_memory, shares_memory, storage_of
+from hookscope.captures.keep import is_wrapped
 
-__all__ = ["Overwrites", "Watch", "expected", "watch"]
+__all__ = ["Overwrites", "Watch", "watch"]
 
 
 class Watch:
@@ -30,7 +29,7 @@ class Watch:
 
     call: Call
 
-    def __init__(self, tensor: Tensor, counter: Tensor | _Moved | _Outlived) -> None:
+    def __init__(self, tensor: Tensor, counter: Tensor | _Outlived) -> None:
         self._tensor = weakref.ref(tensor)
         self.counter, self.version = counter, counter._version
 
@@ -49,21 +48,17 @@ class Watch:
         return None if node is None else str(node.name())
 
 
-def watch(tensor: Tensor, kept: object = None) -> Watch | None:
+def watch(tensor: Tensor) -> Watch | None:
     """Keep an eye on a tensor that may be written to later.
 
-    torch counts writes (`Tensor._version`) in a counter that a tensor shares with what `detach()` makes of it. Given
-    other `.data`, such an alias still has the counter, and none of the memory.
-
-    Inference tensors have no counter. There the address tells, if `kept` is a copy-on-write copy of `tensor`: a
-    write moves one of the two.
+    torch counts writes (`Tensor._version`) in a counter that a tensor shares with what `detach()` makes of it. An alias
+    whose `.data` is replaced keeps the counter, and not the memory.
 
     Args:
-        tensor: any tensor; it is not kept alive, unless it is an inference tensor that shares its memory with `kept`.
-        kept: what `hookscope.captures.keep.keep` made of it.
+        tensor: any tensor; it is not kept alive.
 
     Returns:
-        None if nothing can be known: an inference tensor that was copied at once, or a tensor without memory.
+        None if torch counts no writes: to inference tensors, and to tensors without memory.
 
     Example:
         >>> ones = torch.ones(3)
@@ -74,28 +69,21 @@ def watch(tensor: Tensor, kept: object = None) -> Watch | None:
         (False, True)
 
     """
-    if is_wrapped(tensor):
+    if is_wrapped(tensor) or tensor.is_inference():
         return None
-    if tensor.is_inference():
-        return Watch(tensor, _Moved(tensor)) if isinstance(kept, Tensor) and shares_memory(kept) else None
-    dense = tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested)
-    if type(tensor) is Tensor and dense:
+    if type(tensor) is Tensor and tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested):
         counter = tensor.detach()
         counter.data = _nothing(tensor.device)
         return Watch(tensor, counter)
-    return None if storage_of(tensor) is None else Watch(tensor, _Outlived(tensor))
+    return Watch(tensor, _Outlived(tensor)) if _has_storage(tensor) else None
 
 
-class _Moved:
-    """Counts like `Tensor._version`: by the address, for a tensor that shares its memory until one is written to."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self._alias = tensor.detach()
-
-    @property
-    def _version(self) -> int:
-        # Not data_ptr(), which makes the copy that copy-on-write puts off.
-        return int(torch._C._data_address(self._alias))  # type: ignore[attr-defined]
+def _has_storage(tensor: Tensor) -> bool:
+    try:
+        tensor.untyped_storage()
+    except (RuntimeError, NotImplementedError, ValueError):  # ValueError: an uninitialized parameter
+        return False
+    return True
 
 
 class _Outlived:
@@ -117,37 +105,24 @@ def _nothing(device: torch.device | str) -> Tensor:
         return torch.empty(0, device=device)
 
 
-_NOTHING = _nothing("cpu")
-
-
 class Overwrites:
-    """Which outputs of a pass were written to after their layer had returned them, and by what.
+    """Finds out which outputs of a pass were written to after their layer had returned them, and by what.
 
-    Attributes:
-        found: the calls whose output was written to, each with by what.
-
+    What is found is written into the calls, as `overwritten_by`.
     """
 
     def __init__(self) -> None:
-        self.found: dict[Call, str] = {}
         self._watched: list[Watch] = []
         self._recent: list[Watch] = []  # the last of them
 
-    def add(self, tensor: Tensor, kept: object, call: Call) -> None:
-        """Keep an eye on an output of a call, of which `kept` has the values."""
+    def add(self, tensor: Tensor, call: Call) -> None:
+        """Keep an eye on an output of a call."""
         try:
-            eye = watch(tensor, kept)
+            eye = watch(tensor)
         except (RuntimeError, TypeError):  # a kind of tensor that has neither a version nor an alias
             return
-        if eye is not None:
-            self._add(eye, call)
-
-    def add_ordinary(self, tensor: Tensor, alias: Tensor, call: Call) -> None:
-        """Do the same in fewer steps for a tensor that `is_ordinary`."""
-        alias.data = _NOTHING
-        self._add(Watch(tensor, alias), call)
-
-    def _add(self, eye: Watch, call: Call) -> None:
+        if eye is None:
+            return
         eye.call = call
         self._watched.append(eye)
         self._recent.append(eye)
@@ -167,46 +142,25 @@ class Overwrites:
             if eye.counter._version != eye.version:  # written(), without the call: this runs for every layer
                 self._recent = [other for other in self._recent if other is not eye]
                 between = f"{_named(eye)} between {last.label if last else 'it'} and {call.label}"
-                self.found.setdefault(eye.call, f"layer {call.label} ({call.type})" if inside else between)
+                eye.call.overwritten_by = eye.call.overwritten_by or (
+                    f"layer {call.label} ({call.type})" if inside else between
+                )
                 with suppress(ValueError):  # another thread saw it, too
                     self._watched.remove(eye)
 
-    def copy_before(self, tensor: Any) -> None:
-        """Copy what is about to be overwritten now, with all threads; copy-on-write would do it with one."""
-        if not isinstance(tensor, Tensor) or tensor.numel() < _LARGE or tensor.is_inference():
-            return
-        copy: Tensor | None = None
-        for eye in self._recent:
-            for slot in eye.call.slots():
-                kept = slot.value
-                if isinstance(kept, Tensor) and same_memory(kept, tensor):
-                    # What shares memory now, as the outputs of a layer and of its container, goes on sharing it.
-                    again = copy is not None and copy.shape == kept.shape and copy.stride() == kept.stride()
-                    slot.value = copy = keep(copy) if copy is not None and again else kept.clone()
-
-    def close(self, model: nn.Module, last: Call | None) -> None:
-        """Look at all outputs for the last time, and remember for the next pass of the model.
+    def close(self, last: Call | None) -> None:
+        """Look at all outputs for the last time.
 
         Args:
-            model: whose pass it was.
             last: the call that returned last.
 
         """
         for eye in self._watched:
             if eye.counter._version != eye.version:
                 when = f"after {eye.call.label}, the last layer captured" if eye.call is last else "some calls later"
-                self.found.setdefault(eye.call, f"{_named(eye)} {when}")
-        known = _known.setdefault(model, set())
-        if known:
-            known -= {eye.call.label for eye in self._watched}
-        known |= {call.label for call in self.found}
+                eye.call.overwritten_by = eye.call.overwritten_by or f"{_named(eye)} {when}"
         self._watched.clear()
         self._recent.clear()
-
-
-def expected(model: nn.Module) -> set[str]:
-    """Guess the labels of the calls whose output will be overwritten: those for which it was in the last pass."""
-    return _known.get(model, set())
 
 
 def _named(eye: Watch) -> str:
@@ -214,6 +168,4 @@ def _named(eye: Watch) -> str:
     return f"an in-place operation ({node})" if node else "an in-place operation"
 
 
-_LARGE = 1 << 15  # elements; torch copies fewer with one thread anyway
 _RECENT = 3  # of the latest outputs are looked at for writes at every call; all are at the end
-_known: weakref.WeakKeyDictionary[nn.Module, set[str]] = weakref.WeakKeyDictionary()

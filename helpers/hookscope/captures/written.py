@@ -15,7 +15,6 @@ from torch.nn.utils.rnn import PackedSequence
 
 from hookscope.captures.call import Missing, Slot
 from hookscope.captures.form import Stats
-from hookscope.captures.keep import readable
 
 __all__ = ["Fields", "Reading", "Writing", "dtype_called", "only"]
 
@@ -87,7 +86,8 @@ class Writing:
         kind = type(value).__name__
         if isinstance(value, Slot):
             grads = [self.of(grad) for grad in value.grads]
-            return {"is": "slot", "value": self.of(value.value), "needs_grad": value.needs_grad, "grads": grads,
+            kept = self.of(value.__getstate__()["value"])
+            return {"is": "slot", "value": kept, "needs_grad": value.needs_grad, "grads": grads,
                     "shape": list(value.shape)}  # fmt: skip
         if isinstance(value, Stats):
             return {"is": "stats", "of": [list(value.shape), _word(value.dtype), *value[2:]]}
@@ -126,7 +126,7 @@ class Writing:
         name, number = self._name, 1
         while name in self.tensors:
             name, number = f"{self._name}/{number}", number + 1
-        own = readable(tensor).detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format).cpu()
+        own = tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format).cpu()
         # As bytes: any dtype, also those that the format has no word for.
         self.tensors[name] = own.reshape(-1).view(torch.uint8) if own.dtype not in _PLAIN else own
         return {"is": "tensor", "name": name, "dtype": _word(own.dtype), "shape": list(own.shape)}
@@ -225,7 +225,7 @@ class Reading:
         return [self.of(node) for node in only(nodes, list)]
 
     def _sequence(self, node: Any, of: Any) -> Any:
-        items = self._items(of)
+        items = _shape(of) if node["is"] == "Size" else self._items(of)
         return deque(items, node["most"]) if node["is"] == "deque" else _SEQUENCES[node["is"]](items)
 
     def _slot(self, node: Any, of: Any) -> Slot:
@@ -325,7 +325,7 @@ def only(value: Any, *kinds: type) -> Any:
 
 def _shape(sides: Any) -> tuple[Any, ...]:
     for side in only(sides, list):
-        if side != "?" and only(side, int) < 0:
+        if side != "?" and not 0 <= only(side, int) < 1 << 63:
             raise ValueError(f"a shape has a side of {side}")
     return tuple(sides)
 

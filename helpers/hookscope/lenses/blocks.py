@@ -130,7 +130,7 @@ def probed_run(modules: Modules, args: Sequence[Any], kwargs: Mapping[str, Any])
         runs = runs_of(modules, single)
         if not runs:
             continue
-        with capture(modules.model, *{each for run in runs for each in run}, inputs=True, keep="stats") as seen:
+        with capture(modules.model, *{each for run in runs for each in run}, inputs=True, stats=True) as seen:
             modules.model(*args, **kwargs)
         found: list[tuple[int, int, list[nn.Module]]] = []
         for run in runs:

@@ -139,7 +139,7 @@ class ModelPass:
             return False
         if self._flows is None:
             goal = self.goal
-            stats = capture(self.model, _can_be_hooked, gradients=True, keep="stats")
+            stats = capture(self.model, _can_be_hooked, gradients=True, stats=True)
             self._back(stats, lambda output, given: goal.random_score(output))
             self._flows = {
                 (call.label, part): max(abs(of.min), abs(of.max))

@@ -22,15 +22,13 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own about sparse te
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_call_is_kept_and_nothing_else_changes(name: str, mode: str) -> None:
-    keep = "copies" if name in awkward.RESIZES else "tensors"
-    error = check(MODELS[name], mode, gradients=mode == "grad", inputs=False, fused=name in awkward.FUSED, keep=keep)
+    error = check(MODELS[name], mode, gradients=mode == "grad", inputs=False, fused=name in awkward.FUSED)
     assert not error
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_inputs_are_kept_as_they_were_before_the_layer_ran(name: str) -> None:
-    keep = "copies" if name in awkward.RESIZES else "tensors"
-    check(MODELS[name], "grad", gradients=False, inputs=True, fused=name in awkward.FUSED, keep=keep)
+    check(MODELS[name], "grad", gradients=False, inputs=True, fused=name in awkward.FUSED)
 
 
 @pytest.mark.parametrize("name", list(MODELS)[awkward.PEERS :])

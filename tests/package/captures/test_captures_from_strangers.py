@@ -81,7 +81,7 @@ def of_kind(file: File, kind: str) -> dict[str, Any]:
 
 
 def test_the_file_that_is_changed_here_is_read_as_it_is(tmp_path: Path) -> None:
-    for options in ({}, {"keep": "stats"}):
+    for options in ({}, {"stats": True}):
         assert refusal(File(tmp_path, **options).write()) == ""
 
 
@@ -107,8 +107,7 @@ CHANGED: dict[str, Callable[[File], object]] = {
     "a layer that is a number": lambda file: file.head.update(layers=[1]),
     "a note that is a list": lambda file: file.head.update(notes=[["a"]]),
     "reasons that are no texts": lambda file: file.head.update(uncalled={"a": 1}),
-    "a call from the end": lambda file: file.head.update(found=[[-1, "a"]]),
-    "a call that is not there": lambda file: file.head.update(found=[[99, "a"]]),
+    "a write by a number": lambda file: file.head["calls"][0].update(overwritten_by=1),
     "a call with a negative number": lambda file: file.head["calls"][0].update(number=-1),
     "a call without a layer": lambda file: file.head["calls"][0].pop("layer"),
     "a call with other inputs": lambda file: file.head["calls"][0].update(args={"is": "tuple", "of": [1, 2]}),
@@ -143,7 +142,7 @@ def test_values_that_are_nested_too_deep_are_refused(tmp_path: Path) -> None:
 
 
 def test_statistics_and_tensors_do_not_take_each_others_place(tmp_path: Path) -> None:
-    file, other = File(tmp_path), File(tmp_path, keep="stats")
+    file, other = File(tmp_path), File(tmp_path, stats=True)
     of_kind(file, "slot")["value"] = of_kind(other, "stats")
     with pytest.raises(ValueError, match="found Stats, expected Tensor"):
         Capture.load(file.write())
@@ -166,7 +165,7 @@ def test_a_pipe_is_not_waited_on_and_a_folder_is_no_file(tmp_path: Path) -> None
 ODD = (None, True, -1, 0, 10**30, 0.5, "", "tensor", "stats", "(root)", [], [1], {}, {"is": "tuple", "of": [None]})
 
 
-@pytest.mark.parametrize("options", [{}, {"keep": "stats"}], ids=["tensors", "stats"])
+@pytest.mark.parametrize("options", [{}, {"stats": True}], ids=["tensors", "stats"])
 def test_of_hundreds_of_changes_each_is_refused_in_a_sentence_or_can_be_read(
     options: dict[str, Any], tmp_path: Path
 ) -> None:

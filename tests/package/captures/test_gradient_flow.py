@@ -21,10 +21,10 @@ def doubling() -> nn.Sequential:
     return net
 
 
-@pytest.mark.parametrize("keep", ["tensors", "stats"])
-def test_numbers_come_in_call_order_and_are_those_of_the_moment(keep):
+@pytest.mark.parametrize("stats", [False, True])
+def test_numbers_come_in_call_order_and_are_those_of_the_moment(stats):
     net = doubling()
-    with capture(net, gradients=True, keep=keep) as seen:
+    with capture(net, gradients=True, stats=stats) as seen:
         net(torch.tensor([[3.0], [-1.0]])).sum().backward()
     flow = gradient_flow(seen)
     first, second = flow.rows
@@ -103,7 +103,7 @@ class Loop(nn.Module):
 @pytest.mark.filterwarnings("error")  # matplotlib's, about labels for which there is no room
 def test_thousands_of_calls_are_shortened_with_a_word_at_little_cost():
     def shown(times: int) -> dict[str, str]:
-        with capture(Loop(times), keep="stats") as seen:
+        with capture(Loop(times), stats=True) as seen:
             seen._model(torch.ones(2))
         picture = gradient_flow(seen)
         assert len(picture.rows) == times

@@ -14,7 +14,7 @@ from tests.shared.captured import X, small
 
 def test_stats_in_place_of_tensors():
     net = small()
-    with capture(net, gradients=True, inputs=True, keep="stats") as seen:
+    with capture(net, gradients=True, inputs=True, stats=True) as seen:
         net(torch.tensor([[1.0, 3.0], [0.0, -1.0]])).sum().backward()
     stats = seen["0"].stats  # 8 and -2
     assert (stats.shape, stats.dtype) == ((2, 1), torch.float32)
@@ -27,7 +27,7 @@ def test_stats_in_place_of_tensors():
         _ = seen["0"].output
     with capture(net) as seen:
         net(X)
-    with pytest.raises(NotCapturedError, match="keep='stats'"):
+    with pytest.raises(NotCapturedError, match="stats=True"):
         _ = seen["0"].stats
 
 
@@ -47,7 +47,7 @@ def test_stats_in_place_of_tensors():
 )
 def test_stats_are_right_for_every_kind_of_tensor(values, expected):
     net = Do(lambda: values)
-    with capture(net, keep="stats") as seen:
+    with capture(net, stats=True) as seen:
         net()
     got = seen[""].stats[2:]
     for ours, theirs in zip(got, expected, strict=True):
@@ -56,7 +56,7 @@ def test_stats_are_right_for_every_kind_of_tensor(values, expected):
 
 def test_grad_stats_of_two_passes_are_refused():
     net = small()
-    with capture(net, gradients=True, keep="stats") as seen:
+    with capture(net, gradients=True, stats=True) as seen:
         loss = net(torch.tensor([[1.0, 3.0]])).sum()
         loss.backward(retain_graph=True)
         loss.backward()
@@ -104,13 +104,13 @@ def test_the_forecast_is_what_a_pass_keeps_and_computes_nothing():
         tensors += [call.args[0] for call in seen.calls] if options.get("inputs") else []
         assert forecast == sum(tensor.numel() * tensor.element_size() for tensor in tensors), options
         net.load_state_dict(state)
-    assert capture(net, keep="stats").estimate(x) == 0
+    assert capture(net, stats=True).estimate(x) == 0
     assert len(census(net)) == 0
 
 
 def test_a_forecast_that_needs_values_is_refused_in_words():
     net = Do(lambda x: x if x.sum().item() > 0 else -x)
-    with pytest.raises(RuntimeError, match=r"its path may depend on values\. Capture with keep='stats'"):
+    with pytest.raises(RuntimeError, match=r"its path may depend on values\. Capture with stats=True"):
         capture(net).estimate(torch.ones(2))
     assert len(census(net)) == 0
 
@@ -118,7 +118,7 @@ def test_a_forecast_that_needs_values_is_refused_in_words():
 def test_max_bytes_refuses_naming_the_layer_and_ways_out():
     net = nn.Sequential(nn.Linear(1, 100), nn.Linear(100, 100))
     with (
-        pytest.raises(MemoryError, match=r"max_bytes=500; reached at call 1\. .*keep='stats'"),
+        pytest.raises(MemoryError, match=r"max_bytes=500; reached at call 1\. .*stats=True"),
         capture(net, max_bytes=500),
     ):
         net(torch.ones(1, 1))
@@ -126,49 +126,6 @@ def test_max_bytes_refuses_naming_the_layer_and_ways_out():
     with capture(net, max_bytes=800) as seen:
         net(torch.ones(1, 1))
     assert len(seen) == 2
-
-
-def test_copies_at_once_where_copy_on_write_cannot_know():
-    """A NumPy window made before the layer returned, and an output that is resized later."""
-    windows = []
-
-    def with_window(x):
-        y = x + 1
-        windows.append(y.numpy())
-        return y
-
-    net = Do(with_window)
-    with torch.no_grad(), capture(net, keep="copies") as seen:
-        net(torch.zeros(2))
-        windows[0][:] = 7
-    assert seen[""].output.tolist() == [1, 1]
-
-    linear = nn.Linear(1, 2)
-
-    def resized(x):
-        y = linear(x)
-        y.resize_(4, 4).zero_()
-        return y
-
-    net = Do(resized)
-    net.linear = linear
-    with torch.no_grad(), capture(net, "linear", keep="copies") as seen:
-        net(torch.ones(1, 1))
-    assert seen["linear"].output.shape == (1, 2)
-    with torch.no_grad(), capture(net, "linear") as seen:
-        net(torch.ones(1, 1))  # what was overwritten in the last pass is copied at once
-    assert seen["linear"].output.shape == (1, 2)
-    net = Do(resized)  # of which nothing is known
-    net.linear = linear
-    try:
-        with torch.no_grad(), capture(net, "linear") as seen:
-            net(torch.ones(1, 1))
-    except RuntimeError as error:  # it cannot be resized while it is shared
-        assert any("keep='copies'" in note for note in error.__notes__)  # noqa: PT017  # older torch: resized apart
-    else:
-        assert torch.__version__ < (2, 15)
-        assert torch.equal(seen["linear"].output, linear(torch.ones(1, 1)))
-    assert len(census(net)) == 0
 
 
 def test_a_forecast_puts_shared_layers_back():

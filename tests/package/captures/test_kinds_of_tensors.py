@@ -43,8 +43,8 @@ KINDS = {
 }
 OPTIONS: list[dict[str, Any]] = [
     {},
-    {"keep": "copies"},
-    {"keep": "stats"},
+    {"copy": False},
+    {"stats": True},
     {"inputs": True},
     {"sample": 0},
     {"dtype": torch.float16},
@@ -64,7 +64,7 @@ def test_every_kind_passes_with_every_option(kind: str, options: dict[str, Any])
             assert net(torch.ones(1)) is made
     assert len(seen.calls) == 2
     assert kind.split()[0] in ("no",) or "Sequential: 2 calls" in repr(seen)
-    if options.get("keep") != "stats" and not {"sample", "dtype"} & options.keys():
+    if not options.get("stats") and not {"sample", "dtype"} & options.keys():
         kept = seen["0"].output
         assert type(kept) is type(made)
         assert (kept.dtype, kept.layout, kept.is_nested) == (made.dtype, made.layout, made.is_nested)
@@ -98,17 +98,17 @@ def fake() -> Tensor:
 
 
 @pytest.mark.filterwarnings("error")  # that nothing is known of them is no failure
-@pytest.mark.parametrize("keep", ["stats", "copies"])
+@pytest.mark.parametrize("stats", [True, False])
 @pytest.mark.parametrize("make", [KINDS["meta"], fake], ids=["meta", "fake"])
-def test_nothing_is_known_of_a_tensor_without_values(make: Callable[[], Tensor], keep: Any) -> None:
+def test_nothing_is_known_of_a_tensor_without_values(make: Callable[[], Tensor], stats: bool) -> None:
     made = make()
     net = nn.Sequential(Do(lambda x: made), Do(lambda x: (made, torch.tensor([0.0, 2.0]))))
-    with capture(net, "0", "1", keep=keep) as seen:
+    with capture(net, "0", "1", stats=stats) as seen:
         net(torch.ones(1))
-    stats = seen["0"].stats if keep == "stats" else stats_of(seen["0"].output)
-    assert stats[:2] == ((3, 2), torch.float32)
-    assert len(stats) == 10
-    assert all(math.isnan(number) for number in stats[2:])
+    found = seen["0"].stats if stats else stats_of(seen["0"].output)
+    assert found[:2] == ((3, 2), torch.float32)
+    assert len(found) == 10
+    assert all(math.isnan(number) for number in found[2:])
     flow = gradient_flow(seen)
     first, second = flow.rows
     assert first == {"call": "0", "type": "Do", "mean |x|": None, "max |x|": None, "zeros %": None}
@@ -158,7 +158,7 @@ def test_a_backward_that_gives_none_goes_on() -> None:
         net(torch.ones(1, 2)).sum().backward()
     assert seen["1"].calls[0].slots()[0].grads
     assert not seen["0"].calls[0].slots()[0].grads
-    with capture(net, gradients=True, keep="stats") as seen:
+    with capture(net, gradients=True, stats=True) as seen:
         net(torch.ones(1, 2)).sum().backward()
 
 

@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from hookscope import capture
-from hookscope.captures import release_memory
 from tests.shared import awkward
 from tests.shared.awkward import Do, Net, cloning, deep_clone, difference, loss_of, tensors_in
 from tests.shared.captured import X, assert_same_calls, small
@@ -56,7 +55,7 @@ _THE_SAME_MEMORY = {
 @pytest.mark.parametrize("same", _THE_SAME_MEMORY.values(), ids=_THE_SAME_MEMORY)
 @pytest.mark.parametrize("kind", [nn.Parameter, nn.Buffer])
 def test_parameters_and_buffers_keep_their_address(kind, same, grad):
-    """A layer may return its own parameter; copy-on-write would move it at the next optimizer step."""
+    """A layer may return its own parameter, which the next optimizer step writes to."""
     net = nn.Module()
     net.position = Do(lambda: same(net.weight))
     net.weight = kind(torch.ones(3))
@@ -128,7 +127,6 @@ def test_memory_is_flat_over_many_passes():
     seen = capture(net, gradients=True, inputs=True)
     tensors, nbytes = [], []
     gc.collect()
-    release_memory()  # of other tests: it may go at any moment
     tracemalloc.start()
     for turn in range(401):
         with seen:

@@ -91,8 +91,8 @@ def test_it_shows_itself_as_a_table_with_escaped_names():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"keep": "everything"}, "give 'tensors', 'copies' or 'stats'"),
-        ({"keep": "stats", "sample": 0}, "leave out sample"),
+        ({"stats": True, "sample": 0}, "stats=True keeps no tensors: leave out copy, sample, dtype and device"),
+        ({"stats": True, "copy": False}, "leave out copy"),
         ({"sample": -1}, "count samples from 0"),
     ],
 )
@@ -122,7 +122,8 @@ def test_options_of_the_wrong_type_are_refused_before_the_pass(options, message)
     [
         ({"gradients": "conv1"}, TypeError, "gradients='conv1': give True or False; layers are named before"),
         ({"inputs": 1}, TypeError, "inputs=1: give True or False"),
-        ({"keep": ["stats"]}, ValueError, r"keep=\['stats'\]: give 'tensors', 'copies' or 'stats'"),
+        ({"copy": 0}, TypeError, "copy=0: give True or False"),
+        ({"stats": "conv1"}, TypeError, "stats='conv1': give True or False"),
         ({"sample": slice("0", None)}, TypeError, "give a slice of whole numbers"),
         ({"sample": slice(None, None, -1)}, ValueError, "torch slices forwards only"),
         ({"dtype": torch.quint8}, TypeError, "dtype=torch.quint8: torch does not convert to it"),

@@ -191,7 +191,7 @@ class Closed:
 @pytest.mark.filterwarnings("ignore:hookscope")
 def test_a_container_that_cannot_be_read_does_not_stop_the_model(make: Any) -> None:
     net = nn.Sequential(Do(make))
-    for look in (capture(net), capture(net, keep="stats"), capture(net, inputs=True, gradients=True), record(net)):
+    for look in (capture(net), capture(net, stats=True), capture(net, inputs=True, gradients=True), record(net)):
         with look as seen:
             kind = type(net(torch.ones(1)))
         if isinstance(seen, Capture) and kind is not Closed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.shared.awkward import MODELS, RESIZES
+from tests.shared.awkward import MODELS
 from tests.shared.editable import Seen, calls_of
 from tests.shared.edited_by_hand import Spec, check, spec_of
 from tests.shared.edited_formulas import KINDS
@@ -13,12 +13,6 @@ ENDS = ("output", "input", "grad")
 LARGE = ("densenet121", "faster r-cnn", "mobilenet_v3_small", "resnet18", "vgg16", "vit_b_16")
 SLOW = {"faster r-cnn": pytest.mark.slow, "densenet121": pytest.mark.slow}  # the others have what is in them
 LEFT_OUT = {("data-dependent while loop", "freeze"): "it would never end"}
-LEFT_OUT |= {
-    (name, kind): "torch's copy-on-write does not bear that the storage is resized; capture says so"
-    for name in RESIZES
-    for kind in KINDS
-    if KINDS[kind].captures
-}
 
 
 def fitting(name: str, calls: list[Seen], to: str, number: int, kind: str) -> Spec | None:

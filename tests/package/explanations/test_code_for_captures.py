@@ -32,7 +32,7 @@ REFUSED = {"faster r-cnn", "dataclass", "frozen dataclass", "a dataclass that is
 
 
 def seen_of(name: str, backward: bool, **options: Any) -> Capture:
-    seen: Capture = watched(MODELS[name](), lambda model: capture(model, keep="copies", **options), backward=backward)
+    seen: Capture = watched(MODELS[name](), lambda model: capture(model, **options), backward=backward)
     return seen
 
 

@@ -8,7 +8,6 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
 import hookscope
-from hookscope.captures.keep import shares_memory
 from hookscope.layers import Modules, fused_around
 
 
@@ -172,18 +171,6 @@ def test_layers_are_those_of_the_model_when_the_capture_was_made():
     assert seen.order == ["1", "0"]
     assert len(hookscope.census(model, old)) == 0
     assert hookscope.capture(model).modules.names.keys() == set(model.modules())
-
-
-def test_memory_of_a_module_that_came_later_is_not_moved():
-    model = nn.Sequential(nn.ReLU(), nn.ReLU())
-    seen = hookscope.capture(model, "")
-    with seen:
-        model(torch.ones(2))
-    model[1] = Constant()
-    with seen:
-        model(torch.ones(2))
-    assert seen[""].output.tolist() == [1, 1, 1]
-    assert not shares_memory(model[1].value)
 
 
 def test_a_legacy_hook_on_a_module_that_came_later_is_noticed_by_a_recording():

@@ -24,8 +24,6 @@ from tests.shared.awkward.peers import PEERS
 from tests.shared.awkward import outputs, overwrites, calls
 # isort: on
 
-RESIZES = ("overwritten by storage freed and filled again", "a view overwritten by storage freed and filled again")
-"""torch's copy-on-write does not bear that the storage is resized; capture says so and offers keep="copies"."""
 FUSED = ("transformer encoder in eval",)
 """Any hook on a child keeps these from a fused path, whose last bits may differ."""
 
@@ -34,7 +32,6 @@ __all__ = [
     "MODELS",
     "PEERS",
     "RAISED",
-    "RESIZES",
     "Call",
     "Case",
     "Do",

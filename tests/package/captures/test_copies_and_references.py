@@ -1,0 +1,190 @@
+"""With copy=True nothing reaches what was kept; with copy=False a tensor that was overwritten is refused by name."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hookscope
+from hookscope import OverwrittenError, capture
+from hookscope.captures import Capture, NotCapturedError
+from tests.shared.awkward import Do
+from tests.shared.captured import X, small
+
+
+class Aliased(nn.Module):
+    """Makes an alias of its output before it returns it; who has the alias can write to the output."""
+
+    def __init__(self, alias: Any) -> None:
+        super().__init__()
+        self._alias = alias
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x * 2
+        self.alias = [self._alias(y)]
+        return y
+
+
+def write_99(alias: Any) -> None:
+    alias[:] = 99
+
+
+ALIASES: dict[str, Any] = {
+    "numpy": (lambda y: y.numpy(), write_99),
+    "dlpack": (torch.from_dlpack, write_99),
+    "data": (lambda y: y.data, write_99),
+    "storage": (lambda y: y.untyped_storage(), lambda storage: storage.fill_(1)),
+    "shared memory": (lambda y: torch.empty(0).set_(y.share_memory_().untyped_storage(), 0, y.shape), write_99),
+    "itself": (lambda y: y, write_99),
+    "view": (lambda y: y[:1], write_99),
+    "detach": (lambda y: y.detach(), write_99),
+    "set_": (lambda y: y, lambda y: y.set_(torch.zeros(3))),
+    "resize_": (lambda y: y, lambda y: y.resize_(100).fill_(99)),
+    "optimizer": (lambda y: y, lambda y: torch._foreach_add_([y], 1)),
+}
+NOT_COUNTED = ("numpy", "dlpack", "data", "storage", "shared memory")
+
+
+@pytest.mark.parametrize("name", ALIASES)
+def test_a_copy_is_what_the_layer_returned_whoever_writes_to_its_memory(name: str) -> None:
+    alias, write = ALIASES[name]
+    layer = Aliased(alias)
+    with torch.no_grad(), capture(layer, inputs=True) as seen:
+        layer(torch.ones(2))
+        write(layer.alias[0])
+    assert seen[""].output.tolist() == [2, 2]
+    assert seen[""].args[0].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("name", [name for name in ALIASES if name not in NOT_COUNTED])
+def test_a_reference_is_refused_where_torch_counts_writes(name: str) -> None:
+    alias, write = ALIASES[name]
+    layer = Aliased(alias)
+    with torch.no_grad(), capture(layer, copy=False) as seen:
+        layer(torch.ones(2))
+        assert seen[""].output.tolist() == [2, 2]
+        write(layer.alias[0])
+    with pytest.raises(OverwrittenError, match=r"the output of layer '\(root\)' was overwritten"):
+        _ = seen[""].output
+
+
+def test_the_error_names_the_layer_and_who_wrote_and_says_what_to_type() -> None:
+    net = small()
+    with torch.no_grad(), capture(net, inputs=True, copy=False) as seen:
+        net(X)
+    assert seen.overwritten == {"0": "layer 1 (ReLU)"}
+    with pytest.raises(
+        OverwrittenError, match=r"output of layer '0' was overwritten later, by layer 1 \(ReLU\).* copy=True"
+    ):
+        _ = seen["0"].output
+    with pytest.raises(OverwrittenError, match=r"an input of layer '1' was overwritten later: .* copy=True"):
+        _ = seen["1"].args
+    assert seen["1"].output.tolist() == [[0]]
+    assert seen["0"].args[0].tolist() == X.tolist()
+    assert hookscope.OverwrittenError is OverwrittenError
+
+
+def test_the_second_of_two_calls_is_named() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True))
+    with torch.no_grad(), capture(net, copy=False) as seen:
+        net(torch.ones(1, 2)), net(torch.ones(1, 2))
+    with pytest.raises(OverwrittenError, match=r"output of call '0#2' was overwritten later, by layer 1#2 \(ReLU\)"):
+        _ = seen["0"].calls[1].output
+
+
+@pytest.mark.parametrize("write", [lambda y: y[0].add_(1), lambda y: y.view(-1).relu_(), lambda y: y.t().zero_()])
+def test_a_write_through_a_view_is_refused_too(write: Any) -> None:
+    layer = nn.Linear(2, 2)
+    with torch.no_grad(), capture(layer, copy=False) as seen:
+        write(layer(torch.ones(2, 2)))
+    with pytest.raises(OverwrittenError):
+        _ = seen[""].output
+
+
+@pytest.mark.parametrize("sample", [None, 0])
+def test_an_optimizer_step_on_a_parameter_that_a_layer_returns(sample: int | None) -> None:
+    net = nn.Module()
+    net.weight = nn.Parameter(torch.ones(2))
+    net.position = Do(lambda: net.weight)
+    net.forward = lambda: net.position() * 3
+    optimizer = torch.optim.SGD([net.weight], lr=1.0)
+    seen, kept = capture(net, "position", copy=False, sample=sample), capture(net, "position", sample=sample)
+    with seen, kept:
+        net().sum().backward()
+        assert seen["position"].output.tolist() == [1, 1][: None if sample is None else 1]
+        optimizer.step()
+    assert kept["position"].output.tolist() == [1, 1][: None if sample is None else 1]
+    with pytest.raises(
+        OverwrittenError, match="output of layer 'position' was overwritten later, by an in-place operation"
+    ):
+        _ = seen["position"].output
+
+
+def test_a_reference_shares_the_memory_and_a_copy_does_not() -> None:
+    layer = nn.Linear(2, 2)
+    with torch.no_grad(), capture(layer, copy=False) as seen, capture(layer) as copied:
+        y = layer(torch.ones(2, 2))
+    assert seen[""].output.data_ptr() == y.data_ptr() != copied[""].output.data_ptr()
+    assert not seen[""].output.requires_grad
+
+
+def test_what_torch_counts_no_writes_to_is_copied() -> None:
+    net = small()
+    with torch.inference_mode(), capture(net, copy=False) as seen:
+        net(X)
+    assert seen["0"].output.item() == -4
+    net = nn.Sequential(Do(lambda x: torch.eye(2).to_sparse()), Do(lambda x: x._values().zero_()))
+    with capture(net, copy=False) as seen:
+        net(X)
+    assert seen["0"].output.to_dense().tolist() == [[1, 0], [0, 1]]
+
+
+def test_a_converted_output_is_nobody_elses() -> None:
+    net = small()
+    with torch.no_grad(), capture(net, copy=False, dtype=torch.float64) as seen:
+        net(X)
+    assert seen["0"].output.item() == -4
+
+
+def test_gradients_are_copies_also_beside_references() -> None:
+    net, leaf = small(), torch.tensor([[1.0, 3.0]], requires_grad=True)
+    with capture(net, gradients=True, copy=False) as seen:
+        y = net(leaf)
+        for _ in range(2):
+            y.sum().backward(retain_graph=True)
+    assert [seen[name].grad.item() for name in "012"] == [6, 6, 2]
+
+
+def through_a_file(seen: Capture, folder: Path) -> Capture:
+    seen.save(folder / "seen.safetensors")
+    return Capture.load(folder / "seen.safetensors")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [lambda seen, _: copy.deepcopy(seen), lambda seen, _: pickle.loads(pickle.dumps(seen)), through_a_file],
+    ids=["deepcopy", "pickle", "file"],
+)
+def test_a_copy_of_references_keeps_what_is_right_and_refuses_the_rest(how: Any, tmp_path: Path) -> None:
+    net = small()
+    with torch.no_grad(), capture(net, copy=False) as seen:
+        y = net(X)
+    again = how(seen, tmp_path)
+    y.fill_(5)
+    assert again["2"].output.item() == 0
+    with pytest.raises(NotCapturedError, match="a reference was kept, and was overwritten before it was copied"):
+        _ = again["0"].output
+
+
+def test_a_picture_of_what_was_overwritten_is_refused() -> None:
+    net = small()
+    with torch.no_grad(), capture(net, copy=False) as seen:
+        net(X)
+    with pytest.raises(OverwrittenError, match="output of layer '0'"):
+        hookscope.gradient_flow(seen)
