@@ -115,7 +115,7 @@ def _capture(seen: Capture) -> str:
         raise TypeError("this capture is a copy without its model; explain the capture that it was made from")
     wanted = seen._wanted
     given = {option: getattr(wanted.form, option, None) is not None for option in ("sample", "dtype", "device")}
-    for option, there in {**given, "keep": wanted.stats_only, "stop": wanted.stop}.items():
+    for option, there in {**given, "stats": wanted.stats_only, "stop": wanted.stop}.items():
         if there:
             raise ValueError(f"explain cannot write {option}= of capture: leave it out, and explain that capture")
     if late := [*seen._hooks.arrived]:
