@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 import hookscope
-from hookscope.edits import Edit
+from hookscope.interp.edits import Edit
 from tests.shared.swept import by_hand, outputs_of
 
 __all__ = ["attending", "editing", "sweeping"]

@@ -26,22 +26,22 @@ imported by the functions that need them.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hookscope.activations import Activations, collect
-from hookscope.attentions import attention
 from hookscope.captures import OverwrittenError, capture, gradient_flow
 from hookscope.censuses import census
-from hookscope.comparisons import compare_backward_hooks
-from hookscope.edits import NotEditedError, at, edit
-from hookscope.explanations import explain
-from hookscope.graphs import graph
 from hookscope.layers import LayerNotFoundError, find_layers, leaves, tree
 from hookscope.pictures import Picture, Table, feature_grid, image_grid
-from hookscope.profiles import profile
 from hookscope.recordings import record
-from hookscope.sweeps import sweep
 
 if TYPE_CHECKING:
     from hookscope import samples, widgets
+    from hookscope.comparisons import compare_backward_hooks
+    from hookscope.explanations import explain
+    from hookscope.graphs import graph
+    from hookscope.interp.activations import Activations, collect
+    from hookscope.interp.attentions import attention
+    from hookscope.interp.edits import NotEditedError, at, edit
+    from hookscope.interp.profiles import profile
+    from hookscope.interp.sweeps import sweep
 
 __version__ = "0.1.0"
 
@@ -75,8 +75,24 @@ __all__ = [
 ]
 
 
+_LATER = {
+    "compare_backward_hooks": "comparisons", "explain": "explanations", "graph": "graphs",
+    "Activations": "interp.activations", "collect": "interp.activations", "attention": "interp.attentions",
+    "NotEditedError": "interp.edits", "at": "interp.edits", "edit": "interp.edits", "profile": "interp.profiles",
+    "sweep": "interp.sweeps",
+}  # fmt: skip
+
+
 def __getattr__(name: str) -> Any:
-    """Import `hookscope.samples` and `hookscope.widgets` when they are first asked for."""
+    """Import what not everybody needs when it is first asked for."""
     if name in ("samples", "widgets"):
         return import_module(f"hookscope.{name}")
+    if name in _LATER:
+        value = globals()[name] = getattr(import_module(f"hookscope.{_LATER[name]}"), name)
+        return value
     raise AttributeError(f"module 'hookscope' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    """Also list the names that are imported later."""
+    return sorted({*globals(), *__all__})

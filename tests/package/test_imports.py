@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.shared import ROOT
+
 STEPS = {
     "pictures": "import hookscope.pictures.picture, hookscope.pictures.grid",
     "samples": "import hookscope.samples",
@@ -40,3 +42,28 @@ def test_importing_pictures_imports_nothing_heavy(imported: dict[str, set[str]])
 def test_importing_samples_imports_nothing_heavy(imported: dict[str, set[str]]) -> None:
     assert not imported["samples"] & {"sklearn", "torchvision", "safetensors", "matplotlib", "PIL"}
     assert "safetensors" not in imported["untrained"]
+
+
+def modules_of_ours(code: str) -> list[str]:
+    """List the modules of hookscope that a fresh interpreter has after some lines."""
+    code += "\nimport sys\nprint(*[name for name in sys.modules if name.partition('.')[0] == 'hookscope'])"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_importing_hookscope_loads_the_core_alone() -> None:
+    loaded = modules_of_ours("import hookscope")
+    assert len(loaded) <= 60
+    assert not [name for name in loaded if name.startswith("hookscope.interp")]
+
+
+def test_importing_the_checks_of_a_chapter_loads_no_interp() -> None:
+    folder = ROOT / "lessons" / "07_tensor_hooks"
+    loaded = modules_of_ours(f"import sys; sys.path.insert(0, {str(folder)!r}); import checks_07")
+    assert loaded
+    assert not [name for name in loaded if name.startswith("hookscope.interp")]
+
+
+def test_every_public_name_comes_when_it_is_asked_for() -> None:
+    code = "import hookscope\nfor name in hookscope.__all__:\n    assert name in dir(hookscope), name\n"
+    assert "hookscope.interp.sweeps" in modules_of_ours(code + "    getattr(hookscope, name)")

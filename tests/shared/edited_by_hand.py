@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hookscope import at, capture, census, edit
 from hookscope.captures import Capture
-from hookscope.edits.edit import Edit
+from hookscope.interp.edits.edit import Edit
 from tests.shared.awkward import Case, seed, tensor_map, tensors_in
 from tests.shared.editable import Seen, backward
 from tests.shared.edited_formulas import KINDS, Here

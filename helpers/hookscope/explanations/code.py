@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pprint import pformat
 from textwrap import indent
 from typing import Any
 
-__all__ = ["COPY", "REMOVE", "Place", "capture_code", "listed", "loss_lines", "script"]
+from torch import Tensor
+
+__all__ = ["COPY", "REMOVE", "Place", "capture_code", "index_text", "listed", "loss_lines", "script"]
 
 _IMPORTS = {
     "dataclasses": "import dataclasses",
@@ -222,3 +224,24 @@ class Place:
         """Write a hook as a function."""
         given = "args" if self.holder == "args" else f"args, {self.holder}"
         return f"def {name}(module, {given}):\n" + indent("\n".join(body), "    ")
+
+
+def index_text(index: Any) -> str:
+    """Write an index as it stands in code.
+
+    Example:
+        >>> index_text((slice(None), 3, ...))
+        'at[:, 3, ...]'
+
+    """
+    items: Iterable[Any] = index if isinstance(index, tuple) else (index,)
+    return f"at[{', '.join(map(_item_text, items))}]"
+
+
+def _item_text(item: Any) -> str:
+    if isinstance(item, slice):
+        ends = ["" if end is None else str(end) for end in (item.start, item.stop)]
+        return ":".join([*ends, *([str(item.step)] if item.step is not None else [])])
+    if isinstance(item, Tensor):
+        return f"tensor{tuple(item.shape)}"
+    return "..." if item is Ellipsis else str(item)

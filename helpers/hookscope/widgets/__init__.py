@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from hookscope.extras import needed_by
 
 if TYPE_CHECKING:
-    from hookscope.widgets.attention import AttentionPicker
-    from hookscope.widgets.patch_map import PatchMap
+    from hookscope.interp.widgets.attention import AttentionPicker
+    from hookscope.interp.widgets.patch_map import PatchMap
+    from hookscope.interp.widgets.token import TokenPicker
     from hookscope.widgets.picker import LayerPicker
     from hookscope.widgets.player import OrderPlayer
-    from hookscope.widgets.token import TokenPicker
 
 __all__ = [
     "AttentionPicker",
@@ -26,11 +26,11 @@ __all__ = [
 ]
 
 _FILES = {
-    "AttentionPicker": "attention",
-    "LayerPicker": "picker",
-    "OrderPlayer": "player",
-    "PatchMap": "patch_map",
-    "TokenPicker": "token",
+    "AttentionPicker": "interp.widgets.attention",
+    "LayerPicker": "widgets.picker",
+    "OrderPlayer": "widgets.player",
+    "PatchMap": "interp.widgets.patch_map",
+    "TokenPicker": "interp.widgets.token",
 }
 
 
@@ -40,7 +40,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'hookscope.widgets' has no attribute '{name}'")
     with needed_by(f"hookscope.widgets.{name}"):
         import anywidget  # noqa: F401 (first, since it brings all that the widgets need)
-    globals()[name] = widget = getattr(import_module(f"hookscope.widgets.{_FILES[name]}"), name)
+    globals()[name] = widget = getattr(import_module(f"hookscope.{_FILES[name]}"), name)
     return widget
 
 

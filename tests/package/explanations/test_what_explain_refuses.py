@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import hookscope
 from hookscope import at, capture, edit, explain
-from tests.package.edits.test_what_an_edit_does import Held
+from tests.package.interp.edits.test_what_an_edit_does import Held
 from tests.shared.awkward import MODELS, Do, Net
 
 X = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))

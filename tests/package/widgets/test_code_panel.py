@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import census, samples, sweep
-from hookscope.sweeps import Cell
+from hookscope.interp.sweeps import Cell
 from hookscope.widgets import LayerPicker, PatchMap, TokenPicker
 from hookscope.widgets.base import assets
 from hookscope.widgets.code_panel import patch_code
-from tests.package.sweeps.test_one_cell import SWEEPS, of_scores
+from tests.package.interp.sweeps.test_one_cell import SWEEPS, of_scores
 from tests.shared.awkward import Do, Net
 from tests.shared.language import IDS, gpt2
 from tests.shared.swept import Gated

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import edit
-from hookscope.edits import Edit
+from hookscope.interp.edits import Edit
 from tests.shared.awkward import Net, tensors_in
 
 Run = Callable[[nn.Module], Any]

@@ -1,6 +1,0 @@
-"""Write chosen outputs of a whole data set to disk, and read them as one tensor each."""
-
-from hookscope.activations.collect import collect
-from hookscope.activations.stored import Activations, Column, DamagedError
-
-__all__ = ["Activations", "Column", "DamagedError", "collect"]

@@ -1,0 +1,52 @@
+"""Ask a loader whether it shuffles, and how many samples it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+
+from hookscope.interp.activations.samples import count
+
+__all__ = ["chained", "length_of", "shuffles"]
+
+
+def shuffles(drawing: object) -> bool:
+    """Whether a loader or sampler is one that shuffles, or draws from one.
+
+    Example:
+        >>> data = list(range(4))
+        >>> shuffles(DataLoader(data)), shuffles(DataLoader(data, shuffle=True))
+        (False, True)
+
+    """
+    if isinstance(drawing, RandomSampler | SubsetRandomSampler | WeightedRandomSampler):
+        return True
+    inside = (getattr(drawing, name, None) for name in ("sampler", "batch_sampler"))
+    return any(shuffles(each) for each in inside if each is not None)
+
+
+def length_of(loader: Any) -> int | None:
+    """Return how many samples a loader has, if it says so.
+
+    Example:
+        >>> length_of(DataLoader(list(range(5)), batch_size=2)), length_of(iter([1, 2]))
+        (5, None)
+
+    """
+    try:
+        if isinstance(loader, DataLoader) and loader.batch_size is not None:
+            return len(loader) * loader.batch_size if loader.drop_last else len(loader.sampler)  # type: ignore[arg-type]
+        if isinstance(loader, tuple | list):
+            return sum(map(count, loader))
+    except TypeError:
+        pass
+    return None
+
+
+def chained(first: Any, others: Iterator[Any]) -> Iterator[Any]:
+    """Yield a batch that was taken already, and those that are to come, without holding the first any longer."""
+    yield first
+    del first  # a batch can be large
+    yield from others

@@ -1,0 +1,419 @@
+"""Heads of attention layers, before the output projection mixes them; and knockout of edges between tokens."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookscope.captures.keep import is_wrapped
+from hookscope.interp.edits.layer_edit import LayerEdit
+from hookscope.interp.edits.selection import Selection, parse_rows
+from hookscope.interp.edits.spec import Operation, parse_numbers
+from hookscope.layers import Modules
+
+__all__ = [
+    "Edges",
+    "Heads",
+    "NoHeadsError",
+    "check_edges",
+    "columns_of",
+    "count_of",
+    "heads_around",
+    "knock_out",
+    "make_knockout",
+    "refuse_second_knockout",
+    "select_heads",
+]  # fmt: skip
+
+_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
+_PROJECTIONS = (
+    "c_proj", "o_proj", "out_proj", "out_lin", "output_proj", "linear_out", "post_proj", "dense", "proj", "wo", "Wo",
+    "o", "to_out", "out", "merge",
+)  # fmt: skip
+
+
+class NoHeadsError(ValueError):
+    """The heads of a layer are not to be found, or cannot be told apart.
+
+    Attributes:
+        why: says so, without what to write instead.
+
+    """
+
+    def __init__(self, why: str, instead: str) -> None:
+        super().__init__(f"{why}; {instead}")
+        self.why = why
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Where heads lie side by side, on the last axis.
+
+    Attributes:
+        name: the layer there.
+        module: that layer.
+        to: "input" of a projection; "output" of an attention layer without one; "heads", inside of an
+            `nn.MultiheadAttention`, whose projection is no call of a layer.
+        count: how many heads there are.
+        width: how many values they have together; 0 if that is not known yet.
+
+    """
+
+    name: str
+    module: nn.Module
+    to: Any
+    count: int
+    width: int
+
+
+def heads_around(modules: Modules, name: str, module: nn.Module, to: str) -> Heads:
+    """Find the heads of a layer.
+
+    Args:
+        modules: those of the model.
+        name: the layer's name.
+        module: an attention layer, or its output projection.
+        to: what was asked for; a projection has heads in its input only.
+
+    Raises:
+        NoHeadsError: no heads are to be found; says what to write instead.
+        ValueError: heads of gradients were asked for.
+
+    Example:
+        >>> class Attention(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.num_heads, self.out_proj = 2, nn.Linear(6, 6)
+        >>> net = nn.ModuleDict({"attn": Attention()})
+        >>> found = heads_around(Modules(net), "attn", net["attn"], "output")
+        >>> found.name, found.to, columns_of(found, 1)
+        ('attn.out_proj', 'input', [3, 4, 5])
+
+    """
+    if to == "grad":
+        raise ValueError("heads= goes with to='output' or 'input'; for gradients write an index, at[..., 0:64]")
+    holder_name = name.rpartition(".")[0]
+    holder = modules.called(holder_name) if name else None
+    if isinstance(holder, nn.MultiheadAttention):
+        name, module = holder_name, holder  # it never calls its output projection
+    for each in (holder, module):
+        if each is not None and "lambda_q1" in each._parameters:
+            raise NoHeadsError(
+                f"layer {name!r}: {type(each).__name__} is differential attention, which takes one half of its heads "
+                "from the other before its output projection, so heads= cannot tell them apart",
+                "write an index into what goes into that: at[..., 0:64], to='input'",
+            )
+    if isinstance(module, nn.MultiheadAttention):
+        return Heads(name, module, "heads", module.num_heads, module.embed_dim)
+    if (count := _heads_of(module)) is None and holder is not None and (count := _heads_of(holder)) is not None:
+        if name.rpartition(".")[2] not in _PROJECTIONS:
+            has_projection = any(part in holder._modules for part in _PROJECTIONS)
+            has_projection |= hasattr(holder, "attention_head_size")  # BERT: the projection stands beside it
+            raise NoHeadsError(
+                f"layer {name!r} is not where the heads of {holder_name!r} lie side by side, which is the input of its "
+                "output projection" + f": give heads= with {holder_name!r}" * has_projection,
+                "or write an index here, at[..., 0:64]" if has_projection else "write an index here, at[..., 0:64]",
+            )
+        return Heads(name, module, "input", count, _width(module))
+    if count is None:
+        raise NoHeadsError(
+            f"layer {name!r} ({type(module).__name__}) does not say how many heads it has",
+            "write an index into what goes into its output projection instead: at[..., 0:64], to='input'",
+        )
+    for part in _PROJECTIONS:
+        if (child := module._modules.get(part)) is None:
+            continue
+        place, first = f"{name}.{part}" if name else part, child
+        if isinstance(child, (nn.ModuleList, nn.Sequential)) and len(child):  # a dropout may follow
+            first = child[0]
+            child, place = (first, f"{place}.0") if isinstance(child, nn.ModuleList) else (child, place)
+        # Of whatever kind: it may be quantized, or have a LoRA beside it.
+        if (width := _width(first)) or any(True for _ in child.parameters()):
+            return Heads(place, child, "input", count, width)
+    return Heads(name, module, "output", count, count * int(getattr(module, "attention_head_size", 0)))
+
+
+def select_heads(found: Heads, heads: Any, index: Any, rows: Any) -> Selection:
+    """Select some heads of a layer; `index` and `rows` as `Selection.of` takes them."""
+    return Selection.of(index, rows, columns_of(found, heads), f" heads={heads!r}", found.width)
+
+
+def columns_of(found: Heads, heads: Any) -> list[int]:
+    """List the places of some heads on the last axis.
+
+    Raises:
+        ValueError: there is no such head.
+        NoHeadsError: the heads cannot be told apart.
+
+    """
+    numbers = parse_rows(heads, "heads", "heads")
+    if isinstance(numbers, slice):
+        numbers = list(range(found.count))[numbers]
+    if wrong := [head for head in numbers if not 0 <= head < found.count]:
+        raise ValueError(f"layer {found.name!r} has no head {wrong[0]}: its {found.count} heads count from 0")
+    if not found.width:
+        raise NoHeadsError(
+            f"layer {found.name!r} has {found.count} heads, and nothing in it has a name by which an output projection "
+            f"is known ({', '.join(_PROJECTIONS[:4])}, …)",
+            "write an index into the input of the layer that mixes them: at[..., 0:64], to='input'",
+        )
+    if found.width % found.count:
+        raise NoHeadsError(
+            f"layer {found.name!r}: {found.count} heads do not share {found.width} values evenly", "write an index"
+        )
+    size = found.width // found.count
+    return [column for head in numbers for column in range(head * size, (head + 1) * size)]
+
+
+def _heads_of(module: nn.Module) -> int | None:
+    """How many heads a module has: a config counts only in a class that says it is attention, for others have one."""
+    named = "attention" in type(module).__name__.lower() or "attn" in type(module).__name__.lower()
+    return count_of(module) if named else count_of(module, config=False)
+
+
+def count_of(module: nn.Module, *, config: bool = True) -> int | None:
+    """How many heads a module, or its config, says that it has; None if it does not."""
+    for place in (module, getattr(module, "config", None) if config else None):
+        for name in _COUNTS:
+            if isinstance(count := getattr(place, name, None), int) and not isinstance(count, bool):
+                return count
+    return None
+
+
+def _width(module: nn.Module) -> int:
+    """How many values a projection takes."""
+    if type(module).__name__ == "Conv1D":  # of transformers: its weight is (in, out)
+        return int(module.weight.shape[0])  # type: ignore[index]
+    return int(getattr(module, "in_features", getattr(module, "in_channels", 0)))
+
+
+_NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+_CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4}
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Edges of attention.
+
+    Attributes:
+        heads: the heads.
+        queries: positions of the tokens that look.
+        keys: positions of the tokens that they look at.
+        rows: samples, as an index; None for all.
+        count: how many heads the layer has.
+
+    """
+
+    heads: tuple[int, ...]
+    queries: tuple[int, ...]
+    keys: tuple[int, ...]
+    rows: Any
+    count: int
+
+
+def check_edges(chosen: dict[nn.Module, str], head: Any, query: Any, key: Any, rows: Any) -> dict[nn.Module, Edges]:
+    """Check which edges are meant in each of some layers, which are given with their names.
+
+    Raises:
+        TypeError: not whole numbers.
+        ValueError: a layer does not say how many heads it has, or has no such head; or a position is negative.
+
+    """
+    counts = {module: count_of(module) for module in chosen}
+    for module, name in chosen.items():
+        if counts[module] is None:
+            raise ValueError(
+                f"layer {name!r} ({type(module).__name__}) does not say how many heads it has; name the attention "
+                "layer, which computes scaled dot product attention"
+            )
+    at_rows = None if rows is None else parse_rows(rows)
+    return {
+        module: Edges(
+            parse_numbers(head, f"layer {name!r}: head", counts[module]),
+            parse_numbers(query, "query"),
+            parse_numbers(key, "key"),
+            at_rows,
+            counts[module] or 0,
+        )
+        for module, name in chosen.items()
+    }
+
+
+def make_knockout(edges: Edges) -> Operation:
+    """Make the operation of `Edit.cut`; only `knock_out` computes it."""
+    shown = " ".join(
+        f"{name}={given[0] if len(given) == 1 else list(given)}"
+        for name, given in (("head", edges.heads), ("query", edges.queries), ("key", edges.keys))
+    )
+    return Operation("cut", _Named(shown), lambda region, context: region, options={"edges": edges})
+
+
+def refuse_second_knockout(old: Edges, new: Edges, layer: str, number: int) -> None:
+    """Refuse to cut edges of a query that an earlier cut has changed: what it gets could not be verified any more.
+
+    Raises:
+        ValueError: says how to write both in one.
+
+    """
+    heads, queries = ({*a} & {*b} for a, b in ((old.heads, new.heads), (old.queries, new.queries)))
+    before, now = _samples(old.rows), _samples(new.rows)
+    apart = before is not None and now is not None and before.isdisjoint(now)
+    if heads and queries and not apart:
+        keys = sorted({*old.keys, *new.keys})
+        raise ValueError(
+            f"layer {layer!r}: edit {number} cuts edges of head {min(heads)} and query {min(queries)} already; cut "
+            f"them in one edit, as key={keys}"
+        )
+
+
+def _samples(rows: Any) -> set[int] | None:
+    """List samples; None where that takes a batch."""
+    if isinstance(rows, slice) and rows.stop is not None and min(rows.start or 0, rows.stop) >= 0:
+        return {*range(rows.start or 0, rows.stop, rows.step or 1)}
+    return {*rows} if isinstance(rows, list) and min(rows) >= 0 else None
+
+
+class _Named(str):
+    """What an operation shows as its value."""
+
+
+def knock_out(
+    layer_edit: LayerEdit, number: int, again: bool, crossed: bool, out: Tensor, *args: Any, **kwargs: Any
+) -> Tensor:
+    """Return what a call of scaled dot product attention returned, with edges cut.
+
+    Args:
+        layer_edit: the edit.
+        number: which call of the layer this is.
+        again: whether it runs again, to recompute what a checkpoint did not keep.
+        crossed: whether keys come from elsewhere than queries.
+        out: what the call returned, (samples, heads, queries, width).
+        *args: what it was called with.
+        **kwargs: likewise.
+
+    Raises:
+        RuntimeError: the attention cannot be recomputed, or came out otherwise.
+        ValueError: there is no such key, or no other is left.
+
+    """
+    if not layer_edit.applies_to(number, again):
+        return out
+    label, edges = layer_edit.label(number), layer_edit.spec.operation.options["edges"]
+    given: dict[str, Any] = {**dict(zip(_NAMES, args, strict=False)), **kwargs}
+    query, key = given["query"], given["key"]
+    if given.get("dropout_p"):
+        raise RuntimeError(
+            f"{label}: its attention drops weights at random, so that it cannot be verified; model.eval()"
+        )
+    if is_wrapped(out) or out.dim() != 4:
+        raise RuntimeError(
+            f"{label}: attention under torch.func, or of shape {tuple(out.shape)} and not (samples, heads, queries, "
+            "width), cannot be verified"
+        )
+    start, places, packed = _places(layer_edit, number, crossed, query, key, label)
+    if not places:
+        return out
+    if missing := [each for each in edges.keys if each >= key.shape[-2]]:
+        raise ValueError(f"{label}: there is no key {missing[0]}: this call has {key.shape[-2]} keys, from 0")
+    rows = torch.arange(out.shape[0], device=out.device)
+    try:
+        rows = rows if edges.rows is None else rows[edges.rows]
+    except IndexError:
+        raise IndexError(f"{label}: rows={edges.rows!r} does not fit a batch of {out.shape[0]}") from None
+    new, olds, news = out.clone(), [], []
+    for head in edges.heads:
+        group = query.shape[-2]
+        at_head, lines = (head // group, [head % group]) if packed else (head, places)
+        old = out[rows][:, at_head, lines]
+        mine = _without(given, rows, at_head, lines, edges.keys, old, label)
+        new[rows[:, None], at_head, torch.tensor(lines, device=out.device)] = mine
+        olds.append(old)
+        news.append(mine)
+    if not again:
+        layer_edit.sizes.add(number, torch.stack(olds), torch.stack(news))
+        layer_edit.places[number] = [start + place for place in places]
+    return new
+
+
+def _places(
+    layer_edit: LayerEdit, number: int, crossed: bool, query: Tensor, key: Tensor, label: str
+) -> tuple[int, list[int], bool]:
+    """Say how many tokens came before, which queries of this call are meant, and whether heads lie where queries do."""
+    edges = layer_edit.spec.operation.options["edges"]
+    tokens = layer_edit.tokens[number] if layer_edit.token_source is not None else None
+    length, heads = query.shape[-2], query.shape[1]
+    # One query of grouped heads: transformers lays the heads of a group side by side, as if they were queries.
+    one = tokens is None or bool(tokens.problem) or tokens.count == 1
+    packed = heads != edges.count and heads * length == edges.count and one
+    if not packed and heads != edges.count:
+        raise RuntimeError(f"{label}: the layer says that it has {edges.count} heads, but this call has {heads}")
+    count, start = (1 if packed else length), 0
+    if tokens is not None and not tokens.problem and tokens.count == count:
+        start = tokens.start
+    elif tokens is not None and layer_edit.token_source is not None and layer_edit.token_source.sure:
+        raise ValueError(
+            f"{label}: cannot determine the positions of queries: "
+            f"{tokens.problem or f'{count} queries, but {tokens.count} tokens'}"
+        )
+    if tokens is not None and tokens.problem and not crossed and key.shape[-2] > count + 2:  # torch may add two keys
+        raise ValueError(
+            f"{label}: {key.shape[-2]} keys for {count} queries, of a cache or of other tokens, so it is "
+            f"unknown which positions the queries have: {tokens.problem}"
+        )
+    if not crossed and key.shape[-2] < start + count:
+        raise ValueError(
+            f"{label}: {key.shape[-2]} keys for {start + count} tokens: a sliding window, in which the "
+            "positions of keys are unknown"
+        )
+    return start, [place for place in range(count) if place + start in edges.queries], packed
+
+
+def _without(
+    given: dict[str, Any], rows: Tensor, head: int, lines: list[int], keys: tuple[int, ...], old: Tensor, label: str
+) -> Tensor:
+    """Compute what these queries of one head get without some keys; verify what they get with them."""
+    query, key, value = given["query"], given["key"], given["value"]
+    of_keys = head // (query.shape[1] // key.shape[1])
+    of_values = head // (query.shape[1] // value.shape[1])
+    wide = torch.promote_types(old.dtype, torch.float32)
+    with torch.autocast(old.device.type, enabled=False):
+        q, k, v = (
+            part.to(old.dtype).to(wide)
+            for part in (query[rows][:, head, lines], key[rows][:, of_keys], value[rows][:, of_values])
+        )
+        scale = given.get("scale")
+        scores = q @ k.transpose(-1, -2) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+        scores = _masked(scores, given, rows, head, lines)
+        before = scores.softmax(-1) @ v
+        error = float((before - old).detach().abs().max())
+        size = float(v.detach().abs().max())
+        if not error <= _CLOSE.get(old.dtype, 2e-2) * max(size, 1e-6):
+            raise RuntimeError(
+                f"{label}: attention as it was recomputed differs from what the call returned by {error:.2g}, where "
+                f"values are up to {size:.2g}; so nothing is cut"
+            )
+        scores = scores.clone()
+        scores[..., list(keys)] = -math.inf
+        if bool((scores.detach().amax(-1) <= torch.finfo(old.dtype).min / 4).any()):
+            raise ValueError(f"{label}: without these keys a query has none left; cut fewer")
+        # The difference, so that a key that had no weight changes nothing, bit for bit.
+        return (old.to(wide) + (scores.softmax(-1) @ v - before)).to(old.dtype)  # type: ignore[no-any-return]
+
+
+def _masked(scores: Tensor, given: dict[str, Any], rows: Tensor, head: int, lines: list[int]) -> Tensor:
+    """Mask scores as the call does."""
+    query, key, mask = given["query"], given["key"], given.get("attn_mask")
+    shape = (*query.shape[:-1], key.shape[-2])
+    if given.get("is_causal"):
+        causal = torch.ones(shape[-2:], dtype=torch.bool, device=query.device).tril()
+        scores = scores.masked_fill(~causal[lines], -math.inf)
+    if mask is None:
+        return scores
+    part = mask.expand(shape)[rows][:, head, lines]
+    if part.dtype is torch.bool:
+        return scores.masked_fill(~part, -math.inf)
+    return scores + part  # type: ignore[no-any-return]

@@ -1,0 +1,267 @@
+"""An edit as it was written: an operation, the values that it selects, and the options, checked before any pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypedDict
+
+from torch import Tensor
+
+from hookscope.captures import Capture, NotCapturedError
+from hookscope.interp.edits.parts import Part, get, listed, path_of, tensors
+from hookscope.interp.edits.selection import Selection, numbers_in
+from hookscope.interp.edits.tokens import Positions, parse_positions
+
+__all__ = [
+    "UNCHANGED",
+    "EditContext",
+    "EditSpec",
+    "Operation",
+    "Options",
+    "Where",
+    "parse_calls",
+    "parse_numbers",
+    "parse_options",
+    "tensors_of_capture",
+]  # fmt: skip
+
+Path = tuple[int | str, ...]
+
+
+UNCHANGED = object()
+"""What an operation returns instead of values if it leaves a call as it is."""
+
+
+@dataclass(slots=True)
+class EditContext:
+    """Where and when a tensor is edited.
+
+    Attributes:
+        name: says so in an error message.
+        number: which call of it this is.
+        tensor: the whole tensor, of which a part is edited.
+        selection: that part.
+        held: what the edit keeps from one call to the next.
+
+    """
+
+    name: Callable[[int | None], str]
+    number: int | None
+    tensor: Tensor
+    selection: Selection
+    held: dict[str, Any]
+
+    @property
+    def label(self) -> str:
+        """Say so."""
+        return self.name(self.number)
+
+
+@dataclass(eq=False, slots=True)
+class Operation:
+    """What an edit makes of the values that it selects.
+
+    Attributes:
+        verb: name of the method of `Edit`.
+        value: what that was given.
+        compute: takes the values and the context, and returns the new ones; writes to nothing it is given.
+        foreign: whether what it returns may belong to somebody else.
+        numbered: whether it depends on which call this is.
+        options: what else there is: what the method was given, what a capture has of each call.
+
+    """
+
+    verb: str
+    value: Any
+    compute: Callable[[Tensor, EditContext], Any]
+    foreign: bool = False
+    numbered: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """Say it in a few words."""
+        value = self.value
+        if isinstance(value, Tensor):
+            shown = f"tensor{tuple(value.shape)}"
+        elif isinstance(value, Capture):
+            shown = "from a capture"
+        else:
+            shown = getattr(value, "__name__", None) or ("" if value is None else str(value))
+        return f"{self.verb} {shown}".rstrip()
+
+
+@dataclass(eq=False, slots=True)
+class EditSpec:
+    """One edit, as it was written.
+
+    Attributes:
+        number: which one it is, from 1.
+        operation: what it makes of the values.
+        selection: which values of a tensor.
+        to: "output", "input" or "grad"; "heads" between the heads and the output projection, or "edges", inside the
+            attention of a layer.
+        path: which tensor of a structure; None for the only one.
+        calls: numbers of the calls; None for all.
+        positions: places in the whole sequence; None for all.
+        selects: whether it is not the same for all calls.
+        by_sample: what of it takes the first axis for that of samples; "" if nothing does.
+
+    """
+
+    number: int
+    operation: Operation
+    selection: Selection
+    to: str
+    path: Path | None
+    calls: frozenset[int] | None
+    positions: Positions | None = None
+    selects: bool = field(init=False)
+    by_sample: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.selects = (
+            self.calls is not None or self.operation.numbered or self.positions is not None or self.to == "edges"
+        )
+        self.by_sample = "rows=" if self.selection.by_row else "mean" if self.operation.verb == "mean" else ""
+
+    @property
+    def text(self) -> str:
+        """Say what it does, without the layer."""
+        part = "" if self.path is None else f" part={self.path[0] if len(self.path) == 1 else self.path!r}"
+        calls = "" if self.calls is None else f" calls={{{', '.join(map(str, sorted(self.calls)))}}}"
+        to = f" to={self.to}" if self.to in ("input", "grad") else ""
+        positions = "" if self.positions is None else f" {self.positions.text}"
+        return f"{self.operation.text}{self.selection.text}{positions}{to}{part}{calls}"
+
+
+class Where(TypedDict, total=False):
+    """Which tensor, in which calls.
+
+    Attributes:
+        to: "output", "input", or "grad", the gradient with respect to the output.
+        part: which tensor, if there are several: an index, key, attribute or keyword, or a path, ``(1, "h")``.
+        calls: which calls of the layer, counted from 1 inside the block.
+        rows: which samples of the batch, on the first axis. In beam search samples are beams.
+        heads: which heads of an attention layer, in what goes into its output projection.
+        positions: which tokens, by their positions in the whole sequence from 0, also under a KV cache; padding on the
+            left counts. With `rows`, `heads` or `positions`, `at` is an index into what these pick.
+
+    """
+
+    to: Literal["output", "input", "grad"]
+    part: Part | None
+    calls: int | Iterable[int] | None
+    rows: int | slice | Iterable[int] | None
+    heads: int | Iterable[int] | None
+    positions: int | slice | Iterable[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What was given of `Where`, checked; without anything, all values of the output in all calls.
+
+    Attributes:
+        to: "output", "input" or "grad".
+        path: which tensor of a structure; None for the only one.
+        calls: numbers of the calls; None for all.
+        rows: as it was given.
+        heads: as it was given.
+        positions: places in the whole sequence; None for all.
+
+    """
+
+    to: str = "output"
+    path: tuple[int | str, ...] | None = None
+    calls: frozenset[int] | None = None
+    rows: Any = None
+    heads: Any = None
+    positions: Positions | None = None
+
+
+_DEFAULT = Options()
+
+
+def parse_options(where: Where) -> Options:
+    """Check options."""
+    if not where:
+        return _DEFAULT
+    for option in where:
+        if option not in Where.__annotations__:
+            raise TypeError(f"no option {option!r}; there are {', '.join(Where.__annotations__)}")
+    to = where.get("to", "output")
+    if to not in ("output", "input", "grad"):
+        raise ValueError(f"to={to!r}: give 'output', 'input' or 'grad'")
+    return Options(
+        to, path_of(where.get("part")), parse_calls(where.get("calls")), where.get("rows"), where.get("heads"),
+        parse_positions(where.get("positions")),
+    )  # fmt: skip
+
+
+def parse_calls(calls: Any) -> frozenset[int] | None:
+    """Check which calls were asked for."""
+    if calls is None:
+        return None
+    way = f"calls={calls!r}: give the numbers of calls, counted from 1, such as calls={{2}}"
+    try:
+        numbers = frozenset(numbers_in(calls))
+    except TypeError:
+        raise TypeError(way) from None
+    if not numbers or min(numbers) < 1:
+        raise ValueError(way)
+    return numbers
+
+
+def tensors_of_capture(
+    source: Capture, name: str, to: str, path: tuple[int | str, ...] | None, number: int
+) -> list[Tensor]:
+    """Take what an edit of this kind changes from each call that a capture has; raise now, and not in the pass."""
+    if to == "heads":
+        raise ValueError(
+            f"layer {name!r}: no capture sees what is between the heads and the output projection of an "
+            "nn.MultiheadAttention; give swap a tensor, such as one that map was called with in another run"
+        )
+    read: dict[str, Callable[[Any], Any]] = {
+        "input": lambda call: {**dict(enumerate(call.args)), **call.kwargs},
+        "grad": lambda call: call.grad,
+        "output": lambda call: call.output,
+    }
+    try:
+        return [only_tensor(read[to](call), path, f"edit {number} of layer {name!r}") for call in source[name].calls]
+    except (LookupError, NotCapturedError) as error:
+        kept = {"input": ", inputs=True", "grad": ", gradients=True", "output": ""}[to]
+        error.add_note(f"hookscope: edit {number} takes from capture(model, {name!r}{kept})")
+        raise
+
+
+def parse_numbers(given: Any, name: str, end: int | None = None) -> tuple[int, ...]:
+    """Check whole numbers that were given, one or several.
+
+    Raises:
+        TypeError: they are none.
+        ValueError: there are none, or one is negative or too large.
+
+    """
+    try:
+        numbers = tuple(numbers_in(given))
+    except TypeError:
+        raise TypeError(f"{name}={given!r}: give a whole number, or several") from None
+    wrong = [number for number in numbers if number < 0 or (end is not None and number >= end)]
+    if wrong or not numbers:
+        count = "" if end is None else f"; there are {end}"
+        raise ValueError(f"{name}={given!r}: give whole numbers from 0{count}")
+    return numbers
+
+
+def only_tensor(value: Any, path: tuple[int | str, ...] | None, label: str) -> Tensor:
+    """Return the tensor that is meant in what a capture kept; without a path, the only one."""
+    if path is None:
+        everything = list(tensors(value))
+        if len(everything) != 1:
+            raise LookupError(f"{label}: say which part: {listed(value)}")
+        return everything[0][1]
+    found = get(value, path)
+    if not isinstance(found, Tensor):
+        raise LookupError(f"{label}: part={path!r} is no tensor; there is {listed(value)}")
+    return found

@@ -1,0 +1,314 @@
+"""Know which places in the whole sequence the tokens of a call have, also where a KV cache holds those before."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hookscope.interp.edits.hooks import NoCopyWhileHooked
+from hookscope.interp.edits.selection import numbers_in
+from hookscope.layers import Modules
+from hookscope.strands import Strands
+
+__all__ = ["Positions", "TokenSource", "Tokens", "find_token_source", "parse_positions"]
+
+_IDS = ("input_ids", "inputs_embeds")
+_CACHES = ("past_key_values", "past_key_value", "layer_past", "past", "kv_cache", "cache", "cache_params")
+# What an RNN, or a model with a memory, hands on: it says that tokens came before, and not how many.
+_STATES = (
+    "state", "states", "hidden", "hx", "mems", "memory", "past_buckets_states", "initial_state", "initial_states",
+    "conv_state",
+)  # fmt: skip
+_STARTS = ("cache_position", "input_pos", "start_pos")
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Places in a sequence that were asked for.
+
+    Attributes:
+        text: how that was written.
+        first: the smallest one.
+        some: all of them; None if there is no end.
+        step: the distance between them where there is no end.
+
+    """
+
+    text: str
+    first: int
+    some: frozenset[int] | None
+    step: int = 1
+
+    def among(self, start: int, count: int) -> list[int]:
+        """List those of a call, counted within it."""
+        if self.some is not None:
+            return [place for place in range(count) if place + start in self.some]
+        return [
+            place
+            for place in range(count)
+            if place + start >= self.first and not (place + start - self.first) % self.step
+        ]
+
+
+def parse_positions(given: Any) -> Positions | None:
+    """Check which positions were asked for.
+
+    Raises:
+        TypeError: they are no whole numbers.
+        ValueError: there are none, or one is negative.
+
+    Example:
+        >>> parse_positions(range(2, 9, 3)).among(4, 3)
+        [1]
+        >>> parse_positions(slice(5, None)).among(4, 3)
+        [1, 2]
+
+    """
+    if given is None:
+        return None
+    text = f"positions={given!r}"
+    if isinstance(given, slice):
+        first, step = given.start or 0, 1 if given.step is None else given.step
+        numbered = all(isinstance(end, int) and not isinstance(end, bool) for end in (first, step, given.stop or 0))
+        if not numbered or first < 0 or step < 1 or (given.stop is not None and given.stop <= first):
+            raise ValueError(f"{text}: give a slice that counts up from 0 or later, such as slice(5, None)")
+        some = None if given.stop is None else frozenset(range(first, given.stop, step))
+        return Positions(text, first, some, step)
+    try:
+        numbers = frozenset(numbers_in(given))
+    except TypeError:
+        raise TypeError(f"{text}: give whole numbers, such as positions=7 or positions=range(12)") from None
+    if not numbers:
+        raise ValueError(f"{text} picks nothing: it is empty")
+    if min(numbers) < 0:
+        raise ValueError(f"{text}: positions count from 0; for the last one of each call write at[:, -1]")
+    return Positions(text, min(numbers), numbers)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens that a model was called with.
+
+    Attributes:
+        start: how many came before, in earlier calls.
+        count: how many each sample has.
+        batch: how many samples there are.
+        problem: why that is not known; empty if it is.
+
+    """
+
+    start: int = 0
+    count: int = 0
+    batch: int = 0
+    problem: str = ""
+
+    def places(self, positions: Positions, tensor: Tensor, label: str) -> list[int]:
+        """List the places on axis 1 of a tensor that are meant.
+
+        Raises:
+            ValueError: they are not known.
+
+        """
+        if self.problem:
+            raise ValueError(f"{label}: cannot determine which positions this call computes: {self.problem}")
+        found = positions.among(self.start, self.count)
+        kind = 2 if not tensor.is_floating_point() else 3
+        if found and (tensor.dim() != kind or tensor.shape[:2] != (self.batch, self.count)):
+            raise ValueError(
+                f"{label}: positions= needs a tensor of shape ({self.batch}, {self.count}, …), samples and tokens, but "
+                f"this one has {tuple(tensor.shape)}; write an index for it, such as at[:, -1], and calls="
+            )
+        return found
+
+
+@dataclass(eq=False)
+class TokenSource(NoCopyWhileHooked):
+    """The module that is called with tokens and, where there is one, with the cache of those before.
+
+    Attributes:
+        name: its name.
+        module: the module.
+        notes: what there is to know, as keys; shared with others.
+        sure: whether it is known by the names of what it takes.
+
+    """
+
+    name: str
+    module: nn.Module
+    notes: dict[str, None]
+    sure: bool = True
+    _calls: int = 0
+    _running: Strands[list[Tokens]] = field(default_factory=lambda: Strands(list))
+
+    def register(self, handles: ExitStack) -> None:
+        """Register the hooks; first, since the model itself may be edited, too."""
+        before = self.module.register_forward_pre_hook(self.before, with_kwargs=True, prepend=True)
+        handles.callback(before.remove)
+        handles.callback(self.module.register_forward_hook(self.after, always_call=True).remove)
+
+    def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note which tokens this call has."""
+        self._calls += 1
+        self._running.here().append(self._read(args, kwargs))
+
+    def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        """Forget them."""
+        if running := self._running.here():
+            running.pop()
+
+    before.__qualname__ = after.__qualname__ = "hookscope.edit"
+
+    def here(self) -> Tokens:
+        """Return the tokens of the call that is running."""
+        running = self._running.here()
+        return running[-1] if running else Tokens(problem=f"the layer was called outside of {self._what}")
+
+    @cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.signature(self.module.forward)
+
+    @property
+    def _what(self) -> str:
+        return f"module {self.name!r}" if self.name else "the model"
+
+    def _read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tokens:
+        given = _given(self._signature, args, kwargs)
+        ids = next((given[name] for name in _IDS if isinstance(given.get(name), Tensor)), None)
+        embedded = ids is not None and ids.is_floating_point()
+        if ids is None and not self.sure:
+            ids = next((value for value in given.values() if isinstance(value, Tensor)), None)
+            if ids is None or ids.dim() != 2 or ids.is_floating_point() or ids.dtype is torch.bool:
+                return Tokens(
+                    problem=f"{self._what} is not called with numbers of tokens, (samples, tokens); write an index "
+                    "into the layer's tensor instead, such as at[:, 7]"
+                )
+        if ids is None:
+            return Tokens(problem=f"{self._what} was called without input_ids and inputs_embeds")
+        shape = ids.shape[:-1] if embedded else ids.shape
+        count, batch = shape[-1], int(shape[:-1].numel()) if len(shape) > 1 else 1
+        start = self._start(given, count)
+        if isinstance(start, str):
+            return Tokens(problem=start)
+        self._note(given, start)
+        return Tokens(start, count, batch)
+
+    def _start(self, given: dict[str, Any], count: int) -> int | str:
+        """How many tokens came before; why not, if that is not known."""
+        for name in _STARTS:
+            if (value := given.get(name)) is not None:
+                return int(value.flatten()[0]) if isinstance(value, Tensor) else int(value)
+        for name in _CACHES:
+            if (cache := given.get(name)) is not None:
+                return _length(cache, name)
+        for name in _STATES:
+            if given.get(name) is not None:
+                taken = [start for start in _STARTS if start in self._signature.parameters]
+                return (
+                    f"{self._what} was called with {name}, which comes from tokens before these and does not say how "
+                    f"many; {f'give it {taken[0]}, or ' if taken else ''}write calls= and an index, such as at[:, 0]"
+                )
+        if not any(name in self._signature.parameters for name in _CACHES) and self._calls > 1:
+            if count == 1:
+                return (
+                    f"{self._what} was called with 1 token, and with nothing that says how many came before; give it "
+                    f"{' or '.join(_STARTS)}, or write calls= and at[:, 0]"
+                )
+            self.notes[f"{self._what} was given no cache, so positions count from 0 in each of its calls"] = None
+        return 0
+
+    def _note(self, given: dict[str, Any], start: int) -> None:
+        real, ids = _real(given.get("attention_mask"), start), given.get("position_ids")
+        if real is not None:
+            if padded := (~real[:, 0]).nonzero().flatten().tolist():
+                self.notes[
+                    f"samples {padded} begin with padding, which positions count: the first real token of sample "
+                    f"{padded[0]} has position {int(real[padded[0]].int().argmax())}"
+                ] = None
+        elif isinstance(ids, Tensor) and ids.numel() and int(ids.flatten()[0]) != start:
+            self.notes["position_ids were given that count otherwise than positions=, which counts tokens"] = None
+
+
+def _real(mask: Any, start: int) -> Tensor | None:
+    """Tell real tokens from padding, [samples, tokens]; None if a mask does not say it.
+
+    Under a static cache transformers gives a model the mask of its attention, [samples, 1, queries, keys]: in it a
+    token of padding does not even see itself, with a sliding window or without.
+    """
+    if isinstance(mask, Mapping):
+        mask = next(iter(mask.values()), None)
+    if not isinstance(mask, Tensor) or mask.is_meta or not mask.numel():
+        return None
+    if mask.dim() == 2:
+        return mask != 0
+    if mask.dim() != 4 or start:
+        return None
+    return (mask[:, 0] if mask.dtype is torch.bool else mask[:, 0] == 0).diagonal(dim1=1, dim2=2)
+
+
+def _given(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Give what a function was called with by the names of its parameters."""
+    try:
+        bound = signature.bind_partial(*args, **kwargs)
+    except TypeError:
+        return {**{str(place): value for place, value in enumerate(args)}, **kwargs}
+    found: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            found.update(value)
+        elif kind is inspect.Parameter.VAR_POSITIONAL:
+            found.update({str(place): item for place, item in enumerate(value)})
+        else:
+            found[name] = value
+    return found
+
+
+def _counts(layer: Any) -> bool:
+    """Whether a layer of a cache can tell how many tokens it holds."""
+    try:
+        return layer.get_seq_length() is not None
+    except Exception:  # one of a recurrence may raise whatever it likes
+        return False
+
+
+def _length(cache: Any, name: str) -> int | str:
+    """Count the tokens that a cache holds."""
+    if (length := getattr(cache, "get_seq_length", None)) is not None:
+        with suppress(ValueError):  # it holds states of a recurrence, not tokens
+            # Of all layers, where it can be asked: the first may be a recurrence among layers of attention.
+            of_layers = [each.get_seq_length() for each in getattr(cache, "layers", ()) if _counts(each)]
+            return max(map(int, [length(), *of_layers]))
+    while isinstance(cache, (tuple, list)):
+        if not cache:
+            return 0
+        cache = cache[0]
+    if isinstance(cache, Tensor) and cache.dim() >= 3:
+        return int(cache.shape[-2])
+    return f"{name} is a {type(cache).__name__}, which does not say how many tokens it holds; give cache_position, too"
+
+
+def find_token_source(modules: Modules, name: str) -> tuple[str, nn.Module, bool]:
+    """Find the module around a layer that is called with tokens: its name, itself, and whether that is sure.
+
+    It is the innermost one that takes both tokens and a cache, as transformers' models do, or else the outermost one
+    that takes tokens, or else the model.
+    """
+    parts = name.split(".") if name else []
+    taking = []
+    for end in range(len(parts) - 1, -1, -1) if parts else [0]:
+        outer = ".".join(parts[:end])
+        module = modules.called(outer)
+        takes = inspect.signature(module.forward).parameters if module is not None else {}
+        if module is None or not any(each in takes for each in _IDS):
+            continue
+        taking.append((outer, module, True))
+        if any(each in takes for each in _CACHES):
+            return taking[-1]
+    return taking[-1] if taking else ("", modules.model, False)

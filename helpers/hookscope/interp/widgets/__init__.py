@@ -1,0 +1,1 @@
+"""Widgets for sequence models and sweeps; `hookscope.widgets` has them by name."""

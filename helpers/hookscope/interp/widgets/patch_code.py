@@ -1,0 +1,47 @@
+"""Write the plain torch lines that patch one cell of a sweep."""
+
+from __future__ import annotations
+
+from hookscope.explanations.code import COPY, Place, index_text, script
+from hookscope.interp.sweeps import Cell
+
+__all__ = ["patch_code"]
+
+
+def patch_code(cell: Cell) -> str:
+    """Write the lines that run the model with the change of one cell of a sweep.
+
+    Raises:
+        ValueError: plain lines cannot say this; names what, and what to do.
+
+    """
+    made, row, others = cell.made, cell.row, cell.made.inputs
+    if made.writes or made.state is not None:
+        raise ValueError(
+            "no lines give the same here, since a pass draws random numbers or changes the model, as in training "
+            "mode: call model.eval(), and sweep again"
+        )
+    place, index, call = Place.of(row.layer, row.to, row.way), index_text(cell.index)[3:-1], row.call
+    old = place.tensor if others is None else f"kept[{(call or 1) - 1}]"
+    new = {"zero": "0", "run": f"{old}[{index}]", "mean": f"{old}.mean(0, keepdim=True).expand_as(new)[{index}]"}
+    skip = [f"if next(calls) != {call}:", "    return None  # another call of the same layer"]
+    change = [f"new = {place.tensor}.clone(){COPY}", f"new[{index}] = {new[made.source]}"]
+    run = (
+        "def run(hook, *args, **kwargs):\n"
+        f"    handle = {place.register(f'model.get_submodule({row.layer!r})', 'hook')}\n"
+        "    try:\n"
+        "        with torch.no_grad():\n"
+        "            return model(*args, **kwargs)\n"
+        "    finally:\n"
+        "        handle.remove()  # otherwise the hook fires in every later pass"
+    )
+    start = ["# source: your other inputs, which the patch comes from", "kept = []  # what the layer had there"]
+    start = [*(start if others is not None else []), *(["calls = itertools.count(1)"] if call is not None else [])]
+    keep = [] if others is None else [f"run(keep, {'**' if others.kwargs else '*'}source)"]
+    return script(
+        "\n".join(start),
+        place.hook("keep", [f"kept.append({place.tensor}.clone())"]) if keep else "",
+        place.hook("patch", [*(skip if call is not None else []), *change, f"return {place.back('new')}"]),
+        run,
+        "\n".join([*keep, f"output = run(patch, {'**' if made.by_keyword else '*'}inputs)"]),
+    )

@@ -1,0 +1,346 @@
+"""Pick a token and a layer of a sequence model: what its stream says there, and what the token looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import traitlets
+from torch import nn
+
+from hookscope.interp.attentions import AttentionMap, AttentionMaps
+from hookscope.interp.lenses import Reading, Streams
+from hookscope.interp.lenses.lens import Given
+from hookscope.interp.lenses.texts import Vocabulary, Words, tokens_of
+from hookscope.interp.widgets.token_view import (
+    SHOWS,
+    Names,
+    draw_attention,
+    draw_map,
+    map_rows,
+    prediction_rows,
+    shown_of,
+    told_of,
+    weights_of,
+)
+from hookscope.layers import Which
+from hookscope.layers.suggestions import not_among
+from hookscope.pictures.picture import Rows, as_text
+from hookscope.widgets.base import assets, shows_errors
+from hookscope.widgets.code_panel import CodeWidget, output_code
+from hookscope.widgets.module_rows import notices_of
+from hookscope.widgets.wrong_inputs import explaining_inputs
+
+__all__ = ["TokenPicker"]
+
+_MOST_BYTES = 4 << 30
+LINES, MAP = LOOKS = ("lines", "map")
+_CHOSEN = ("sample", "show", "layer", "token", "attention", "head", "look")
+
+
+class TokenPicker(CodeWidget):
+    """Choose a token of a text and a layer: see the stream there, the words in it, and where its attention goes.
+
+    The model runs once, in `eval()`, when the picker is made. The map has a row for each layer and a column for each
+    token; beside it stands what each layer's stream would say, if it were the last: the logit lens. The lens on the
+    last layer is held against what the model returned, and a note says where they differ.
+
+    The layers are found: the longest run of modules of one class, side by side in a ModuleList or Sequential, that hand
+    on a stream (batch, tokens, width). So is the lens: the modules through which the model itself sends the last stream
+    to its logits, as a norm and a linear layer. A model that has none shows streams and attention.
+
+    Args:
+        model: any module. Its training flags, parameters, buffers and hooks stay as they are.
+        *inputs: what it is called with.
+        tokens: a string for each position of the text, or such a list for each sample; without it, the words or numbers
+            that came in.
+        layers: names, globs or types of the layers whose outputs are the stream, instead of those that are found; with
+            ``["transformer.drop", "transformer.h.*"]`` the map begins with what the first block is given.
+        lens: names of modules that make logits of a stream, as ``("norm", "head")``, or a function from (batch, tokens,
+            width) to (batch, tokens, words).
+        vocabulary: a word for each number of a logit, or a function from a number to its word, as
+            ``tokenizer.convert_ids_to_tokens``; of a ViT, the names of the classes.
+        max_bytes: refuse a pass the streams or the attention maps of which take more than this, 4 GiB by default; None
+            for no limit.
+        **kwargs: keyword arguments that the model is called with.
+
+    Attributes:
+        token: the chosen position, from 0; at first the last one.
+        layer: the label of the chosen layer; at first the last one.
+        show: what the map shows: `"norm"` of the stream; `"change"`, the length of what a layer changed divided by that
+            of what it was given (for a later layer: of the row before); the probability of the `"final word"`, which
+            the model chose in the end; or that of the `"next word"` of the text.
+        attention: the label of the attention map in this layer; `""` where there is none.
+        head: the chosen head, from 0; where another layer has fewer, it becomes the last.
+        look: attention as `"lines"` from the token, or as a `"map"`.
+        sample: which sample of the batch.
+        code: the plain torch lines that capture the stream at the chosen layer and token, from `model` and `x`, or
+            `inputs` and `kwargs`.
+
+    Raises:
+        NoBlocksError: a ValueError; no layers return such a stream, or not all that were named.
+        WrongInputError: a ValueError; the model cannot run on these inputs.
+        ValueError: not as many tokens or words as there must be; or a lens does not make logits.
+        TypeError: an option is of the wrong type.
+        LayerNotFoundError: there is no such layer.
+        MemoryError: the pass would keep more than `max_bytes`; says the way out.
+
+    Example:
+        >>> import torch
+        >>> _ = torch.manual_seed(0)
+        >>> layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        >>> net = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        >>> picker = TokenPicker(net, torch.randn(1, 3, 8), tokens=["the", "cat", "sat"])
+        >>> picker.layer, picker.token, picker.show
+        ('layers.1', 2, 'norm')
+        >>> picker.token, picker.layer = 1, "layers.0"
+        >>> picker.reading.norm.shape, picker.map.weights[picker.sample, picker.head, picker.token].shape
+        (torch.Size([2, 3]), torch.Size([3]))
+
+    """
+
+    _esm, _css = assets(Path(__file__).with_name("token"))
+
+    token = traitlets.Int(0).tag(sync=True)
+    layer = traitlets.Unicode().tag(sync=True)
+    show = traitlets.Unicode("norm").tag(sync=True)
+    attention = traitlets.Unicode().tag(sync=True)
+    head = traitlets.Int(0).tag(sync=True)
+    look = traitlets.Unicode(LINES).tag(sync=True)
+    sample = traitlets.Int(0).tag(sync=True)
+
+    # What there is to choose from, and what is shown; written here, read by the page.
+    _layers: Any = traitlets.List().tag(sync=True)  # labels
+    _tokens: Any = traitlets.List().tag(sync=True)  # strings, of the sample
+    _shows: Any = traitlets.List().tag(sync=True)  # [value, text]
+    _samples = traitlets.Int(1).tag(sync=True)
+    _maps: Any = traitlets.List().tag(sync=True)  # labels, in this layer
+    _heads = traitlets.Int(0).tag(sync=True)
+    width = traitlets.Int(640).tag(sync=True)  # pixels there are for the map
+    _size: Any = traitlets.List([1, 1]).tag(sync=True)
+    _box: Any = traitlets.List([0, 0, 1, 1]).tag(sync=True)
+    _caption = traitlets.Unicode().tag(sync=True)
+    _told = traitlets.Unicode().tag(sync=True)
+    _predictions: Any = traitlets.List().tag(sync=True)  # [layer, [word, probability, word, ...]]
+    _weights: Any = traitlets.List().tag(sync=True)  # of the chosen token, one for each token
+    _looks: Any = traitlets.List().tag(sync=True)  # [key, weight], the greatest
+    _looked = traitlets.Unicode().tag(sync=True)
+    _notes: Any = traitlets.List().tag(sync=True)
+    look_png = traitlets.Bytes(b"").tag(sync=True)
+    look_alt = traitlets.Unicode().tag(sync=True)
+    _look_size: Any = traitlets.List([1, 1]).tag(sync=True)
+    _look_box: Any = traitlets.List([0, 0, 1, 1]).tag(sync=True)
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *inputs: Any,
+        tokens: Sequence[str] | Sequence[Sequence[str]] | None = None,
+        layers: Which | Sequence[Which] | None = None,
+        lens: Given = None,
+        vocabulary: Vocabulary = None,
+        max_bytes: float | None = _MOST_BYTES,
+        **kwargs: Any,
+    ) -> None:
+        Words(vocabulary, None)  # before anything runs
+        with explaining_inputs(model, inputs, kwargs):
+            streams = Streams(model, inputs, kwargs, layers, lens, max_bytes)
+        self._streams, self._given = streams, (inputs, kwargs)
+        self._words = Words(vocabulary, streams.words or None)
+        known = streams.ids if streams.words and self._words else None
+        self._texts = tokens_of(
+            tokens, streams.ids if known is None else known, self._words if known is not None else Words(None, None),
+            streams.samples, streams.tokens,
+        )  # fmt: skip
+        self._drawn: tuple[Any, ...] = ()
+        self._looked_at: tuple[Any, ...] = ()
+        self._names = Names(streams.labels, self._texts[0])
+        self._settling = True
+        super().__init__(
+            _layers=streams.labels, _samples=streams.samples, layer=streams.labels[-1], token=streams.tokens - 1
+        )
+        self.show = "norm" if shown_of(self.reading, "final word") is None else "final word"
+        self._settling = False
+        self._update()
+
+    # -- what was chosen ----------------------------------------------------------------------------------------
+
+    @property
+    def reading(self) -> Reading:
+        """The numbers of the chosen sample: norms, changes, words and their probabilities, all layers and tokens."""
+        return self._streams.reading(self.sample)
+
+    @property
+    def maps(self) -> AttentionMaps:
+        """All attention maps of the pass, as of `hookscope.attention`."""
+        return self._streams.maps
+
+    @property
+    def map(self) -> AttentionMap | None:
+        """The chosen attention map, with all heads and samples; None where there is none."""
+        return self.maps[self.attention] if self._maps else None
+
+    def predictions(self) -> list[dict[str, object]]:
+        """List for each layer the words with the highest probabilities at the chosen token; [] without a lens."""
+        return prediction_rows(self.reading, self.token, self._names, self._words)
+
+    def numbers(self) -> Rows:
+        """List the numbers on the map: a row for each token, a column for each layer; of many, those near the choice.
+
+        The 64 tokens around the chosen one are listed, and 16 layers, the last among them.
+        """
+        return map_rows(shown_of(self.reading, self.show), self._names, self.token)
+
+    def summary(self) -> str:
+        """Say what the map shows, and what is chosen."""
+        if not hasattr(self, "_streams"):
+            return "TokenPicker closed"
+        streams = self._streams
+        what = f"{SHOWS[self.show]}, {len(streams.labels)} layers by {streams.tokens} tokens"
+        of = f", sample {self.sample} of 0 to {streams.samples - 1}" if streams.samples > 1 else ""
+        trust = self._warnings()[len(streams.notes) :]  # of what is shown; why there is no lens stands in the widget
+        return "\n".join([f"TokenPicker {streams.title}: {what}{of}; {self._told}", *trust])
+
+    def close(self) -> None:
+        """Take the widget off the page and let go of what it holds."""
+        super().close()
+        if hasattr(self, "_streams"):
+            del self._streams, self._given
+
+    # -- from a choice to a picture -----------------------------------------------------------------------------
+
+    @traitlets.validate("token", "sample", "head")
+    def _there(self, proposal: Mapping[str, Any]) -> int:
+        name, value = proposal["trait"].name, int(proposal["value"])
+        if self._settling:
+            return value
+        if name == "head":
+            if self.map is None:
+                raise ValueError(self._streams.why_no_map(self._row))
+            self.map.heads(value)
+            return value
+        count = self._streams.tokens if name == "token" else self._streams.samples
+        if not 0 <= value < count:
+            raise IndexError(f"no {name} {value}: there are {count}, counted from 0")
+        return value
+
+    @traitlets.validate("layer")
+    def _a_layer(self, proposal: Mapping[str, Any]) -> str:
+        if proposal["value"] not in self._streams.labels:
+            raise not_among(self._streams.labels, proposal["value"], f"no layer {proposal['value']!r} on the map")
+        return str(proposal["value"])
+
+    @traitlets.validate("attention")
+    def _a_map(self, proposal: Mapping[str, Any]) -> str:
+        if not self._settling and proposal["value"] not in self._maps:
+            if not self._maps:
+                raise ValueError(self._streams.why_no_map(self._row))
+            raise not_among(self._maps, proposal["value"], f"no map {proposal['value']!r} in layer {self.layer!r}")
+        return str(proposal["value"])
+
+    @traitlets.validate("show", "look")
+    def _one_of(self, proposal: Mapping[str, Any]) -> str:
+        name, value = proposal["trait"].name, proposal["value"]
+        if value not in (allowed := LOOKS if name == "look" else tuple(SHOWS)):
+            raise ValueError(f"{name}={value!r}: give {', '.join(map(repr, allowed))}")
+        if name == "show" and not self._settling and shown_of(self.reading, value) is None:
+            raise ValueError(f"show={value!r}: {self._why_not(value)}")
+        return str(value)
+
+    def _why_not(self, show: str) -> str:
+        if self._streams.lens is None:
+            return "there is no lens, which makes words of a stream; give one with lens="
+        if self._streams.causal is False:
+            return "tokens look at later ones in this model, so it predicts no next word"
+        return "the numbers of the text's tokens are not known, or are no words of the lens"
+
+    @traitlets.observe(*_CHOSEN, "width")
+    def _on_choice(self, change: Mapping[str, Any]) -> None:
+        if not self._settling:
+            self._update()
+
+    @property
+    def _row(self) -> int:
+        return self._streams.labels.index(self.layer)
+
+    @shows_errors
+    def _update(self) -> None:
+        """Draw what is chosen, and say what else there is to choose."""
+        before, self._settling = self._settling, True
+        try:
+            with self.hold_sync():
+                self._show_map()
+                self._predictions = self._said()
+                self._told = told_of(self.reading, self._row, self.token, self._names, self._words)
+                self._show_attention()
+                self.code = self._code()
+                self._notes = [*notices_of(self._streams.warned), *self._warnings()]
+        finally:
+            self._settling = before
+
+    def _said(self) -> list[list[Any]]:
+        """The rows of the words, as text: what is sent to a page can be no NaN."""
+        rows = zip(self._names.short, self.predictions(), strict=False)
+        return [[short, [as_text(value) for name, value in row.items() if name != "layer"]] for short, row in rows]
+
+    def _show_map(self) -> None:
+        key = (self.sample, self.show, self.width)
+        if key == self._drawn:
+            return
+        self._names = Names(self._streams.labels, self._texts[self.sample])
+        self._tokens = list(self._texts[self.sample])
+        reading = self.reading
+        self._shows = [[name, text] for name, text in SHOWS.items() if shown_of(reading, name) is not None]
+        values = shown_of(reading, self.show)
+        if values is None:  # there was one of another sample
+            self.show, values = "norm", reading.norm
+            key = (self.sample, self.show, self.width)
+        of = f", sample {self.sample}" if self._streams.samples > 1 else ""
+        drawn = draw_map(values, self.show, self._names, f"{self._streams.title}{of}", self.width)
+        self.png, self.alt, self._caption = drawn.heat.png, drawn.alt, drawn.caption
+        self._size, self._box = list(drawn.heat.size), list(drawn.heat.box)
+        self._drawn = key
+
+    def _code(self) -> str:
+        """Write the plain torch lines that capture the stream at the chosen layer and token."""
+        layer, call = self._streams.call_of(self._row)
+        pick = "output = output if isinstance(output, torch.Tensor) else output[0]  # the stream comes first"
+        axes = [("token", self.token), ("sample", self.sample)]
+        (first, one), (second, other) = axes if self._streams.tokens_first else axes[::-1]
+        end = f"stream = outputs[{layer!r}][{call - 1}][{one}, {other}]  # {first} {one}, {second} {other}"
+        return output_code(layer, pick, end, *self._given)
+
+    def _show_attention(self) -> None:
+        found = self._streams.maps_at(self._row)
+        place = self._maps.index(self.attention) if self.attention in self._maps else 0
+        self._maps = [each.label for each in found]
+        if self.attention not in self._maps:  # the same of the new layer: its self-attention, for example
+            self.attention = self._maps[min(place, len(found) - 1)] if found else ""
+        if not found:
+            self._heads, self._weights, self._looks = 0, [], []
+            self._looked = f"No attention map here: {self._streams.why_no_map(self._row)}."
+            self.look_png, self.look_alt, self._looked_at = b"", "", ()
+            return
+        each = self.maps[self.attention]
+        self._heads = each.weights.shape[1]
+        self.head = min(self.head, self._heads - 1)
+        seen = weights_of(each, self.sample, self.head, self.token, self._names)
+        self._weights, self._looks = seen.weights, seen.rows
+        self._looked = " ".join([seen.text, *map(_sentence, [each.check, *each.notes])])
+        key = (self.attention, self.sample, self.head, self.width) if self.look == MAP else ()
+        if key != self._looked_at:
+            self.look_png, self.look_alt = b"", ""
+            if key:
+                drawn = draw_attention(each, self.sample, self.head, self._names, self.width)
+                self.look_png, self.look_alt = drawn.heat.png, drawn.alt
+                self._look_size, self._look_box = list(drawn.heat.size), list(drawn.heat.box)
+            self._looked_at = key
+
+    def _warnings(self) -> list[str]:
+        """What must be known of the lens, as sentences."""
+        return [_sentence(text) for text in self._streams.remarks(self.sample)]
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."

@@ -1,0 +1,385 @@
+"""Every sample of a data set is on disk once, with the bits that the layer returned, and is read by number or name."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
+
+from hookscope import Activations, LayerNotFoundError, census, collect, edit
+from hookscope.interp.activations import DamagedError
+from hookscope.interp.activations.marks import mark_of_model
+from tests.shared.clocks import Clock
+
+X = torch.arange(44.0).reshape(11, 4) / 7
+
+
+def small() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 3), nn.ReLU(inplace=True), nn.Linear(3, 2)).eval()
+
+
+def by_hand(net: nn.Module, batches, name: str = "0"):
+    kept = []
+    handle = net.get_submodule(name).register_forward_hook(lambda module, args, output: kept.append(output.clone()))
+    with torch.no_grad():
+        for batch in batches:
+            net(batch)
+    handle.remove()
+    return torch.cat(kept)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield from X
+
+
+LOADERS = {
+    "tensors": lambda: X.split(4),
+    "a loader": lambda: DataLoader(X, batch_size=4),
+    "inputs and labels": lambda: DataLoader(TensorDataset(X, torch.arange(11)), batch_size=4),
+    "one of each": lambda: [(x, torch.ones(len(x))) for x in X.split(4)],
+    "keywords": lambda: [{"input": x} for x in X.split(4)],
+    "tuple of a dict": lambda: [({"input": x}, "label") for x in X.split(4)],
+    "without a length": lambda: DataLoader(Stream(), batch_size=4),
+    "a generator": lambda: (x for x in X.split(4)),
+}
+
+
+@pytest.mark.parametrize("loader", LOADERS.values(), ids=LOADERS)
+def test_every_kind_of_loader(loader, tmp_path):
+    net = small()
+    stored = collect(net, loader(), to=tmp_path, shard_bytes=200)
+    for name in ("0", "1", "2"):  # a linear layer whose output is overwritten in place, too
+        assert torch.equal(stored[name][:], by_hand(net, X.split(4), name))
+    assert stored.complete
+    assert len(stored) == 11
+    assert len(stored.shards) == 2, "the last one is not full"
+    assert [shard.first for shard in stored.shards] == [0, 8]
+    assert len(census(net)) == 0
+
+
+def test_what_is_written_to_past_torch_is_as_it_was(tmp_path):
+    class Array(nn.Module):
+        def forward(self, x):
+            y = x * 2
+            self.array = y.numpy()
+            return y
+
+    class Spoil(nn.Module):
+        def forward(self, x):
+            net[0].array[:] = 0
+            return x
+
+    net = nn.Sequential(Array(), Spoil()).eval()
+    assert torch.equal(collect(net, X.split(4), "0", to=tmp_path)["0"][:], X * 2)
+
+
+def test_a_data_set_of_samples_that_workers_can_read(tmp_path):
+    net = small()
+    collect(net, X.split(2), "0", "2", to=tmp_path, shard_bytes=50)
+    stored = Activations(tmp_path)
+    assert len(stored.shards) > 2
+    whole = by_hand(net, X.split(2), "2")
+    assert stored[5].keys() == {"0", "2"}
+    assert torch.equal(stored[5]["2"], whole[5])
+    assert torch.equal(stored["2"][-1], whole[10])
+    assert torch.equal(stored["2"][3:9], whole[3:9])
+    assert stored["2"][4:4].shape == (0, 2)
+    assert (stored["2"].shape, stored["2"].dtype, stored.nbytes) == ((11, 2), torch.float32, 11 * 20)
+    read = DataLoader(stored, batch_size=4, num_workers=2)
+    assert torch.equal(torch.cat([batch["2"] for batch in read]), whole)
+    assert torch.equal(pickle.loads(pickle.dumps(stored))[7]["0"], stored[7]["0"])
+    with pytest.raises(IndexError, match="has 11"):
+        stored[11]
+    with pytest.raises(LayerNotFoundError, match=r"no '\[2\]' in .* which has '0', '2'; did you mean '2'\?"):
+        stored["[2]"]
+    assert "11 samples" in repr(stored)
+    assert "axis of samples" in repr(stored)
+
+
+def test_reading_is_from_a_memory_map(tmp_path):
+    net = nn.Sequential(nn.Linear(4, 1000)).eval()
+    stored = collect(net, X.split(4), "0", to=tmp_path)
+    assert f"{len(X)} samples in 1 shard, " in repr(stored)
+    part = stored["0"][2:5]
+    with torch.no_grad():
+        assert torch.equal(part, by_hand(net, X.split(4))[2:5])
+    assert part.untyped_storage().nbytes() == 3 * 4000, "three samples, not the file"
+    for read in (lambda: stored["0"][2:5], lambda: stored["0"][2], lambda: stored[2]["0"]):
+        before = read().clone()
+        read().mul_(0)
+        assert torch.equal(read(), before), "what was done to a tensor that was read is read again"
+    stored.check()
+
+
+def test_samples_lie_where_the_layer_has_them(tmp_path):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = nn.LSTM(4, 3)
+            self.out = nn.Linear(3, 1)
+
+        def forward(self, x):  # [samples, steps, features]; as many steps as samples
+            y, _ = self.rnn(x.transpose(0, 1))
+            return self.out(y[-1]) + self.out(y[0])
+
+    net = Net().eval()
+    x = torch.randn(5, 3, 4, generator=torch.Generator().manual_seed(0))
+    stored = collect(net, x.split(3), "rnn", "out", to=tmp_path)
+    assert stored.names == ["out", "out#2", "rnn/0", "rnn/1/0", "rnn/1/1"]
+    with torch.no_grad():
+        parts = [net.rnn(part.transpose(0, 1)) for part in x.split(3)]
+    assert torch.equal(stored["rnn/0"][:], torch.cat([y for y, _ in parts], 1).transpose(0, 1))
+    assert torch.equal(stored["rnn/1/0"][:], torch.cat([h for _, (h, _) in parts], 1).transpose(0, 1))
+    assert stored.about["tensors"]["rnn/1/0"]["axis"] == 1
+    assert torch.equal(stored["out#2"][:], net.out(torch.cat([y[0] for y, _ in parts])))
+
+
+def test_outputs_that_lie_channels_last(tmp_path):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
+    x = torch.randn(8, 3, 6, 6).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        truth = net(x)
+    assert not truth.is_contiguous()
+    stored = collect(net, x.split(4), "1", to=tmp_path)
+    assert torch.equal(stored["1"][:], truth)
+
+
+def test_the_model_itself_is_read_by_the_name_that_it_shows_and_by_that_of_the_layer(tmp_path):
+    class Twice(nn.Module):
+        def forward(self, x, again=True):
+            return (x, self(x, again=False)) if again else x + 1
+
+    stored = collect(Twice().eval(), X.split(4), "", to=tmp_path)
+    assert stored.names == ["(root)#2", "(root)/0", "(root)/1"]
+    for name, truth in {"#2": X + 1, "/0": X, "/1": X + 1}.items():
+        assert torch.equal(stored[name][:], truth)
+        assert torch.equal(stored.column(f"(root){name}")[:], truth)
+    with pytest.raises(LayerNotFoundError, match="no '' in"):
+        stored[""]
+
+
+def test_half_the_bytes(tmp_path):
+    stored = collect(small(), X.split(4), "0", to=tmp_path, dtype=torch.float16)
+    assert stored["0"].dtype == torch.float16
+    assert torch.equal(stored["0"][:], by_hand(small(), X.split(4)).half())
+
+
+@pytest.mark.slow
+def test_a_model_of_transformers(tmp_path):
+    from transformers import GPT2Config, GPT2Model
+
+    net = GPT2Model(GPT2Config(n_layer=2, n_embd=16, n_head=2, vocab_size=50, n_positions=16)).eval()
+    ids = torch.randint(50, (5, 6), generator=torch.Generator().manual_seed(0))
+    loader = [{"input_ids": part, "attention_mask": torch.ones_like(part)} for part in ids.split(2)]
+    stored = collect(net, loader, "h.*", "h.0.attn", to=tmp_path)
+    with torch.no_grad():
+        hidden = [net(**batch, output_hidden_states=True).hidden_states[1] for batch in loader]
+    name = next(name for name in stored.names if name.split("/")[0] == "h.0")
+    assert torch.equal(stored[name][:], torch.cat(hidden))
+
+
+@pytest.mark.parametrize(
+    ("make", "loader", "said"),
+    [
+        (lambda: small().train(), X.split(4), r"the model is in train\(\)"),
+        (lambda: nn.Sequential(small(), nn.Dropout()).eval().train(False), [], "yields nothing"),
+        (small, DataLoader(X, shuffle=True), "shuffles"),
+        (small, DataLoader(X, sampler=BatchSampler(RandomSampler(X), 4, False), batch_size=None), "shuffles"),
+        (lambda: nn.Sequential(nn.Flatten(0)).eval(), X.split(4), "holds more than samples"),
+        (lambda: nn.Sequential(Gram()).eval(), X.split(4), "several axes"),
+        (lambda: nn.Sequential(Mean()).eval(), X.split(4), "no axis of samples"),
+        (small, ["text"], "yields a str"),
+        (lambda: nn.Sequential(nn.Unflatten(0, (2, 2))).eval(), X.split(4), "and its first 2 samples do not"),
+        (lambda: nn.Sequential(nn.Unflatten(0, (3, 2))).eval(), X.split(4), "hookscope: on 2 samples"),
+        (lambda: nn.Sequential(nn.Identity()).eval(), [X[:4], X[4:, :3]], "pad sequences to one length"),
+    ],
+)
+def test_what_cannot_be_collected_is_refused_with_a_reason(make, loader, said, tmp_path):
+    with pytest.raises((ValueError, TypeError, RuntimeError), match=said):
+        collect(make(), loader, to=tmp_path)
+
+
+def test_finding_the_axes_is_no_pass_of_the_model(tmp_path):
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("passes", torch.zeros(()))
+
+        def forward(self, x):
+            self.passes += 1
+            return x + torch.rand(())
+
+    net = Counts().eval()
+    torch.manual_seed(0)
+    stored = collect(net, X.split(4), to=tmp_path)
+    assert net.passes == 3
+    torch.manual_seed(0)
+    assert torch.equal(stored["(root)"][:], torch.cat([x + torch.rand(()) for x in X.split(4)]))
+
+
+def test_a_file_is_no_folder(tmp_path):
+    there = tmp_path / "there"
+    there.write_text("mine")
+    with pytest.raises(NotADirectoryError, match=r"to='.*there' is a file: give the name of a folder"):
+        collect(nn.Identity().eval(), [torch.ones(2, 2)], to=there)
+    assert there.read_text() == "mine"
+
+
+def test_an_edit_is_made_in_run_and_a_block_around_is_refused(tmp_path):
+    net = small()
+    with edit(net[0]) as e:
+        e.set("", 7.0)
+        with pytest.raises(ValueError, match="begin the edit in run="):
+            collect(net, X.split(4), to=tmp_path)
+        net(X)
+    assert not list(tmp_path.iterdir())
+    assert e.rows[0]["calls seen"] == 1
+
+    def run(model, batch):
+        with edit(model) as e:
+            e.set("0", 7.0, calls=1)
+            model(batch)
+
+    stored = collect(net, X.split(4), "2", to=tmp_path, run=run)
+    with torch.no_grad():
+        assert torch.equal(stored["2"][:], net[2](torch.full((11, 3), 7.0)))
+
+
+def test_a_dtype_that_changes_is_refused(tmp_path):
+    net = nn.Sequential(nn.Identity()).eval()
+    with pytest.raises(RuntimeError, match=r"'0' is \(4, 4\), torch.float64, from sample 4 on, and .*float32, before"):
+        collect(net, [X[:4], X[4:8].double()], to=tmp_path)
+
+
+def test_a_shard_names_so_many_batches_at_most(tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setattr(sys.modules["hookscope.interp.activations.collect"], "_BATCHES", 2)
+    stored = collect(small(), X.split(2), "0", to=tmp_path)
+    assert [len(shard.batches) for shard in stored.shards] == [2, 2, 2]
+
+
+def test_few_files_are_open_at_once(tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setattr(sys.modules["hookscope.interp.activations.stored"], "_OPEN", 2)
+    stored = collect(small(), X.split(2), "0", to=tmp_path, shard_bytes=20)
+    assert torch.equal(stored["0"][:], by_hand(small(), X.split(2)))
+    assert len(stored.shards) == 6
+    assert len(stored._files) == 2
+
+
+def test_the_mark_of_a_model_is_of_what_it_says_and_not_of_where_it_lies():
+    class Says(nn.Module):
+        def __init__(self, said):
+            super().__init__()
+            self.said = said
+
+        def extra_repr(self):
+            return repr(self.said)
+
+    class Config:
+        def __init__(self, text):
+            self.to_json_string = lambda: text
+
+    assert mark_of_model(Says(object())) == mark_of_model(Says(object()))
+    assert mark_of_model(Says(1)) != mark_of_model(Says(2))
+    one, other = small(), small()
+    one.config, other.config = Config("relu"), Config("gelu")
+    assert mark_of_model(one) != mark_of_model(other)
+
+
+class Gram(nn.Module):
+    def forward(self, x):
+        return x @ x.T
+
+
+class Mean(nn.Module):
+    def forward(self, x):
+        return x.mean(0)
+
+
+def test_options_are_checked_when_given(tmp_path):
+    with pytest.raises(TypeError, match="max_bytes='1'"):
+        collect(small(), X.split(4), to=tmp_path, max_bytes="1")
+    with pytest.raises(MemoryError, match=r"11 samples would take 132 bytes, more than max_bytes=100"):
+        collect(small(), X.split(4), "0", to=tmp_path / "a", max_bytes=100)
+    assert not list((tmp_path / "a").glob("*.safetensors"))
+    with pytest.raises(FileNotFoundError, match="nothing was collected"):
+        Activations(tmp_path / "b")
+    with pytest.raises(LookupError, match="no layer '3'"):
+        collect(small(), X.split(4), "3", to=tmp_path)
+
+
+def test_progress_says_samples_rate_and_bytes(tmp_path, capsys, monkeypatch):
+    clock = Clock(step=10**9)
+    monkeypatch.setattr("tqdm.std.time", clock.time)  # a bar comes after a second
+    monkeypatch.setattr("hookscope.progress.perf_counter", clock.perf_counter)
+    collect(small(), X.split(4), "0", to=tmp_path / "a", progress=False)
+    assert capsys.readouterr().err == ""
+    collect(small(), list(X.split(4)), "0", to=tmp_path / "b")
+    said = capsys.readouterr().err
+    assert "11/11" in said
+    assert "132 bytes of 132 bytes" in said
+    assert "bytes/s" in said
+
+
+def test_what_was_changed_on_disk_is_noticed(tmp_path):
+    stored = collect(small(), X.split(4), "0", to=tmp_path, shard_bytes=60)
+    stored.check()
+    path = stored.shards[1].path
+    data = bytearray(path.read_bytes())
+    path.write_bytes(data[:-1])
+    with pytest.raises(DamagedError, match="is not whole"):
+        Activations(tmp_path)
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DamagedError, match=r"'0' in .*00001\.safetensors is not what was written"):
+        Activations(tmp_path).check()
+    path.write_bytes(bytes(data).replace(b"first", b"fIrst"))
+    with pytest.raises(DamagedError, match="head"):
+        Activations(tmp_path)
+    path.unlink()
+    with pytest.raises(DamagedError, match="missing"):
+        Activations(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "alter",
+    [
+        lambda text: "{}",
+        lambda text: "[]",
+        lambda text: "null",
+        lambda text: text[:-9],
+        lambda text: text.replace('"samples": 11', '"samples": "11"'),
+        lambda text: text.replace('"samples": 11', '"samples": 7'),
+        lambda text: text.replace("float32", "float16"),
+    ],
+)
+def test_what_was_changed_in_the_description_is_noticed(alter, tmp_path):
+    collect(small(), X.split(4), "0", to=tmp_path)
+    about = tmp_path / "collected.json"
+    text = about.read_text()
+    about.write_text(alter(text))
+    assert about.read_text() != text
+    with pytest.raises(DamagedError, match=r"collected\.json is not what was written"):
+        Activations(tmp_path)
+
+
+def test_a_head_says_names_dtypes_samples_and_checksums(tmp_path):
+    from safetensors import safe_open
+
+    stored = collect(small(), X.split(4), "0", to=tmp_path)
+    with safe_open(stored.shards[0].path, framework="pt") as file:
+        about = json.loads(file.metadata()["hookscope"])
+        assert file.get_slice("0").get_dtype() == "F32"
+    assert about["first"] == 0
+    assert [number for number, _ in about["batches"]] == [4, 4, 3]
+    assert len(about["marks"]["0"]) == 64

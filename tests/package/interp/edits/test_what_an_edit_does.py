@@ -1,0 +1,344 @@
+"""Each kind of edit changes just the values it is aimed at, to what a hook written by hand would make of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hookscope import NotEditedError, at, capture, census, edit
+from tests.shared.awkward import Do, Net, Pair
+
+X = torch.tensor([[1.0, -2.0, 3.0, -4.0], [5.0, 6.0, -7.0, 8.0]])
+
+
+def passing() -> nn.Module:
+    """A net whose layer `leaf` returns what it gets."""
+    return Net(lambda self, x: self.leaf(x), leaf=nn.Identity())
+
+
+def through(net: nn.Module, x: Tensor = X, **said) -> Tensor:
+    """Run with one edit of `leaf`: a method's name and what it takes."""
+    (verb, given), *where = said.items()
+    with edit(net) as e:
+        getattr(e, verb)("leaf", *given, **dict(where))
+        return net(x)
+
+
+def changed(**places: float) -> Tensor:
+    """X with some values changed, named by row and column."""
+    new = X.clone()
+    for place, value in places.items():
+        new[int(place[1]), int(place[2])] = value
+    return new
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"set": (0, at[:, 3])}, changed(_03=0, _13=0)),
+        ({"set": (0,)}, X * 0),
+        ({"set": (torch.tensor([9.0, 8.0]), at[0, 1:3])}, changed(_01=9, _02=8)),
+        ({"add": (10, at[..., -1])}, changed(_03=6, _13=18)),
+        ({"add": (torch.tensor([1.0, 0.0, 0.0, 2.0]),), "rows": [1]}, changed(_10=6, _13=10)),
+        ({"scale": (2, at[:, [0, 2]])}, changed(_00=2, _02=6, _10=10, _12=-14)),
+        ({"map": (torch.relu,)}, X.relu()),
+        ({"map": (torch.relu, at[:, :2]), "rows": 0}, changed(_01=0)),
+        ({"map": (lambda t: t.mul_(3), at[1])}, torch.stack([X[0], X[1] * 3])),
+        ({"set": (0, at[X > 4])}, X.where(X <= 4, 0)),
+        ({"scale": (2,), "to": "input", "rows": slice(1, None)}, torch.stack([X[0], X[1] * 2])),
+        ({"mask": (torch.tensor([True, False, True, True]),)}, changed(_01=0, _11=0)),
+        ({"mask": (torch.tensor(0.25), at[0, 0])}, changed(_00=0.25)),
+        ({"mean": ()}, X.mean(0, keepdim=True).expand(2, 4)),
+        ({"mean": (None, at[:, 1]), "rows": [0]}, changed(_01=2)),
+        ({"project_out": (torch.tensor([0.0, 5.0, 0.0, 0.0]),)}, changed(_01=0, _11=0)),
+        ({"swap": (X * 2, at[:, 0])}, changed(_00=2, _10=10)),
+    ],
+)
+def test_just_what_is_aimed_at_changes(said, expected) -> None:
+    net, x = passing(), X.clone()
+    assert torch.equal(through(net, x, **said), expected)
+    assert torch.equal(x, X), "what the layer was given is what it returned, and stays as it was"
+    assert not len(census(net))
+
+
+def test_edits_take_effect_in_the_order_written() -> None:
+    net = passing()
+    with edit(net) as e:
+        e.add("leaf", 1.0)
+        e.scale("leaf", 2.0)
+        e.set("leaf", 0.0, at[:, 0])
+        assert torch.equal(net(X)[:, 1:], (X[:, 1:] + 1) * 2)
+    with edit(net) as e:
+        e.scale("leaf", 2.0)
+        e.add("leaf", 1.0)
+        assert torch.equal(net(X), X * 2 + 1)
+
+
+def test_noise_is_decided_by_seed_and_call_and_takes_no_random_number_of_the_model() -> None:
+    net, before = passing(), torch.get_rng_state()
+
+    def noises(seed: int) -> list[Tensor]:
+        with edit(net) as e:
+            e.noise("leaf", 2.0, seed=seed)
+            return [net(torch.zeros(100, 100)) for _ in range(2)]
+
+    first, second = noises(1)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert abs(float(first.std()) - 2) < 0.1
+    assert abs(float(first.mean())) < 0.1
+    assert not torch.equal(first, second)
+    again = noises(1)
+    assert torch.equal(first, again[0])
+    assert torch.equal(second, again[1])
+    assert not torch.equal(first, noises(2)[0])
+
+
+class Triple(NamedTuple):
+    """A named tuple with something that is no tensor."""
+
+    a: Tensor
+    n: int
+    b: Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """A dataclass that takes no assignment."""
+
+    h: Tensor
+    more: dict
+
+
+OUTPUTS = {
+    "tuple": (lambda x: (x, 3, x + 1), 2, lambda out: out[2]),
+    "list": (lambda x: [x, None], 0, lambda out: out[0]),
+    "nested": (lambda x: (x, [x, {"h": x}]), (1, 1, "h"), lambda out: out[1][1]["h"]),
+    "named tuple": (lambda x: Triple(x, 3, x), "b", lambda out: out.b),
+    "named tuple by index": (lambda x: Triple(x, 3, x), -1, lambda out: out.b),
+    "OrderedDict": (lambda x: OrderedDict(z=x, a=x), "a", lambda out: out["a"]),
+    "dataclass": (lambda x: Held(x, {"p": x}), ("more", "p"), lambda out: out.more["p"]),
+    "torch.return_types": (lambda x: x.max(1), "values", lambda out: out.values),
+}
+
+
+@pytest.mark.parametrize("name", sorted(OUTPUTS))
+def test_one_part_of_a_structure_changes_and_types_and_order_stay(name: str) -> None:
+    returns, part, find = OUTPUTS[name]
+    net = Net(lambda self, x: self.leaf(x), leaf=Do(returns))
+    plain = net(X)
+    with edit(net) as e:
+        e.set("leaf", 42, part=part)
+        edited = net(X)
+    assert type(edited) is type(plain)
+    assert (find(edited) == 42).all()
+    assert not (find(plain) == 42).any()
+    if isinstance(plain, dict):
+        assert list(edited) == list(plain)
+    whole = list(edited.values()) if isinstance(edited, dict) else edited
+    if isinstance(whole, (tuple, list)):
+        items = list(plain.values()) if isinstance(plain, dict) else plain
+        assert sum(item is not mine for item, mine in zip(items, whole, strict=True)) >= 1
+        others = [mine for mine in whole if isinstance(mine, Tensor) and mine is not find(edited)]
+        assert not any((other == 42).any() for other in others)
+
+
+def test_the_only_tensor_of_a_structure_needs_no_part_and_several_do() -> None:
+    net = Net(lambda self, x: self.leaf(x), leaf=Do(lambda x: (x, None)))
+    with edit(net) as e:
+        e.set("leaf", 0)
+        assert not net(X)[0].any()
+    net.leaf.function = lambda x: Pair(x, x)
+    with pytest.raises(
+        ValueError, match=r"layer 'leaf', call 1: it returned several tensors; say which: part=0 \(2, 4"
+    ):
+        through(net, set=(0,))
+
+
+def test_part_of_an_lstm_and_a_packed_sequence() -> None:
+    net = nn.LSTM(4, 3, batch_first=True)
+    x = torch.randn(2, 5, 4)
+    plain = net(x)
+    with edit(net) as e:
+        e.set("", 0, part=(1, 0))
+        y, (h, c) = net(x)
+    assert not h.any()
+    assert torch.equal(y, plain[0])
+    assert torch.equal(c, plain[1][1])
+    packed = nn.utils.rnn.pack_padded_sequence(x, [5, 3], batch_first=True)
+    with edit(net) as e:
+        e.set("", 0, part=(0, "data"))
+        y, _ = net(packed)
+    assert isinstance(y, nn.utils.rnn.PackedSequence)
+    assert not y.data.any()
+    assert torch.equal(y.batch_sizes, packed.batch_sizes)
+
+
+def test_inputs_by_position_and_by_keyword() -> None:
+    leaf = Do(lambda x, hidden=None, scale=2: x + hidden * scale)
+    net = Net(lambda self, x: self.leaf(x, hidden=x, scale=3), leaf=leaf)
+    with edit(net) as e:
+        e.set("leaf", 0, to="input", part="hidden")
+        assert torch.equal(net(X), X)
+    with edit(net) as e:
+        e.set("leaf", 0, at[:, 1:], to="input", part=0)
+        assert torch.equal(net(X)[:, 1:], X[:, 1:] * 3)
+    with pytest.raises(ValueError, match=r"it was given several tensors; say which: part=0 .*part='hidden'"):
+        through(net, set=(0,), to="input")
+
+
+def test_calls_count_from_one_and_recursion_counts_as_calls_begin() -> None:
+    net = passing()
+    with edit(net) as e:
+        e.set("leaf", 0, calls={2})
+        assert [bool(net(X).any()) for _ in range(3)] == [True, False, True]
+    deep = Net(lambda self, x, depth=3: self(x, depth - 1) if depth else x)
+    with edit(deep) as e:
+        e.add("", 1, calls={1, 4})
+        assert torch.equal(deep(X), X + 2)
+    assert e.rows[0]["calls seen"] == 4
+
+
+def test_two_names_of_one_module_are_edited_under_both_and_it_is_said() -> None:
+    shared = nn.Identity()
+    net = nn.Sequential(shared, nn.ReLU(), shared)
+    e = edit(net)
+    e.add("0", 1)
+    with pytest.warns(UserWarning, match="layer '0' is also '2': calls under each name count"), e:
+        y = net(X)
+    assert torch.equal(y, (X + 1).relu() + 1)
+    assert e.rows[0]["calls seen"] == 2
+    assert "is also '2'" in repr(e)
+    with e:
+        net[:1](X)  # called once, it was called under one name
+    assert not e.notes
+
+
+def test_swapping_takes_the_same_call_of_another_run() -> None:
+    net = Net(lambda self, x: self.b(self.a(x)) + self.b(x), a=nn.Linear(4, 4), b=nn.Linear(4, 4))
+    with torch.no_grad(), capture(net, inputs=True) as clean:
+        y = net(X)
+    with torch.no_grad(), edit(net) as e:
+        e.swap("b", clean)
+        assert torch.equal(net(-X), y)
+    assert e.rows[0]["calls changed"] == 2
+    with torch.no_grad(), edit(net) as e, capture(net, inputs=True) as seen:
+        e.swap("b", clean, at[:, 1], to="input", calls={1})
+        net(-X)
+    first, second = seen["b"].calls
+    assert torch.equal(first.args[0][:, 1], clean["b"].calls[0].args[0][:, 1])
+    assert not torch.equal(first.args[0][:, 0], clean["b"].calls[0].args[0][:, 0])
+    assert torch.equal(second.args[0], -X)
+    with torch.no_grad(), edit(net) as e:
+        e.mean("b", clean)
+        out = net(-X)
+    mean = torch.cat([call.output for call in clean["b"].calls]).mean(0)
+    torch.testing.assert_close(out, (2 * mean).expand(2, 4))
+
+
+class Attention(nn.Module):
+    """Attention with its heads side by side before the output projection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_heads = 2
+        self.value, self.c_proj = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        return self.c_proj(self.value(x)), None
+
+
+def test_a_head_is_its_columns_before_the_output_projection() -> None:
+    net = nn.ModuleDict({"attn": Attention()})
+    net.forward = lambda x: net["attn"](x)[0]
+    with torch.no_grad(), capture(net, "attn.c_proj", inputs=True) as clean:
+        net(X)
+    with torch.no_grad(), edit(net) as e, capture(net, "attn.c_proj", inputs=True) as seen:
+        e.swap("attn", clean, at[0], heads=1)
+        net(-X)
+    plain = net["attn"].value(-X).detach()
+    plain[0, 2:] = clean["attn.c_proj"].args[0][0, 2:]
+    assert torch.equal(seen["attn.c_proj"].args[0], plain)
+    assert e.rows[0]["layer"] == "attn.c_proj"
+    with pytest.raises(ValueError, match="no head 2: its 2 heads count from 0"):
+        edit(net).set("attn", 0, heads=2)
+    with pytest.raises(ValueError, match="does not say how many heads it has"):
+        edit(passing()).set("leaf", 0, heads=1)
+    with capture(net, "attn") as wrong:
+        net(X)
+    with pytest.raises(LookupError) as caught:
+        edit(net).swap("attn", wrong, heads=1)
+    assert "capture(model, 'attn.c_proj', inputs=True)" in caught.value.__notes__[0]
+
+
+def test_layers_that_came_into_the_model_after_the_edit_was_made() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    for layer in ("2", "*", nn.ReLU, lambda name, module: name == "2"):
+        again = nn.Sequential(*net)
+        e = edit(again)
+        e.scale("1", 2.0)
+        again.append(nn.ReLU())
+        e.add(layer, 7.0)
+        with e:
+            y = again(torch.ones(1, 4))
+        assert "2" in [row["layer"] for row in e.rows]
+        assert bool((y >= 7).all())
+
+
+def test_a_layer_that_was_replaced_after_it_was_chosen() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    e = edit(net)
+    e.scale("1", 2.0)
+    net[1] = nn.ReLU()
+    e.add("0", 1.0, calls=1)
+    e.add(nn.ReLU, 1.0)
+    with pytest.raises(NotEditedError, match=r"edit 1, scale 2\.0: layer '1' was not called"), e:
+        net(torch.ones(1, 4))
+
+
+def test_what_is_frozen_is_as_it_was_before_somebody_wrote_to_it() -> None:
+    net = Net(lambda self, x: self.leaf(x).mul_(10), leaf=nn.Tanh())
+    with edit(net) as e:
+        e.freeze("leaf", None, at[:, 1])
+        with torch.no_grad():
+            first, second = net(torch.ones(1, 2)), net(torch.zeros(1, 2))
+    one = torch.ones(()).tanh() * 10
+    assert torch.equal(first, torch.stack([one, one])[None])
+    assert torch.equal(second, torch.stack([torch.zeros(()), one])[None])
+
+
+def test_numbers_out_of_bounds_are_refused_before_a_gpu_would_end_the_process() -> None:
+    from hookscope.interp.edits.selection import _must_fit
+
+    shape = torch.Size((2, 3, 4))
+    for fits in ([1, -2], (slice(None), [2, -3]), (..., torch.tensor([3])), (torch.ones(2, 3, dtype=torch.bool), [3])):
+        _must_fit(fits, shape)
+    for wrong in ([2], [-3], (slice(None), [3]), (..., torch.tensor([4])), (torch.ones(2, 3, dtype=torch.bool), [4])):
+        with pytest.raises(IndexError, match="index out of bounds for dimension"):
+            _must_fit(wrong, shape)
+
+
+def test_an_edit_that_was_never_entered_says_so() -> None:
+    net = nn.Sequential(nn.Identity())
+    e = edit(net)
+    e.set("0", 1.0)
+    assert net(torch.zeros(1)) == 0
+    assert "nothing is edited until the with-block begins" in repr(e)
+    with e:
+        net(torch.zeros(1))
+    assert not e.notes
+
+
+@pytest.mark.parametrize("which", [nn.Linear, "a", "*"])
+def test_a_layer_of_two_names_that_is_replaced_in_the_block(which: type | str) -> None:
+    net = Net(lambda self, x: self.b(self.a(x)), a=nn.Linear(4, 4))
+    net.b = net.a
+    with edit(net) as e:
+        e.scale(which, 2.0)
+        net(X)
+        net.a = net.b = nn.Linear(4, 4)
+    assert e.rows[0]["calls changed"] == 2

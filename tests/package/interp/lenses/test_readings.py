@@ -1,0 +1,148 @@
+"""What is read of a stream is what plain hooks and the model's own layers give, and what is not is said."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hookscope import LayerNotFoundError
+from hookscope.interp.lenses import Streams
+from hookscope.interp.lenses.lens import Lens
+from tests.shared.read import IDS, WORDS, Reader
+
+
+def by_hooks(net: Reader) -> tuple[Tensor, list[Tensor], Tensor]:
+    """The stream before the first block, those after each, and the logits; by plain hooks."""
+    seen: list[Tensor] = []
+    handles = [net.blocks[0].register_forward_pre_hook(lambda module, args: seen.append(args[0].clone()))]
+    handles += [
+        block.register_forward_hook(lambda module, args, out: seen.append(out[0].clone())) for block in net.blocks
+    ]
+    with torch.no_grad():
+        logits = net.eval()(IDS)
+    for handle in handles:
+        handle.remove()
+    return seen[0], seen[1:], logits
+
+
+@pytest.mark.parametrize("sample", [0, 1])
+def test_numbers_are_those_of_plain_hooks(sample: int) -> None:
+    net = Reader()
+    before, streams, logits = by_hooks(net)
+    read = Streams(net, (IDS,))
+    found = read.reading(sample)
+    assert read.lens is not None
+    assert read.lens.names == ("norm", "head")
+    earlier = [before, *streams]
+    with torch.no_grad():
+        for layer, stream in enumerate(streams):
+            norm = stream[sample].norm(dim=-1)
+            assert torch.allclose(found.norm[layer].float(), norm)
+            change = (stream - earlier[layer])[sample].norm(dim=-1) / earlier[layer][sample].norm(dim=-1)
+            assert torch.allclose(found.change[layer].float(), change)
+            chances = net.head(net.norm(stream))[sample].softmax(-1)
+            top = chances.topk(5)
+            assert torch.equal(found.words[layer], top.indices)
+            assert torch.allclose(found.probabilities[layer], top.values)
+            final = logits[sample].argmax(-1)
+            assert torch.equal(found.final, final)
+            assert torch.allclose(found.final_probability[layer], chances.gather(-1, final[:, None])[:, 0])
+            after = chances[:-1].gather(-1, IDS[sample, 1:, None])[:, 0]
+            assert torch.allclose(found.next_probability[layer, :-1], after)
+            assert bool(found.next_probability[layer, -1].isnan())
+    assert found.verified
+    assert read.remarks(sample) == []
+
+
+def test_logits_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Streams(Reader(), (IDS,)).reading()
+    monkeypatch.setattr("hookscope.interp.lenses.lens._AT_ONCE", 2 * len(WORDS))
+    pieces = Streams(Reader(), (IDS,)).reading()
+    assert torch.equal(whole.words, pieces.words)
+    assert torch.allclose(whole.next_probability, pieces.next_probability, equal_nan=True)
+    calls: list[tuple[int, ...]] = []
+    lens = Lens(function=lambda stream: calls.append(tuple(stream.shape)) or stream)
+    list(lens.pieces(torch.ones(1, 6, 3), len(WORDS)))
+    assert calls == [(1, 6, 3)]  # a function may look at all tokens
+
+
+def test_a_lens_that_is_not_the_model_s_is_said_to_be_none() -> None:
+    net = Reader(cap=True)
+    with torch.no_grad():
+        net.head.weight.mul_(3)
+    read = Streams(net, (IDS,), lens=("norm", "head"))
+    _, streams, logits = by_hooks(net)
+    with torch.no_grad():
+        error = float((net.head(net.norm(streams[-1])) - logits)[0].abs().max())
+    assert read.reading().error == pytest.approx(error)
+    assert not read.reading().verified
+    assert any(f"not what the model returned, by up to {error:.2g}" in text for text in read.remarks())
+    mended = Streams(net, (IDS,), lens=lambda stream: net.head(net.norm(stream)).tanh())
+    assert mended.reading().verified
+    assert mended.remarks() == []
+    other = Streams(net, (IDS,), lens=lambda stream: -net.head(net.norm(stream))).reading()
+    assert torch.equal(other.final, logits[0].argmax(-1))  # what the model chose, not what that lens would
+    # Found by itself, a way that does not end at what the model returned is no lens.
+    assert Streams(net, (IDS,)).lens is None
+
+
+def test_a_model_that_reads_its_class_token() -> None:
+    class Pictures(nn.Module):
+        def __init__(self, place: int) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+            self.encoder = nn.TransformerEncoder(layer, 2, nn.LayerNorm(8), enable_nested_tensor=False)
+            self.head = nn.Linear(8, 3)
+            self.place = place
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.encoder(x)
+            return self.head(x.mean(1) if self.place == 9 else x[:, self.place])
+
+    x = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
+    for place, said in ((0, "the first token alone"), (-1, "the last token alone")):
+        net = Pictures(place).eval()
+        read = Streams(net, (x,))
+        assert read.lens is not None
+        assert read.lens.names == ("encoder.norm", "head")
+        assert read.reading(1).verified
+        with torch.no_grad():
+            assert int(read.reading(1).final[place]) == int(net(x)[1].argmax())
+        assert any(said in text for text in read.remarks())
+        assert read.reading().next_probability is None
+    mean = Streams(Pictures(9), (x,))
+    assert mean.lens is None
+    assert any("no lens" in text for text in mean.remarks())
+
+
+def test_a_norm_alone_makes_no_words() -> None:
+    net = nn.Sequential(Reader().blocks[0].mlp, Reader().blocks[0].mlp, nn.LayerNorm(20))
+    assert Streams(net, (torch.randn(1, 3, 20),), layers=["0", "1"]).lens is None
+
+
+def test_a_lens_that_is_given_is_checked_at_once() -> None:
+    net = Reader()
+    with pytest.raises(LayerNotFoundError, match="no layer 'hed'; did you mean 'head'"):
+        Streams(net, (IDS,), lens=("norm", "hed"))
+    with pytest.raises(TypeError, match="lens=3: give names of modules"):
+        Streams(net, (IDS,), lens=3)
+    with pytest.raises(ValueError, match="'norm' does not take"):
+        Streams(net, (IDS,), lens=("head", "norm"))
+    with pytest.raises(ValueError, match=r"it made \(1, 6\) of a stream \(1, 6, 20\)"):
+        Streams(net, (IDS,), lens=lambda stream: stream.sum(-1))
+    unlike = Streams(net, (IDS,), lens=lambda stream: stream[..., :4])
+    assert unlike.reading().error is None
+    assert any("not checked" in text for text in unlike.remarks())
+
+
+def test_values_that_are_no_numbers() -> None:
+    net = Reader()
+    with torch.no_grad():
+        net.head.weight[3] = torch.nan
+    found = Streams(net, (IDS,)).reading()
+    assert not bool(found.norm.isnan().any())
+    assert bool(found.probabilities.isnan().all())  # a softmax over a NaN; not 0, and nothing made up
+    assert bool(found.final_probability.isnan().all())
+    assert found.verified  # the model's own are NaN at the same places

@@ -1,0 +1,211 @@
+"""The token picker: what is chosen is what is shown, from Python and from the page, in pictures and in numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import hookscope
+from hookscope import LayerNotFoundError, samples
+from hookscope.interp.widgets.token import TokenPicker
+from tests.shared.read import IDS, WORDS, Reader
+
+
+@pytest.fixture
+def picker() -> TokenPicker:
+    return TokenPicker(Reader(), IDS, vocabulary=WORDS)
+
+
+def test_it_begins_at_the_end_with_what_the_model_says(picker: TokenPicker) -> None:
+    assert (picker.layer, picker.token, picker.show, picker.head) == ("blocks.2", 5, "final word", 0)
+    assert picker._tokens == [*WORDS[:4], "a", "mat"]
+    with torch.no_grad():
+        chances = Reader().eval()(IDS)[0, -1].softmax(-1)
+    top = chances.topk(5)
+    row = picker.predictions()[-1]
+    assert [row[str(rank)] for rank in range(1, 6)] == [WORDS[word] for word in top.indices]
+    assert [row[f"{rank} probability"] for rank in range(1, 6)] == pytest.approx(top.values.tolist())
+    assert picker._notes == []
+    assert repr(picker).startswith(
+        "TokenPicker Reader: probability of the word chosen in the end, 3 layers by 6 tokens"
+    )
+
+
+def test_numbers_and_picture_are_those_of_what_is_shown(picker: TokenPicker) -> None:
+    pictures = set()
+    for show in ("final word", "next word", "norm", "change"):
+        picker.show = show
+        values = {
+            "final word": picker.reading.final_probability,
+            "next word": picker.reading.next_probability,
+            "norm": picker.reading.norm,
+            "change": picker.reading.change,
+        }[show]
+        for place, row in enumerate(picker.numbers()):
+            assert row["token"] == f"{place} {picker._tokens[place]}"
+            found = [row[f"blocks.{layer}"] for layer in range(3)]
+            assert found == pytest.approx(values[:, place].tolist(), nan_ok=True)
+        pictures.add(picker.png)
+        known = values.nan_to_num(-1)
+        layer, token = divmod(int(known.argmax()), 6)
+        assert f"is at blocks.{layer}, token {token} " in picker.alt
+    assert len(pictures) == 4
+    assert "Black has no number" not in picker._caption
+
+
+def test_alike_numbers_have_no_greatest() -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, batch_first=True)  # its last norm makes all streams as long
+    blocks = nn.TransformerEncoder(layer, num_layers=3, enable_nested_tensor=False)
+    picker = TokenPicker(blocks, torch.randn(1, 4, 16, generator=torch.Generator().manual_seed(0)))
+    assert "4 everywhere" in picker._caption
+    assert picker.alt.endswith("by 4 tokens as columns, 4 everywhere.")
+
+
+def test_it_says_how_far_the_weights_were_checked() -> None:
+    tokens = samples.story_tokens("the dogs near the cat")
+    picker = TokenPicker(samples.story_lm(), tokens, vocabulary=samples.STORY_WORDS)
+    assert "Weights @ v differ from what the call returned by at most " in picker._looked
+    picker.look = "map"
+    assert "The greatest of a query that sees several keys is from " in picker.look_alt  # not that of the first token
+
+
+def test_the_weights_of_the_chosen_token(picker: TokenPicker) -> None:
+    maps = hookscope.attention(Reader().eval(), IDS)
+    for layer, token in (("blocks.1", 3), ("blocks.0", 0)):
+        picker.layer, picker.token = layer, token
+        assert picker.attention == f"{layer}.heads.0"  # each of these heads is a layer of its own
+        assert picker._weights == pytest.approx(maps[picker.attention].weights[0, 0, token].tolist())
+    picker.attention = "blocks.0.heads.4"
+    picker.token, picker.sample = 5, 1
+    weights = maps["blocks.0.heads.4"].weights[1, 0, 5]
+    assert picker._weights == pytest.approx(weights.tolist())
+    best = int(weights.argmax())
+    assert picker._looks[0][0] == f"{best} {WORDS[int(IDS[1, best])]}"
+    assert picker.look_png == b""
+    picker.look = "map"
+    assert "query " not in picker.look_alt.partition(" The greatest ")[0]
+    assert "6 queries as rows by 6 keys" in picker.look_alt
+    first = picker.look_png
+    picker.layer = "blocks.2"
+    assert picker.attention == "blocks.2.heads.4"
+    assert picker.look_png not in (b"", first)
+
+
+def test_the_page_says_so(picker: TokenPicker) -> None:
+    before = picker.png
+    picker.set_state({"layer": "blocks.0", "token": 1, "_request": 1})
+    picker.set_state({"show": "norm", "sample": 1, "_request": 2})
+    assert (picker.layer, picker.token, picker.show, picker.sample, picker._response) == ("blocks.0", 1, "norm", 1, 2)
+    assert picker.png != before
+    assert picker._tokens[0] == "a"
+    assert picker._told.startswith("blocks.0, token 1 cat: norm")
+    assert picker.problem == ""
+
+
+def test_what_is_not_there(picker: TokenPicker) -> None:
+    with pytest.raises(LayerNotFoundError, match=r"did you mean 'blocks\.2'"):
+        picker.layer = "block.2"
+    with pytest.raises(IndexError, match="no token 6: there are 6"):
+        picker.token = 6
+    with pytest.raises(IndexError, match="no sample 2"):
+        picker.sample = 2
+    with pytest.raises(IndexError, match="no head 1"):
+        picker.head = 1
+    with pytest.raises(ValueError, match="show='loss': give 'final word'"):
+        picker.show = "loss"
+    with pytest.raises(LayerNotFoundError, match=r"no map 'blocks\.0\.heads\.0' in layer 'blocks\.2'"):
+        picker.attention = "blocks.0.heads.0"
+    assert (picker.layer, picker.token, picker.sample, picker.head) == ("blocks.2", 5, 0, 0)
+
+
+def test_options_are_checked_when_they_are_given() -> None:
+    with pytest.raises(ValueError, match="tokens has 2 strings, but there are 6 positions"):
+        TokenPicker(Reader(), IDS, tokens=["the", "cat"])
+    with pytest.raises(ValueError, match="tokens has 1 string, but there are 6 positions"):
+        TokenPicker(Reader(), IDS, tokens=["the"])
+    with pytest.raises(ValueError, match="tokens has 1 lists for 2 samples"):
+        TokenPicker(Reader(), IDS, tokens=[["the"] * 6])
+    with pytest.raises(TypeError, match="tokens holds 1, not only strings"):
+        TokenPicker(Reader(), IDS, tokens=[1] * 6)
+    with pytest.raises(ValueError, match="vocabulary has 2 words, but the lens makes logits for 10"):
+        TokenPicker(Reader(), IDS, vocabulary=["the", "cat"])
+    with pytest.raises(TypeError, match="vocabulary of type dict"):
+        TokenPicker(Reader(), IDS, vocabulary={"the": 0})
+    assert TokenPicker(Reader(), IDS, tokens=[list("abcdef"), list("uvwxyz")])._texts[1] == tuple("uvwxyz")
+
+
+def test_without_a_lens_and_without_attention() -> None:
+    """The map is there, and a sentence says why the rest is not."""
+    torch.manual_seed(0)
+    blocks = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(3)))
+    picker = TokenPicker(blocks, torch.randn(1, 4, 8))
+    assert (picker.show, picker.layer, picker.attention, picker.map) == ("norm", "2", "", None)
+    assert picker.predictions() == []
+    assert [name for name, _ in picker._shows] == ["norm", "change"]
+    assert any("No lens" in text for text in picker._notes)
+    assert "No attention map here: 0 maps" in picker._looked
+    with pytest.raises(ValueError, match="show='final word': there is no lens"):
+        picker.show = "final word"
+    with pytest.raises(ValueError, match="0 maps"):
+        picker.head = 1
+    assert [row["token"] for row in picker.numbers()] == ["0", "1", "2", "3"]
+
+
+def test_a_lens_that_is_not_the_model_s_is_said_in_the_static_picture_too() -> None:
+    picker = TokenPicker(Reader(cap=True), IDS, lens=("norm", "head"))
+    assert any("not what the model returned" in text for text in picker._notes)
+    assert "not what the model returned" in repr(picker)
+
+
+def test_what_is_sent_has_no_nan() -> None:
+    net = Reader()
+    with torch.no_grad():
+        net.head.weight[3] = math.nan
+    picker = TokenPicker(net, IDS, vocabulary=WORDS)
+    picker.show = "change"
+    json.dumps({name: value for name, value in picker.get_state().items() if "png" not in name}, allow_nan=False)
+    assert picker.problem == ""
+    assert "nan" in picker._predictions[0][1]
+
+
+def test_a_long_text_lists_the_numbers_around_the_choice() -> None:
+    torch.manual_seed(0)
+    blocks = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4)) for _ in range(40)))
+    picker = TokenPicker(blocks, torch.randn(1, 200, 4))
+    picker.token = 100
+    rows = picker.numbers()
+    assert (len(rows), rows[0]["token"], rows[-1]["token"]) == (64, "68", "131")
+    assert list(rows[0])[1] == "0"
+    assert list(rows[0])[-1] == "39"
+    assert len(rows[0]) == 17
+
+
+def test_closed_it_lets_go(picker: TokenPicker) -> None:
+    picker.close()
+    assert repr(picker) == "TokenPicker closed"
+
+
+def test_a_language_model_that_has_learned() -> None:
+    model = samples.story_lm()
+    tokens = samples.story_tokens("the dogs near the cat")
+    with hookscope.capture(model, "blocks.0") as seen:
+        model(tokens)
+    picker = TokenPicker(model, tokens, tokens=samples.story_words(tokens), vocabulary=samples.STORY_WORDS)
+    assert picker.reading.verified
+    before, after = (picker.predictions()[layer] for layer in (0, 1))
+    many = {"run", "sleep", "sing", "wait"}
+    assert {after[str(rank)] for rank in range(1, 5)} == many
+    assert not {before[str(rank)] for rank in range(1, 5)} & many
+    with torch.no_grad():
+        chances = model.head(model.norm(seen["blocks.0"].output))[0, -1].softmax(-1)
+    assert before["1"] == samples.STORY_WORDS[int(chances.argmax())]
+    looks = {}
+    for head in range(4):
+        picker.head = head
+        looks[head] = picker._tokens[max(range(6), key=picker._weights.__getitem__)]
+    assert looks[0] == "dogs"
+    assert looks[3] == "near"
