@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+import hookscope
 from hookscope import census, samples, sweep
 from hookscope.interp.sweeps import Cell
+from hookscope.interp.widgets.patch_code import patch_code
 from hookscope.widgets import LayerPicker, PatchMap, TokenPicker
 from hookscope.widgets.base import assets
-from hookscope.widgets.code_panel import patch_code
 from tests.package.interp.sweeps.test_one_cell import SWEEPS, of_scores
 from tests.shared.awkward import Do, Net
 from tests.shared.language import IDS, gpt2
@@ -32,7 +34,8 @@ def run(code: str, model: nn.Module, **names: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["picker", "patch_map", "token"])
 def test_the_page_has_the_panel(name: str) -> None:
-    script, _ = assets(name)
+    folder = "interp/widgets" if name != "picker" else "widgets"
+    script, _ = assets(Path(hookscope.__file__).parent / folder / name)
     assert "Show the PyTorch code" in script
     assert script.count("codePanel(model)") == 2, "its definition, and one call"
 
