@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hookscope.captures.keep import is_wrapped
+from hookscope.captures.functorch import is_wrapped
 from hookscope.edits.batch_first import AxisOrderCheck
 from hookscope.layers import Modules
 from hookscope.structures import tensors_in

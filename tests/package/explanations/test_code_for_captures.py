@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hookscope import capture, census, explain
 from hookscope.captures.result import Capture
 from hookscope.explanations import Explanation
-from tests.shared.awkward import MODELS, RESIZES, Do, Net, Own, difference
+from tests.shared.awkward import MODELS, Do, Net, Own, difference
 from tests.shared.explained import assert_same, checked, run, watched
 from tests.shared.language import IDS, bert, gpt2, t5
 
@@ -24,7 +24,6 @@ EACH = [
     name
     for name in MODELS
     if name not in LEFT_OUT
-    and name not in RESIZES
     and name not in ("a module made during forward", "a module replaced during forward", "a leaf that calls itself")
     and (not name.startswith("a view over") or "mul_" in name)
 ]

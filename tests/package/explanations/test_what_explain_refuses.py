@@ -26,7 +26,8 @@ def test_what_is_neither_a_capture_nor_an_edit(obj: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        ({"keep": "stats"}, "keep"),
+        ({"stats": True}, "stats"),
+        ({"copy": False}, "copy"),
         ({"sample": 0}, "sample"),
         ({"dtype": torch.float64}, "dtype"),
         ({"device": "cpu"}, "device"),
