@@ -76,7 +76,7 @@ def test_nothing_changed(checkout: Checkout) -> None:
 
 
 def test_the_tests_of_a_package_come_first_then_those_of_its_dependents(checkout: Checkout) -> None:
-    checkout.change("helpers/hookscope/captures/writes.py")
+    checkout.change("helpers/hookscope/captures/inplace.py")
     reasons = checkout.plan()
     plan, own = list(reasons), own_tests_of("captures")
     assert len(own) > 3

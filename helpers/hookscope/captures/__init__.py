@@ -2,10 +2,10 @@
 
 from hookscope.captures.call import Call, NotCapturedError, OverwrittenError
 from hookscope.captures.capture import capture
-from hookscope.captures.flow import gradient_flow
-from hookscope.captures.form import Stats
+from hookscope.captures.gradient_flow import gradient_flow
 from hookscope.captures.layer import Layer
 from hookscope.captures.result import Capture
+from hookscope.captures.stats import Stats
 
 __all__ = [
     "Call",

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope.captures.form import Form, Stats, kept_otherwise
+from hookscope.captures.stats import Stats
+from hookscope.captures.storage_options import StorageOptions, keep_fallback
 from hookscope.pictures.words import visible
 from hookscope.structures import map_tensors
 
@@ -47,14 +48,14 @@ class Wanted:
 
     gradients: bool
     inputs: bool
-    form: Form | Callable[[Tensor], Stats]
+    form: StorageOptions | Callable[[Tensor], Stats]
     max_bytes: float | None = None
     stop: int = 0  # 0: until the pass ends
 
     @property
     def stats_only(self) -> bool:
         """Whether statistics take the place of the tensors."""
-        return not isinstance(self.form, Form)
+        return not isinstance(self.form, StorageOptions)
 
 
 _NO_INPUTS: Any = ((), {})  # one for all: whatever is made for each call is felt in a pass
@@ -291,12 +292,12 @@ class Slot:
         """Shape of the tensor, which is more than the value's if a sample is kept."""
         return self.value.shape if self._shape is None else self._shape  # type: ignore[union-attr]
 
-    def add(self, grad: Tensor, form: Form | Callable[[Tensor], Stats], say: Callable[[str], None]) -> None:
+    def add(self, grad: Tensor, form: StorageOptions | Callable[[Tensor], Stats], say: Callable[[str], None]) -> None:
         """Take what a tensor hook got: add it up as `Tensor.grad` does, or keep the statistics of each pass."""
         try:
             kept = form(grad.detach())  # a copy, also with copy=False: torch may add to this one
         except Exception as error:  # no reason for the backward pass to fail
-            kept = kept_otherwise(grad, form, error, say)
+            kept = keep_fallback(grad, form, error, say)
         with _adding:  # several threads may run backward through one graph
             if self.grads and isinstance(kept, Tensor):
                 kept = _added(self.grads.pop(), kept, kept.dtype is grad.dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from hookscope.captures.options import checked
+from hookscope.captures.options import check_options
 from hookscope.captures.result import Capture
 from hookscope.layers import Modules, Which, pick, refuse_unhookable
 
@@ -57,7 +57,7 @@ def capture(
     modules = Modules(model)
     layers = {module: name for name, module in pick(modules, *which).items()}
     refuse_unhookable(modules, layers, "capture")
-    wanted = checked(
+    wanted = check_options(
         modules,
         gradients=gradients,
         inputs=inputs,

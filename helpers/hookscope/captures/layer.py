@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from hookscope.captures.call import Call, NotCapturedError
-from hookscope.captures.together import joined, stacked
+from hookscope.captures.combine import join_calls, stack_calls
 
 __all__ = ["Layer"]
 
@@ -85,7 +85,7 @@ class Layer:
             torch.Size([2, 3, 2])
 
         """
-        return stacked(self.name, self.calls, part)
+        return stack_calls(self.name, self.calls, part)
 
     def join(self, dim: int = 1, part: int | str | None = None) -> Tensor:
         """Join the outputs of all calls along an axis, as the passes of `generate()` with a KV cache make a sequence.
@@ -116,7 +116,7 @@ class Layer:
             torch.Size([1, 6, 3])
 
         """
-        return joined(self.name, self.calls, dim, part)
+        return join_calls(self.name, self.calls, dim, part)
 
     def __repr__(self) -> str:
         more = len(self.calls) - _SHOWN

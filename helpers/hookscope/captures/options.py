@@ -6,13 +6,14 @@ import torch
 from torch import nn
 
 from hookscope.captures.call import Wanted
-from hookscope.captures.form import Form, stats_of
+from hookscope.captures.stats import compute_stats
+from hookscope.captures.storage_options import StorageOptions
 from hookscope.layers import Modules
 
-__all__ = ["checked", "checked_bytes"]
+__all__ = ["check_bytes", "check_options"]
 
 
-def checked(
+def check_options(
     modules: Modules,
     *,
     gradients: bool,
@@ -29,16 +30,16 @@ def checked(
     for name, flag in {"gradients": gradients, "inputs": inputs, "copy": copy, "stats": stats}.items():
         if not isinstance(flag, bool):
             raise TypeError(f"{name}={flag!r}: give True or False; layers are named before, as capture(model, 'conv1')")
-    form = Form(_sample(sample), _dtype(dtype), _device(device), copy)
-    if stats and form != Form():
+    form = StorageOptions(_sample(sample), _dtype(dtype), _device(device), copy)
+    if stats and form != StorageOptions():
         raise ValueError("stats=True keeps no tensors: leave out copy, sample, dtype and device")
     if max_bytes is not None:
-        checked_bytes("max_bytes", max_bytes)
+        check_bytes("max_bytes", max_bytes)
     calls = _calls(modules, stop, gradients)
-    return Wanted(gradients, inputs, stats_of if stats else form, max_bytes, calls)
+    return Wanted(gradients, inputs, compute_stats if stats else form, max_bytes, calls)
 
 
-def checked_bytes(name: str, given: object, least: int = 0) -> None:
+def check_bytes(name: str, given: object, least: int = 0) -> None:
     """Refuse what is no number of bytes.
 
     Raises:

@@ -12,16 +12,16 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 
-from hookscope.captures.aside import kept_aside
-from hookscope.captures.blame import notes_on
 from hookscope.captures.buffers import Buffers
 from hookscope.captures.call import Call, NotCapturedError, Wanted, why_uncalled
-from hookscope.captures.forecast import forecast
-from hookscope.captures.form import Stats
-from hookscope.captures.hooks import Hooks
+from hookscope.captures.early_stop import StopForward
+from hookscope.captures.error_notes import error_notes
+from hookscope.captures.estimate import estimate_bytes
 from hookscope.captures.layer import Layer
+from hookscope.captures.recorder import PassRecorder
 from hookscope.captures.saving import load, save
-from hookscope.captures.stopping import PassEnded
+from hookscope.captures.stats import Stats
+from hookscope.captures.unregistered import unregistered_modules
 from hookscope.layers import LayerNotFoundError, Modules, fused_around
 from hookscope.layers.suggestions import not_among
 from hookscope.pictures import Result
@@ -54,12 +54,12 @@ class Capture(Result, Mapping[str, Layer]):
         self._uncalled: dict[str, str] = {}  # of a copy, which has no model
         self._fused = fused_around(modules, layers)
         self._entered = False
-        self._hooks = Hooks(modules, layers, wanted, self._fused)
+        self._record = PassRecorder(modules, layers, wanted, self._fused)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
     def __getitem__(self, name: str | nn.Module) -> Layer:
-        by_layer = self._hooks.by_layer()
+        by_layer = self._record.by_layer()
         if isinstance(name, nn.Module):
             name = self._name_of(name)
         if name in by_layer:
@@ -77,15 +77,15 @@ class Capture(Result, Mapping[str, Layer]):
         raise not_among(self._layers.values(), name, f"no layer {name!r} in this capture")
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._hooks.by_layer())
+        return iter(self._record.by_layer())
 
     def __len__(self) -> int:
-        return len(self._hooks.by_layer())
+        return len(self._record.by_layer())
 
     def __contains__(self, name: object) -> bool:
         if isinstance(name, nn.Module):
             name = dict[Any, str](self._layers).get(name)
-        by_layer = self._hooks.by_layer()
+        by_layer = self._record.by_layer()
         return name in by_layer or self._first_name(str(name)) in by_layer
 
     def _first_name(self, name: str) -> str | None:
@@ -108,12 +108,12 @@ class Capture(Result, Mapping[str, Layer]):
     @property
     def calls(self) -> tuple[Call, ...]:
         """Every call of every chosen layer, in the order in which they began."""
-        return tuple(self._hooks.order)
+        return tuple(self._record.order)
 
     @property
     def order(self) -> list[str]:
         """The names of the layers in the order in which they were called, one per call."""
-        return [call.layer for call in self._hooks.order]
+        return [call.layer for call in self._record.order]
 
     @property
     def uncalled(self) -> dict[str, str]:
@@ -123,13 +123,13 @@ class Capture(Result, Mapping[str, Layer]):
         if not self._entered:
             why = "was not called: this capture was never entered; call the model inside its with-block"
             return dict.fromkeys(self._layers.values(), why)
-        if not self._hooks.ran:
+        if not self._record.ran:
             why = (
                 "was not called, nor was the model: call it inside the with-block, not by .forward(...), nor in code "
                 "that was compiled before, nor as a traced or exported copy: none of these runs hooks"
             )
             return dict.fromkeys(self._layers.values(), why)
-        called = self._hooks.by_layer()
+        called = self._record.by_layer()
         there = Modules(self._model).names  # those of now
         return {
             name: why_uncalled(module, still_there=module in there)
@@ -144,23 +144,23 @@ class Capture(Result, Mapping[str, Layer]):
         Keys are labels of calls. Not listed are writes that torch does not count: through `.data`, a NumPy array or
         DLPack, and to tensors made in `torch.inference_mode`.
         """
-        return {call.label: call.overwritten_by for call in self._hooks.order if call.overwritten_by}
+        return {call.label: call.overwritten_by for call in self._record.order if call.overwritten_by}
 
     @property
     def notes(self) -> tuple[str, ...]:  # type: ignore[override]
         """What else there is to know about this capture."""
-        notes = dict(self._hooks.notes)
-        if self._hooks.unwatched:
+        notes = dict(self._record.notes)
+        if self._record.unwatched:
             notes["torch counts no writes in inference mode, so .overwritten does not list them"] = None
         # Looked for when somebody reads, so that the pass does not wait for it.
         if hasattr(self, "_model") and len(self) and self.modules.leaves.keys() <= set(self._layers.values()):
-            notes |= dict.fromkeys(kept_aside(Modules(self._model)))
+            notes |= dict.fromkeys(unregistered_modules(Modules(self._model)))
         return tuple(notes)
 
     @property
     def rows(self) -> list[dict[str, object]]:
         """One row for each call."""
-        several = len({call.by for call in self._hooks.order}) > 1
+        several = len({call.by for call in self._record.order}) > 1
         return [
             {
                 "call": call.label,
@@ -169,7 +169,7 @@ class Capture(Result, Mapping[str, Layer]):
                 "output": call._shapes(),
                 "overwritten later by": call.overwritten_by,
             }
-            for call in self._hooks.order
+            for call in self._record.order
         ]
 
     @property
@@ -178,7 +178,7 @@ class Capture(Result, Mapping[str, Layer]):
         uncalled = len(self.uncalled)
         missing = f"; {uncalled} of the chosen layers not called, see .uncalled" if uncalled else ""
         stopped = f"; the pass was ended after {self.stopped}" if self.stopped else ""
-        return f"{self.title}: {len(self._hooks.order)} calls of {len(self)} layers{stopped}{missing}"
+        return f"{self.title}: {len(self._record.order)} calls of {len(self)} layers{stopped}{missing}"
 
     # -- capturing ----------------------------------------------------------------------------------------------
 
@@ -187,10 +187,10 @@ class Capture(Result, Mapping[str, Layer]):
             raise RuntimeError("this capture is already open; make another one with capture(...)")
         self._need_model()
         self.stopped = ""
-        self._hooks = Hooks(self.modules, self._layers, self._wanted, self._fused, Buffers(self._model))
+        self._record = PassRecorder(self.modules, self._layers, self._wanted, self._fused, Buffers(self._model))
         self._open = self._entered = True
         try:
-            self._hooks.put_on(self)
+            self._record.register(self)
         except BaseException:
             self._close()
             raise
@@ -200,17 +200,17 @@ class Capture(Result, Mapping[str, Layer]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:  # not bool, for which type checkers take every block to swallow
         self._close()
-        ending = self._hooks.ending
-        self.stopped = ending.stopped if ending is not None else ""
-        ended = isinstance(error, PassEnded)
-        if isinstance(error, PassEnded) and error.ending is not ending:
+        early_stop = self._record.early_stop
+        self.stopped = early_stop.stopped if early_stop is not None else ""
+        ended = isinstance(error, StopForward)
+        if isinstance(error, StopForward) and error.early_stop is not early_stop:
             return None  # that of a block around this one
         if error is not None and not ended:
-            for note in notes_on(error, self._model, self._hooks.order, self._hooks.last):
+            for note in error_notes(error, self._model, self._record.order, self._record.last):
                 error.add_note(note)
             error.capture = self  # type: ignore[attr-defined]
-        elif self._hooks.notes:
-            warnings.warn("hookscope: " + "; ".join(self._hooks.notes), stacklevel=2)
+        elif self._record.notes:
+            warnings.warn("hookscope: " + "; ".join(self._record.notes), stacklevel=2)
         return ended
 
     def start(self) -> Self:
@@ -246,13 +246,13 @@ class Capture(Result, Mapping[str, Layer]):
 
     def _close(self) -> None:
         self._open = False
-        self._hooks.remove()
+        self._record.remove()
 
     def estimate(self, *args: Any, **kwargs: Any) -> int:
         """Forecast how many bytes one pass will keep at most, without computing anything.
 
         The model runs on fake tensors, which have shapes and no values: parameters, buffers, attributes of modules,
-        random numbers and the inputs stay as they are. The first forecast of a process takes some seconds, in which
+        random numbers and the inputs stay as they are. The first estimate of a process takes some seconds, in which
         torch loads what it needs for them; later ones take milliseconds.
 
         Args:
@@ -274,7 +274,7 @@ class Capture(Result, Mapping[str, Layer]):
 
         """
         self._need_model()
-        return forecast(self._model, self._wanted, args, kwargs, self._counting)
+        return estimate_bytes(self._model, self._wanted, args, kwargs, self._counting)
 
     def _counting(self, count: Callable[[Tensor], Stats]) -> Capture:
         return self.like(form=count, gradients=False)
@@ -283,9 +283,9 @@ class Capture(Result, Mapping[str, Layer]):
         # What was kept, to be read elsewhere, without the model.
         if self._open:
             raise RuntimeError("this capture is open; copy or pickle it after the with-block")
-        self._hooks.notes.update(dict.fromkeys(self.notes))
+        self._record.notes.update(dict.fromkeys(self.notes))
         state = {name: value for name, value in vars(self).items() if name not in _OF_THE_MODEL}
-        return state | {"_layers": self._names(), "_uncalled": self.uncalled, "_hooks": self._hooks}
+        return state | {"_layers": self._names(), "_uncalled": self.uncalled, "_record": self._record}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -346,6 +346,6 @@ class Capture(Result, Mapping[str, Layer]):
 
 
 _NO_MODEL = "this capture is a copy without its model, to be read; make another with capture(...)"
-_OF_THE_MODEL = ("modules", "_model", "_layers", "_fused", "_hooks")
+_OF_THE_MODEL = ("modules", "_model", "_layers", "_fused", "_record")
 # The one capture of each model that `Capture.start` has started.
 _started: weakref.WeakKeyDictionary[nn.Module, weakref.ref[Capture]] = weakref.WeakKeyDictionary()

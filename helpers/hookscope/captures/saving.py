@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from hookscope.captures.call import Call, Wanted
-from hookscope.captures.form import Form, Stats, stats_of
-from hookscope.captures.hooks import Kept
-from hookscope.captures.written import Reading, Writing, only
+from hookscope.captures.recorder import PassRecord
+from hookscope.captures.serialize import Decoder, Encoder, expect
+from hookscope.captures.stats import Stats, compute_stats
+from hookscope.captures.storage_options import StorageOptions
 from hookscope.extras import needed_by
 
 __all__ = ["load", "refuse_pipes", "save", "write_whole"]
@@ -33,15 +34,17 @@ def save(state: Mapping[str, Any], path: str | Path) -> None:
         raise ValueError(f"a capture is saved as safetensors: name the file {path.stem + '.safetensors'!r}")
     with needed_by("Capture.save"):
         from safetensors.torch import save as to_bytes
-    writing, kept, wanted = Writing(), state["_hooks"], state["_wanted"]
+    encoder, kept, wanted = Encoder(), state["_record"], state["_wanted"]
     calls = []
     for call in kept.order:
         about = {name.lstrip("_"): getattr(call, name) for name in _OF_A_CALL}
-        about["output"] = writing.named(f"{call.label}/output", call._output)
-        about["args"] = writing.named(f"{call.label}/args", call._args)
+        about["output"] = encoder.named(f"{call.label}/output", call._output)
+        about["args"] = encoder.named(f"{call.label}/args", call._args)
         calls.append(about)
     form = wanted.form
-    whole = {field.name: getattr(form, field.name) for field in fields(form)} if isinstance(form, Form) else None
+    whole = (
+        {field.name: getattr(form, field.name) for field in fields(form)} if isinstance(form, StorageOptions) else None
+    )
     if whole is not None and form.sample is not None:
         whole["sample"] = [form.sample.start, form.sample.stop, form.sample.step]
     about = {
@@ -50,11 +53,11 @@ def save(state: Mapping[str, Any], path: str | Path) -> None:
         "stopped": state["stopped"],
         "layers": list(state["_layers"].values()),
         "uncalled": state["_uncalled"],
-        "wanted": writing.of([wanted.gradients, wanted.inputs, wanted.max_bytes, wanted.stop, whole]),
+        "wanted": encoder.of([wanted.gradients, wanted.inputs, wanted.max_bytes, wanted.stop, whole]),
         "calls": calls,
-        "notes": [*kept.notes, *writing.losses],
+        "notes": [*kept.notes, *encoder.losses],
     }
-    write_whole(path, to_bytes(writing.tensors, {"hookscope capture": json.dumps(about)}))
+    write_whole(path, to_bytes(encoder.tensors, {"hookscope capture": json.dumps(about)}))
 
 
 def load(path: str | Path) -> dict[str, Any]:
@@ -75,7 +78,7 @@ def load(path: str | Path) -> dict[str, Any]:
         raise ValueError(f"{path} is no capture that was saved by hookscope")
     try:
         about = json.loads(told["hookscope capture"])
-        version = only(about["version"], int)
+        version = expect(about["version"], int)
     except Exception as error:
         raise _not_as_saved(path, error) from error
     if version != _VERSION:
@@ -102,49 +105,59 @@ def _not_as_saved(path: str | Path, error: Exception) -> ValueError:
 
 
 def _state(about: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
-    reading = Reading(tensors)
-    wanted = _wanted(reading.of(about["wanted"]))
-    reading.kept = Stats if wanted.stats_only else Tensor
+    decoder = Decoder(tensors)
+    wanted = _wanted(decoder.of(about["wanted"]))
+    decoder.kept = Stats if wanted.stats_only else Tensor
     calls = []
-    for each in only(about["calls"], list):
+    for each in expect(about["calls"], list):
         call = Call(each["layer"], each["number"], each["type"], wanted)
         for name in _OF_A_CALL:
-            setattr(call, name, only(each[name.lstrip("_")], type(getattr(_A_CALL, name))))
+            setattr(call, name, expect(each[name.lstrip("_")], type(getattr(_A_CALL, name))))
         if min(call.number, call.run, call.generation) < 0:
             raise ValueError(f"a call of {call.layer!r:.80} has a negative number")
-        call._output, call._args = reading.of(each["output"]), reading.of(each["args"])
-        args, kwargs = only(call._args, tuple)
-        only(args, tuple), only(kwargs, dict)
+        call._output, call._args = decoder.of(each["output"]), decoder.of(each["args"])
+        args, kwargs = expect(call._args, tuple)
+        expect(args, tuple), expect(kwargs, dict)
         calls.append(call)
-    for text in [*only(about["layers"], list), *only(about["notes"], list), *only(about["uncalled"], dict).values()]:
-        only(text, str)
+    for text in [
+        *expect(about["layers"], list),
+        *expect(about["notes"], list),
+        *expect(about["uncalled"], dict).values(),
+    ]:
+        expect(text, str)
     return {
-        "title": only(about["title"], str),
-        "stopped": only(about["stopped"], str),
+        "title": expect(about["title"], str),
+        "stopped": expect(about["stopped"], str),
         "_layers": dict(enumerate(about["layers"])),
         "_uncalled": about["uncalled"],
         "_wanted": wanted,
         "_open": False,
-        "_hooks": Kept(calls, dict.fromkeys(about["notes"])),
+        "_record": PassRecord(calls, dict.fromkeys(about["notes"])),
     }
 
 
 def _wanted(told: Any) -> Wanted:
-    gradients, inputs, max_bytes, stop, whole = only(told, list)
-    form: Any = stats_of
+    gradients, inputs, max_bytes, stop, whole = expect(told, list)
+    form: Any = compute_stats
     if whole is not None:
-        form = Form(**only(whole, dict))
-        sample = form.sample if form.sample is None else slice(*only(form.sample, list))
+        form = StorageOptions(**expect(whole, dict))
+        sample = form.sample if form.sample is None else slice(*expect(form.sample, list))
         for part in () if sample is None else (sample.start, sample.stop, sample.step):
-            only(part, int, _NONE)
+            expect(part, int, _NONE)
         form = replace(form, sample=sample)
-        only(form.dtype, torch.dtype, _NONE), only(form.device, torch.device, _NONE), only(form.copy, bool)
-    only(max_bytes, int, float, _NONE)
-    return Wanted(only(gradients, bool), only(inputs, bool), form, max_bytes, only(stop, int))
+        (
+            expect(form.dtype, torch.dtype, _NONE),
+            expect(form.device, torch.device, _NONE),
+            expect(form.copy, bool),
+        )
+    expect(max_bytes, int, float, _NONE)
+    return Wanted(expect(gradients, bool), expect(inputs, bool), form, max_bytes, expect(stop, int))
 
 
 _NONE = type(None)
-_A_CALL = Call("", 1, "", Wanted(False, False, stats_of))  # each attribute is of the type that a saved one must have
+_A_CALL = Call(
+    "", 1, "", Wanted(False, False, compute_stats)
+)  # each attribute is of the type that a saved one must have
 
 
 def write_whole(path: Path, data: bytes) -> None:

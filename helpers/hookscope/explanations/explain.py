@@ -105,10 +105,11 @@ def _code_of(seen: Capture) -> str:
         raise TypeError("this capture is a copy without its model; explain the capture that it was made from")
     wanted = seen._wanted
     given = {option: getattr(wanted.form, option, None) is not None for option in ("sample", "dtype", "device")}
-    for option, there in {**given, "stats": wanted.stats_only, "stop": wanted.stop}.items():
+    given |= {"copy": not getattr(wanted.form, "copy", True), "stats": wanted.stats_only, "stop": bool(wanted.stop)}
+    for option, there in given.items():
         if there:
             raise ValueError(f"explain cannot write {option}= of capture: leave it out, and explain that capture")
-    if late := [*seen._hooks.arrived]:
+    if late := [*seen._record.arrived]:
         raise ValueError(f"explain cannot write layer {late[0]!r}, which the model made or replaced while it ran")
     layers = {name: seen.modules.called(name) for name in [*seen, *seen.uncalled]}
     plain = _returned_tensors(seen) if seen.calls else all(map(returns_tensor, layers.values()))

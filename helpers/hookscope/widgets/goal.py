@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hookscope.captures.form import shape_of
+from hookscope.captures.stats import shape_of
 from hookscope.structures import attributes_of
 
 __all__ = ["Goal", "chosen_goal", "goal_of", "parts_of"]

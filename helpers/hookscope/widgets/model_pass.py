@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from hookscope.captures.call import Call, NotCapturedError
 from hookscope.captures.capture import capture
-from hookscope.captures.form import Stats
 from hookscope.captures.result import Capture
+from hookscope.captures.stats import Stats
 from hookscope.structures import map_tensors, tensors_in
 from hookscope.unchanged import model_unchanged, same_random_numbers
 from hookscope.widgets.goal import Goal, chosen_goal, goal_of, parts_of

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from hookscope.captures.form import shape_of
 from hookscope.captures.result import Capture
+from hookscope.captures.stats import shape_of
 from hookscope.widgets.goal import parts_of
 
 __all__ = ["module_rows", "notices_of"]

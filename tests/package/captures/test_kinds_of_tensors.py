@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hookscope import capture, gradient_flow
-from hookscope.captures.form import Stats, kept_otherwise, stats_of
+from hookscope.captures.stats import Stats, compute_stats
+from hookscope.captures.storage_options import keep_fallback
 from tests.shared.awkward import Do
 
 
@@ -89,7 +90,7 @@ def test_an_expert_without_tokens_stops_nothing() -> None:
 
 @pytest.mark.parametrize(("kind", "mean"), [("jagged", 1.0), ("nested", 1.0), ("float8", 1.0), ("quantized", 1.0)])
 def test_statistics_are_those_of_the_values(kind: str, mean: float) -> None:
-    assert stats_of(KINDS[kind]()).mean == mean
+    assert compute_stats(KINDS[kind]()).mean == mean
 
 
 def fake() -> Tensor:
@@ -105,7 +106,7 @@ def test_nothing_is_known_of_a_tensor_without_values(make: Callable[[], Tensor],
     net = nn.Sequential(Do(lambda x: made), Do(lambda x: (made, torch.tensor([0.0, 2.0]))))
     with capture(net, "0", "1", stats=stats) as seen:
         net(torch.ones(1))
-    found = seen["0"].stats if stats else stats_of(seen["0"].output)
+    found = seen["0"].stats if stats else compute_stats(seen["0"].output)
     assert found[:2] == ((3, 2), torch.float32)
     assert len(found) == 10
     assert all(math.isnan(number) for number in found[2:])
@@ -117,10 +118,10 @@ def test_nothing_is_known_of_a_tensor_without_values(make: Callable[[], Tensor],
 
 
 def test_counts_of_a_kind_that_torch_refuses_are_unknown() -> None:
-    kept = kept_otherwise(torch.ones(2), stats_of, RuntimeError(), lambda text: None)
+    kept = keep_fallback(torch.ones(2), compute_stats, RuntimeError(), lambda text: None)
     assert isinstance(kept, Stats)
     assert all(math.isnan(number) for number in kept[2:])
-    assert stats_of(torch.ones(0, 3))[-3:] == (0, 0, 0), "what has no values has no zeros"
+    assert compute_stats(torch.ones(0, 3))[-3:] == (0, 0, 0), "what has no values has no zeros"
 
 
 def test_memory_that_is_expanded_is_not_written_to() -> None:

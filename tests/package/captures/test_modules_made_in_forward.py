@@ -65,11 +65,11 @@ def test_a_capture_entered_again_starts_afresh_and_keeps_no_module_alive() -> No
         assert seen.order == ["0.fc", "0.new.0", "0.new.1"]
     with seen:
         net(X)
-        kept = [*seen._hooks._also]
+        kept = [*seen._record._also]
         assert kept == [*net[0].new]
         net(X)
         del kept[:]
-        assert [*seen._hooks._also] == [*net[0].new]
+        assert [*seen._record._also] == [*net[0].new]
 
 
 def test_a_module_that_is_put_into_another_model_is_left_alone() -> None:

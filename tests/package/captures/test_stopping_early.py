@@ -213,7 +213,7 @@ class Choosing(nn.Module):
 def test_the_forecast_ends_there_too():
     net = nn.Sequential(nn.Linear(2, 3), Choosing())
     assert capture(net, "0", stop=True).estimate(torch.ones(1, 2)) == 12
-    with pytest.raises(RuntimeError, match="no forecast"):
+    with pytest.raises(RuntimeError, match="no estimate"):
         capture(net, "0").estimate(torch.ones(1, 2))
 
 

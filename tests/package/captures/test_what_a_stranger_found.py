@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from hookscope import capture, edit
 from hookscope.captures import Capture, NotCapturedError, call
-from hookscope.captures.form import stats_of
+from hookscope.captures.stats import compute_stats
 from tests.shared.language import llama
 from tests.shared.patience import PATIENCE
 
@@ -206,8 +206,8 @@ def test_keys_that_are_enums_or_objects_are_read_as_what_they_stand_for(tmp_path
 
 def test_statistics_far_from_zero_and_near_the_largest_number() -> None:
     x = 1e8 + torch.randn(300_000, generator=torch.Generator().manual_seed(0))
-    assert stats_of(x).std == pytest.approx(x.double().std(correction=0).item(), rel=1e-3)
-    assert stats_of(torch.tensor([3e38, -3e38, 3e38])).mean_abs == pytest.approx(3e38, rel=1e-6)
+    assert compute_stats(x).std == pytest.approx(x.double().std(correction=0).item(), rel=1e-3)
+    assert compute_stats(torch.tensor([3e38, -3e38, 3e38])).mean_abs == pytest.approx(3e38, rel=1e-6)
 
 
 @pytest.mark.parametrize("size", [1e-25, 1e-22, 1e-200, 1e-320, 1e300])
@@ -217,8 +217,8 @@ def test_the_deviation_of_numbers_whose_squares_have_no_place(size: float, count
     whole = torch.randn(count, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     x = (whole * size).to(dtype)
     true = (x.double() / size).std(correction=0).item() * size
-    assert stats_of(x).std == pytest.approx(true, rel=1e-4, abs=0)
-    assert stats_of(torch.tensor([size, -size], dtype=dtype)).std == pytest.approx(size, rel=1e-3, abs=0)
+    assert compute_stats(x).std == pytest.approx(true, rel=1e-4, abs=0)
+    assert compute_stats(torch.tensor([size, -size], dtype=dtype)).std == pytest.approx(size, rel=1e-3, abs=0)
 
 
 def test_two_who_save_to_one_path(tmp_path: Path) -> None:

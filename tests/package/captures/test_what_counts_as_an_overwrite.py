@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hookscope import capture
-from hookscope.captures.writes import watch
+from hookscope.captures.inplace import watch
 from tests.shared.captured import Between
 
 

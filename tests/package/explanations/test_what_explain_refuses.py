@@ -27,6 +27,7 @@ def test_what_is_neither_a_capture_nor_an_edit(obj: Any) -> None:
     ("options", "name"),
     [
         ({"stats": True}, "stats"),
+        ({"copy": False}, "copy"),
         ({"sample": 0}, "sample"),
         ({"dtype": torch.float64}, "dtype"),
         ({"device": "cpu"}, "device"),

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.captures import Capture, capture
-from hookscope.captures.forecast import in_bytes
-from hookscope.captures.options import checked_bytes
+from hookscope.captures.estimate import format_bytes
+from hookscope.captures.options import check_bytes
 from hookscope.captures.saving import write_whole
 from hookscope.extras import needed_by
 from hookscope.interp.activations.loaders import chained, length_of, shuffles
@@ -118,9 +118,9 @@ def collect(
     """
     with needed_by("collect"):
         import safetensors.torch  # noqa: F401 (now, not after the first shard has been computed)
-    checked_bytes("shard_bytes", shard_bytes, 1)
+    check_bytes("shard_bytes", shard_bytes, 1)
     if max_bytes is not None:
-        checked_bytes("max_bytes", max_bytes)
+        check_bytes("max_bytes", max_bytes)
     checked_progress(progress)
     if not isinstance(loader, Iterable) or isinstance(loader, str | bytes | Tensor):  # a tensor yields its samples
         raise TypeError(f"loader is a {type(loader).__name__}: give a DataLoader, or batches, as inputs.split(32)")
@@ -193,10 +193,10 @@ class _Collecting:
         old = self._resumed()
         each = sum(place.bytes for place in self._places.values())
         self._forecast(each, length, max_bytes)
-        total = f" of {in_bytes(each * length)}" if length is not None else ""
+        total = f" of {format_bytes(each * length)}" if length is not None else ""
 
         def written(samples: int, seconds: float) -> str:
-            return f"{in_bytes(samples * each)}{total}, {in_bytes(samples * each / max(seconds, 1e-9))}/s"
+            return f"{format_bytes(samples * each)}{total}, {format_bytes(samples * each / max(seconds, 1e-9))}/s"
 
         with progress_bar("collect", length, " samples", progress, written) as advance:
             try:
@@ -273,15 +273,15 @@ class _Collecting:
         if error.errno == errno.EFBIG:
             return OSError(
                 errno.EFBIG,
-                f"a file of {in_bytes(wanted)} is larger than this system allows; the {self._done:,} samples before "
-                f"are whole; give a smaller shard_bytes than {self._shard_bytes:,}, and call collect(...) again",
+                f"a file of {format_bytes(wanted)} is larger than this system allows; the {self._done:,} samples "
+                f"before are whole; give a smaller shard_bytes than {self._shard_bytes:,}, and call collect(...) again",
                 str(self._folder),
             )
-        there = f"the {self._done:,} samples before are whole, in {in_bytes(self._bytes)}"
+        there = f"the {self._done:,} samples before are whole, in {format_bytes(self._bytes)}"
         rest = (
             f"{there}: read them by hookscope.Activations({str(self._folder)!r})" if self._done else "nothing is there"
         )
-        way = f"make room for {in_bytes(wanted)} or more, and call collect(...) again to go on"
+        way = f"make room for {format_bytes(wanted)} or more, and call collect(...) again to go on"
         return OSError(errno.ENOSPC, f"the disk is full at sample {self._done:,}; {rest}; {way}", str(self._folder))
 
     # -- what was asked for, now and then -----------------------------------------------------------------------
@@ -338,15 +338,15 @@ class _Collecting:
         total = each * length
         if max_bytes is not None and total > max_bytes:
             raise MemoryError(
-                f"{length:,} samples would take {in_bytes(total)}, more than max_bytes={max_bytes:,}: choose fewer "
+                f"{length:,} samples would take {format_bytes(total)}, more than max_bytes={max_bytes:,}: choose fewer "
                 "layers, or dtype=torch.float16"
             )
         free = shutil.disk_usage(self._folder).free
         if total - self._bytes > free:
             raise OSError(
                 errno.ENOSPC,
-                f"{length:,} samples take {in_bytes(total)}, {in_bytes(self._bytes)} of it are there, and "
-                f"{in_bytes(free)} are free; choose fewer layers, or dtype=torch.float16, or another disk",
+                f"{length:,} samples take {format_bytes(total)}, {format_bytes(self._bytes)} of it are there, and "
+                f"{format_bytes(free)} are free; choose fewer layers, or dtype=torch.float16, or another disk",
                 str(self._folder),
             )
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hookscope.captures.saving import refuse_pipes, write_whole
-from hookscope.captures.written import only
+from hookscope.captures.serialize import expect
 from hookscope.extras import needed_by
 from hookscope.interp.activations.marks import mark_of_tensor
 
@@ -118,9 +118,11 @@ def read_shard(path: Path) -> Shard:
         raise DamagedError(f"the head of {path} is not what was written; {_WAY_OUT}")
     try:
         about: dict[str, Any] = json.loads(text)
-        batches = [(only(number, int), only(mark, str)) for number, mark in about["batches"]]
-        marks = {name: only(mark, str) for name, mark in only(about["marks"], dict).items()}
-        shard = Shard(path, only(about["first"], int), batches, marks, only(about["made"], str), told["sha256"], kinds)
+        batches = [(expect(number, int), expect(mark, str)) for number, mark in about["batches"]]
+        marks = {name: expect(mark, str) for name, mark in expect(about["marks"], dict).items()}
+        shard = Shard(
+            path, expect(about["first"], int), batches, marks, expect(about["made"], str), told["sha256"], kinds
+        )
     except Exception as error:
         raise DamagedError(f"the head of {path} is not what was written ({error!r:.200}); {_WAY_OUT}") from error
     if shapes.keys() != marks.keys():

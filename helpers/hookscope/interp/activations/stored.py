@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from hookscope.captures.forecast import in_bytes
+from hookscope.captures.estimate import format_bytes
 from hookscope.captures.saving import refuse_pipes
-from hookscope.captures.written import dtype_called, only
+from hookscope.captures.serialize import expect, parse_dtype
 from hookscope.extras import needed_by
 from hookscope.interp.activations.marks import mark_of_tensor
 from hookscope.interp.activations.shards import DamagedError, Shard, read_shard, shards_in
@@ -72,7 +72,7 @@ class Activations(Result, Dataset[dict[str, Tensor]]):
         self._starts: list[int] = []
         self._files: dict[int, Any] = {}
         tensors, samples = self.about["tensors"].items(), 0
-        kinds = {name: (like["shape"], dtype_called(like["dtype"])) for name, like in tensors}
+        kinds = {name: (like["shape"], parse_dtype(like["dtype"])) for name, like in tensors}
         for path in shards_in(self.folder):
             shard = read_shard(path)
             if shard.kinds != kinds:
@@ -190,7 +190,7 @@ class Activations(Result, Dataset[dict[str, Tensor]]):
         """One row for each tensor."""
         return [
             {"name": name, "shape": column.shape, "dtype": str(column.dtype).removeprefix("torch."),
-             "axis of samples": self.about["tensors"][name]["axis"], "bytes": in_bytes(column.nbytes)}
+             "axis of samples": self.about["tensors"][name]["axis"], "bytes": format_bytes(column.nbytes)}
             for name, column in ((name, self.column(name)) for name in self.names)
         ]  # fmt: skip
 
@@ -198,7 +198,7 @@ class Activations(Result, Dataset[dict[str, Tensor]]):
     def caption(self) -> str:
         """Of which model, and how much there is."""
         shards = counted(len(self.shards), "shard")
-        return f"{self.about['model']}: {len(self):,} samples in {shards}, {in_bytes(self.nbytes)}"
+        return f"{self.about['model']}: {len(self):,} samples in {shards}, {format_bytes(self.nbytes)}"
 
 
 def described(about: dict[str, Any]) -> bytes:
@@ -212,13 +212,18 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         about: dict[str, Any] = json.loads(path.read_text("utf-8"))
         same = about.pop("sha256") == _mark(about)
-        for text in (about["model"], about["mark"], *only(about["layers"], list), *about.get("left out", {}).values()):
-            only(text, str)
-        if (only(about["samples"], int, type(None)) or 0) < 0 or not about["tensors"]:
+        for text in (
+            about["model"],
+            about["mark"],
+            *expect(about["layers"], list),
+            *about.get("left out", {}).values(),
+        ):
+            expect(text, str)
+        if (expect(about["samples"], int, type(None)) or 0) < 0 or not about["tensors"]:
             raise ValueError("there are less than no samples, or no tensors")
-        for like in only(about["tensors"], dict).values():
-            only(like["axis"], int, type(None))
-            torch.empty(only(like["shape"], list), dtype=dtype_called(like["dtype"]), device="meta")
+        for like in expect(about["tensors"], dict).values():
+            expect(like["axis"], int, type(None))
+            torch.empty(expect(like["shape"], list), dtype=parse_dtype(like["dtype"]), device="meta")
     except OSError:
         raise
     except Exception as error:

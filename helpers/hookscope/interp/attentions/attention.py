@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from hookscope.captures.forecast import standing_in
-from hookscope.captures.options import checked_bytes
+from hookscope.captures.estimate import fake_parameters
+from hookscope.captures.options import check_bytes
 from hookscope.compiler import run_eagerly
 from hookscope.interp.attentions.maps import AttentionMaps
 from hookscope.interp.attentions.watch import HeavyError, Watch, mib
@@ -94,7 +94,7 @@ def attention(
     modules = Modules(model)
     named = checked_tokens(tokens) if tokens is not None else ()
     if max_bytes is not None:
-        checked_bytes("max_bytes", max_bytes)
+        check_bytes("max_bytes", max_bytes)
     limit = float("inf") if max_bytes is None else max_bytes
 
     rows, again = _rows((*inputs, *kwargs.values())), _again(inputs, kwargs)
@@ -140,7 +140,7 @@ def _run(
         stack.enter_context(run_eagerly())
         if fake is not None:
             stack.enter_context(fake)
-            stack.enter_context(standing_in(model, fake.from_tensor))
+            stack.enter_context(fake_parameters(model, fake.from_tensor))
         if watch is not None:
             stack.enter_context(watch)
         model(*args, **kwargs)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope.captures.keep import is_wrapped
+from hookscope.captures.functorch import is_wrapped
 from hookscope.interp.edits.layer_edit import LayerEdit
 from hookscope.interp.edits.selection import Selection, parse_rows
 from hookscope.interp.edits.spec import Operation, parse_numbers

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.captures import Capture
-from hookscope.captures.stopping import PassEnded
+from hookscope.captures.early_stop import StopForward
 from hookscope.compiler import note_traced_hooks, skip_our_hooks
 from hookscope.interp.edits import operations
 from hookscope.interp.edits.attention import (
@@ -295,7 +295,7 @@ class Edit(Result):
     ) -> None:
         self._close()
         note_traced_hooks(error)
-        if error is not None and not isinstance(error, PassEnded):
+        if error is not None and not isinstance(error, StopForward):
             return
         reasons: list[str] = []
         for layer_edit in self.layer_edits:

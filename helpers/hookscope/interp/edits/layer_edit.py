@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
-from hookscope.captures.keep import is_wrapped
+from hookscope.captures.functorch import is_wrapped
 from hookscope.interp.edits.batch_first import PACKED, as_many, is_packed
 from hookscope.interp.edits.parts import get, holder_of, keys, listed, put, tensors
 from hookscope.interp.edits.spec import UNCHANGED, EditContext, EditSpec, Path

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from hookscope.captures.hooks import Hooks as CaptureHooks
+from hookscope.captures.recorder import PassRecorder
 from hookscope.interp.edits.batch_first import PACKED, is_packed, samples_in
 from hookscope.interp.edits.hooks import GradientHooks, NoCopyWhileHooked
 from hookscope.interp.edits.intercept import CallInterceptor, PatchedForward, is_cross_attention
@@ -275,7 +275,7 @@ class LayerHooks(NoCopyWhileHooked):
 def _move_captures_last(hooks: dict[int, Any], born: int) -> None:
     """Let captures that began inside the block, later than `born`, come after the hook that was registered last."""
     for key, hook in list(hooks.items()):
-        if key >= born and isinstance(getattr(hook, "__self__", None), CaptureHooks):
+        if key >= born and isinstance(getattr(hook, "__self__", None), PassRecorder):
             hooks.move_to_end(key)  # type: ignore[attr-defined]  # as torch does for prepend=True
 
 

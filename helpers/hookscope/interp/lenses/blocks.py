@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hookscope.captures.call import Call
 from hookscope.captures.capture import capture
-from hookscope.captures.form import Stats
+from hookscope.captures.stats import Stats
 from hookscope.layers import Modules
 from hookscope.structures import tensors_in
 

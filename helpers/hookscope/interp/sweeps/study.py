@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hookscope.captures.keep import is_wrapped
+from hookscope.captures.functorch import is_wrapped
 from hookscope.interp.edits.batch_first import AxisOrderCheck
 from hookscope.interp.sweeps.memory import PeakBytes
 from hookscope.interp.sweeps.outputs import NotAloneError, Shares, Whole, difference

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hookscope.captures.options import checked_bytes
+from hookscope.captures.options import check_bytes
 from hookscope.interp.edits.batch_first import as_many
 from hookscope.interp.edits.parts import Part
 from hookscope.interp.sweeps.outputs import number_of
@@ -162,7 +162,7 @@ def sweep(
     if check is not None and (not isinstance(check, int) or isinstance(check, bool) or check < 1):
         raise ValueError(f"check={check!r}: give how many cells are compared with plain hooks, at least 1")
     if max_bytes is not None:
-        checked_bytes("max_bytes", max_bytes, 1)
+        check_bytes("max_bytes", max_bytes, 1)
     checked_progress(progress)
     by_place = columns.kind == "position" and columns.axis is None
     by_sample = "positions=" if by_place else "the mean" if patching[0] == "mean" else ""

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from hookscope.captures.call import Missing, Slot
-from hookscope.captures.form import Stats
+from hookscope.captures.stats import Stats
 
-__all__ = ["Fields", "Reading", "Writing", "dtype_called", "only"]
+__all__ = ["Decoder", "Encoder", "Fields", "expect", "parse_dtype"]
 
 _DEEP = 20  # levels of structure that are written, as map_tensors follows
 _SEQUENCES: dict[str, Callable[[Any], Any]] = {
@@ -50,7 +50,7 @@ class Fields(dict[str, Any]):
         return f"{self._kind}({', '.join(f'{key}={value!r}' for key, value in self.items())})"
 
 
-class Writing:
+class Encoder:
     """One file's worth of values.
 
     Attributes:
@@ -182,7 +182,7 @@ class Writing:
         self.losses[text] = None
 
 
-class Reading:
+class Decoder:
     """Reads what `Writing` wrote, and refuses the rest: a file may come from anybody, and claim anything.
 
     Nothing is allocated that the file does not hold, and each of its tensors stands for one value.
@@ -210,8 +210,8 @@ class Reading:
         """
         if node is None or type(node) in (bool, int, float, str):
             return node
-        kind, of = only(node, dict)["is"], node.get("of")
-        if only(kind, str) not in _KINDS:
+        kind, of = expect(node, dict)["is"], node.get("of")
+        if expect(kind, str) not in _KINDS:
             raise ValueError(f"there is no kind of value {kind!r:.80}")
         if self._depth > 4 * _DEEP + 2:
             raise ValueError("values are nested deeper than any that are saved")
@@ -222,7 +222,7 @@ class Reading:
             self._depth -= 1
 
     def _items(self, nodes: Any) -> list[Any]:
-        return [self.of(node) for node in only(nodes, list)]
+        return [self.of(node) for node in expect(nodes, list)]
 
     def _sequence(self, node: Any, of: Any) -> Any:
         items = _shape(of) if node["is"] == "Size" else self._items(of)
@@ -233,19 +233,19 @@ class Reading:
         for each in (value, *grads):
             if not isinstance(each, (self.kept, Missing)):
                 raise TypeError(f"found {type(each).__name__}, expected {self.kept.__name__}")
-        slot = Slot(value, only(node["needs_grad"], bool), shape if "?" in shape else torch.Size(shape))
+        slot = Slot(value, expect(node["needs_grad"], bool), shape if "?" in shape else torch.Size(shape))
         slot.grads = grads
         return slot
 
     def _stats(self, node: Any, of: Any) -> Stats:
-        shape, dtype, *numbers = only(of, list)
-        return Stats(_shape(shape), dtype_called(dtype), *(only(number, int, float) for number in numbers))
+        shape, dtype, *numbers = expect(of, list)
+        return Stats(_shape(shape), parse_dtype(dtype), *(expect(number, int, float) for number in numbers))
 
     def _missing(self, node: Any, of: Any) -> Missing:
-        return Missing(only(node["text"], str))
+        return Missing(expect(node["text"], str))
 
     def _tensor(self, node: Any, of: Any) -> Tensor:
-        dtype, shape = dtype_called(node["dtype"]), _shape(node["shape"])
+        dtype, shape = parse_dtype(node["dtype"]), _shape(node["shape"])
         stored = self._tensors.pop(node["name"])
         if stored.dtype is not dtype:
             # A copy, since bytes may begin anywhere.
@@ -258,35 +258,35 @@ class Reading:
         return self._tensor(of, None).numpy().copy()
 
     def _number(self, node: Any, of: Any) -> Any:
-        dtype, value = np.dtype(only(node["kind"], str)), self.of(of)
+        dtype, value = np.dtype(expect(node["kind"], str)), self.of(of)
         # Not with a number for bytes or text: NumPy would make as many of them.
         kinds = {"S": (bytes,), "U": (str,)} | dict.fromkeys("biufc", (bool, int, float, complex))
-        return dtype.type(only(value, *kinds[dtype.kind]))
+        return dtype.type(expect(value, *kinds[dtype.kind]))
 
     def _dtype(self, node: Any, of: Any) -> torch.dtype:
-        return dtype_called(of)
+        return parse_dtype(of)
 
     def _device(self, node: Any, of: Any) -> torch.device:
-        return torch.device(only(of, str))
+        return torch.device(expect(of, str))
 
     def _complex(self, node: Any, of: Any) -> complex:
-        real, imag = (only(part, int, float) for part in only(of, list))
+        real, imag = (expect(part, int, float) for part in expect(of, list))
         return complex(real, imag)
 
     def _bytes(self, node: Any, of: Any) -> bytes:
         return bytes.fromhex(of)
 
     def _PackedSequence(self, node: Any, of: Any) -> PackedSequence:  # noqa: N802
-        return PackedSequence._make(only(item, Slot, Tensor, type(None)) for item in self._items(of))
+        return PackedSequence._make(expect(item, Slot, Tensor, type(None)) for item in self._items(of))
 
     def _return_type(self, node: Any, of: Any) -> Any:
-        made = getattr(torch.return_types, only(node["kind"], str), None)
+        made = getattr(torch.return_types, expect(node["kind"], str), None)
         if not (isinstance(made, type) and issubclass(made, tuple)):
             raise ValueError(f"torch has no return type {node['kind']!r:.80}")
         return made(self._items(of))
 
     def _named(self, node: Any, of: Any) -> Any:
-        key = (only(node["kind"], str), *(only(name, str) for name in only(node["fields"], list)))
+        key = (expect(node["kind"], str), *(expect(name, str) for name in expect(node["fields"], list)))
         if key not in self._named_tuples:
             if len(self._named_tuples) >= _MOST_NAMED:  # each is a class, which takes time to make
                 raise ValueError(f"there are more than {_MOST_NAMED:,} kinds of named tuples")
@@ -294,26 +294,26 @@ class Reading:
         return self._named_tuples[key](*self._items(of))
 
     def _mapping(self, node: Any, of: Any) -> Any:
-        items = {self.of(key): self.of(item) for key, item in only(of, list)}
+        items = {self.of(key): self.of(item) for key, item in expect(of, list)}
         plain: dict[str, Callable[[Any], Any]] = {"dict": dict, "OrderedDict": OrderedDict}
         plain["mappingproxy"] = MappingProxyType
-        kind = only(node["kind"], str)
+        kind = expect(node["kind"], str)
         return plain[kind](items) if kind in plain else Fields(kind, items)
 
     def _object(self, node: Any, of: Any) -> SimpleNamespace:
-        if special := [name for name in only(of, dict) if name.startswith("__")]:
+        if special := [name for name in expect(of, dict) if name.startswith("__")]:
             raise ValueError(f"an attribute {special[0]!r:.80} is never saved")
         return SimpleNamespace(**{name: self.of(item) for name, item in of.items()})
 
 
-def only(value: Any, *kinds: type) -> Any:
+def expect(value: Any, *kinds: type) -> Any:
     """Return a value that is of one of these types, and of no class derived from them: a bool is no int here.
 
     Raises:
         TypeError: it is of another.
 
     Example:
-        >>> only(True, int)
+        >>> expect(True, int)
         Traceback (most recent call last):
         TypeError: found bool, expected int
 
@@ -324,24 +324,24 @@ def only(value: Any, *kinds: type) -> Any:
 
 
 def _shape(sides: Any) -> tuple[Any, ...]:
-    for side in only(sides, list):
-        if side != "?" and not 0 <= only(side, int) < 1 << 63:
+    for side in expect(sides, list):
+        if side != "?" and not 0 <= expect(side, int) < 1 << 63:
             raise ValueError(f"a shape has a side of {side}")
     return tuple(sides)
 
 
-def dtype_called(name: Any) -> torch.dtype:
+def parse_dtype(name: Any) -> torch.dtype:
     """Return the dtype of torch that is written so, without `torch.` before it.
 
     Raises:
         LookupError: there is none.
 
     Example:
-        >>> dtype_called("float32")
+        >>> parse_dtype("float32")
         torch.float32
 
     """
-    return _DTYPES[only(name, str)]
+    return _DTYPES[expect(name, str)]
 
 
 def _word(value: object) -> str:

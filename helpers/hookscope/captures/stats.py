@@ -1,23 +1,20 @@
-"""In which form a captured tensor is kept: whole, a sample of it, in another dtype or place, or as statistics only."""
+"""Statistics of a tensor, in place of the tensor."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from hookscope.captures.buffers import Buffers
-from hookscope.captures.keep import is_wrapped, unwrapped
+from hookscope.captures.functorch import is_wrapped, unwrap
+
+__all__ = ["Stats", "compute_stats", "shape_of", "unknown_stats"]
 
 _PIECE = 1 << 18  # elements; 1 MB of float32
-
-__all__ = ["Form", "Stats", "bytes_of", "kept_otherwise", "shape_of", "stats_of"]
 
 
 class Stats(NamedTuple):
@@ -51,23 +48,23 @@ class Stats(NamedTuple):
     inf: float
 
 
-def stats_of(tensor: Tensor) -> Stats:
+def compute_stats(tensor: Tensor) -> Stats:
     """Compute the statistics of a tensor; nothing of it is kept.
 
     Args:
         tensor: any real tensor, on any device. Complex numbers count by their absolute value.
 
     Example:
-        >>> stats_of(torch.tensor([0.0, 2.0, float("nan")]))[2:]
+        >>> compute_stats(torch.tensor([0.0, 2.0, float("nan")]))[2:]
         (1.0, 1.0, 1.0, 0.0, 2.0, 1, 1, 0)
 
     """
     if is_wrapped(tensor):
-        with unwrapped(tensor) as inside:
-            return stats_of(inside)
+        with unwrap(tensor) as inside:
+            return compute_stats(inside)
     flat = _flat(tensor.detach())
     if flat.is_meta or isinstance(flat, FakeTensor):
-        return _unknown(tensor)
+        return unknown_stats(tensor)
     found = _Sums()
     # In pieces that fit the cache: reductions over a whole activation are slow, and need room for a second one.
     # Detached, and not under no_grad: an interrupt at its end would leave gradients off.
@@ -76,7 +73,8 @@ def stats_of(tensor: Tensor) -> Stats:
     return Stats(shape_of(tensor), tensor.dtype, *found.result())
 
 
-def _unknown(tensor: Tensor) -> Stats:
+def unknown_stats(tensor: Tensor) -> Stats:
+    """Return the statistics of a tensor without values: shape and dtype, and NaN."""
     return Stats(shape_of(tensor), tensor.dtype, *(math.nan,) * 8)
 
 
@@ -117,39 +115,6 @@ def shape_of(tensor: Tensor) -> tuple[Any, ...]:
         except RuntimeError:  # ragged
             sides.append("?")
     return tuple(sides)
-
-
-def kept_otherwise(
-    tensor: Tensor, form: Form | Callable[[Tensor], Stats], error: Exception, say: Callable[[str], None]
-) -> Tensor | Stats:
-    """Keep a tensor as well as it goes, where it cannot be kept in the form that was asked for.
-
-    Args:
-        tensor: the tensor.
-        form: what was asked for.
-        error: what torch raised about it.
-        say: is told what was done.
-
-    """
-    kind = _kind_of(tensor)
-    if not isinstance(form, Form):
-        say(f"torch has no statistics of a {kind} ({type(error).__name__}); they are NaN")
-        return _unknown(tensor)
-    try:
-        kept = tensor.detach().clone()
-    except Exception:  # whatever a class of somebody else's raises
-        say(f"a {kind} cannot be copied ({type(error).__name__}); only its shape is kept")
-        return torch.empty(tensor.shape if not tensor.is_nested else (), dtype=tensor.dtype, device="meta")
-    say(f"a {kind} is kept whole and as it is: torch refuses what was asked for ({type(error).__name__})")
-    return kept
-
-
-def _kind_of(tensor: Tensor) -> str:
-    if tensor.is_nested:
-        return "nested tensor"
-    if tensor.is_quantized:
-        return "quantized tensor"
-    return "tensor" if tensor.layout is torch.strided else f"{str(tensor.layout).removeprefix('torch.')} tensor"
 
 
 class _Sums:
@@ -232,89 +197,3 @@ def _zeros(part: Tensor) -> int:
 
 def _count(flags: Tensor) -> int:
     return int(np.count_nonzero(flags.numpy())) if flags.device.type == "cpu" else int(flags.sum())
-
-
-@dataclass(frozen=True)
-class Form:
-    """How to keep a tensor.
-
-    Attributes:
-        sample: keep these samples only, along the first axis, which stays; None keeps all.
-        dtype: convert floating tensors to this dtype; None leaves them.
-        device: move to this device; None leaves them.
-        copy: copy the tensor; False keeps a reference where `refers_to` says so.
-
-    """
-
-    sample: slice | None = None
-    dtype: torch.dtype | None = None
-    device: torch.device | None = None
-    copy: bool = True
-
-    def __call__(self, tensor: Tensor, buffers: Buffers | None = None) -> Tensor:
-        """Return a detached copy of a tensor in this form.
-
-        Args:
-            tensor: any detached tensor.
-            buffers: memory to copy into.
-
-        """
-        if is_wrapped(tensor):
-            with unwrapped(tensor) as inside:
-                return self(inside, buffers)
-        if torch.is_inference_mode_enabled():
-            with torch.inference_mode(False):  # autograd refuses the tensors that are made in that mode
-                return self(tensor, buffers)
-        part = self.part_of(tensor)
-        dtype = self.dtype if self.dtype is not None and part.is_floating_point() else part.dtype
-        if (self.device is None or self.device == part.device) and dtype is part.dtype:
-            copy = buffers.copy(part) if buffers is not None else None
-            return part.clone() if copy is None else copy
-        return part.to(device=self.device, dtype=dtype, copy=True)
-
-    def part_of(self, tensor: Tensor) -> Tensor:
-        """Return the samples of a tensor that are to be kept."""
-        return tensor if self.sample is None or not tensor.dim() else tensor[self.sample]
-
-    def refers_to(self, tensor: Tensor) -> bool:
-        """Whether a tensor is kept by reference: torch counts the writes to it, and nothing has to be converted."""
-        return (
-            not self.copy
-            and type(tensor) in (Tensor, nn.Parameter)
-            and tensor.layout is torch.strided
-            and not (tensor.is_quantized or tensor.is_nested or tensor.is_inference() or is_wrapped(tensor))
-            and (self.device is None or self.device == tensor.device)
-            and (self.dtype is None or self.dtype is tensor.dtype or not tensor.is_floating_point())
-        )
-
-    def bytes_of(self, tensor: Tensor) -> int:
-        """Count the bytes that keeping this tensor takes ."""
-        try:
-            part = self.part_of(tensor)
-        except (RuntimeError, TypeError):  # sparse and nested tensors are not sliced
-            part = tensor
-        dtype = self.dtype if self.dtype is not None and part.is_floating_point() else part.dtype
-        return bytes_of((part.numel(),) if part.is_nested else part.shape, dtype)
-
-    def picks_nothing(self, tensor: Tensor, kept: object) -> bool:
-        """Whether the samples asked for are not in a tensor, of which `kept` was made."""
-        if self.sample is None or not tensor.dim() or not isinstance(kept, Tensor) or kept.is_nested:
-            return False
-        return not kept.shape[:1].numel()
-
-    def asked(self) -> str:
-        """Write the samples that are wanted, as they were asked for."""
-        start, stop = (self.sample.start, self.sample.stop) if self.sample else (None, None)
-        one = stop is not None and start is not None and stop == start + 1
-        return f"sample={start if one else f'{start}:{stop}'}"
-
-
-def bytes_of(shape: Iterable[int], dtype: torch.dtype) -> int:
-    """Count the bytes of a dense tensor.
-
-    Example:
-        >>> bytes_of((1, 64, 112, 112), torch.float32)
-        3211264
-
-    """
-    return math.prod(shape) * torch.empty(0, dtype=dtype, device="cpu").element_size()

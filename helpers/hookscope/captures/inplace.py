@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from hookscope.captures.call import Call
-from hookscope.captures.keep import is_wrapped
+from hookscope.captures.functorch import is_wrapped
 
-__all__ = ["Overwrites", "Watch", "watch"]
+__all__ = ["Overwrites", "VersionWatch", "watch"]
 
 
-class Watch:
+class VersionWatch:
     """An eye on one tensor; made by `watch`.
 
     Attributes:
@@ -48,7 +48,7 @@ class Watch:
         return None if node is None else str(node.name())
 
 
-def watch(tensor: Tensor) -> Watch | None:
+def watch(tensor: Tensor) -> VersionWatch | None:
     """Keep an eye on a tensor that may be written to later.
 
     torch counts writes (`Tensor._version`) in a counter that a tensor shares with what `detach()` makes of it. An alias
@@ -74,8 +74,8 @@ def watch(tensor: Tensor) -> Watch | None:
     if type(tensor) is Tensor and tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested):
         counter = tensor.detach()
         counter.data = _nothing(tensor.device)
-        return Watch(tensor, counter)
-    return Watch(tensor, _Outlived(tensor)) if _has_storage(tensor) else None
+        return VersionWatch(tensor, counter)
+    return VersionWatch(tensor, _Outlived(tensor)) if _has_storage(tensor) else None
 
 
 def _has_storage(tensor: Tensor) -> bool:
@@ -112,8 +112,8 @@ class Overwrites:
     """
 
     def __init__(self) -> None:
-        self._watched: list[Watch] = []
-        self._recent: list[Watch] = []  # the last of them
+        self._watched: list[VersionWatch] = []
+        self._recent: list[VersionWatch] = []  # the last of them
 
     def add(self, tensor: Tensor, call: Call) -> None:
         """Keep an eye on an output of a call."""
@@ -163,7 +163,7 @@ class Overwrites:
         self._recent.clear()
 
 
-def _named(eye: Watch) -> str:
+def _named(eye: VersionWatch) -> str:
     node = eye.operation()
     return f"an in-place operation ({node})" if node else "an in-place operation"
 

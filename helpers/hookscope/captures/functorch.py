@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-__all__ = ["is_wrapped", "unwrapped"]
+__all__ = ["is_wrapped", "unwrap"]
 
 is_wrapped: Callable[[Tensor], bool] = getattr(
     getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", lambda tensor: False
@@ -16,7 +16,7 @@ is_wrapped: Callable[[Tensor], bool] = getattr(
 
 
 @contextmanager
-def unwrapped(tensor: Tensor) -> Iterator[Tensor]:
+def unwrap(tensor: Tensor) -> Iterator[Tensor]:
     """Give, outside of all transforms, what is inside a tensor of `torch.func`.
 
     The wrapper itself is of no use once its transform is over. Under `torch.vmap` what is inside are all samples at
@@ -25,7 +25,7 @@ def unwrapped(tensor: Tensor) -> Iterator[Tensor]:
     Example:
         >>> shapes = []
         >>> def look(x):
-        ...     with unwrapped(x) as inside:
+        ...     with unwrap(x) as inside:
         ...         shapes.append(inside.shape)
         ...     return x
         >>> _ = torch.vmap(look, in_dims=1)(torch.ones(2, 3))

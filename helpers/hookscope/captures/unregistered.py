@@ -9,10 +9,10 @@ from torch import nn
 
 from hookscope.layers import Modules
 
-__all__ = ["kept_aside"]
+__all__ = ["unregistered_modules"]
 
 
-def kept_aside(modules: Modules) -> Iterator[str]:
+def unregistered_modules(modules: Modules) -> Iterator[str]:
     """Yield a sentence for each attribute with modules that the model does not list, as those in a plain list.
 
     What is only made in a forward leaves no trace there, and is not found.
@@ -23,7 +23,7 @@ def kept_aside(modules: Modules) -> Iterator[str]:
     Example:
         >>> net = nn.Identity()
         >>> net.blocks = [nn.Linear(2, 2), nn.ReLU()]
-        >>> list(kept_aside(Modules(net)))[0].partition(":")[0]
+        >>> list(unregistered_modules(Modules(net)))[0].partition(":")[0]
         "layer (root) keeps 2 modules in its attribute 'blocks' that are not in the model"
 
     """

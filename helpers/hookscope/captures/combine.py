@@ -13,10 +13,10 @@ from torch import Tensor
 from hookscope.captures.call import Call, NotCapturedError
 from hookscope.structures import map_tensors, tensors_in
 
-__all__ = ["joined", "stacked"]
+__all__ = ["join_calls", "stack_calls"]
 
 
-def stacked(name: str, calls: Sequence[Call], part: int | str | None) -> Any:
+def stack_calls(name: str, calls: Sequence[Call], part: int | str | None) -> Any:
     """Stack the outputs of calls along a new first axis; see `Layer.stack`."""
     values = [_part(call, part) for call in calls]
     tensors = [tensors_in(value) for value in values]
@@ -37,7 +37,7 @@ def stacked(name: str, calls: Sequence[Call], part: int | str | None) -> Any:
     return map_tensors(lambda tensor: next(whole), values[0])
 
 
-def joined(name: str, calls: Sequence[Call], dim: int, part: int | str | None) -> Tensor:
+def join_calls(name: str, calls: Sequence[Call], dim: int, part: int | str | None) -> Tensor:
     """Join the outputs of calls, one for each pass, along an axis; see `Layer.join`."""
     for call in calls:
         if call.decoding not in ("", *_ONE_AFTER_THE_OTHER):

@@ -10,18 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.captures.call import Wanted
-from hookscope.captures.form import Form, Stats
-from hookscope.captures.keep import is_wrapped, unwrapped
+from hookscope.captures.functorch import is_wrapped, unwrap
+from hookscope.captures.stats import Stats
+from hookscope.captures.storage_options import StorageOptions
 from hookscope.unchanged import Attributes
 
-__all__ = ["forecast", "in_bytes", "standing_in"]
+__all__ = ["estimate_bytes", "fake_parameters", "format_bytes"]
 
 
-def in_bytes(number: float) -> str:
+def format_bytes(number: float) -> str:
     """Write a number of bytes for people.
 
     Example:
-        >>> in_bytes(6400), in_bytes(3 << 30)
+        >>> format_bytes(6400), format_bytes(3 << 30)
         ('6.2 KiB', '3.0 GiB')
 
     """
@@ -34,7 +35,7 @@ def in_bytes(number: float) -> str:
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
-def forecast(
+def estimate_bytes(
     model: nn.Module,
     wanted: Wanted,
     args: tuple[Any, ...],
@@ -57,14 +58,14 @@ def forecast(
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     form = wanted.form
-    if not isinstance(form, Form):
+    if not isinstance(form, StorageOptions):
         return 0
     total = 0
 
     def count(tensor: Tensor) -> Stats:
         nonlocal total
         twice = wanted.gradients and tensor.requires_grad
-        with unwrapped(tensor) if is_wrapped(tensor) else nullcontext(tensor) as inside:  # all samples, under vmap
+        with unwrap(tensor) if is_wrapped(tensor) else nullcontext(tensor) as inside:  # all samples, under vmap
             total += form.bytes_of(inside) * (2 if twice else 1)
         return Stats(tuple(tensor.shape), tensor.dtype, *(0.0,) * 5, 0, 0, 0)
 
@@ -73,19 +74,19 @@ def forecast(
             torch.random.fork_rng(devices=[]),
             FakeTensorMode(allow_non_fake_inputs=True) as fake,
             capturing(count),
-            standing_in(model, fake.from_tensor),
+            fake_parameters(model, fake.from_tensor),
         ):
             model(*args, **kwargs)
     except Exception as error:
         raise RuntimeError(
-            f"no forecast: {type(model).__name__} does not run on fake tensors ({type(error).__name__}); its path may "
+            f"no estimate: {type(model).__name__} does not run on fake tensors ({type(error).__name__}); its path may "
             "depend on values. Capture with stats=True or max_bytes=... instead"
         ) from error
     return total
 
 
 @contextmanager
-def standing_in(model: nn.Module, fake: Callable[[Tensor], Tensor]) -> Iterator[None]:
+def fake_parameters(model: nn.Module, fake: Callable[[Tensor], Tensor]) -> Iterator[None]:
     """Let fakes take the place of parameters and buffers: one written to in place would be really written to."""
     # Not torch.func.functional_call, which leaves its tensors in a module that the model holds under two names.
     held: list[MutableMapping[str, Any]] = [

@@ -17,14 +17,15 @@ from torch import Tensor, nn
 
 from hookscope.captures.buffers import Buffers
 from hookscope.captures.call import Call, Slot, Wanted
-from hookscope.captures.form import Form, Stats, kept_otherwise, shape_of
-from hookscope.captures.stopping import Ending
-from hookscope.captures.writes import Overwrites
+from hookscope.captures.early_stop import EarlyStop
+from hookscope.captures.inplace import Overwrites
+from hookscope.captures.stats import Stats, shape_of
+from hookscope.captures.storage_options import StorageOptions, keep_fallback
 from hookscope.layers import Arrivals, FusedLayer, Modules, call_of
 from hookscope.strands import Strands, strand_name
 from hookscope.structures import map_tensors
 
-__all__ = ["Hooks", "Kept"]
+__all__ = ["PassRecord", "PassRecorder"]
 
 
 class _Strand:
@@ -40,7 +41,7 @@ class _Strand:
         self.name = strand_name()
 
 
-class Kept:
+class PassRecord:
     """What hooks have kept of one pass.
 
     Attributes:
@@ -63,7 +64,7 @@ class Kept:
         return self._by_layer
 
 
-class Hooks(Kept):
+class PassRecorder(PassRecord):
     """Keeps one pass of a model; made anew for each.
 
     What runs for every layer is written for speed: beside a layer that takes 100 µs, 10 µs of Python are 10 %.
@@ -72,7 +73,7 @@ class Hooks(Kept):
         last: the last call that has returned.
         writes: which outputs were written to later.
         arrived: names of layers that came into the model inside the block.
-        ending: when the pass is to end before its end.
+        early_stop: when the pass is to end before its end.
         ran: whether the model, or one of the layers, was called at all.
 
     """
@@ -111,9 +112,9 @@ class Hooks(Kept):
         self._runs, self._generations = count(1), count(1)
         self._lock = threading.Lock()  # several threads may run the model
         self._bytes = 0
-        self.ending = Ending(layers.values(), wanted.stop) if wanted.stop else None
+        self.early_stop = EarlyStop(layers.values(), wanted.stop) if wanted.stop else None
 
-    def put_on(self, owner: object) -> None:
+    def register(self, owner: object) -> None:
         """Hook the layers, and the root in any case: what it is called with belongs to the caller.
 
         Args:
@@ -121,8 +122,8 @@ class Hooks(Kept):
 
         """
         self._owner = owner
-        if self.ending is not None:
-            self.ending.owner = self._strands.here()
+        if self.early_stop is not None:
+            self.early_stop.owner = self._strands.here()
         for module in dict.fromkeys([self._model, *self._layers]):
             self._register_on(module)
         arrivals = Arrivals(self._modules.names, self._arrived)
@@ -136,7 +137,7 @@ class Hooks(Kept):
     def _arrived(self, module: nn.Module, name: str, leaf: bool) -> None:
         # Chosen is what takes the place of a chosen layer, and each leaf where all are.
         names = self._layers.values()
-        if name in names or (leaf and self.ending is None and self._modules.leaves.keys() <= set(names)):
+        if name in names or (leaf and self.early_stop is None and self._modules.leaves.keys() <= set(names)):
             self._also[module] = name
             self.arrived.append(name)
             self._register_on(module)
@@ -150,9 +151,9 @@ class Hooks(Kept):
             self._owner = None
             self._strands.clear()
             self.writes.close(self.last)
-            if self.ending is not None:
-                self.ending.owner = None
-                if self.ending.caught:
+            if self.early_stop is not None:
+                self.early_stop.owner = None
+                if self.early_stop.caught:
                     self.notes["the model caught the exception by which stop=True ends a pass, and went on"] = None
             if self._buffers is not None:
                 self._buffers.trim()
@@ -165,7 +166,7 @@ class Hooks(Kept):
                 f"{type(self._model).__name__} is being captured, and a copy would keep the hooks; copy or save it "
                 "outside the with-block, or save its state_dict()"
             )
-        return Kept, (self.order, self.notes)
+        return PassRecord, (self.order, self.notes)
 
     def _calls_itself(self, here: _Strand) -> bool:
         """Whether the model is called inside a call of itself; not where an exception has left that call there."""
@@ -217,8 +218,8 @@ class Hooks(Kept):
             # What was called further in and is still here was left by an exception that the model caught.
             del running[place:]
         if call is None:
-            if self.ending is not None:
-                self.ending.again(here)
+            if self.early_stop is not None:
+                self.early_stop.again(here)
             return
         self.writes.look(call, here.last, inside=True)
         if type(output) is Tensor:
@@ -227,13 +228,13 @@ class Hooks(Kept):
             call._output = map_tensors(partial(self._take, call=call), output, say=partial(self._say, call))
         call._returned = True
         self.last = here.last = call
-        if self.ending is not None and self.ending.returned(call.layer, call.label, here):
+        if self.early_stop is not None and self.early_stop.returned(call.layer, call.label, here):
             self.notes[f"stop=True does not end the pass of {here.name}, which has not entered the block"] = None
 
     def _take(self, tensor: Tensor, call: Call) -> Slot:
         wanted, needs_grad = self._wanted, tensor.requires_grad
         slot = self._slot(tensor, call)
-        if isinstance(wanted.form, Form):
+        if isinstance(wanted.form, StorageOptions):
             if wanted.gradients and needs_grad and wanted.max_bytes is not None:
                 self._count_bytes(wanted.form.bytes_of(tensor), call)  # of the gradient, which will come
             self.writes.add(tensor, call)
@@ -251,11 +252,11 @@ class Hooks(Kept):
         form, shape = self._wanted.form, shape_of(tensor)
         kept: Tensor | Stats
         # Whatever kind of tensor this is: that it cannot be kept is no reason for the model to fail.
-        if not isinstance(form, Form):
+        if not isinstance(form, StorageOptions):
             try:
                 kept = form(tensor)
             except Exception as error:
-                kept = kept_otherwise(tensor, form, error, partial(self._say, call))
+                kept = keep_fallback(tensor, form, error, partial(self._say, call))
             return Slot(kept, tensor.requires_grad, shape)
         if self._wanted.max_bytes is not None:
             self._count_bytes(form.bytes_of(tensor), call)
@@ -263,7 +264,7 @@ class Hooks(Kept):
         try:
             kept = form.part_of(tensor.detach()) if reference else form(tensor.detach(), self._buffers)
         except Exception as error:
-            reference, kept = False, kept_otherwise(tensor, form, error, partial(self._say, call))
+            reference, kept = False, keep_fallback(tensor, form, error, partial(self._say, call))
         if form.picks_nothing(tensor, kept):
             self._say(call, f"{form.asked()} picks nothing of a tensor of shape {shape}")
         return Slot(kept, tensor.requires_grad, shape, reference)

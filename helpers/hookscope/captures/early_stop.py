@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["Ending", "PassEnded"]
+__all__ = ["EarlyStop", "StopForward"]
 
 
-class PassEnded(Exception):  # noqa: N818 (nothing went wrong)
+class StopForward(Exception):  # noqa: N818 (nothing went wrong)
     """Leaves the model's forward; the capture that raised it swallows it at the end of its block.
 
     Not a BaseException: torch runs the hooks with `always_call=True` of the layers around only for an Exception.
     """
 
-    def __init__(self, ending: Ending) -> None:
+    def __init__(self, early_stop: EarlyStop) -> None:
         super().__init__("capture(..., stop=True) has ended this pass, and has left its block before this")
-        self.ending = ending
+        self.early_stop = early_stop
 
 
-class Ending:
+class EarlyStop:
     """Counts the calls that are still to come, and raises when there are none.
 
     Attributes:
@@ -51,10 +51,10 @@ class Ending:
             return True
         self.caught = bool(self.stopped)
         self.stopped = self.stopped or label
-        raise PassEnded(self)
+        raise StopForward(self)
 
     def again(self, here: object) -> None:
         """Raise at the end of a model that has caught the exception: what it returns now is not its output."""
         if self.stopped and here is self.owner:
             self.caught = True
-            raise PassEnded(self)
+            raise StopForward(self)

@@ -9,10 +9,10 @@ from torch import nn
 from hookscope.captures.call import Call
 from hookscope.layers import Modules, is_write_to_hooked
 
-__all__ = ["notes_on"]
+__all__ = ["error_notes"]
 
 
-def notes_on(error: BaseException, model: nn.Module, calls: Sequence[Call], last: Call | None) -> Iterator[str]:
+def error_notes(error: BaseException, model: nn.Module, calls: Sequence[Call], last: Call | None) -> Iterator[str]:
     """Yield sentences for `BaseException.add_note`.
 
     Args:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from hookscope.captures.call import Call, NotCapturedError
-from hookscope.captures.form import Stats, stats_of
+from hookscope.captures.stats import Stats, compute_stats
 from hookscope.extras import needed_by
 from hookscope.pictures.picture import Picture, from_figure
 from hookscope.pictures.words import shorten
@@ -96,7 +96,7 @@ def _size(call: Call, what: str) -> dict[str, float]:
     found: list[Stats] = []
 
     def note(item: Any) -> Any:
-        found.append(stats_of(item) if isinstance(item, Tensor) else item)
+        found.append(compute_stats(item) if isinstance(item, Tensor) else item)
         return item
 
     map_tensors(note, value, Stats if call.stats_only else Tensor)

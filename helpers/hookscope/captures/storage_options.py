@@ -1,0 +1,135 @@
+"""How a captured tensor is kept: copied or not, whole or a sample of it, in another dtype or on another device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from hookscope.captures.buffers import Buffers
+from hookscope.captures.functorch import is_wrapped, unwrap
+from hookscope.captures.stats import Stats, unknown_stats
+
+__all__ = ["StorageOptions", "bytes_of", "keep_fallback"]
+
+
+def keep_fallback(
+    tensor: Tensor, form: StorageOptions | Callable[[Tensor], Stats], error: Exception, say: Callable[[str], None]
+) -> Tensor | Stats:
+    """Keep a tensor as well as it goes, where it cannot be kept in the form that was asked for.
+
+    Args:
+        tensor: the tensor.
+        form: what was asked for.
+        error: what torch raised about it.
+        say: is told what was done.
+
+    """
+    kind = _kind_of(tensor)
+    if not isinstance(form, StorageOptions):
+        say(f"torch has no statistics of a {kind} ({type(error).__name__}); they are NaN")
+        return unknown_stats(tensor)
+    try:
+        kept = tensor.detach().clone()
+    except Exception:  # whatever a class of somebody else's raises
+        say(f"a {kind} cannot be copied ({type(error).__name__}); only its shape is kept")
+        return torch.empty(tensor.shape if not tensor.is_nested else (), dtype=tensor.dtype, device="meta")
+    say(f"a {kind} is kept whole and as it is: torch refuses what was asked for ({type(error).__name__})")
+    return kept
+
+
+def _kind_of(tensor: Tensor) -> str:
+    if tensor.is_nested:
+        return "nested tensor"
+    if tensor.is_quantized:
+        return "quantized tensor"
+    return "tensor" if tensor.layout is torch.strided else f"{str(tensor.layout).removeprefix('torch.')} tensor"
+
+
+@dataclass(frozen=True)
+class StorageOptions:
+    """How to keep a tensor.
+
+    Attributes:
+        sample: keep these samples only, along the first axis, which stays; None keeps all.
+        dtype: convert floating tensors to this dtype; None leaves them.
+        device: move to this device; None leaves them.
+        copy: copy the tensor; False keeps a reference where `refers_to` says so.
+
+    """
+
+    sample: slice | None = None
+    dtype: torch.dtype | None = None
+    device: torch.device | None = None
+    copy: bool = True
+
+    def __call__(self, tensor: Tensor, buffers: Buffers | None = None) -> Tensor:
+        """Return a detached copy of a tensor in this form.
+
+        Args:
+            tensor: any detached tensor.
+            buffers: memory to copy into.
+
+        """
+        if is_wrapped(tensor):
+            with unwrap(tensor) as inside:
+                return self(inside, buffers)
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False):  # autograd refuses the tensors that are made in that mode
+                return self(tensor, buffers)
+        part = self.part_of(tensor)
+        dtype = self.dtype if self.dtype is not None and part.is_floating_point() else part.dtype
+        if (self.device is None or self.device == part.device) and dtype is part.dtype:
+            copy = buffers.copy(part) if buffers is not None else None
+            return part.clone() if copy is None else copy
+        return part.to(device=self.device, dtype=dtype, copy=True)
+
+    def part_of(self, tensor: Tensor) -> Tensor:
+        """Return the samples of a tensor that are to be kept."""
+        return tensor if self.sample is None or not tensor.dim() else tensor[self.sample]
+
+    def refers_to(self, tensor: Tensor) -> bool:
+        """Whether a tensor is kept by reference: torch counts the writes to it, and nothing has to be converted."""
+        return (
+            not self.copy
+            and type(tensor) in (Tensor, nn.Parameter)
+            and tensor.layout is torch.strided
+            and not (tensor.is_quantized or tensor.is_nested or tensor.is_inference() or is_wrapped(tensor))
+            and (self.device is None or self.device == tensor.device)
+            and (self.dtype is None or self.dtype is tensor.dtype or not tensor.is_floating_point())
+        )
+
+    def bytes_of(self, tensor: Tensor) -> int:
+        """Count the bytes that keeping this tensor takes ."""
+        try:
+            part = self.part_of(tensor)
+        except (RuntimeError, TypeError):  # sparse and nested tensors are not sliced
+            part = tensor
+        dtype = self.dtype if self.dtype is not None and part.is_floating_point() else part.dtype
+        return bytes_of((part.numel(),) if part.is_nested else part.shape, dtype)
+
+    def picks_nothing(self, tensor: Tensor, kept: object) -> bool:
+        """Whether the samples asked for are not in a tensor, of which `kept` was made."""
+        if self.sample is None or not tensor.dim() or not isinstance(kept, Tensor) or kept.is_nested:
+            return False
+        return not kept.shape[:1].numel()
+
+    def asked(self) -> str:
+        """Write the samples that are wanted, as they were asked for."""
+        start, stop = (self.sample.start, self.sample.stop) if self.sample else (None, None)
+        one = stop is not None and start is not None and stop == start + 1
+        return f"sample={start if one else f'{start}:{stop}'}"
+
+
+def bytes_of(shape: Iterable[int], dtype: torch.dtype) -> int:
+    """Count the bytes of a dense tensor.
+
+    Example:
+        >>> bytes_of((1, 64, 112, 112), torch.float32)
+        3211264
+
+    """
+    return math.prod(shape) * torch.empty(0, dtype=dtype, device="cpu").element_size()
