@@ -19,7 +19,7 @@ from lessons.build import reading
 _PAGES = {
     "Capture activations and gradients": (
         "Get intermediate outputs, feature maps, embeddings, or gradients of any layer, call by call.",
-        ("capture", "Activations", "collect", "gradient_flow", "feature_grid", "image_grid"),
+        ("capture", "OverwrittenError", "Activations", "collect", "gradient_flow", "feature_grid", "image_grid"),
     ),
     "Record and list hooks": (
         "See which hooks fired, in which order, and which hooks are on a model right now; remove them all.",

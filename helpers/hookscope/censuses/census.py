@@ -288,7 +288,7 @@ def removing_new_hooks(*models: nn.Module | Optimizer | Tensor) -> Iterator[list
 
 # A handle, the module, tensor, … whose method made it (weakly), and the kind of hook if that says it.
 _Note = tuple[RemovableHandle, Callable[[], object], str]
-_notes: list[tuple[int, list[_Note]]] = []  # thread and what was noted in it
+_notes: list[tuple[int, list[_Note], bool]] = []  # thread, what was noted in it, whether our own hooks are, too
 _lock = threading.Lock()
 _installed = False
 _torchs_init: Callable[..., None] = RemovableHandle.__init__
@@ -297,19 +297,26 @@ _torchs_init: Callable[..., None] = RemovableHandle.__init__
 def _noting_init(self: RemovableHandle, *args: Any, **kwargs: Any) -> None:
     _torchs_init(self, *args, **kwargs)
     maker = sys._getframe(1)
+    ours = maker.f_back is not None and maker.f_back.f_globals.get("__name__", "").startswith("hookscope.")
     holder = maker.f_locals.get("self", sys.modules.get(maker.f_globals.get("__name__", "")))
     node = maker.f_code.co_name == "_register_hook"
     kind = "node" if node else "tensor" if isinstance(holder, Tensor) else ""
-    for thread, made in tuple(_notes):
-        if thread == threading.get_ident():
+    for thread, made, include_ours in tuple(_notes):
+        if thread == threading.get_ident() and (include_ours or not ours):
             made.append((self, weakly(holder), kind))
 
 
 @contextmanager
-def noting_handles(made: list[_Note]) -> Iterator[None]:
-    """Note every handle made in this thread; every way to register a hook makes one."""
+def noting_handles(made: list[_Note], include_ours: bool = True) -> Iterator[None]:
+    """Note every handle made in this thread; every way to register a hook makes one.
+
+    Args:
+        made: where to note them.
+        include_ours: note also the hooks that `capture`, `record` and the like register and remove themselves.
+
+    """
     global _installed, _torchs_init
-    note = (threading.get_ident(), made)
+    note = (threading.get_ident(), made, include_ours)
     with _lock:
         _notes.append(note)
         if not _installed:

@@ -58,7 +58,7 @@ class Guard:
         """Call a function, and note what it changed."""
         given = _named(function, args, kwargs)
         before, made = State(given), list[Any]()
-        with noting_handles(made):
+        with noting_handles(made, include_ours=False):
             result = function(*args, **kwargs)
         waits = isinstance(result, _GeneratorContextManager)
         if isgenerator(result) or waits:
@@ -87,7 +87,7 @@ class Guard:
         while True:
             before = State(given)
             try:
-                with noting_handles(made):
+                with noting_handles(made, include_ours=False):
                     value = step()
             except StopIteration as stop:
                 self._compare(before, made, called, also=_WHILE_WAITING)
