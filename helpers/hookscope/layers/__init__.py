@@ -5,11 +5,8 @@ from hookscope.layers.find import Which, find_layers, layer_names, leaves, pick
 from hookscope.layers.fused import FusedLayer, attention_would_be_fused, fused_around
 from hookscope.layers.hookable import (
     is_write_to_hooked,
-    put_after,
-    put_before,
     refuse_compiled,
     refuse_unhookable,
-    take_off,
 )
 from hookscope.layers.modules import Modules
 from hookscope.layers.outline import tree
@@ -30,10 +27,7 @@ __all__ = [
     "layer_names",
     "leaves",
     "pick",
-    "put_after",
-    "put_before",
     "refuse_compiled",
     "refuse_unhookable",
-    "take_off",
     "tree",
 ]

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_module_registration_hook
-from torch.utils.hooks import RemovableHandle
 
 from hookscope.layers.modules import Modules
 
@@ -32,17 +31,17 @@ class Arrivals:
     def __init__(self, names: Mapping[nn.Module, str], arrived: Callable[[nn.Module, str, bool], None]) -> None:
         self.names: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
         self._there, self._arrived = names, arrived
-        self._handle: RemovableHandle | None = None
+        self._remove: weakref.finalize[..., Arrivals] | None = None
 
     def watch(self) -> None:
         """Register torch's hook."""
-        self._handle = register_module_module_registration_hook(_Bell(self))
-        weakref.finalize(self, self._handle.remove)  # the hook itself keeps no model alive
+        handle = register_module_module_registration_hook(_Bell(self))
+        self._remove = weakref.finalize(self, handle.remove)  # also when nobody called `forget`
 
     def forget(self) -> None:
         """Remove it."""
-        if self._handle is not None:
-            self._handle.remove()
+        if self._remove is not None:
+            self._remove()
 
     def name_of(self, module: nn.Module) -> str | None:
         """Return the name of a module, also of one that has come; None if it is not in the model."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container
-from typing import Any
+from collections.abc import Container
 
 import torch
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 
 from hookscope.compiler import skip_our_hooks
 from hookscope.layers.modules import Modules
 
-__all__ = ["is_write_to_hooked", "put_after", "put_before", "refuse_compiled", "refuse_unhookable", "take_off"]
+__all__ = ["is_write_to_hooked", "refuse_compiled", "refuse_unhookable"]
 
 _VIEW = re.compile(r"Output \d+ of (\w+) is a view and is being modified inplace")
 
@@ -78,55 +76,3 @@ def refuse_compiled(module: nn.Module, name: str, verb: str) -> None:
         raise ValueError(
             f"{what} is compiled, by .compile(), and would not notice new hooks; {verb} a model that is not"
         )
-
-
-def put_before(module: nn.Module, hook: Callable[..., Any], with_kwargs: bool = True) -> None:
-    """Do what `register_forward_pre_hook` does, without a handle, for `take_off` needs none.
-
-    To make handles and weak references takes a block of edits as long as half a percent of a pass of a small model.
-
-    Source: `register_forward_pre_hook` in torch/nn/modules/module.py, torch 2.15.
-    """
-    RemovableHandle.next_id = (key := RemovableHandle.next_id) + 1
-    try:
-        if with_kwargs:  # before the hook: another thread may be running the model
-            module._forward_pre_hooks_with_kwargs[key] = True
-        module._forward_pre_hooks[key] = hook
-    except BaseException:  # an interrupt, after which `take_off` would not find it
-        module._forward_pre_hooks_with_kwargs.pop(key, None)
-        raise
-
-
-def put_after(module: nn.Module, hook: Callable[..., Any]) -> None:
-    """Do what `register_forward_hook` does, with keyword arguments and after exceptions, too; see `put_before`."""
-    RemovableHandle.next_id = (key := RemovableHandle.next_id) + 1
-    options = module._forward_hooks_with_kwargs, module._forward_hooks_always_called
-    try:
-        for each in options:
-            each[key] = True
-        module._forward_hooks[key] = hook
-    except BaseException:
-        for each in options:
-            each.pop(key, None)
-        raise
-
-
-def take_off(owner: object, module: nn.Module) -> None:
-    """Take hooks off a module that are methods of an object; without handles, which an interrupt may have lost."""
-    for hooks, more in (
-        (module._forward_pre_hooks, (module._forward_pre_hooks_with_kwargs,)),
-        (module._forward_hooks, (module._forward_hooks_with_kwargs, module._forward_hooks_always_called)),
-    ):
-        for key, hook in list(hooks.items()):
-            if getattr(hook, "__self__", None) is owner or (hasattr(hook, "__wrapped__") and _wraps(hook, owner)):
-                for options in more:
-                    options.pop(key, None)
-                hooks.pop(key, None)  # last: with it an interrupt would take away how to find the options
-
-
-def _wraps(hook: Any, owner: object) -> bool:
-    for _ in range(100):  # a recording wraps the hooks that it finds; an end even to circles
-        if getattr(hook, "__self__", None) is owner or not hasattr(hook, "__wrapped__"):
-            break
-        hook = hook.__wrapped__
-    return getattr(hook, "__self__", None) is owner
