@@ -36,8 +36,8 @@ def capture(
         *which: layers, as `find_layers` takes them. Without any, all leaves.
         gradients: keep the gradients of the outputs, too; call `backward()` inside the block.
         inputs: keep args and kwargs of each call, too, as they were before the layer ran.
-        copy: False keeps references to outputs and inputs, which is cheaper. To read one that was overwritten in the
-            meantime raises `OverwrittenError`, if the write was through torch: it cannot notice others, as NumPy's.
+        copy: False keeps references to outputs and inputs, which takes less memory. If one was overwritten,
+            reading it raises `OverwrittenError`. Writes that torch does not count, such as NumPy's, are not noticed.
         stats: keep no tensors, only `Call.stats` and `Call.grad_stats`.
         sample: keep this sample, or slice of samples, only. The batch axis stays.
         dtype: convert floating tensors, for example to `torch.float16`.
