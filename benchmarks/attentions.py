@@ -31,7 +31,7 @@ _REASON = re.compile(r"attention|attn|softmax|eager")
 
 def hookscope(case: AttentionCase, model: nn.Module) -> tuple[list[Tensor], str]:
     """`hookscope.attention`."""
-    found = scope.attention(model, *case.args, **case.kwargs)
+    found = scope.attention(model, *case.args, kwargs=case.kwargs)
     return [each.weights for each in found.values()], " ".join(found.notes)
 
 

@@ -61,8 +61,10 @@ def sweeping(width: int, rounds: int) -> tuple[float, float, float]:
         known[:] = [by_hand(net, lambda: net(tokens), LAYERS, new, places, logit)]
 
     def ours() -> Tensor:
-        positions = range(TOKENS)
-        return hookscope.sweep(net, tokens, LAYERS, others, positions=positions, metric=logit, progress=False).values
+        options = hookscope.SweepOptions(progress=False)
+        return hookscope.sweep(
+            net, tokens, layers=LAYERS, source=others, positions=range(TOKENS), metric=logit, options=options
+        ).values
 
     seconds, ratio = in_turn(rounds, plain, ours)
     return seconds, ratio, float((ours() - known[0]).abs().max() / known[0].abs().max())

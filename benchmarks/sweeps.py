@@ -29,8 +29,16 @@ _ROWS = 36  # variants in a batch: what a GPT-2 of 6 layers takes for a block
 
 def hookscope(case: SweepCase, model: nn.Module) -> Tensor:
     """`hookscope.sweep`."""
-    options: dict[str, Any] = {"positions": case.numbers, "axis": case.axis, "part": case.part, "progress": False}
-    return scope.sweep(model, case.inputs, case.layers, case.others, metric=case.metric, **options).values
+    options = scope.SweepOptions(axis=case.axis, part=case.part, progress=False)
+    return scope.sweep(
+        model,
+        case.inputs,
+        layers=case.layers,
+        source=case.others,
+        metric=case.metric,
+        positions=case.numbers,
+        options=options,
+    ).values
 
 
 def plain_hooks(case: SweepCase, model: nn.Module) -> Tensor:

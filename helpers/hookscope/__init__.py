@@ -9,7 +9,7 @@
         e.set("conv1", 0, hookscope.at[:, 3])
         model(x)
     hookscope.attention(model, x)                 # the weights of every attention call, heads apart, each checked
-    hookscope.sweep(model, x, "h.*", clean, positions=range(9), metric=score)    # one change at a time, all in a map
+    hookscope.sweep(model, x, layers="h.*", source=clean, metric=score, positions=range(9))  # one change at a time
     hookscope.profile(model, x)                   # time, FLOPs and memory of each layer, forward and backward
     with hookscope.record(model) as recording:    # every hook point, in the order it fires
         model(x).sum().backward()
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from hookscope.interp.attentions import attention
     from hookscope.interp.edits import NotEditedError, at, edit
     from hookscope.interp.profiles import profile
-    from hookscope.interp.sweeps import sweep
+    from hookscope.interp.sweeps import SweepOptions, sweep
 
 __version__ = "0.1.0"
 
@@ -51,6 +51,7 @@ __all__ = [
     "NotEditedError",
     "OverwrittenError",
     "Picture",
+    "SweepOptions",
     "Table",
     "at",
     "attention",
@@ -79,7 +80,7 @@ _LATER = {
     "compare_backward_hooks": "comparisons", "explain": "explanations", "graph": "graphs",
     "Activations": "interp.activations", "collect": "interp.activations", "attention": "interp.attentions",
     "NotEditedError": "interp.edits", "at": "interp.edits", "edit": "interp.edits", "profile": "interp.profiles",
-    "sweep": "interp.sweeps",
+    "SweepOptions": "interp.sweeps", "sweep": "interp.sweeps",
 }  # fmt: skip
 
 

@@ -49,7 +49,7 @@ def check_q1(count: object) -> Wrong | None:
     other = text.clone()
     other[0, _DIFFERS] = 50
     found = sweep(
-        model, text, "tokens", other, metric=lambda logits: logits[0, -1, 0], positions=range(7), progress=False
+        model, text, layers="tokens", source=other, metric=lambda logits: logits[0, -1, 0], positions=range(7)
     )
     # Not `!=`: in a batch, and with several threads, the same sums may round otherwise.
     expected = int(((found.values - found.baseline).abs() > 1e-5 * found.values.abs().max()).sum())

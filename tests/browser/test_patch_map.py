@@ -36,7 +36,10 @@ def metric(logits):
         raise KeyboardInterrupt
     return logits[0, -1, 2]
 layers, five = ["embed", "blocks.*"], range(5)
-found = hookscope.sweep(net.train(), ids, layers, others, positions=five, tokens=tokens, metric=metric)
+options = hookscope.SweepOptions(tokens=tokens)
+found = hookscope.sweep(
+    net.train(), ids, layers=layers, source=others, positions=five, metric=metric, options=options
+)
 """
 
 BROKEN = """part => {

@@ -31,7 +31,7 @@ def x() -> torch.Tensor:
 
 def test_a_capture_and_an_edit(encoder: nn.Module, x: torch.Tensor, elsewhere: None) -> None:
     with torch.no_grad(), hookscope.edit(encoder) as e:
-        e.set("linear1", 0, hookscope.at[:, [0, 2]], rows=[0])
+        e.set("linear1", 0, hookscope.at[:, [0, 2]], samples=[0])
         with hookscope.capture(encoder, "linear1") as seen:
             encoder(x)
     assert seen["linear1"].output[0, :, 0].ne(0).tolist() == [False, True, False]
@@ -50,7 +50,7 @@ def test_one_number_of_another_device_is_a_value_of_an_edit() -> None:
 
 
 def test_a_sweep_and_its_picture(encoder: nn.Module, x: torch.Tensor, elsewhere: None) -> None:
-    found = hookscope.sweep(encoder, x, ["linear1"], "zero", positions=[0, 1], metric=lambda y: y[0, 0, 0])
+    found = hookscope.sweep(encoder, x, layers="linear1", source="zero", positions=[0, 1], metric=lambda y: y[0, 0, 0])
     assert found.values.device.type == "cpu"
     assert found.picture().png
 

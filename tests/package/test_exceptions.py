@@ -14,8 +14,9 @@ from torch.nn.modules import module as torch_module
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils.hooks import RemovableHandle
 
-from hookscope import attention, capture, edit, profile, record, sweep
+from hookscope import attention, capture, edit, profile, record
 from tests.shared.recorded import hooks_on
+from tests.shared.swept import sweep
 
 ERRORS = (RuntimeError, KeyboardInterrupt)
 GLOBAL = [name for name in vars(torch_module) if name.startswith("_global") and name.endswith("hooks")]
@@ -84,7 +85,7 @@ def profiled(net: Net, x: Tensor) -> None:
 
 
 def swept(net: Net, x: Tensor) -> None:
-    sweep(net, x, ["first", "second"], metric=lambda output: output.sum(), source=x + 1)
+    sweep(net, x, ["first", "second"], x + 1, metric=lambda output: output.sum())
 
 
 def attended(net: Net, x: Tensor) -> None:

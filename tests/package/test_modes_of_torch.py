@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _python_dispatch as dispatch
 
-from hookscope import attention, profile, sweep
+from hookscope import attention, profile
+from tests.shared.swept import sweep
 
 X = torch.randn(2, 3, 4)
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hookscope import collect, profile, sweep
+from hookscope import collect, profile
+from tests.shared.swept import sweep
 
 accelerate = pytest.importorskip("accelerate")
 

@@ -15,8 +15,9 @@ import pytest
 import torch
 from torch import nn
 
-from hookscope import attention, capture, census, collect, edit, profile, record, sweep
+from hookscope import attention, capture, census, collect, edit, profile, record
 from tests.shared.awkward import Net
+from tests.shared.swept import sweep
 
 NAN, HUGE = math.nan, 10**30
 X = torch.ones(2, 5, 4)
@@ -83,7 +84,7 @@ def collects(model: nn.Module, layer: Any = "body", **option: Any) -> object:
     return collect(model, good.pop("loader"), layer, **good)
 
 
-cuts = edits("cut", layer="attn", head=0, query=1, key=0)
+cuts = edits("cut", layer="attn", heads=0, queries=1, keys=0)
 Row = tuple[Callable[..., object], str, tuple[Any, ...], str]
 """What is called with the model and the option, the option, values for it, and how the message names it."""
 
@@ -120,7 +121,7 @@ TABLE: dict[str, Row] = {
     ),
     "edit.set part": (edits("set", "body", 0), "part", PARTS, "part="),
     "edit.set calls": (edits("set", "body", 0), "calls", (*NUMBERS, 0, -1, [0], [1, -1], slice(1)), "calls="),
-    "edit.set rows": (edits("set", "body", 0), "rows", (*NUMBERS, [1, 1], HUGE, *SLICES), "rows"),
+    "edit.set samples": (edits("set", "body", 0), "samples", (*NUMBERS, [1, 1], HUGE, *SLICES), "samples"),
     "edit.set positions": (edits("set", "body", 0), "positions", (*NUMBERS, -1, [0, -1], *SLICES), "positions="),
     "edit.set heads": (edits("set", "attn", 0), "heads", (*NUMBERS, -1, 2, [0, 2], [1, 1], HUGE, *SLICES), "head"),
     "edit.set another": (
@@ -163,10 +164,10 @@ TABLE: dict[str, Row] = {
     "edit.noise seed": (edits("noise", "body", 1), "seed", (None, *WORDS, *UNREAL, -1, 1.5, True, [], X), "seed="),
     "edit.mask other": (edits("mask", "body", X[0, 0]), "other", VALUES, "other="),
     "edit.cut layer": (cuts, "layer", (*LAYERS, "body", "head"), "layer|module"),
-    "edit.cut head": (cuts, "head", (*NUMBERS, None, -1, 2, [0, 2], HUGE, *SLICES), "head="),
-    "edit.cut query": (cuts, "query", (*NUMBERS, None, -1, *SLICES), "query="),
-    "edit.cut key": (cuts, "key", (*NUMBERS, None, -1, *SLICES), "key="),
-    "edit.cut rows": (cuts, "rows", (*NUMBERS, [1, 1], HUGE, *SLICES), "rows"),
+    "edit.cut heads": (cuts, "heads", (*NUMBERS, None, -1, 2, [0, 2], HUGE, *SLICES), "heads="),
+    "edit.cut queries": (cuts, "queries", (*NUMBERS, None, -1, *SLICES), "queries="),
+    "edit.cut keys": (cuts, "keys", (*NUMBERS, None, -1, *SLICES), "keys="),
+    "edit.cut samples": (cuts, "samples", (*NUMBERS, [1, 1], HUGE, *SLICES), "samples"),
     "edit.cut calls": (cuts, "calls", (*NUMBERS, 0, -1, slice(1)), "calls="),
     "sweep model": (lambda _, model: sweeps(model), "model", MODELS, "model"),
     "sweep inputs": (sweeps, "inputs", (None, *WORDS[:4], *UNREAL, 0, [X], {X}, SOMETHING, abs), "inputs"),
@@ -233,7 +234,7 @@ TABLE: dict[str, Row] = {
             "inputs": FLAGS,
             "copy": FLAGS,
             "stats": FLAGS,
-            "sample": (*WORDS, *UNREAL, -1, 1.5, True, [], [0], MASK, *SLICES, SOMETHING),
+            "samples": (*WORDS, *UNREAL, -1, 1.5, True, [], [0], MASK, *SLICES, SOMETHING),
             "dtype": (*WORDS, *UNREAL, 0, float, "float16", torch.quint8, SOMETHING),
             "device": (*WORDS, *UNREAL, HUGE, -1, 1.5, "gpu", "cuda:99", [], SOMETHING),
             "max_bytes": BYTES,

@@ -24,7 +24,10 @@ looks
     """
 steps, last = torch.ones(1, 3, 8).cumsum(1), lambda output: output[0, -1, 0]
 said = ["the", "cat", "sat"]
-found = hookscope.sweep(two, steps, "*", steps.flip(1), positions=range(3), tokens=said, metric=last, progress=False)
+found = hookscope.sweep(
+    two, steps, layers="*", source=steps.flip(1), positions=range(3), metric=last,
+    options=hookscope.SweepOptions(tokens=said, progress=False),
+)
 patches = PatchMap(found)
 patches
 """.strip(),

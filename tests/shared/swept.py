@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+import hookscope
+from hookscope import SweepOptions
+from hookscope.interp.sweeps import Sweep
 
 
 class Gated(nn.Module):
@@ -94,3 +99,19 @@ class Flat(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.expert(x.flatten(0, 1) * 1).view_as(x)
+
+
+def given(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of a model, of a tensor, a tuple or a dict."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return (inputs if isinstance(inputs, tuple) else (inputs,)), {}
+
+
+def sweep(model: Any, inputs: Any, layers: Any, source: Any, *, metric: Any, **options: Any) -> Sweep:
+    """Call `hookscope.sweep` with its inputs in one value, and its options beside its columns."""
+    args, kwargs = given(inputs)
+    how = SweepOptions(**{each.name: options.pop(each.name) for each in fields(SweepOptions) if each.name in options})
+    return hookscope.sweep(
+        model, *args, kwargs=kwargs, layers=layers, source=source, metric=metric, options=how, **options
+    )

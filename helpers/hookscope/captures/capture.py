@@ -19,7 +19,7 @@ def capture(
     inputs: bool = False,
     copy: bool = True,
     stats: bool = False,
-    sample: int | slice | None = None,
+    samples: int | slice | None = None,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
     max_bytes: int | None = None,
@@ -39,7 +39,7 @@ def capture(
         copy: False keeps references to outputs and inputs, which takes less memory. If one was overwritten,
             reading it raises `OverwrittenError`. Writes that torch does not count, such as NumPy's, are not noticed.
         stats: keep no tensors, only `Call.stats` and `Call.grad_stats`.
-        sample: keep this sample, or slice of samples, only. The batch axis stays.
+        samples: keep these only, one or a slice, such as `slice(0, 4)`. The batch axis stays.
         dtype: convert floating tensors, for example to `torch.float16`.
         device: move tensors, for example to `"cpu"`.
         max_bytes: raise `MemoryError` in the pass before more is kept; `Capture.estimate` forecasts it.
@@ -63,7 +63,7 @@ def capture(
         inputs=inputs,
         copy=copy,
         stats=stats,
-        sample=sample,
+        samples=samples,
         dtype=dtype,
         device=device,
         max_bytes=max_bytes,

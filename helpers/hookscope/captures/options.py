@@ -20,7 +20,7 @@ def check_options(
     inputs: bool,
     copy: bool,
     stats: bool,
-    sample: int | slice | None,
+    samples: int | slice | None,
     dtype: torch.dtype | None,
     device: torch.device | str | None,
     max_bytes: float | None,
@@ -30,9 +30,9 @@ def check_options(
     for name, flag in {"gradients": gradients, "inputs": inputs, "copy": copy, "stats": stats}.items():
         if not isinstance(flag, bool):
             raise TypeError(f"{name}={flag!r}: give True or False; layers are named before, as capture(model, 'conv1')")
-    form = StorageOptions(_sample(sample), _dtype(dtype), _device(device), copy)
+    form = StorageOptions(_samples(samples), _dtype(dtype), _device(device), copy)
     if stats and form != StorageOptions():
-        raise ValueError("stats=True keeps no tensors: leave out copy, sample, dtype and device")
+        raise ValueError("stats=True keeps no tensors: leave out copy, samples, dtype and device")
     if max_bytes is not None:
         check_bytes("max_bytes", max_bytes)
     calls = _calls(modules, stop, gradients)
@@ -53,24 +53,24 @@ def check_bytes(name: str, given: object, least: int = 0) -> None:
         raise ValueError(f"{name}={given!r}: give a number of bytes from {least}")
 
 
-def _sample(sample: object) -> slice | None:
-    if isinstance(sample, bool) or not isinstance(sample, int | slice | None):
-        raise TypeError(f"sample={sample!r}: give the number of a sample, as sample=0, or a slice")
-    if isinstance(sample, int):
-        if sample < 0:
-            raise ValueError(f"sample={sample}: count samples from 0")
-        return slice(sample, sample + 1)
-    if sample is None:
+def _samples(samples: object) -> slice | None:
+    if isinstance(samples, bool) or not isinstance(samples, int | slice | None):
+        raise TypeError(f"samples={samples!r}: give the number of a sample, as samples=0, or a slice")
+    if isinstance(samples, int):
+        if samples < 0:
+            raise ValueError(f"samples={samples}: count samples from 0")
+        return slice(samples, samples + 1)
+    if samples is None:
         return None
-    for part in (sample.start, sample.stop, sample.step):
+    for part in (samples.start, samples.stop, samples.step):
         if isinstance(part, bool) or not isinstance(part, int | None):
-            raise TypeError(f"sample={sample!r}: give a slice of whole numbers, as sample=slice(0, 4)")
-    if sample.step is not None and sample.step < 1:
-        raise ValueError(f"sample={sample!r}: torch slices forwards only; give a step from 1")
-    first, last = sample.start or 0, sample.stop
+            raise TypeError(f"samples={samples!r}: give a slice of whole numbers, as samples=slice(0, 4)")
+    if samples.step is not None and samples.step < 1:
+        raise ValueError(f"samples={samples!r}: torch slices forwards only; give a step from 1")
+    first, last = samples.start or 0, samples.stop
     if last is not None and (first < 0) == (last < 0) and first >= last:
-        raise ValueError(f"sample={sample!r} keeps nothing: give a slice that has samples, as sample=slice(0, 4)")
-    return sample
+        raise ValueError(f"samples={samples!r} keeps nothing: give a slice that has samples, as samples=slice(0, 4)")
+    return samples
 
 
 def _dtype(dtype: object) -> torch.dtype | None:

@@ -277,7 +277,7 @@ class PassRecorder(PassRecord):
         if self._bytes > (limit := self._wanted.max_bytes or 0):
             raise MemoryError(
                 f"this capture would keep more than max_bytes={limit:,}; reached at call {call.label}. "
-                "Choose fewer layers, or sample=0, dtype=torch.float16, stats=True"
+                "Choose fewer layers, or samples=0, dtype=torch.float16, stats=True"
             )
 
 

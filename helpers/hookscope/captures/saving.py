@@ -45,8 +45,8 @@ def save(state: Mapping[str, Any], path: str | Path) -> None:
     whole = (
         {field.name: getattr(form, field.name) for field in fields(form)} if isinstance(form, StorageOptions) else None
     )
-    if whole is not None and form.sample is not None:
-        whole["sample"] = [form.sample.start, form.sample.stop, form.sample.step]
+    if whole is not None and form.samples is not None:
+        whole["samples"] = [form.samples.start, form.samples.stop, form.samples.step]
     about = {
         "version": _VERSION,
         "title": state["title"],
@@ -141,10 +141,10 @@ def _wanted(told: Any) -> Wanted:
     form: Any = compute_stats
     if whole is not None:
         form = StorageOptions(**expect(whole, dict))
-        sample = form.sample if form.sample is None else slice(*expect(form.sample, list))
-        for part in () if sample is None else (sample.start, sample.stop, sample.step):
+        samples = form.samples if form.samples is None else slice(*expect(form.samples, list))
+        for part in () if samples is None else (samples.start, samples.stop, samples.step):
             expect(part, int, _NONE)
-        form = replace(form, sample=sample)
+        form = replace(form, samples=samples)
         (
             expect(form.dtype, torch.dtype, _NONE),
             expect(form.device, torch.device, _NONE),

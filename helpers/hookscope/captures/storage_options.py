@@ -54,14 +54,14 @@ class StorageOptions:
     """How to keep a tensor.
 
     Attributes:
-        sample: keep these samples only, along the first axis, which stays; None keeps all.
+        samples: keep these samples only, along the first axis, which stays; None keeps all.
         dtype: convert floating tensors to this dtype; None leaves them.
         device: move to this device; None leaves them.
         copy: copy the tensor; False keeps a reference where `refers_to` says so.
 
     """
 
-    sample: slice | None = None
+    samples: slice | None = None
     dtype: torch.dtype | None = None
     device: torch.device | None = None
     copy: bool = True
@@ -89,7 +89,7 @@ class StorageOptions:
 
     def part_of(self, tensor: Tensor) -> Tensor:
         """Return the samples of a tensor that are to be kept."""
-        return tensor if self.sample is None or not tensor.dim() else tensor[self.sample]
+        return tensor if self.samples is None or not tensor.dim() else tensor[self.samples]
 
     def refers_to(self, tensor: Tensor) -> bool:
         """Whether a tensor is kept by reference: torch counts the writes to it, and nothing has to be converted."""
@@ -113,15 +113,15 @@ class StorageOptions:
 
     def picks_nothing(self, tensor: Tensor, kept: object) -> bool:
         """Whether the samples asked for are not in a tensor, of which `kept` was made."""
-        if self.sample is None or not tensor.dim() or not isinstance(kept, Tensor) or kept.is_nested:
+        if self.samples is None or not tensor.dim() or not isinstance(kept, Tensor) or kept.is_nested:
             return False
         return not kept.shape[:1].numel()
 
     def asked(self) -> str:
         """Write the samples that are wanted, as they were asked for."""
-        start, stop = (self.sample.start, self.sample.stop) if self.sample else (None, None)
+        start, stop = (self.samples.start, self.samples.stop) if self.samples else (None, None)
         one = stop is not None and start is not None and stop == start + 1
-        return f"sample={start if one else f'{start}:{stop}'}"
+        return f"samples={start if one else f'{start}:{stop}'}"
 
 
 def bytes_of(shape: Iterable[int], dtype: torch.dtype) -> int:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Never
 
 import torch
 from torch import Tensor, nn
 
 from hookscope.comparisons.backward_run import Gradients, HookView, Run, alike
+from hookscope.model_inputs import check_kwargs
 from hookscope.pictures.picture import Result
 from hookscope.pictures.words import visible
 from hookscope.unchanged import same_random_numbers
@@ -95,46 +96,38 @@ class BackwardComparison(Result):
         return cells
 
 
-def compare_backward_hooks(module: nn.Module, *inputs: Any, **kwargs: Any) -> BackwardComparison:
-    """Run a module with a legacy and with a full backward hook and show side by side what they get.
+def compare_backward_hooks(
+    module: nn.Module, *args: Any, kwargs: Mapping[str, Any] | None = None, **_unknown: Never
+) -> BackwardComparison:
+    """Run a module with a legacy and with a full backward hook, and show side by side what they get.
 
     The module runs three times on deep copies, with the same random numbers: without a hook, with
     `register_backward_hook`, and with `register_full_backward_hook`. Each run goes backward from the sum of all
-    floating-point tensors in the output, in nested tuples, lists and dicts too, so `grad_output` is all ones. What the
-    entries of `grad_input` are is found by comparing their values with the gradients of the inputs and parameters.
-
-    Nothing of the caller's changes: not the module, its gradients and buffers, the inputs, the random number generators
-    of torch, numpy and Python, or the warning filters. Hooks that are on the module are not on the copies, but for
-    those that torch registered itself (pruning, say); global module hooks fire as in every call. Where autocast is on,
-    it is on for the runs.
+    floating-point tensors in the output, so `grad_output` is all ones. What the entries of `grad_input` are is found by
+    comparing their values with the gradients of the inputs and parameters. Nothing of yours changes: not the module,
+    its gradients, nor the inputs. Limits: docs/limits/compare_backward_hooks.md.
 
     Args:
         module: the module to look at.
-        *inputs: its positional arguments, with tensors of any shape. A tensor that is not a leaf stays none: the module
+        *args: its positional arguments, with tensors of any shape. A tensor that is not a leaf stays so: the module
             gets a clone of a leaf.
-        **kwargs: its keyword arguments.
+        kwargs: its keyword arguments, as ``{"mask": mask}``.
 
     Returns:
-        What both hooks saw, with an `explanation`. An error that comes with a hook only is in its `error`.
+        What both hooks saw, with an `explanation`. If only a hook causes an error, it is in `error`.
 
     Raises:
-        TypeError: `module` is not a module, or it or an input cannot be copied.
+        TypeError: `module` is not a module, or it or an input cannot be copied; or a keyword is unknown.
         ValueError: nothing in the output requires a gradient, or the output begins with a string.
         Exception: whatever the module raises without any hook.
 
     Example:
-        >>> import torch
-        >>> from torch import nn
         >>> both = compare_backward_hooks(nn.Linear(4, 5), torch.ones(3, 4, requires_grad=True))
-        >>> both.legacy.shapes["grad_input"]
-        ((5,), (3, 4), (4, 5))
-        >>> both.full.shapes["grad_input"]
-        ((3, 4),)
-        >>> print(both.explanation.partition(". ")[0])
-        The legacy hook sits on AddmmBackward0, the node of the output, and gets what that node passes on:
-        grad_input[0] is bias.grad, grad_input[1] is input.grad and grad_input[2] is weight.grad.T
+        >>> both.legacy.shapes["grad_input"], both.full.shapes["grad_input"]
+        (((5,), (3, 4), (4, 5)), ((3, 4),))
 
     """
+    kwargs = check_kwargs(compare_backward_hooks, kwargs, _unknown)
     if isinstance(module, type) and issubclass(module, nn.Module):
         raise TypeError(f"module must be a module, not the class {module.__name__}; make one: {module.__name__}(...)")
     if not isinstance(module, nn.Module):
@@ -142,9 +135,9 @@ def compare_backward_hooks(module: nn.Module, *inputs: Any, **kwargs: Any) -> Ba
     runs = {}
     with torch.inference_mode(False), torch.enable_grad():
         for kind in ("plain", "legacy", "full"):
-            with same_random_numbers(module, inputs, kwargs), warnings.catch_warnings(record=True) as caught:
+            with same_random_numbers(module, args, kwargs), warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                runs[kind] = Run(kind, module, inputs, kwargs)
+                runs[kind] = Run(kind, module, args, kwargs)
             runs[kind].warnings = tuple(str(warning.message) for warning in caught)
     return BackwardComparison(type(module).__name__, runs["legacy"], runs["full"], runs["plain"])
 

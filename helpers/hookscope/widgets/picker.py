@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from hookscope.captures.call import Call, NotCapturedError
 from hookscope.layers import LayerNotFoundError
 from hookscope.layers.suggestions import not_among
+from hookscope.model_inputs import check_kwargs
 from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import assets, shows_errors
 from hookscope.widgets.code_panel import CodeWidget, output_code
@@ -51,9 +52,9 @@ class LayerPicker(CodeWidget):
 
     Args:
         model: any module. Its training flags, parameters and their `.grad` stay as they are.
-        *inputs: what it is called with.
+        *args: positional arguments of the model.
         classes: names of the classes in the output.
-        kwargs: keyword arguments it is called with.
+        kwargs: keyword arguments of the model, as ``{"attention_mask": mask}``.
         max_bytes: refuse a pass that would keep more than this, 4 GiB by default; None for no limit.
         gradient_of: a tensor of the output, as `"['logits']"`, or a function that makes one number of the output.
         **chosen: traits to begin with, for example ``layer="layer1.0.conv1"``.
@@ -136,18 +137,17 @@ class LayerPicker(CodeWidget):
     def __init__(
         self,
         model: nn.Module,
-        *inputs: Any,
+        *args: Any,
         classes: Sequence[str] | None = None,
         kwargs: Mapping[str, Any] | None = None,
         max_bytes: int | None = _MOST_BYTES,
         gradient_of: str | Callable[[Any], Tensor] | None = None,
         **chosen: Any,
     ) -> None:
-        if unknown := [name for name in chosen if name not in (*_CHOSEN, "channel", "more")]:
-            there = ", ".join((*_CHOSEN, "channel"))
-            raise TypeError(f"LayerPicker has no property {unknown[0]!r}; there are {there} and more")
+        traits = (*_CHOSEN, "channel", "more")
+        kwargs = check_kwargs(LayerPicker, kwargs, [name for name in chosen if name not in traits], traits)
         self._settling = True
-        self._pass = ModelPass(model, inputs, kwargs or {}, max_bytes, gradient_of, len(classes or ()) or None)
+        self._pass = ModelPass(model, args, kwargs, max_bytes, gradient_of, len(classes or ()) or None)
         self._pass.run()
         self._classes = list(classes) if classes is not None else None
         self._names = {name: module for module, name in self._pass.seen.modules.names.items()}

@@ -226,7 +226,7 @@ class _Look:
 
     def __init__(self, module: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.module = module
-        self.comparison = compare_backward_hooks(module, *inputs, **kwargs)
+        self.comparison = compare_backward_hooks(module, *inputs, kwargs=kwargs)
         self.graph, self.arguments = _plain_graph(module, tuple(inputs), dict(kwargs))
         self.verdict = _verdict(self.comparison, self.graph, self.arguments)
         self.drawing, self.aside = _draw(self.graph, self.arguments, self.comparison)

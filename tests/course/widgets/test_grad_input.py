@@ -180,7 +180,7 @@ def test_your_own_module_stays_as_it_is() -> None:
     explorer = GradInputExplorer(module, left, 2.0, kwargs={"right": right})
     assert explorer.layer == "your Mine"
     assert shapes(explorer)[1] == ((4, 3), None)
-    assert repr(explorer.comparison) == repr(compare_backward_hooks(module, left, 2.0, right=right))
+    assert repr(explorer.comparison) == repr(compare_backward_hooks(module, left, 2.0, kwargs={"right": right}))
     assert all(torch.equal(state[name], value) for name, value in module.state_dict().items())
     assert torch.equal(module.linear.weight.grad, torch.ones(2, 3))
     assert left.grad is None

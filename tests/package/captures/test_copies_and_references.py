@@ -107,19 +107,19 @@ def test_a_write_through_a_view_is_refused_too(write: Any) -> None:
         _ = seen[""].output
 
 
-@pytest.mark.parametrize("sample", [None, 0])
-def test_an_optimizer_step_on_a_parameter_that_a_layer_returns(sample: int | None) -> None:
+@pytest.mark.parametrize("samples", [None, 0])
+def test_an_optimizer_step_on_a_parameter_that_a_layer_returns(samples: int | None) -> None:
     net = nn.Module()
     net.weight = nn.Parameter(torch.ones(2))
     net.position = Do(lambda: net.weight)
     net.forward = lambda: net.position() * 3
     optimizer = torch.optim.SGD([net.weight], lr=1.0)
-    seen, kept = capture(net, "position", copy=False, sample=sample), capture(net, "position", sample=sample)
+    seen, kept = capture(net, "position", copy=False, samples=samples), capture(net, "position", samples=samples)
     with seen, kept:
         net().sum().backward()
-        assert seen["position"].output.tolist() == [1, 1][: None if sample is None else 1]
+        assert seen["position"].output.tolist() == [1, 1][: None if samples is None else 1]
         optimizer.step()
-    assert kept["position"].output.tolist() == [1, 1][: None if sample is None else 1]
+    assert kept["position"].output.tolist() == [1, 1][: None if samples is None else 1]
     with pytest.raises(
         OverwrittenError, match="output of layer 'position' was overwritten later, by an in-place operation"
     ):

@@ -67,20 +67,20 @@ def test_grad_stats_of_two_passes_are_refused():
 def test_sample_dtype_and_device_bound_what_is_kept():
     net = nn.Sequential(nn.Flatten(), nn.ReLU(inplace=True))
     x = torch.arange(12.0).reshape(3, 4)
-    with capture(net, sample=1) as seen:
+    with capture(net, samples=1) as seen:
         net(x.clone())
     assert seen["0"].output.tolist() == [[4, 5, 6, 7]]
     assert seen["0"].output.untyped_storage().nbytes() == 16, "the rest of the batch is not kept"
-    with capture(net, sample=slice(1, 3), dtype=torch.float16) as seen:
+    with capture(net, samples=slice(1, 3), dtype=torch.float16) as seen:
         net(-x)
     assert seen["0"].output.dtype == torch.float16
     assert seen["0"].output.tolist() == (-x[1:3]).tolist()
-    said = pytest.warns(UserWarning, match=r"sample=7 picks nothing of a tensor of shape \(3, 4\)")
-    with said, capture(net, sample=7) as seen:
+    said = pytest.warns(UserWarning, match=r"samples=7 picks nothing of a tensor of shape \(3, 4\)")
+    with said, capture(net, samples=7) as seen:
         net(x)
     assert seen["0"].output.shape == (0, 4)
     assert len(census(net)) == 0
-    with capture(Do(lambda x: (x, torch.tensor(3), 5)), sample=0, dtype=torch.float64) as seen:
+    with capture(Do(lambda x: (x, torch.tensor(3), 5)), samples=0, dtype=torch.float64) as seen:
         seen._model(x)
     first, scalar, number = seen[""].output
     assert (first.dtype, scalar.dtype, number) == (torch.float64, torch.int64, 5)
@@ -92,7 +92,7 @@ def test_the_forecast_is_what_a_pass_keeps_and_computes_nothing():
     x = torch.randn(2, 1, 6, 6)
     state = {name: value.clone() for name, value in net.state_dict().items()}
     rng, version = torch.get_rng_state(), x._version
-    for options in ({}, {"gradients": True}, {"sample": 0}, {"dtype": torch.float16}, {"inputs": True}):
+    for options in ({}, {"gradients": True}, {"samples": 0}, {"dtype": torch.float16}, {"inputs": True}):
         forecast = capture(net, **options).estimate(x)
         assert torch.equal(torch.get_rng_state(), rng)
         assert x._version == version

@@ -47,9 +47,9 @@ OPTIONS: list[dict[str, Any]] = [
     {"copy": False},
     {"stats": True},
     {"inputs": True},
-    {"sample": 0},
+    {"samples": 0},
     {"dtype": torch.float16},
-    {"sample": 0, "dtype": torch.float16, "max_bytes": 10_000},
+    {"samples": 0, "dtype": torch.float16, "max_bytes": 10_000},
 ]
 
 
@@ -65,7 +65,7 @@ def test_every_kind_passes_with_every_option(kind: str, options: dict[str, Any])
             assert net(torch.ones(1)) is made
     assert len(seen.calls) == 2
     assert kind.split()[0] in ("no",) or "Sequential: 2 calls" in repr(seen)
-    if not options.get("stats") and not {"sample", "dtype"} & options.keys():
+    if not options.get("stats") and not {"samples", "dtype"} & options.keys():
         kept = seen["0"].output
         assert type(kept) is type(made)
         assert (kept.dtype, kept.layout, kept.is_nested) == (made.dtype, made.layout, made.is_nested)
@@ -74,7 +74,7 @@ def test_every_kind_passes_with_every_option(kind: str, options: dict[str, Any])
 
 def test_what_could_not_be_done_is_said() -> None:
     net = Do(lambda x: torch.eye(3).to_sparse())
-    with pytest.warns(UserWarning, match="sparse_coo tensor is kept whole"), capture(net, sample=0) as seen:
+    with pytest.warns(UserWarning, match="sparse_coo tensor is kept whole"), capture(net, samples=0) as seen:
         net(torch.ones(1))
     assert seen[""].output.to_dense().tolist() == torch.eye(3).tolist()
     assert "layer (root): a sparse_coo tensor is kept whole and as it is" in repr(seen)
@@ -82,8 +82,8 @@ def test_what_could_not_be_done_is_said() -> None:
 
 def test_an_expert_without_tokens_stops_nothing() -> None:
     net = nn.Sequential(nn.Linear(3, 2))
-    said = pytest.warns(UserWarning, match=r"layer 0: sample=0 picks nothing of a tensor of shape \(0, 2\)")
-    with said, capture(net, sample=0) as seen:
+    said = pytest.warns(UserWarning, match=r"layer 0: samples=0 picks nothing of a tensor of shape \(0, 2\)")
+    with said, capture(net, samples=0) as seen:
         assert net(torch.ones(0, 3)).shape == (0, 2)
     assert seen["0"].output.shape == (0, 2)
 
@@ -177,7 +177,7 @@ class Sparse(torch.autograd.Function):
 
 def test_a_gradient_that_cannot_be_kept_as_asked_stops_no_backward() -> None:
     net, x = nn.Sequential(Do(lambda x: x * 1), Do(Sparse.apply)), torch.ones(3, 2, requires_grad=True)
-    with pytest.warns(UserWarning, match="kept whole"), capture(net, "0", gradients=True, sample=0) as seen:
+    with pytest.warns(UserWarning, match="kept whole"), capture(net, "0", gradients=True, samples=0) as seen:
         net(x).sum().backward()
     assert seen["0"].grad.to_dense().tolist() == [[1, 1]] * 3
     assert x.grad is not None

@@ -38,7 +38,7 @@ def waiting(model: nn.Module) -> int:
     return sum(size * len(arrays) for size, arrays in buffers._arrays[model].items())
 
 
-@pytest.mark.parametrize("options", [{}, {"sample": slice(0, 32)}, {"inputs": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"samples": slice(0, 32)}, {"inputs": True}], ids=str)
 def test_a_capture_in_a_loop_copies_to_where_the_last_one_copied(options: dict[str, Any]) -> None:
     model, found = wide(), []
     for factor in range(4):
@@ -95,7 +95,7 @@ def test_memory_goes_at_the_end_of_the_next_block_and_with_the_model() -> None:
     model = wide()
     seen_by(model)
     assert waiting(model) == 4 * OUTPUT
-    seen_by(model, sample=slice(0, 32))  # has no use for it
+    seen_by(model, samples=slice(0, 32))  # has no use for it
     assert waiting(model) == 4 * OUTPUT // 2
     count = len(buffers._arrays)
     del model

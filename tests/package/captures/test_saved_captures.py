@@ -34,7 +34,7 @@ def test_where_the_pass_was_ended_is_kept(tmp_path):
     assert (read.stopped, repr(read)) == ("0", repr(seen))
 
 
-@pytest.mark.parametrize("options", [{}, {"sample": 0, "dtype": torch.float16}, {"stats": True}, {"device": "cpu"}])
+@pytest.mark.parametrize("options", [{}, {"samples": 0, "dtype": torch.float16}, {"stats": True}, {"device": "cpu"}])
 def test_it_shows_the_same(options, tmp_path):
     net = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(3, 2))[:3]
     net.unused = nn.ReLU()
@@ -65,7 +65,7 @@ def test_it_shows_the_same(options, tmp_path):
 
 
 def test_notes_are_kept(tmp_path):
-    with pytest.warns(UserWarning, match="picks nothing"), capture(net := nn.ReLU(), sample=7) as seen:
+    with pytest.warns(UserWarning, match="picks nothing"), capture(net := nn.ReLU(), samples=7) as seen:
         net(torch.ones(2, 1))
     assert again(seen, tmp_path).notes == seen.notes
     assert len(seen.notes) == 1

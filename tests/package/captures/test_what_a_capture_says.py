@@ -91,9 +91,9 @@ def test_it_shows_itself_as_a_table_with_escaped_names():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"stats": True, "sample": 0}, "stats=True keeps no tensors: leave out copy, sample, dtype and device"),
+        ({"stats": True, "samples": 0}, "stats=True keeps no tensors: leave out copy, samples, dtype and device"),
         ({"stats": True, "copy": False}, "leave out copy"),
-        ({"sample": -1}, "count samples from 0"),
+        ({"samples": -1}, "count samples from 0"),
     ],
 )
 def test_contradictory_options_are_refused_early(options, message):
@@ -105,8 +105,8 @@ def test_contradictory_options_are_refused_early(options, message):
     ("options", "message"),
     [
         ({"dtype": "float16"}, "give a torch.dtype, as dtype=torch.float16"),
-        ({"sample": "0"}, "give the number of a sample, as sample=0, or a slice"),
-        ({"sample": True}, "give the number of a sample"),
+        ({"samples": "0"}, "give the number of a sample, as samples=0, or a slice"),
+        ({"samples": True}, "give the number of a sample"),
         ({"max_bytes": "1GB"}, "give a number of bytes"),
         ({"device": 1.5}, "device=1.5: give a torch.device or its name, as device='cpu'"),
         ({"device": "gpu"}, "device='gpu': give a torch.device or its name, as device='cpu'"),
@@ -124,8 +124,8 @@ def test_options_of_the_wrong_type_are_refused_before_the_pass(options, message)
         ({"inputs": 1}, TypeError, "inputs=1: give True or False"),
         ({"copy": 0}, TypeError, "copy=0: give True or False"),
         ({"stats": "conv1"}, TypeError, "stats='conv1': give True or False"),
-        ({"sample": slice("0", None)}, TypeError, "give a slice of whole numbers"),
-        ({"sample": slice(None, None, -1)}, ValueError, "torch slices forwards only"),
+        ({"samples": slice("0", None)}, TypeError, "give a slice of whole numbers"),
+        ({"samples": slice(None, None, -1)}, ValueError, "torch slices forwards only"),
         ({"dtype": torch.quint8}, TypeError, "dtype=torch.quint8: torch does not convert to it"),
         ({"device": "cuda:99"}, ValueError, "device='cuda:99': torch cannot use it here"),
         ({"max_bytes": True}, TypeError, "max_bytes=True: give a number of bytes"),

@@ -14,7 +14,7 @@ from tests.shared.compared import ROWS, seen, x
 @pytest.mark.parametrize("row", ROWS)
 def test_every_kind_of_module(row):
     module, args, kwargs, *expected = ROWS[row]
-    both = compare_backward_hooks(module, *args, **kwargs)
+    both = compare_backward_hooks(module, *args, kwargs=kwargs)
     assert [*seen(both.legacy), both.legacy.node, *seen(both.full)] == expected
     assert both.legacy.error == both.full.error == ""
     assert both.legacy.called == (expected[0] != "no")
@@ -22,7 +22,7 @@ def test_every_kind_of_module(row):
     if both.full.called:
         assert both.full.node == "BackwardHookFunctionBackward"
     # What is shown is deterministic and names no address.
-    assert repr(both) == repr(compare_backward_hooks(module, *args, **kwargs))
+    assert repr(both) == repr(compare_backward_hooks(module, *args, kwargs=kwargs))
     assert "0x" not in repr(both)
 
 
@@ -109,4 +109,4 @@ def test_node_is_the_one_that_fires():
             while not isinstance(out, torch.Tensor):
                 out = out["a"] if isinstance(out, dict) else out[0]
             out.sum().backward()
-        assert fired == [compare_backward_hooks(module, *args, **kwargs).legacy.node]
+        assert fired == [compare_backward_hooks(module, *args, kwargs=kwargs).legacy.node]

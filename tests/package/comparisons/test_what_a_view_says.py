@@ -69,7 +69,7 @@ def test_explanations(row, legacy, full):
     if row in ("x*data", "x, y=", "keywords only"):
         module = {"x*data": Do(None), "x, y=": Do(None), "keywords only": Do(None)}[row]
         module.forward = (lambda v, w: v * w) if row == "x*data" else (lambda v, y: v * y)
-    text = compare_backward_hooks(module, *args, **kwargs).explanation
+    text = compare_backward_hooks(module, *args, kwargs=kwargs).explanation
     first, _, second = text.partition("The full hook ")
     assert legacy in first
     assert full in second
@@ -93,7 +93,7 @@ def test_explanations(row, legacy, full):
 )  # fmt: skip
 def test_warnings_are_kept_word_by_word(row, legacy, full):
     module, args, kwargs, *_ = ROWS[row]
-    both = compare_backward_hooks(module, *args, **kwargs)
+    both = compare_backward_hooks(module, *args, kwargs=kwargs)
     if full == NO_INPUT_GRADIENT and torch.__version__ < (2, 8):
         full = ""
     assert both.legacy.warnings == ((legacy,) if legacy else ())

@@ -78,7 +78,10 @@ EDITS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "freeze": (lambda e: e.freeze("one"), r"cannot write freeze \(edit 1\)"),
     "mask": (lambda e: e.mask("one", X[0, 0] > 0), r"cannot write mask \(edit 1\)"),
     "project_out": (lambda e: e.project_out("one", X[0, 0]), r"cannot write project_out \(edit 1\)"),
-    "rows and an index": (lambda e: e.set("one", 0, at[0], rows=1), r"rows= or heads= with at\[\.\.\.\] \(edit 1\)"),
+    "rows and an index": (
+        lambda e: e.set("one", 0, at[0], samples=1),
+        r"samples= or heads= with at\[\.\.\.\] \(edit 1\)",
+    ),
     "heads": (lambda e: e.set("attn", 0, heads=1), "inside what layer 'attn' returns or computes: change a whole"),
     "an object": (lambda e: e.set("held", 0, part="h"), "inside what layer 'held' returns"),
     "deep inside": (lambda e: e.set("deep", 0, part=(0, 1)), "inside what layer 'deep' returns"),

@@ -48,7 +48,7 @@ def shown(tmp_path_factory):
         "edit": (edited, [1]),
         "census": (hookscope.census(net), None),
         "attention": (hookscope.attention(encoder, torch.randn(1, 3, 8)), None),
-        "sweep": (hookscope.sweep(net, x, ["0"], source="zero", metric=lambda y: y.sum()).table(), None),
+        "sweep": (hookscope.sweep(net, x, layers="0", source="zero", metric=lambda y: y.sum()).table(), None),
         "a profile": (hookscope.profile(net, x, repeats=2), None),
         "an attention map": (hookscope.attention(encoder, torch.randn(1, 3, 8))[0], None),
         "backward hooks": (hookscope.compare_backward_hooks(nn.Linear(4, 5), x.requires_grad_()), None),
@@ -85,7 +85,7 @@ def test_all_that_shows_a_table(kind, shown):
 
 def test_a_sweep_has_a_row_for_each_cell():
     net, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval(), torch.ones(2, 4)
-    found = hookscope.sweep(net, x, ["0", "1"], "zero", channels=range(4), metric=lambda y: y.sum(), progress=False)
+    found = hookscope.sweep(net, x, layers=["0", "1"], source="zero", channels=range(4), metric=lambda y: y.sum())
     frame = found.to_pandas()
     assert list(frame.columns) == ["layer", "channel", "value", "change"]
     assert frame["value"].tolist() == found.values.flatten().tolist()

@@ -71,7 +71,7 @@ def edited() -> Any:
 
 
 def swept() -> Any:
-    return hookscope.sweep(model(), X.detach(), "*", 2 * X.detach(), metric=lambda out: out.sum(), progress=False)
+    return hookscope.sweep(model(), X.detach(), layers="*", source=2 * X.detach(), metric=lambda out: out.sum())
 
 
 def attended() -> Any:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import hookscope
-from hookscope import census, samples, sweep
+from hookscope import census, samples
 from hookscope.interp.sweeps import Cell
 from hookscope.interp.widgets.patch_code import patch_code
 from hookscope.widgets import LayerPicker, PatchMap, TokenPicker
@@ -18,7 +18,7 @@ from hookscope.widgets.base import assets
 from tests.package.interp.sweeps.test_one_cell import SWEEPS, of_scores
 from tests.shared.awkward import Do, Net
 from tests.shared.language import IDS, gpt2
-from tests.shared.swept import Gated
+from tests.shared.swept import Gated, given, sweep
 
 X = torch.randn(2, 3, generator=torch.Generator().manual_seed(0))
 
@@ -105,13 +105,13 @@ def test_a_token_picker_of_other_layouts_and_calls(batch_first: bool) -> None:
 @pytest.mark.parametrize("name", [name for name in SWEEPS if name != "random numbers"])
 def test_a_patch_map_s_lines_give_the_number_of_the_sweep(name: str, source: str) -> None:
     make, inputs, layers, swept_source, options = SWEEPS[name]
-    net, given = make(), inputs if isinstance(inputs, dict) else (inputs,)
+    net, (args, kwargs) = make(), given(inputs)
     options = {"metric": of_scores, "progress": False} | options
     found = sweep(net, inputs, layers, swept_source if source == "as swept" else source, **options)
     others = found.made.inputs
     names = {} if others is None else {"source": others.kwargs or others.args}
     for cell in (Cell(found, layer, column) for layer in found.layers for column in found.columns):
-        output = run(patch_code(cell), net, inputs=given, **names)["output"]
+        output = run(patch_code(cell), net, inputs=args, kwargs=kwargs, **names)["output"]
         assert float(options["metric"](output)) == pytest.approx(cell.value, rel=1e-5, abs=1e-6)
 
 

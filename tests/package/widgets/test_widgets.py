@@ -41,7 +41,9 @@ def swept() -> object:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
     _KEPT.append(net)  # a sweep does not keep its model
-    return hookscope.sweep(net, torch.ones(1, 3), "*", "zero", channels=range(4), metric=lambda y: y.sum())
+    return hookscope.sweep(
+        net, torch.ones(1, 3), layers="*", source="zero", channels=range(4), metric=lambda y: y.sum()
+    )
 
 
 _KEPT: list[nn.Module] = []

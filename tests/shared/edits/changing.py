@@ -115,7 +115,7 @@ case("a field of a dict", lambda: Net(lambda self, x: self.leaf(x), leaf=Do(lamb
 case("a field of a ModelOutput", bert, on_ids, "bert", lambda t: t * 2,
       lambda e: e.scale("bert", 2.0, part="last_hidden_state"), lambda model: 2 * on_ids(model),
       part="last_hidden_state")  # fmt: skip
-case("one sample", two_linear, on_x, "0", set_(at[1], 7.0), lambda e: e.set("0", 7.0, rows=[1]),
+case("one sample", two_linear, on_x, "0", set_(at[1], 7.0), lambda e: e.set("0", 7.0, samples=[1]),
       lambda model: torch.tanh(set_(at[1], 7.0)(model[0](X).detach())))  # fmt: skip
 
 _VECTOR = torch.zeros(4, requires_grad=True)

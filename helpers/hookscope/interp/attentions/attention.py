@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from hookscope.compiler import run_eagerly
 from hookscope.interp.attentions.maps import AttentionMaps
 from hookscope.interp.attentions.watch import HeavyError, Watch, mib
 from hookscope.layers import Modules
+from hookscope.model_inputs import check_kwargs
 from hookscope.pictures.tokens import checked_tokens
 from hookscope.pictures.words import counted
 from hookscope.unchanged import model_unchanged, same_random_numbers
@@ -30,89 +31,64 @@ _SIMPLE = (Tensor, int, float, str, bool, type(None))
 
 def attention(
     model: nn.Module,
-    *inputs: Any,
+    *args: Any,
+    kwargs: Mapping[str, Any] | None = None,
     tokens: Sequence[str] | None = None,
     max_bytes: float | None = _MOST_BYTES,
-    **kwargs: Any,
+    **_unknown: Never,
 ) -> AttentionMaps:
-    """Run a model once, and return the weights of every attention call in it, heads apart, each checked.
+    """Run a model once, and return the weights of every attention call in it, head by head.
 
-    A map is what the values are multiplied with: [batch, heads, queries, keys]. Found are
-
-    - `F.scaled_dot_product_attention`, whichever kernel runs, with its masks, scale and grouped queries;
-    - `nn.MultiheadAttention`, and the fused paths of it and of `nn.TransformerEncoderLayer`, which stay on;
-    - a softmax written by hand: along the keys, of a product of two activations, whose result (after dropout or a
-      change of dtype) is multiplied with values.
-
-    For each map weights @ v is computed again and held against what the call returned: `output_error` is the largest
-    difference, and a note says where it is more than rounding explains. Where torch computes all in one operation the
-    weights are recomputed from queries, keys, mask and scale; else they are the model's own.
-
-    The model runs as it is, in `train()` or `eval()`, without gradients. Nothing is registered on it; buffers, training
-    flags and random numbers are put back. What a call keeps elsewhere, such as a cache that is given, it keeps.
-
-    **What is no map.** Where channels look at channels (XCiT, squeeze-and-excitation) or classes are weighed, no tokens
-    look at tokens: `notes` says so. Not found are flex attention, kernels of other packages, an exponential divided by
-    its sum, scores that are no product (additive, banded), weights that something else than a product uses, and calls
-    in other threads. A softmax that was met and not followed is in `notes`, also beside maps; where there are none,
-    `notes` says why. A compiled model runs without its compilation, and while `edit` cuts edges, maps are from before.
-
-    Heads are what was cut out of the features of a linear layer or a convolution; where that cannot be followed, the
-    axis before the queries; `notes` say so where it may be another. Heads that share their keys may lie in the axis of
-    the queries, and are told from them except where a single token asks.
-    Weights that meet several values are one map. Pieces of a softmax (BigBird) are maps of their own, and said to be
-    pieces; weights that meet weights, as in a pseudo-inverse (Nyströmformer), are none. A layer is the innermost module
-    of the model in whose methods the call was made, so inside TorchScript it is what is around it.
+    A map is what the values are multiplied with: [batch, heads, queries, keys]. `attention` finds calls of
+    `F.scaled_dot_product_attention`, `nn.MultiheadAttention`, and a softmax written by hand. It computes weights @ v
+    again and compares that with what the call returned; a note says where they differ. The model runs without
+    gradients, in `train()` or `eval()` as it is, and nothing stays on it. Limits: docs/limits/attention.md.
 
     Args:
         model: any module.
-        *inputs: what it is called with.
-        tokens: a string for each token of one sample; they label queries and keys of which there are as many. Where
-            queries and keys come from two texts, `AttentionMap.with_tokens` labels each.
+        *args: positional arguments of the model.
+        kwargs: keyword arguments of the model, as ``{"attention_mask": mask}``.
+        tokens: a string for each token of one sample; they label queries and keys of which there are as many.
         max_bytes: refuse maps that take more than this together, 4 GiB by default; None for no limit.
-        **kwargs: keyword arguments it is called with.
 
     Returns:
         The maps in the order of the calls; they show themselves as a picture and a table.
 
     Raises:
-        TypeError: `model` is not a module, or an option is of the wrong type; and what the model raises.
-        ValueError: no map has as many queries or keys as there are tokens; `max_bytes` is negative.
-        MemoryError: the maps would take more than `max_bytes`; says how many bytes.
+        TypeError: an option is unknown or of the wrong type. What the model raises is raised, too.
+        ValueError: no map has as many queries or keys as there are tokens.
+        MemoryError: the maps would take more than `max_bytes`.
 
     Example:
-        >>> layer = nn.MultiheadAttention(8, 2, batch_first=True)
-        >>> x = torch.randn(1, 3, 8, generator=torch.Generator().manual_seed(0))
-        >>> maps = attention(layer, x, x, x, tokens=["the", "cat", "sat"])
+        >>> layer, x = nn.MultiheadAttention(8, 2, batch_first=True), torch.ones(1, 3, 8)
+        >>> maps = attention(layer, x, x, x, kwargs={"need_weights": False}, tokens=["the", "cat", "sat"])
         >>> maps[0].weights.shape, maps[0].queries, maps[0].verified
         (torch.Size([1, 2, 3, 3]), ('the', 'cat', 'sat'), True)
-        >>> attention(nn.Linear(2, 2), torch.ones(1, 2))
-        Linear: 0 attention maps
-        note: 0 maps: no softmax and no attention call ran where torch could be watched
 
     """
+    kwargs = check_kwargs(attention, kwargs, _unknown)
     modules = Modules(model)
     named = checked_tokens(tokens) if tokens is not None else ()
     if max_bytes is not None:
         check_bytes("max_bytes", max_bytes)
     limit = float("inf") if max_bytes is None else max_bytes
 
-    rows, again = _rows((*inputs, *kwargs.values())), _again(inputs, kwargs)
+    rows, again = _rows((*args, *kwargs.values())), _again(args, kwargs)
     watch = Watch(modules.names, modules.tensors, limit, rows, heavy=_forecaster(modules, limit) if again else None)
     try:
-        _run(modules, watch, inputs, kwargs)
+        _run(modules, watch, args, kwargs)
     except HeavyError:
-        if (total := _forecast(modules, inputs, kwargs)) is not None and total > limit:
+        if (total := _forecast(modules, args, kwargs)) is not None and total > limit:
             raise MemoryError(
                 f"the attention maps would take {mib(total)}, more than max_bytes={max_bytes:,}: give fewer samples or "
                 "a shorter text, or a larger max_bytes"
             ) from None
         watch = Watch(modules.names, modules.tensors, limit, rows)
-        _run(modules, watch, inputs, kwargs)
+        _run(modules, watch, args, kwargs)
     except Exception as error:
         if not any(isinstance(module, torch.jit.ScriptModule) for module in modules.names) or not again:
             raise
-        _run(modules, None, inputs, kwargs)  # raises if the model does it by itself
+        _run(modules, None, args, kwargs)  # raises if the model does it by itself
         said = next(iter(str(error).splitlines()), "")
         return AttentionMaps(modules, [], [f"0 maps: TorchScript cannot be watched here ({said[:120]})"], named)
 

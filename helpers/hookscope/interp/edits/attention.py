@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hookscope.captures.functorch import is_wrapped
 from hookscope.interp.edits.layer_edit import LayerEdit
-from hookscope.interp.edits.selection import Selection, parse_rows
+from hookscope.interp.edits.selection import Selection, parse_samples
 from hookscope.interp.edits.spec import Operation, parse_numbers
 from hookscope.layers import Modules
 
@@ -137,9 +137,9 @@ def heads_around(modules: Modules, name: str, module: nn.Module, to: str) -> Hea
     return Heads(name, module, "output", count, count * int(getattr(module, "attention_head_size", 0)))
 
 
-def select_heads(found: Heads, heads: Any, index: Any, rows: Any) -> Selection:
-    """Select some heads of a layer; `index` and `rows` as `Selection.of` takes them."""
-    return Selection.of(index, rows, columns_of(found, heads), f" heads={heads!r}", found.width)
+def select_heads(found: Heads, heads: Any, index: Any, samples: Any) -> Selection:
+    """Select some heads of a layer; `index` and `samples` as `Selection.of` takes them."""
+    return Selection.of(index, samples, columns_of(found, heads), f" heads={heads!r}", found.width)
 
 
 def columns_of(found: Heads, heads: Any) -> list[int]:
@@ -150,7 +150,7 @@ def columns_of(found: Heads, heads: Any) -> list[int]:
         NoHeadsError: the heads cannot be told apart.
 
     """
-    numbers = parse_rows(heads, "heads", "heads")
+    numbers = parse_samples(heads, "heads", "heads")
     if isinstance(numbers, slice):
         numbers = list(range(found.count))[numbers]
     if wrong := [head for head in numbers if not 0 <= head < found.count]:
@@ -203,7 +203,7 @@ class Edges:
         heads: the heads.
         queries: positions of the tokens that look.
         keys: positions of the tokens that they look at.
-        rows: samples, as an index; None for all.
+        samples: those of the batch, as an index; None for all.
         count: how many heads the layer has.
 
     """
@@ -211,11 +211,13 @@ class Edges:
     heads: tuple[int, ...]
     queries: tuple[int, ...]
     keys: tuple[int, ...]
-    rows: Any
+    samples: Any
     count: int
 
 
-def check_edges(chosen: dict[nn.Module, str], head: Any, query: Any, key: Any, rows: Any) -> dict[nn.Module, Edges]:
+def check_edges(
+    chosen: dict[nn.Module, str], heads: Any, queries: Any, keys: Any, samples: Any
+) -> dict[nn.Module, Edges]:
     """Check which edges are meant in each of some layers, which are given with their names.
 
     Raises:
@@ -230,13 +232,13 @@ def check_edges(chosen: dict[nn.Module, str], head: Any, query: Any, key: Any, r
                 f"layer {name!r} ({type(module).__name__}) does not say how many heads it has; name the attention "
                 "layer, which computes scaled dot product attention"
             )
-    at_rows = None if rows is None else parse_rows(rows)
+    of_batch = None if samples is None else parse_samples(samples)
     return {
         module: Edges(
-            parse_numbers(head, f"layer {name!r}: head", counts[module]),
-            parse_numbers(query, "query"),
-            parse_numbers(key, "key"),
-            at_rows,
+            parse_numbers(heads, f"layer {name!r}: heads", counts[module]),
+            parse_numbers(queries, "queries"),
+            parse_numbers(keys, "keys"),
+            of_batch,
             counts[module] or 0,
         )
         for module, name in chosen.items()
@@ -247,7 +249,7 @@ def make_knockout(edges: Edges) -> Operation:
     """Make the operation of `Edit.cut`; only `knock_out` computes it."""
     shown = " ".join(
         f"{name}={given[0] if len(given) == 1 else list(given)}"
-        for name, given in (("head", edges.heads), ("query", edges.queries), ("key", edges.keys))
+        for name, given in (("heads", edges.heads), ("queries", edges.queries), ("keys", edges.keys))
     )
     return Operation("cut", _Named(shown), lambda region, context: region, options={"edges": edges})
 
@@ -260,21 +262,21 @@ def refuse_second_knockout(old: Edges, new: Edges, layer: str, number: int) -> N
 
     """
     heads, queries = ({*a} & {*b} for a, b in ((old.heads, new.heads), (old.queries, new.queries)))
-    before, now = _samples(old.rows), _samples(new.rows)
+    before, now = _samples(old.samples), _samples(new.samples)
     apart = before is not None and now is not None and before.isdisjoint(now)
     if heads and queries and not apart:
         keys = sorted({*old.keys, *new.keys})
         raise ValueError(
             f"layer {layer!r}: edit {number} cuts edges of head {min(heads)} and query {min(queries)} already; cut "
-            f"them in one edit, as key={keys}"
+            f"them in one edit, as keys={keys}"
         )
 
 
-def _samples(rows: Any) -> set[int] | None:
+def _samples(given: Any) -> set[int] | None:
     """List samples; None where that takes a batch."""
-    if isinstance(rows, slice) and rows.stop is not None and min(rows.start or 0, rows.stop) >= 0:
-        return {*range(rows.start or 0, rows.stop, rows.step or 1)}
-    return {*rows} if isinstance(rows, list) and min(rows) >= 0 else None
+    if isinstance(given, slice) and given.stop is not None and min(given.start or 0, given.stop) >= 0:
+        return {*range(given.start or 0, given.stop, given.step or 1)}
+    return {*given} if isinstance(given, list) and min(given) >= 0 else None
 
 
 class _Named(str):
@@ -321,9 +323,9 @@ def knock_out(
         raise ValueError(f"{label}: there is no key {missing[0]}: this call has {key.shape[-2]} keys, from 0")
     rows = torch.arange(out.shape[0], device=out.device)
     try:
-        rows = rows if edges.rows is None else rows[edges.rows]
+        rows = rows if edges.samples is None else rows[edges.samples]
     except IndexError:
-        raise IndexError(f"{label}: rows={edges.rows!r} does not fit a batch of {out.shape[0]}") from None
+        raise IndexError(f"{label}: samples={edges.samples!r} does not fit a batch of {out.shape[0]}") from None
     new, olds, news = out.clone(), [], []
     for head in edges.heads:
         group = query.shape[-2]

@@ -59,7 +59,7 @@ def refuse_other_order(
         name: its name.
         to: "input", "output" or "grad".
         path: which tensor of a structure; None for the only one.
-        what: takes the axis so: "rows=", "mean" or "positions=".
+        what: takes the axis so: "samples=", "mean" or "positions=".
 
     Raises:
         ValueError: says what to write instead.
@@ -131,7 +131,7 @@ class AxisOrderCheck(NoCopyWhileHooked):
     Attributes:
         modules: those of the model.
         count: tells how many samples the model is running on, if its first axis is that of samples.
-        what: what takes it to be, such as "rows=".
+        what: what takes it to be, such as "samples=".
         instead: what to do then.
         notes: what there is to know, as keys; shared with others.
 

@@ -48,7 +48,7 @@ def edit(model: nn.Module) -> Edit:
 
     Each method takes layers as `find_layers` does, a value, and `at`, which values of the tensor: ``at[:, 3]``. Options
     are `to` ("output", "input" or "grad"), `part` (which tensor of several: an index, a key or a path), `calls` (from
-    1), `rows` (samples), `heads`, and `positions` (tokens from 0 in the whole sequence, also under a KV cache).
+    1), `samples`, `heads`, and `positions` (tokens from 0 in the whole sequence, also under a KV cache).
 
     An edit that did not happen is an error, except for passes that ran in a traced or earlier compiled copy beside
     others that were edited. Nothing is written in place, so an input in a list, dict or object of the caller's is
@@ -148,23 +148,23 @@ class Edit(Result):
     def cut(
         self,
         layer: Which,
-        head: int | Iterable[int],
-        query: int | Iterable[int],
-        key: int | Iterable[int],
+        heads: int | Iterable[int],
+        queries: int | Iterable[int],
+        keys: int | Iterable[int],
         *,
-        rows: int | slice | Iterable[int] | None = None,
+        samples: int | slice | Iterable[int] | None = None,
         calls: int | Iterable[int] | None = None,
     ) -> None:
         """Cut edges of attention: a head's query takes nothing from a key, and the weights of the others sum to 1.
 
-        This is attention knockout: the score becomes minus infinity (Geva et al. 2023, arXiv:2304.14767). `query` and
-        `key` are positions in the whole sequence, also under a KV cache. The layer computes attention once in a call,
+        This is attention knockout: the score becomes minus infinity (Geva et al. 2023, arXiv:2304.14767). `queries` and
+        `keys` are positions in the whole sequence, also under a KV cache. The layer computes attention once in a call,
         by `F.scaled_dot_product_attention`; what it returned is first computed again, and compared, with masks,
         causality, scale and grouped heads.
         """
         number, chosen = self._number, self._pick(layer)
-        made = check_edges(chosen, head, query, key, rows)
-        text = "" if rows is None else f" rows={rows!r}"
+        made = check_edges(chosen, heads, queries, keys, samples)
+        text = "" if samples is None else f" samples={samples!r}"
         numbers = parse_calls(calls)
         for spec, module, name in self._specs:
             apart = spec.calls is not None and numbers is not None and spec.calls.isdisjoint(numbers)
@@ -197,14 +197,14 @@ class Edit(Result):
             lists = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
             chosen = {module: name for module, name in chosen.items() if not isinstance(module, lists)} or chosen
         if options.heads is None:
-            selection, end, found = Selection.of(at, options.rows), options.to, {}
+            selection, end, found = Selection.of(at, options.samples), options.to, {}
         else:
             heads = [heads_around(self.modules, name, module, options.to) for module, name in chosen.items()]
             found, chosen = {each.module: each for each in heads}, {each.module: each.name for each in heads}
         number, added = self._number, []
         for module, name in chosen.items():
             if found:
-                selection, end = select_heads(found[module], options.heads, at, options.rows), found[module].to
+                selection, end = select_heads(found[module], options.heads, at, options.samples), found[module].to
             if not isinstance(operation, Operation):
                 kept = (
                     tensors_of_capture(source, name, end, options.path, number) if isinstance(source, Capture) else None

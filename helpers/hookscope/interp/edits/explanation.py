@@ -65,7 +65,7 @@ class _Lines:
         if spec.positions is not None:
             raise ValueError(f"explain cannot write positions= ({edit}): write an index, such as at[:, 3]")
         if len(spec.selection.steps) > 1:
-            raise ValueError(f"explain cannot write rows= or heads= with at[...] ({edit}): write one index for both")
+            raise ValueError(f"explain cannot write samples= or heads= with at[...] ({edit}): write one index for both")
         place = Place.of(layers[0], spec.to, layer_edits[0].keys)
         body = []
         if _counts(spec):

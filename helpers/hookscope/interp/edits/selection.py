@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hookscope.explanations.code import index_text
 
-__all__ = ["Selection", "at", "numbers_in", "parse_rows"]
+__all__ = ["Selection", "at", "numbers_in", "parse_samples"]
 
 
 class At:
@@ -46,23 +46,25 @@ class Selection:
     Attributes:
         steps: indices, each into what the one before it has picked; without any, the whole tensor.
         text: how that was written.
-        by_row: whether the first of them picks samples.
+        by_sample: whether the first of them picks samples.
         width: how long the last axis of the tensor has to be; 0 if that does not matter.
 
     """
 
     steps: tuple[Any, ...]
     text: str
-    by_row: bool = False
+    by_sample: bool = False
     width: int = 0
 
     @classmethod
-    def of(cls, index: Any, rows: Any, columns: list[int] | None = None, said: str = "", width: int = 0) -> Selection:
+    def of(
+        cls, index: Any, samples: Any, columns: list[int] | None = None, said: str = "", width: int = 0
+    ) -> Selection:
         """Check what was given, and make a selection of it.
 
         Args:
             index: into the tensor; an ellipsis for all of it.
-            rows: which samples; None for all.
+            samples: which samples; None for all.
             columns: places on the last axis, those of some heads; None for all.
             said: how these were written.
             width: how many values all heads have together; 0 without heads.
@@ -72,10 +74,10 @@ class Selection:
             ValueError: it picks nothing, whatever the tensor.
 
         """
-        if index is Ellipsis and rows is None and columns is None:
+        if index is Ellipsis and samples is None and columns is None:
             return _ALL
-        steps = [] if rows is None else [parse_rows(rows)]
-        text = "" if rows is None else f" rows={rows!r}"
+        steps = [] if samples is None else [parse_samples(samples)]
+        text = "" if samples is None else f" samples={samples!r}"
         if columns is not None:
             first, last = columns[0], columns[-1]
             beside = columns == list(range(first, last + 1))
@@ -85,14 +87,14 @@ class Selection:
                 _check(item, index)
             steps.append(index)
             text = f" {index_text(index)}{text}"
-        return cls(tuple(steps), text + said, rows is not None, width)
+        return cls(tuple(steps), text + said, samples is not None, width)
 
     def at_places(self, places: list[int]) -> Selection:
         """Select only these places on axis 1, and nothing else of it."""
         beside = places == list(range(places[0], places[-1] + 1))
         step = (slice(None), slice(places[0], places[-1] + 1) if beside else places)
-        first = int(self.by_row)
-        return Selection((*self.steps[:first], step, *self.steps[first:]), self.text, self.by_row, self.width)
+        first = int(self.by_sample)
+        return Selection((*self.steps[:first], step, *self.steps[first:]), self.text, self.by_sample, self.width)
 
     def cut(self, tensor: Tensor) -> Tensor:
         """Return the values that are meant: the tensor itself, a view of it, or a copy."""
@@ -196,14 +198,14 @@ def numbers_in(given: Any) -> list[int]:
     return [operator.index(item) for item in items]
 
 
-def parse_rows(rows: Any, name: str = "rows", what: str = "samples") -> Any:
+def parse_samples(samples: Any, name: str = "samples", what: str = "samples") -> Any:
     """Check which samples, or what else there is a number of, were asked for; a slice, or a list of their numbers."""
-    text = f"{name}={rows!r}"
-    if isinstance(rows, slice):
-        _check_slice(rows, text)
-        return rows
+    text = f"{name}={samples!r}"
+    if isinstance(samples, slice):
+        _check_slice(samples, text)
+        return samples
     try:
-        numbers = numbers_in(rows)
+        numbers = numbers_in(samples)
     except TypeError:
         raise TypeError(f"{text}: give the numbers of {what}, such as {name}=[1], or a slice") from None
     if not numbers:

@@ -124,7 +124,7 @@ class EditSpec:
         self.selects = (
             self.calls is not None or self.operation.numbered or self.positions is not None or self.to == "edges"
         )
-        self.by_sample = "rows=" if self.selection.by_row else "mean" if self.operation.verb == "mean" else ""
+        self.by_sample = "samples=" if self.selection.by_sample else "mean" if self.operation.verb == "mean" else ""
 
     @property
     def text(self) -> str:
@@ -143,17 +143,17 @@ class Where(TypedDict, total=False):
         to: "output", "input", or "grad", the gradient with respect to the output.
         part: which tensor, if there are several: an index, key, attribute or keyword, or a path, ``(1, "h")``.
         calls: which calls of the layer, counted from 1 inside the block.
-        rows: which samples of the batch, on the first axis. In beam search samples are beams.
+        samples: which samples of the batch, on the first axis. In beam search samples are beams.
         heads: which heads of an attention layer, in what goes into its output projection.
         positions: which tokens, by their positions in the whole sequence from 0, also under a KV cache; padding on the
-            left counts. With `rows`, `heads` or `positions`, `at` is an index into what these pick.
+            left counts. With `samples`, `heads` or `positions`, `at` is an index into what these pick.
 
     """
 
     to: Literal["output", "input", "grad"]
     part: Part | None
     calls: int | Iterable[int] | None
-    rows: int | slice | Iterable[int] | None
+    samples: int | slice | Iterable[int] | None
     heads: int | Iterable[int] | None
     positions: int | slice | Iterable[int] | None
 
@@ -166,7 +166,7 @@ class Options:
         to: "output", "input" or "grad".
         path: which tensor of a structure; None for the only one.
         calls: numbers of the calls; None for all.
-        rows: as it was given.
+        samples: as it was given.
         heads: as it was given.
         positions: places in the whole sequence; None for all.
 
@@ -175,7 +175,7 @@ class Options:
     to: str = "output"
     path: tuple[int | str, ...] | None = None
     calls: frozenset[int] | None = None
-    rows: Any = None
+    samples: Any = None
     heads: Any = None
     positions: Positions | None = None
 
@@ -194,7 +194,7 @@ def parse_options(where: Where) -> Options:
     if to not in ("output", "input", "grad"):
         raise ValueError(f"to={to!r}: give 'output', 'input' or 'grad'")
     return Options(
-        to, path_of(where.get("part")), parse_calls(where.get("calls")), where.get("rows"), where.get("heads"),
+        to, path_of(where.get("part")), parse_calls(where.get("calls")), where.get("samples"), where.get("heads"),
         parse_positions(where.get("positions")),
     )  # fmt: skip
 

@@ -140,7 +140,7 @@ class Streams:
             capture(model, "", *blocks, *others, max_bytes=limit) as seen,
             capture(model, *blocks[:2], *others, inputs=True, max_bytes=limit) as fed,
         ):
-            self.maps = attention(model, *self._args, max_bytes=limit, **self._kwargs)
+            self.maps = attention(model, *self._args, kwargs=self._kwargs, max_bytes=limit)
         self.blocks = {names[block]: (name, block) for name, block in run.items()}
         for found, (name, _) in self.blocks.items():
             if found not in seen:

@@ -1,7 +1,8 @@
 """Try one change at every layer and position, one at a time, and show what each does to a number."""
 
 from hookscope.interp.sweeps.cell import Cell
+from hookscope.interp.sweeps.options import SweepOptions
 from hookscope.interp.sweeps.result import Sweep
 from hookscope.interp.sweeps.sweep import sweep
 
-__all__ = ["Cell", "Sweep", "sweep"]
+__all__ = ["Cell", "Sweep", "SweepOptions", "sweep"]

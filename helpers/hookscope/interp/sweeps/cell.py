@@ -84,7 +84,7 @@ class Cell:
         >>> from hookscope import sweep
         >>> net = nn.Sequential(nn.Linear(3, 2, bias=False), nn.ReLU())
         >>> _ = nn.init.ones_(net[0].weight)
-        >>> found = sweep(net, torch.ones(1, 3), "0", "zero", channels=[0, 1], metric=lambda y: y.sum())
+        >>> found = sweep(net, torch.ones(1, 3), layers="0", source="zero", channels=[0, 1], metric=torch.sum)
         >>> cell = Cell(found, "0", 1)
         >>> print(cell.words)
         Channel 1 of what layer 0 returns is set to zero.
@@ -220,14 +220,13 @@ class Cell:
 
     @property
     def lines(self) -> str:
-        """The lines with `hookscope.edit` that make it, of a `model`, its `inputs`, and the `source` if there is one.
+        """The lines with `hookscope.edit` that make it, of a `model`, `inputs`, `kwargs`, and `source` if there is one.
 
         Raises:
             ValueError: the sweep was pickled.
 
         """
         made, row, step = self.made, self.row, self._step()
-        star = "**" if made.by_keyword else "*"
         given = [repr(self._asked), step.value, *([] if step.at is ... else [index_text(step.at)])]
         if step.verb == "mean" and step.value == "None":
             given = [given[0], *(f"at={text}" for text in given[2:])]
@@ -241,13 +240,13 @@ class Cell:
                 *_LOOK,
                 "with torch.no_grad(), edit(model) as looking:",
                 f"    looking.map({self._asked!r}, look{options})",
-                f"    model({'**' if made.inputs.kwargs else '*'}source)",
+                f"    model({made.source_written})",
             ]
         elif made.inputs is not None:
             inputs = ", inputs=True" if row.to == "input" else ""
             lines += [
                 f"with torch.no_grad(), capture(model, {row.layer!r}{inputs}) as seen:",
-                f"    model({'**' if made.inputs.kwargs else '*'}source)",
+                f"    model({made.source_written})",
             ]
         if step.value.startswith("mean"):
             lines += [f"mean = {self._path()}.mean(0, keepdim=True)"]
@@ -256,7 +255,7 @@ class Cell:
                 *lines,
                 "with torch.no_grad(), edit(model) as e:",
                 f"    e.{step.verb}({', '.join(given)})",
-                f"    output = model({star}inputs)",
+                f"    output = model({made.given.written()})",
             ]
         )
 

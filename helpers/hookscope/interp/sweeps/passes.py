@@ -19,7 +19,9 @@ from hookscope.interp.sweeps.places import Place
 from hookscope.layers import Modules
 from hookscope.structures import map_tensors, tensors_in
 
-__all__ = ["Inputs", "Look", "Patch", "Span", "Watch", "hooked", "is_plain"]
+__all__ = ["Given", "Inputs", "Look", "Patch", "Span", "Watch", "hooked", "is_plain"]
+
+Given = Tensor | tuple[Any, ...] | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -35,19 +37,33 @@ class Inputs:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
-    @classmethod
-    def of(cls, given: Any, name: str) -> Inputs:
-        """Take a tensor, a tuple of positional or a mapping of keyword arguments."""
-        if isinstance(given, Tensor):
-            return cls((given,), {})
-        if isinstance(given, tuple):
-            return cls(given, {})
+    def replaced(self, given: Given, said: str) -> Inputs:
+        """Return others: a tensor or a tuple in place of `args`, a mapping in place of `kwargs`.
+
+        Of a model that is called with both, the other half stays.
+
+        Args:
+            given: the tensor, tuple or mapping.
+            said: how a message about it begins.
+
+        Raises:
+            TypeError: it is none of these.
+
+        """
+        both = bool(self.args and self.kwargs)
+        if isinstance(given, (Tensor, tuple)):
+            args = given if isinstance(given, tuple) else (given,)
+            return Inputs(args, self.kwargs if both else {})
         if isinstance(given, Mapping):
-            return cls((), dict(given))
+            return Inputs(self.args if both else (), dict(given))
         raise TypeError(
-            f"{name} is a tensor, a tuple of positional arguments, or a dict of keyword arguments, not "
+            f"{said} a tensor, a tuple of positional arguments, or a dict of keyword arguments, not "
             f"{type(given).__name__}"
         )
+
+    def written(self, args: str = "inputs", kwargs: str = "kwargs") -> str:
+        """Write them as they stand in a call, of variables with these names."""
+        return ", ".join([f"*{args}"] * bool(self.args) + [f"**{kwargs}"] * bool(self.kwargs))
 
     @property
     def samples(self) -> int:

@@ -66,7 +66,6 @@ class Made:
         axis: along which axis positions or channels count.
         source: "run", "zero" or "mean".
         inputs: what the run was on that patches come from; None for that of the sweep itself.
-        by_keyword: whether the model is called with keyword arguments.
         metric: the metric.
         random: whether a pass draws random numbers.
         writes: whether a pass changes a buffer, or an attribute of a module.
@@ -80,13 +79,20 @@ class Made:
     axis: int
     source: str
     inputs: Inputs | None
-    by_keyword: bool
     metric: Callable[[Any], Any]
     random: bool
     writes: bool
     model: weakref.ref[nn.Module]
     given: Inputs
     state: Tensor | None
+
+    @property
+    def source_written(self) -> str:
+        """What the model is called with in the run that patches come from, as code; "" without such a run."""
+        if self.inputs is None:
+            return ""
+        args = "inputs" if self.inputs.args is self.given.args else "source"
+        return self.inputs.written(args, "kwargs" if self.inputs.kwargs is self.given.kwargs else "source")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

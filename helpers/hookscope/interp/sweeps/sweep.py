@@ -1,4 +1,4 @@
-"""Take what a sweep is asked for, check it before the first pass, and run it."""
+"""Take what a sweep is header for, check it before the first pass, and run it."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hookscope.captures.options import check_bytes
 from hookscope.interp.edits.batch_first import as_many
-from hookscope.interp.edits.parts import Part
+from hookscope.interp.sweeps.options import ColumnNumbers, SweepOptions, check_options
 from hookscope.interp.sweeps.outputs import number_of
-from hookscope.interp.sweeps.passes import Inputs
+from hookscope.interp.sweeps.passes import Given, Inputs
 from hookscope.interp.sweeps.places import Columns, Place, columns_from, places_from
 from hookscope.interp.sweeps.result import Made, Row, Sweep
 from hookscope.interp.sweeps.runs import Runs, Variant
 from hookscope.interp.sweeps.study import Study, tensors_at
 from hookscope.layers import Modules, Which, refuse_unhookable
 from hookscope.layers.offloaded import is_offloaded
+from hookscope.model_inputs import check_kwargs
 from hookscope.pictures.tokens import checked_tokens
 from hookscope.pictures.words import counted
-from hookscope.progress import checked_progress, progress_bar
+from hookscope.progress import progress_bar
 from hookscope.structures import tensors_in
 from hookscope.unchanged import ModelState, model_unchanged, same_random_numbers
 
@@ -33,138 +33,63 @@ __all__ = ["sweep"]
 
 _DOZEN = 12
 _ROOM = 1 << 30  # bytes, where nothing is said
-_INPUTS = "a tensor, a tuple of positional arguments, or a dict of keyword arguments"
-
-_Given = Tensor | tuple[Any, ...] | Mapping[str, Any]
 
 
 def sweep(
     model: nn.Module,
-    inputs: _Given,
+    *args: Any,
     layers: Which | Iterable[Which],
-    source: _Given | str,
-    *,
+    source: Given | str | tuple[str, Given],
     metric: Callable[[Any], Any],
-    positions: int | Iterable[int] | None = None,
-    heads: int | Iterable[int] | None = None,
-    channels: int | Iterable[int] | None = None,
-    axis: int | None = None,
-    part: Part | Mapping[Which, Part] | None = None,
-    tokens: Iterable[str] | None = None,
-    check: int | None = None,
-    max_bytes: int | None = None,
-    progress: bool = True,
+    kwargs: Mapping[str, Any] | None = None,
+    options: SweepOptions | None = None,
+    **columns: Unpack[ColumnNumbers],
 ) -> Sweep:
-    """Change one place at a time, every layer and position (or head, or channel), and see what a number does.
+    """Change one place at a time, in every layer and position (or head, or channel), and see what a number does.
 
-    Each cell is one run on `inputs` in which what one layer returns is replaced at one position by what the layer
-    returns there in a run on `source` (activation patching), by zeros, or by a mean (ablation). Nothing else is
-    changed, and nothing stays on the model: hooks, buffers, what its modules have in plain attributes, and random
-    numbers are as before, also after an interrupt. Lazy layers alone are made, as by any first pass.
-
-    That would be one pass for each cell. Many cells share a pass as samples of one batch, and layers that have returned
-    before the change are left out: they return again what they returned. What comes after the change runs for each
-    cell: with a large vocabulary, the head of a language model is most of the work. A cell that puts in what is
-    there already, bit for bit, as where two prompts begin alike, is not run: its number is that with no change, if
-    one pass in which all their layers have copies of what is there gives that. Whether all this is right for this
-    model is not assumed. Before the cells, three variants share one pass that is watched: Python must not read a value
-    that the change reaches, as an early exit does, and no tensor that it reaches may be made of all samples together,
-    such as a maximum of the batch. Then some cells of every sweep are run alone, too, with one plain hook, and number
-    and output compared. Where they differ by more than 1e-5 of their scale (in half precision: by 4 eps), where samples
-    are not independent, where what the model returns has no tensors to divide among them, where a pass draws random
-    numbers or changes buffers, each cell is run alone, and `Sweep.notes` say so. Each begins with the buffers and
-    attributes that the model had; one that gives something else every time all the same is refused. What is not seen:
-    code that looks at how many samples there are, or keeps something for later layers, in such a way that all cells
-    compared are right and another is not; a larger `check` makes that less
-    likely. Once transformers' own hooks are on, for good, from the first pass that is asked for `hidden_states`, a
-    metric of these sees them before the change: plain hooks come after those, too.
-
-    Passes run under `torch.no_grad()`, in the modes (`eval()`, `train()`) in which the model is. Meanwhile no other
-    thread may run it.
+    Each cell is the metric of a run in which one place of what one layer returns was replaced: by what the layer
+    returns there in a run on `source` (activation patching), by zeros, or by a mean (ablation). Many cells share a
+    pass, as samples of one batch. `sweep` runs some of them alone, too, with plain hooks. If the numbers differ, it
+    runs every cell alone, and `Sweep.notes` say why. Nothing stays on the model. Limits: docs/limits/sweep.md.
 
     Args:
-        model: the model.
-        inputs: what it is run on: a tensor, a tuple of positional arguments, or a dict of keyword arguments. Samples
-            lie along the first axis; all of them are changed together. Each pass gets copies; an object without any
-            attributes is not copied, nor what Python cannot copy.
-        layers: names, globs, types or modules as `find_layers` takes them, one or a list; the rows, in this order. A
-            layer that is called several times is asked for by call: `"relu#2"`.
-        source: where the patches come from: other inputs of the same shape; `"zero"`; `"mean"`, the mean over the
-            samples of `inputs`; or `("mean", others)`, the mean over the samples of others.
-        metric: gets what the model returns for `inputs`, with one place changed, and returns a real number, or a tensor
-            with one element.
-        positions: which positions: axis 1 of (batch, positions, features). Layers that say that they take tokens before
-            samples are refused.
-        heads: which heads of attention layers, in what goes into their output projection, as `edit` takes them.
-        channels: which channels: axis 1 of (batch, channels) or (batch, channels, height, width). Without any of the
-            three, each layer is changed as a whole.
-        axis: along which axis positions or channels count, where it is another one.
-        part: which tensor, where layers return several: an index, key or attribute, or a path; where they are unlike,
-            a dict from layers to these, such as ``{"transformer.h.*.attn": 0}``, of which the last that names a layer
-            counts.
-        tokens: with `positions`, a string for each token of one sample; they label the columns.
-        check: how many cells of the batches are compared with plain hooks; a sweep of no more cells is run so at all.
-            Without it, all are run so if they are no more than a dozen; else two of a hundred are compared, and four at
-            least.
-        max_bytes: how much memory the tensors of a pass may take, together with those that the sweep keeps. Without it,
-            these may be 1 GiB where cells share a pass. It is forecast from what a pass was measured to take at its
-            peak, so two passes are made in any case; where one cannot be measured, as with flex attention, a note says
-            so. Not counted are what the metric makes, and the pass over more samples for a mean.
-        progress: show a progress bar if tqdm is installed and it takes more than a second.
+        model: the model; it runs without gradients, in `train()` or `eval()` as it is.
+        *args: its positional arguments. Samples lie along the first axis; all of them are changed together.
+        layers: the rows: names, globs, types or modules, one or a list. `"relu#2"` is the second call of a layer.
+        source: other inputs, as a tensor, a tuple in place of `args` or a dict in place of `kwargs`; `"zero"`;
+            `"mean"`, over the samples of the inputs; or `("mean", others)`, over the samples of other inputs.
+        metric: gets what the model returns, and returns a real number or a tensor with one element.
+        kwargs: keyword arguments of the model, as ``{"attention_mask": mask}``.
+        options: a `SweepOptions`; `part`, `axis`, `tokens` and `max_bytes` are in it.
+        **columns: `positions=`, `heads=` or `channels=`; without one of these, each layer is changed as a whole.
 
     Returns:
-        A `Sweep`: `values` (layers, columns), the `baseline`, a table and a heat map. After a Ctrl-C it has what was
-        done until then, NaN elsewhere, and says so.
-
-    Raises:
-        LayerNotFoundError: no such layer; names the nearest.
-        NotEditedError: a layer was not called, or several times; says why, and names the calls.
-        IndexError: a layer has no such position, head or channel; names the axis.
-        TypeError: an option of the wrong type; or the metric returned no number.
-        ValueError: options contradict each other; there are not as many tokens as positions; the metric returned
-            several numbers; the source has another shape; a layer returned several tensors; tokens come before
-            samples; there are no values, as on the meta device.
-        MemoryError: one run alone takes more than `max_bytes`.
+        A `Sweep`: `values` (layers, columns), the `baseline`, a table and a heat map.
 
     Example:
-        >>> net = nn.Sequential(nn.Linear(3, 2, bias=False), nn.ReLU(), nn.Linear(2, 1, bias=False))
-        >>> for layer in net[0], net[2]:
-        ...     _ = nn.init.ones_(layer.weight)
-        >>> found = sweep(net, torch.ones(1, 3), ["0", "1"], "zero", channels=[0, 1], metric=lambda y: y[0, 0])
-        >>> found.values
-        tensor([[3., 3.],
-                [3., 3.]], dtype=torch.float64)
-        >>> found
-        Sequential: 2 layers × 2 channels, each set to zero, one at a time
-        the metric is 6 with no change
-        layer  0  1
-        -----  -  -
-        0      3  3
-        1      3  3
-        largest change: -3, to 3 (0, channel 0)
-        4 cells, each run alone, with plain hooks
+        >>> net = nn.Sequential(nn.Linear(3, 2, bias=False), nn.ReLU())
+        >>> _ = nn.init.ones_(net[0].weight)
+        >>> sweep(net, torch.ones(1, 3), layers="0", source="zero", channels=[0, 1], metric=lambda y: y[0, 0]).values
+        tensor([[0., 3.]], dtype=torch.float64)
 
     """
+    options = check_options(options, columns)
+    names = ColumnNumbers.__annotations__
+    run = Inputs(args, check_kwargs(sweep, kwargs, [name for name in columns if name not in names], names))
     modules = Modules(model)
-    columns = columns_from(positions, heads, channels, axis)
-    places = places_from(modules, layers, columns, part)
-    named = _named(tokens, columns)
+    header = columns_from(columns.get("positions"), columns.get("heads"), columns.get("channels"), options.axis)
+    places = places_from(modules, layers, header, options.part)
+    named = _named(options.tokens, header)
     refuse_unhookable(modules, {place.module for place in places}, "sweep")
-    run = Inputs.of(inputs, "inputs")
     held = () if is_offloaded(modules.names) else modules.tensors
     if any(tensor.is_meta for tensor in (*held, *tensors_in((run.args, run.kwargs)))):
         raise ValueError(
             "tensors on the meta device have no values, so no metric could be told; load the weights first"
         )
-    patching = _source(source)
+    patching = _source(source, run)
     if not callable(metric):
         raise TypeError(f"metric is a function of what the model returns, not {type(metric).__name__}")
-    if check is not None and (not isinstance(check, int) or isinstance(check, bool) or check < 1):
-        raise ValueError(f"check={check!r}: give how many cells are compared with plain hooks, at least 1")
-    if max_bytes is not None:
-        check_bytes("max_bytes", max_bytes, 1)
-    checked_progress(progress)
-    by_place = columns.kind == "position" and columns.axis is None
+    by_place = header.kind == "position" and header.axis is None
     by_sample = "positions=" if by_place else "the mean" if patching[0] == "mean" else ""
     state = torch.get_rng_state()
     # Not in inference mode, where torch does not count who writes to a tensor.
@@ -175,31 +100,31 @@ def sweep(
         _put_back(modules, run) as before,
     ):
         with same_random_numbers(model, run.args, run.kwargs), before.unchanged():
-            study = Study(modules, run, places, before, max_bytes, by_sample)
+            study = Study(modules, run, places, before, options.max_bytes, by_sample)
         cells = []
         for row, place in enumerate(places):
             shape = study.tensors[place].shape
-            for column, number in enumerate(columns.numbers):
-                cells.append(Variant(place, number, place.index(shape, columns, number), (row, column)))
-            if named and len(named) != (size := shape[columns.axis or 1]):
+            for column, number in enumerate(header.numbers):
+                cells.append(Variant(place, number, place.index(shape, header, number), (row, column)))
+            if named and len(named) != (size := shape[header.axis or 1]):
                 given, needed = counted(len(named), "string"), counted(size, "position")
                 raise ValueError(f"tokens has {given}, but layer {place.label!r} has {needed}")
         baseline = number_of(metric(study.output))
         new, sourced, said = _new(patching, study, places, metric)
-        room = study.variants(max_bytes or _ROOM, study.replays.bytes)
+        room = study.variants(options.max_bytes or _ROOM, study.replays.bytes)
         scale = max((abs(number) for number in (baseline, sourced or 0.0) if math.isfinite(number)), default=0.0)
-        with progress_bar("sweep", len(cells), "cell", progress) as advance:
-            runs = Runs(study, columns, new, metric, baseline, scale, advance)
+        with progress_bar("sweep", len(cells), "cell", options.progress) as advance:
+            runs = Runs(study, header, new, metric, baseline, scale, advance)
             runs.notes += [*dict.fromkeys(place.note for place in places if place.note), *study.notes]
             if by_sample:
                 square = [as_many(study.tensors[place], run.samples, f"layer {place.label!r}") for place in places]
                 runs.notes += [*study.order, *dict.fromkeys(filter(None, square))]
             try:
-                runs.all(cells, _usual(len(cells)) if check is None else check, room)
+                runs.all(cells, _usual(len(cells)) if options.check is None else options.check, room)
             except KeyboardInterrupt:
                 undone = len(cells) - len(runs.numbers)
                 runs.notes.append(f"interrupted: {undone} of {len(cells)} cells were not run, and are NaN")
-    table = [[(row, column) for column in range(len(columns.numbers))] for row in range(len(places))]
+    table = [[(row, column) for column in range(len(header.numbers))] for row in range(len(places))]
     computed = [[runs.numbers.get(cell, math.nan) for cell in row] for row in table]
     values = torch.tensor(computed, dtype=torch.float64, device="cpu")
     left_out = torch.tensor([[cell not in runs.numbers for cell in row] for row in table], device="cpu")
@@ -207,15 +132,15 @@ def sweep(
         depends = "no change made any difference to the metric: does it depend on these layers?"
         runs.notes.append(depends + _seen_before(places))
     return Sweep(
-        values, baseline, sourced, tuple(place.label for place in places), columns.numbers, columns.kind, said,
+        values, baseline, sourced, tuple(place.label for place in places), header.numbers, header.kind, said,
         type(model).__name__, tuple(runs.batches), runs.skipped, runs.checked, runs.largest, tuple(runs.notes),
-        tuple(named[number] for number in columns.numbers) if named else (),
+        tuple(named[number] for number in header.numbers) if named else (),
         Made(
             tuple(
                 Row(place.label, place.name, place.to, place.call, study.ways[place], place.width)
                 for place in places
             ),
-            columns.axis or 1, patching[0], patching[1], bool(run.kwargs), metric, study.random, study.writes,
+            header.axis or 1, patching[0], patching[1], metric, study.random, study.writes,
             weakref.ref(model), run, state if study.random else None,
         ),
         left_out if bool(left_out.any()) else None,
@@ -267,20 +192,15 @@ def _named(tokens: Any, columns: Columns) -> tuple[str, ...]:
     return named
 
 
-def _source(source: Any) -> tuple[str, Inputs | None]:
+def _source(source: Any, run: Inputs) -> tuple[str, Inputs | None]:
     """Check where patches come from: another run, zeros, or a mean, over other samples if there are any."""
     if isinstance(source, str) or (isinstance(source, tuple) and source and isinstance(source[0], str)):
         if source in ("zero", "mean"):
             return source, None
         if isinstance(source, tuple) and len(source) == 2 and source[0] == "mean":
-            return "mean", Inputs.of(source[1], "the second item of source=('mean', …)")
+            return "mean", run.replaced(source[1], "the second item of source=('mean', …) is")
         raise ValueError(f"source={source!r}: give inputs of a run, 'zero', 'mean', or ('mean', inputs)")
-    try:
-        return "run", Inputs.of(source, "source")
-    except TypeError:
-        raise TypeError(
-            f"source is {_INPUTS}, or 'zero', 'mean', ('mean', inputs), not {type(source).__name__}"
-        ) from None
+    return "run", run.replaced(source, "source is 'zero', 'mean', ('mean', inputs),")
 
 
 def _new(

@@ -37,11 +37,11 @@ def patch_code(cell: Cell) -> str:
     )
     start = ["# source: your other inputs, which the patch comes from", "kept = []  # what the layer had there"]
     start = [*(start if others is not None else []), *(["calls = itertools.count(1)"] if call is not None else [])]
-    keep = [] if others is None else [f"run(keep, {'**' if others.kwargs else '*'}source)"]
+    keep = [] if others is None else [f"run(keep, {made.source_written})"]
     return script(
         "\n".join(start),
         place.hook("keep", [f"kept.append({place.tensor}.clone())"]) if keep else "",
         place.hook("patch", [*(skip if call is not None else []), *change, f"return {place.back('new')}"]),
         run,
-        "\n".join([*keep, f"output = run(patch, {'**' if made.by_keyword else '*'}inputs)"]),
+        "\n".join([*keep, f"output = run(patch, {made.given.written()})"]),
     )

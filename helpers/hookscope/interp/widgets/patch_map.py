@@ -32,8 +32,8 @@ class PatchMap(CodeWidget):
 
     The edit of the chosen cell is run by `hookscope.edit`, alone, on the model and the inputs of the sweep, with the
     random numbers of the sweep; so is the model without it. Where what comes out is not what the sweep has, the widget
-    says by how much. The lines it shows run as they stand, given `model`, `inputs` and `source`, as the sweep was given
-    them. What the sweep no longer has, because it was saved or its model is gone, is said.
+    says by how much. The lines it shows run as they stand, given `model`, its `inputs` (a tuple) and `kwargs`, and
+    `source` (a tuple or a dict). What the sweep no longer has, because it was saved or its model is gone, is said.
 
     As long as the widget is there, it holds the model; a sweep does not.
 
@@ -63,7 +63,9 @@ class PatchMap(CodeWidget):
         >>> import torch, hookscope
         >>> net = torch.nn.Sequential(torch.nn.Linear(3, 2, bias=False), torch.nn.ReLU())
         >>> _ = torch.nn.init.ones_(net[0].weight)
-        >>> found = hookscope.sweep(net, torch.ones(1, 3), "*", "zero", channels=[0, 1], metric=lambda y: y[0, 0])
+        >>> found = hookscope.sweep(
+        ...     net, torch.ones(1, 3), layers="*", source="zero", channels=[0, 1], metric=lambda y: y[0, 0]
+        ... )
         >>> patches = PatchMap(found, layer="1", column=0)
         >>> patches
         PatchMap Sequential: 1, channel 0: 0 with the edit, 3 without

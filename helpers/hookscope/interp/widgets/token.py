@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import traitlets
 from torch import nn
@@ -26,6 +26,7 @@ from hookscope.interp.widgets.token_view import (
 )
 from hookscope.layers import Which
 from hookscope.layers.suggestions import not_among
+from hookscope.model_inputs import check_kwargs
 from hookscope.pictures.picture import Rows, as_text
 from hookscope.widgets.base import assets, shows_errors
 from hookscope.widgets.code_panel import CodeWidget, output_code
@@ -43,48 +44,27 @@ class TokenPicker(CodeWidget):
     """Choose a token of a text and a layer: see the stream there, the words in it, and where its attention goes.
 
     The model runs once, in `eval()`, when the picker is made. The map has a row for each layer and a column for each
-    token; beside it stands what each layer's stream would say, if it were the last: the logit lens. The lens on the
-    last layer is held against what the model returned, and a note says where they differ.
+    token; beside it stands what each layer's stream would say, if it were the last: the logit lens. A note says where
+    the lens on the last layer differs from what the model returned. Limits: docs/limits/attention.md.
 
-    The layers are found: the longest run of modules of one class, side by side in a ModuleList or Sequential, that hand
-    on a stream (batch, tokens, width). So is the lens: the modules through which the model itself sends the last stream
-    to its logits, as a norm and a linear layer. A model that has none shows streams and attention.
+    What you choose is also a property: `token`, `layer`, `attention`, `head`, `look` (`"lines"` or `"map"`), `sample`,
+    and `show`: `"norm"` or `"change"` of the stream, or the probability of the `"final word"` or `"next word"`. The
+    plain torch lines that capture the stream there are in `code`.
 
     Args:
         model: any module. Its training flags, parameters, buffers and hooks stay as they are.
-        *inputs: what it is called with.
-        tokens: a string for each position of the text, or such a list for each sample; without it, the words or numbers
-            that came in.
-        layers: names, globs or types of the layers whose outputs are the stream, instead of those that are found; with
-            ``["transformer.drop", "transformer.h.*"]`` the map begins with what the first block is given.
-        lens: names of modules that make logits of a stream, as ``("norm", "head")``, or a function from (batch, tokens,
-            width) to (batch, tokens, words).
-        vocabulary: a word for each number of a logit, or a function from a number to its word, as
-            ``tokenizer.convert_ids_to_tokens``; of a ViT, the names of the classes.
-        max_bytes: refuse a pass the streams or the attention maps of which take more than this, 4 GiB by default; None
-            for no limit.
-        **kwargs: keyword arguments that the model is called with.
-
-    Attributes:
-        token: the chosen position, from 0; at first the last one.
-        layer: the label of the chosen layer; at first the last one.
-        show: what the map shows: `"norm"` of the stream; `"change"`, the length of what a layer changed divided by that
-            of what it was given (for a later layer: of the row before); the probability of the `"final word"`, which
-            the model chose in the end; or that of the `"next word"` of the text.
-        attention: the label of the attention map in this layer; `""` where there is none.
-        head: the chosen head, from 0; where another layer has fewer, it becomes the last.
-        look: attention as `"lines"` from the token, or as a `"map"`.
-        sample: which sample of the batch.
-        code: the plain torch lines that capture the stream at the chosen layer and token, from `model` and `x`, or
-            `inputs` and `kwargs`.
+        *args: positional arguments of the model.
+        kwargs: keyword arguments of the model, as ``{"attention_mask": mask}``.
+        tokens: a string for each position of the text, or such a list for each sample.
+        layers: names, globs or types of the layers whose outputs are the stream; without it they are found.
+        lens: names of modules that make logits of a stream, as ``("norm", "head")``, or a function that does.
+        vocabulary: a word for each number of a logit, or a function, as ``tokenizer.convert_ids_to_tokens``.
+        max_bytes: refuse streams or attention maps that take more than this, 4 GiB by default; None for no limit.
 
     Raises:
         NoBlocksError: a ValueError; no layers return such a stream, or not all that were named.
         WrongInputError: a ValueError; the model cannot run on these inputs.
-        ValueError: not as many tokens or words as there must be; or a lens does not make logits.
-        TypeError: an option is of the wrong type.
-        LayerNotFoundError: there is no such layer.
-        MemoryError: the pass would keep more than `max_bytes`; says the way out.
+        MemoryError: the pass would keep more than `max_bytes`.
 
     Example:
         >>> import torch
@@ -102,13 +82,13 @@ class TokenPicker(CodeWidget):
 
     _esm, _css = assets(Path(__file__).with_name("token"))
 
-    token = traitlets.Int(0).tag(sync=True)
-    layer = traitlets.Unicode().tag(sync=True)
-    show = traitlets.Unicode("norm").tag(sync=True)
-    attention = traitlets.Unicode().tag(sync=True)
-    head = traitlets.Int(0).tag(sync=True)
-    look = traitlets.Unicode(LINES).tag(sync=True)
-    sample = traitlets.Int(0).tag(sync=True)
+    token = traitlets.Int(0, help="the chosen position, from 0; at first the last one").tag(sync=True)
+    layer = traitlets.Unicode(help="the label of the chosen layer; at first the last one").tag(sync=True)
+    show = traitlets.Unicode("norm", help="norm, change, final word or next word").tag(sync=True)
+    attention = traitlets.Unicode(help="the label of the attention map in this layer; '' without one").tag(sync=True)
+    head = traitlets.Int(0, help="the chosen head, from 0; at most the last one of the layer").tag(sync=True)
+    look = traitlets.Unicode(LINES, help="attention as lines from the token, or as a map").tag(sync=True)
+    sample = traitlets.Int(0, help="which sample of the batch").tag(sync=True)
 
     # What there is to choose from, and what is shown; written here, read by the page.
     _layers: Any = traitlets.List().tag(sync=True)  # labels
@@ -135,18 +115,20 @@ class TokenPicker(CodeWidget):
     def __init__(
         self,
         model: nn.Module,
-        *inputs: Any,
+        *args: Any,
+        kwargs: Mapping[str, Any] | None = None,
         tokens: Sequence[str] | Sequence[Sequence[str]] | None = None,
         layers: Which | Sequence[Which] | None = None,
         lens: Given = None,
         vocabulary: Vocabulary = None,
         max_bytes: float | None = _MOST_BYTES,
-        **kwargs: Any,
+        **_unknown: Never,
     ) -> None:
+        kwargs = check_kwargs(TokenPicker, kwargs, _unknown)
         Words(vocabulary, None)  # before anything runs
-        with explaining_inputs(model, inputs, kwargs):
-            streams = Streams(model, inputs, kwargs, layers, lens, max_bytes)
-        self._streams, self._given = streams, (inputs, kwargs)
+        with explaining_inputs(model, args, kwargs):
+            streams = Streams(model, args, kwargs, layers, lens, max_bytes)
+        self._streams, self._given = streams, (args, kwargs)
         self._words = Words(vocabulary, streams.words or None)
         known = streams.ids if streams.words and self._words else None
         self._texts = tokens_of(

@@ -68,7 +68,7 @@ def test_every_map_is_what_the_model_says_itself(name):
     with torch.no_grad():
         expected = theirs(eager(**inputs, output_attentions=True))
     for each, by in ((model, "scaled_dot_product_attention"), (eager, "softmax, then a product")):
-        found = attention(each, **inputs)
+        found = attention(each, kwargs=inputs)
         assert len(found) == len(expected)
         assert {map_.by for map_ in found.values()} == {by}
         assert all(map_.verified for map_ in found.values())
@@ -77,13 +77,13 @@ def test_every_map_is_what_the_model_says_itself(name):
             torch.testing.assert_close(map_.weights[rows], weights[rows], atol=1e-6, rtol=1e-4)
         assert not any("could not be followed" in note for note in found.notes)
     if "left" in name:
-        found = attention(model, **inputs)
+        found = attention(model, kwargs=inputs)
         assert any("8 of 48 rows are fully masked" in note for note in found.notes)
 
 
 def test_names_are_those_of_the_attention_layers():
     assert list(attention(gpt2(), IDS)) == ["h.0.attn", "h.1.attn", "h.2.attn"]
-    found = attention(t5(), **MODELS["T5"][1])
+    found = attention(t5(), kwargs=MODELS["T5"][1])
     assert "decoder.block.0.layer.1.EncDecAttention" in found
     assert found["decoder.block.0.layer.1.EncDecAttention"].weights.shape == (2, 4, 4, 6)
 
@@ -91,9 +91,9 @@ def test_names_are_those_of_the_attention_layers():
 def test_a_cache_is_used_and_grows_once():
     model = llama()
     cache = transformers.DynamicCache()
-    attention(model, IDS, past_key_values=cache)
+    attention(model, IDS, kwargs={"past_key_values": cache})
     assert cache.get_seq_length() == 6
-    found = attention(model, IDS[:, :1], past_key_values=cache)
+    found = attention(model, IDS[:, :1], kwargs={"past_key_values": cache})
     assert found[0].weights.shape == (2, 4, 1, 7)
     with torch.no_grad():
         eager = llama(attn_implementation="eager")
@@ -156,21 +156,21 @@ def test_models_of_torchvision(name):
 def test_all_bytes_are_forecast_before_any_map_is_made(name):
     make, given = MODELS[name]
     model = make()
-    needed = attention(model, **given).nbytes
+    needed = attention(model, kwargs=given).nbytes
     with pytest.raises(MemoryError, match=f"would take .*, more than max_bytes={needed - 1:,}"):
-        attention(model, **given, max_bytes=needed - 1)
-    assert attention(model, **given, max_bytes=needed).nbytes == needed
+        attention(model, kwargs=given, max_bytes=needed - 1)
+    assert attention(model, kwargs=given, max_bytes=needed).nbytes == needed
 
 
 def test_flex_attention_of_llama_is_not_seen_and_named():
-    found = attention(llama(attn_implementation="flex_attention"), **TEXT)
+    found = attention(llama(attn_implementation="flex_attention"), kwargs=TEXT)
     assert len(found) == 0
     assert "0 maps" in repr(found)
     assert any("flex_attention is not followed" in note for note in found.notes)
 
 
 def test_a_head_of_gpt2_is_picked_and_all_are_in_a_table():
-    found = attention(gpt2(), **TEXT)
+    found = attention(gpt2(), kwargs=TEXT)
     picker = AttentionPicker(found, layer="h.2.attn", head=3, sample=1)
     weights = found["h.2.attn"].weights[1, 3]
     assert [row["weight"] for row in picker.numbers()] == pytest.approx(weights.amax(-1).tolist())

@@ -217,7 +217,7 @@ def test_multi_head_attention_gives_what_torch_gives(given, first, training, nee
     padding = torch.zeros(3, 4 if "kdim" in given else 5).bool()
     padding[1, 2:] = True
     for padded in (None, padding):
-        found = attention(model, q, k, v, need_weights=need, key_padding_mask=padded)
+        found = attention(model, q, k, v, kwargs={"need_weights": need, "key_padding_mask": padded})
         theirs = model.attn(q, k, v, key_padding_mask=padded, average_attn_weights=False)[1]
         assert list(found) == ["attn"]
         torch.testing.assert_close(found["attn"].weights, theirs.detach())
@@ -231,7 +231,7 @@ def test_the_fused_path_stays_on_and_is_said():
     assert found.by == "fused nn.MultiheadAttention"
     torch.testing.assert_close(found.weights, model.attn(x, x, x, average_attn_weights=False)[1].detach())
     mask = torch.ones(5, 5).triu(1).bool()
-    found = attention(model, x, x, x, attn_mask=mask)["attn"]
+    found = attention(model, x, x, x, kwargs={"attn_mask": mask})["attn"]
     assert found.by == "fused nn.MultiheadAttention"
     assert found.verified
     assert not found.weights[..., mask].any()
@@ -254,7 +254,7 @@ def test_the_fused_encoder(norm_first, activation, how):
         "padded": {"src_key_padding_mask": padding},
         "causal": {"mask": torch.ones(5, 5).triu(1).bool()},
     }
-    found = attention(model, x, **given[how])
+    found = attention(model, x, kwargs=given[how])
     assert list(found) == ["layers.0", "layers.1"]
     assert {each.by for each in found.values()} == {"fused nn.TransformerEncoderLayer"}
     assert all(each.verified for each in found.values())
@@ -264,7 +264,7 @@ def test_the_fused_encoder(norm_first, activation, how):
             module.p = 0.0
         if isinstance(module, nn.MultiheadAttention):
             module.dropout = 0.0
-    slow = attention(model, x, **given[how])
+    slow = attention(model, x, kwargs=given[how])
     assert list(slow) == ["layers.0.self_attn", "layers.1.self_attn"]
     for one, other in zip(found.values(), slow.values(), strict=True):
         rows = ~one.blind

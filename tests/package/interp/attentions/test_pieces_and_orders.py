@@ -29,7 +29,7 @@ def of_transformers(kind: str, **sizes: Any) -> nn.Module:
 
 def test_pieces_of_a_softmax_are_said_to_be_pieces() -> None:
     net = of_transformers("BigBird", block_size=2, num_random_blocks=1, attention_type="block_sparse")
-    maps = attention(net, input_ids=IDS)
+    maps = attention(net, kwargs={"input_ids": IDS})
     layer = "encoder.layer.0.attention.self"
     for label in maps:
         total = maps[label].weights.sum(-1)
@@ -40,13 +40,13 @@ def test_pieces_of_a_softmax_are_said_to_be_pieces() -> None:
 
 
 def test_bert_has_no_such_note() -> None:
-    maps = attention(of_transformers("Bert"), input_ids=IDS)
+    maps = attention(of_transformers("Bert"), kwargs={"input_ids": IDS})
     assert (len(maps), maps.notes) == (2, ())
 
 
 def test_a_pseudo_inverse_is_no_attention() -> None:
     net = of_transformers("Nystromformer", num_landmarks=4, segment_means_seq_len=64, conv_kernel_size=3)
-    maps = attention(net, input_ids=IDS)
+    maps = attention(net, kwargs={"input_ids": IDS})
     assert [tuple(maps[label].weights.shape) for label in maps] == [(2, 4, 64, 4), (2, 4, 4, 64)] * 2
     assert any("a softmax of products met no values" in note for note in maps.notes)
 
@@ -54,7 +54,7 @@ def test_a_pseudo_inverse_is_no_attention() -> None:
 def test_a_softmax_of_a_layer_of_its_own_has_met_its_values() -> None:
     ones = dict.fromkeys(("q_groups", "k_groups", "v_groups", "intermediate_groups", "output_groups"), 2)
     net = of_transformers("SqueezeBert", embedding_size=16, post_attention_groups=1, **ones)
-    maps = attention(net, input_ids=IDS)
+    maps = attention(net, kwargs={"input_ids": IDS})
     assert (len(maps), maps.notes) == (2, ())
     assert all(maps[label].verified for label in maps)
 
@@ -140,7 +140,7 @@ def test_windows_with_one_head_are_said() -> None:
         image_size=[32, 32], patch_size=[7, 7], embed_dim=8, depths=[1, 2], num_heads=[1, 2], query_stride=[2, 2],
         masked_unit_size=[4, 4], num_query_pool=1, attn_implementation="eager",
     )  # fmt: skip
-    maps = attention(HieraModel(config).eval(), pixel_values=torch.randn(2, 3, 32, 32))
+    maps = attention(HieraModel(config).eval(), kwargs={"pixel_values": torch.randn(2, 3, 32, 32)})
     assert any("several axes before the queries" in note for note in maps["encoder.stages.0.layers.0.attn"].notes)
 
 

@@ -208,7 +208,7 @@ def test_windows_and_heads_by_custom_are_said_to_be() -> None:
 def test_a_map_of_an_attention_that_is_being_cut_is_said_to_be_from_before() -> None:
     model = llama()
     with torch.no_grad(), edit(model) as e:
-        e.cut("model.layers.0.self_attn", head=1, query=2, key=1)
+        e.cut("model.layers.0.self_attn", heads=1, queries=2, keys=1)
         maps = attention(model, IDS)
     assert any("an edit reaches into it; the map is from before that" in note for note in maps.notes)
     assert attention(model, IDS).notes == ()

@@ -17,7 +17,7 @@ def test_a_table_says_what_was_changed_and_by_how_much() -> None:
     net = Net(lambda self, x: self.leaf(x), leaf=nn.Identity())
     e = edit(net)
     e.add("leaf", 0.5, at[:, 0], calls={1, 2})
-    e.map("leaf", torch.abs, rows=[0])
+    e.map("leaf", torch.abs, samples=[0])
     with e:
         for _ in range(3):
             net(X)
@@ -33,7 +33,7 @@ def test_a_table_says_what_was_changed_and_by_how_much() -> None:
         {
             "edit": 2,
             "layer": "leaf",
-            "change": "map abs rows=[0]",
+            "change": "map abs samples=[0]",
             "calls seen": 3,
             "calls changed": 3,
             "largest change": 8.0,

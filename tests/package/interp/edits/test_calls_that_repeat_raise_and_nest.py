@@ -147,7 +147,7 @@ class Flattens(nn.Module):
         return y * 1
 
 
-@pytest.mark.parametrize("verb", ["rows=", "mean"])
+@pytest.mark.parametrize("verb", ["samples=", "mean"])
 @pytest.mark.parametrize(("layer", "to"), [("fc", "output"), ("fc", "grad"), ("", "output"), ("", "grad")])
 def test_samples_are_counted_for_gradients_and_for_the_model_itself(layer: str, to: str, verb: str) -> None:
     net = Flattens()
@@ -155,7 +155,7 @@ def test_samples_are_counted_for_gradients_and_for_the_model_itself(layer: str, 
     if verb == "mean":
         e.mean(layer, to=to)
     else:
-        e.set(layer, 0.0, rows=[1], to=to)
+        e.set(layer, 0.0, samples=[1], to=to)
     with pytest.raises(ValueError, match=r"first axis for that of samples, but the shape is \(8, 3\)"), e:
         net(torch.randn(2, 4, 3)).sum().backward()
 
@@ -164,7 +164,7 @@ def test_the_data_of_a_packed_sequence_are_no_samples() -> None:
     lstm = nn.LSTM(3, 5, batch_first=True)
     packed = pack_sequence([torch.randn(4, 3), torch.randn(2, 3)])
     e = edit(lstm)
-    e.set("", 0.0, rows=[1], part=(0, "data"))
+    e.set("", 0.0, samples=[1], part=(0, "data"))
     with pytest.raises(ValueError, match=r"but the shape is \(6, 5\)"), e:
         lstm(packed)
 
@@ -172,7 +172,7 @@ def test_the_data_of_a_packed_sequence_are_no_samples() -> None:
 def test_where_only_a_part_of_the_model_runs_it_says_that_samples_cannot_be_counted() -> None:
     net = nn.Sequential(nn.Linear(3, 3))
     e = edit(net)
-    e.set("0", 0.0, rows=[1])
+    e.set("0", 0.0, samples=[1])
     with pytest.warns(UserWarning, match="nothing tells how many samples the model had"), e:
         net[0](torch.randn(2, 3))
     with e:

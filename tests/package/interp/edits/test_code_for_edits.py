@@ -49,7 +49,7 @@ EDITS: dict[str, Callable[[Any], Any]] = {
     "add all": lambda e: e.add("one", V),
     "scale": lambda e: e.scale("one", 0.5, at[..., -1], to="input"),
     "scale all inputs": lambda e: e.scale("one", 0.5, to="input"),
-    "a function of torch": lambda e: e.map("one", torch.relu, rows=[1]),
+    "a function of torch": lambda e: e.map("one", torch.relu, samples=[1]),
     "a function": lambda e: e.map("one", lambda t: t.mul_(3), at[:, 1:3]),
     "a function of all": lambda e: e.map("one", lambda t: t.mul_(3)),
     "a vector of another dtype": lambda e: e.add("one", V.detach().double(), at[:, :]),

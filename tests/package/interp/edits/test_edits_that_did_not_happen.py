@@ -221,7 +221,7 @@ def test_a_layer_that_was_replaced_since() -> None:
         net(torch.ones(1, 2))
 
 
-@pytest.mark.parametrize("write", ["heads", "cut", "index", "rows", "mean"])
+@pytest.mark.parametrize("write", ["heads", "cut", "index", "samples", "mean"])
 def test_edits_of_padded_samples_in_an_encoder_name_the_way_out(write: str) -> None:
     torch.manual_seed(0)
     net = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
@@ -232,11 +232,11 @@ def test_edits_of_padded_samples_in_an_encoder_name_the_way_out(write: str) -> N
         case "heads":
             e.scale("layers.0.self_attn", 2.0, heads=0)
         case "cut":
-            e.cut("layers.0.self_attn", head=0, query=1, key=0)
+            e.cut("layers.0.self_attn", heads=0, queries=1, keys=0)
         case "index":
             e.set("layers.0", 0.0, at[:, 1])
-        case "rows":
-            e.set("layers.0", 0.0, rows=[1])
+        case "samples":
+            e.set("layers.0", 0.0, samples=[1])
         case "mean":
             e.mean("layers.0")
     with torch.no_grad(), pytest.raises(RuntimeError, match=r"edit 1 .* enable_nested_tensor=False"), e:

@@ -50,9 +50,9 @@ def every_kind(e: Edit) -> None:
     e.scale("2", 2.0, to="input")
     e.scale("2", 3.0, to="grad")
     e.scale("0", 2.0, positions=1)
-    e.scale("0", 2.0, rows=[0])
+    e.scale("0", 2.0, samples=[0])
     e.scale("1.self_attn", 2.0, heads=1)
-    e.cut("1.self_attn", head=0, query=2, key=1)
+    e.cut("1.self_attn", heads=0, queries=2, keys=1)
 
 
 def state_of(net: nn.Module) -> Any:
@@ -205,7 +205,7 @@ def test_a_pass_that_raised_does_not_say_how_many_samples_a_later_call_has() -> 
     net = nn.Sequential(nn.Linear(3, 3), Raises())
     net[1].forwards = ValueError
     with edit(net) as e:
-        e.set("0", 0.0, rows=[1])
+        e.set("0", 0.0, samples=[1])
         with suppress(ValueError):
             net(torch.ones(4, 3))
         found = net[0](torch.ones(2, 3))

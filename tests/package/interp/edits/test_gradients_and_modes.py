@@ -109,7 +109,7 @@ def test_no_grad_and_inference_mode() -> None:
     for mode in (torch.no_grad, torch.inference_mode):
         with mode(), edit(net) as e:
             e.set("0", 0, at[:, 1])
-            e.map("1", lambda t: t.add_(1), rows=[0])
+            e.map("1", lambda t: t.add_(1), samples=[0])
             y = net(X)
         assert not y.requires_grad
         assert y[1, 1] == 0

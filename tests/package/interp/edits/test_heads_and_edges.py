@@ -113,17 +113,17 @@ def test_heads_of_transformers_models(make: Any, layer: str, projection: str, wi
 # -- edges --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rows", [None, [1]])
-def test_an_edge_of_multihead_attention(rows: Any) -> None:
+@pytest.mark.parametrize("samples", [None, [1]])
+def test_an_edge_of_multihead_attention(samples: Any) -> None:
     net = attention(batch_first=True)
     mask = torch.zeros(2, 2, 5, 5, dtype=torch.bool)
-    mask[slice(None) if rows is None else rows, 1, 3, 2] = True
+    mask[slice(None) if samples is None else samples, 1, 3, 2] = True
     expected = net.out_proj(of_heads(net, X, mask).flatten(-2))
     with edit(net) as e:
-        e.cut("", head=1, query=3, key=2, rows=rows)
+        e.cut("", heads=1, queries=3, keys=2, samples=samples)
         y, _ = net(X, X, X, need_weights=False)
     torch.testing.assert_close(y, expected)
-    assert e.rows[0]["change"] == "cut head=1 query=3 key=2" + ("" if rows is None else " rows=[1]")
+    assert e.rows[0]["change"] == "cut heads=1 queries=3 keys=2" + ("" if samples is None else " samples=[1]")
     assert e.rows[0]["largest change"] > 0
     assert "forward" not in net.__dict__
 
@@ -171,7 +171,7 @@ def test_an_edge_of_a_language_model(make: Any, layer: str, padded: bool) -> Non
     more = {"attention_mask": mask} if padded else {}
     expected = by_eager(model, [1], [3, 4], 1, layer, **more)
     with torch.no_grad(), edit(model) as e:
-        e.cut(layer, head=1, query=[3, 4], key=1)
+        e.cut(layer, heads=1, queries=[3, 4], keys=1)
         y = model(IDS, **more).logits
         assert e.rows[0]["largest change"] > 0
     torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-5)
@@ -184,11 +184,11 @@ def test_an_edge_of_a_language_model(make: Any, layer: str, padded: bool) -> Non
 def test_an_edge_under_a_kv_cache_is_cut_in_the_step_of_its_query(make: Any, layer: str, head: int) -> None:
     model = make()
     with edit(model) as e:
-        e.cut(layer, head=head, query=7, key=2)
+        e.cut(layer, heads=head, queries=7, keys=2)
         made = generate(model, tokens=5)
     assert e.rows[0]["positions"] == "call 4: 7"
     with torch.no_grad(), edit(model) as e:
-        e.cut(layer, head=head, query=7, key=2)
+        e.cut(layer, heads=head, queries=7, keys=2)
         whole = model(made.sequences[:, :-1], use_cache=False).logits
     for step, logits in enumerate(made.logits):
         torch.testing.assert_close(logits, whole[:, 4 + step], rtol=1e-4, atol=1e-5)
@@ -203,7 +203,7 @@ def test_an_edge_of_t5_with_its_position_bias_and_across(layer: str) -> None:
     model, more = t5(), {"decoder_input_ids": IDS[:, :3]}
     expected = by_eager(model, [0], [2], 4, layer, **more)
     with torch.no_grad(), edit(model) as e:
-        e.cut(layer, head=0, query=2, key=4)
+        e.cut(layer, heads=0, queries=2, keys=4)
         y = model(IDS, **more).logits
     torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-5)
     assert e.rows[0]["largest change"] > 0
@@ -213,7 +213,7 @@ def test_an_edge_of_bert_and_gradients_through_a_cut() -> None:
     model = bert()
     expected = by_eager(model, [0, 1], [0], 3, "encoder.layer.0.attention.self")
     with edit(model) as e:
-        e.cut("encoder.layer.0.attention.self", head=[0, 1], query=0, key=3)
+        e.cut("encoder.layer.0.attention.self", heads=[0, 1], queries=0, keys=3)
         y = model(IDS).last_hidden_state
         y.square().sum().backward()
     torch.testing.assert_close(y.detach(), expected, rtol=1e-4, atol=1e-5)
@@ -230,12 +230,12 @@ def test_other_dtypes_and_autocast(dtype: torch.dtype) -> None:
     expected = net.out_proj(of_heads(net, X, mask).flatten(-2))
     other = copy.deepcopy(net).to(dtype)
     with torch.no_grad(), edit(other) as e:
-        e.cut("", head=0, query=1, key=4)
+        e.cut("", heads=0, queries=1, keys=4)
         x = X.to(dtype)
         y, _ = other(x, x, x, need_weights=False)
     torch.testing.assert_close(y.float(), expected.detach(), rtol=2e-2, atol=2e-2)
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad(), edit(net) as e:
-        e.cut("", head=0, query=1, key=4)
+        e.cut("", heads=0, queries=1, keys=4)
         y, _ = net(X, X, X, need_weights=False)
     torch.testing.assert_close(y.float(), expected.detach(), rtol=2e-2, atol=2e-2)
 
@@ -247,7 +247,7 @@ def test_what_cannot_be_cut_says_so() -> None:
     def refused(error: Any, match: str, net: nn.Module = model, name: str = layer, *args: Any, **cut: Any) -> None:
         def run() -> None:
             with edit(net) as e:
-                e.cut(name, **{"head": 0, "query": 2, "key": 1} | cut)
+                e.cut(name, **{"heads": 0, "queries": 2, "keys": 1} | cut)
                 net(*(args or (IDS,)))
 
         with pytest.raises(error, match=match):
@@ -255,12 +255,12 @@ def test_what_cannot_be_cut_says_so() -> None:
         assert not len(census(net))
         assert not any("forward" in vars(module) for module in net.modules())
 
-    refused(ValueError, "head=2: give whole numbers from 0; there are 2", head=2)
-    refused(TypeError, "query='all'", query="all")
-    refused(ValueError, "query=-1", query=-1)
-    refused(ValueError, "no key 9: this call has 5 keys", key=9)
-    refused(ValueError, "a query has none left", query=0, key=0)
-    refused(NotEditedError, "position 8 never came: 0 to 4 did", query=[2, 8])
+    refused(ValueError, "heads=2: give whole numbers from 0; there are 2", heads=2)
+    refused(TypeError, "queries='all'", queries="all")
+    refused(ValueError, "queries=-1", queries=-1)
+    refused(ValueError, "no key 9: this call has 5 keys", keys=9)
+    refused(ValueError, "a query has none left", queries=0, keys=0)
+    refused(NotEditedError, "position 8 never came: 0 to 4 did", queries=[2, 8])
     refused(ValueError, "does not say how many heads it has", name="transformer.h.0.mlp.act")
     refused(RuntimeError, "drops weights at random.*model.eval", gpt2().train())
     eager = gpt2()
@@ -272,7 +272,7 @@ def test_what_cannot_be_cut_says_so() -> None:
     if_several.num_heads = 2
     refused(ValueError, "computes attention several times in one call", if_several, "", X, X)
     e = edit(model)
-    e.cut(layer, head=0, query=1, key=3)
+    e.cut(layer, heads=0, queries=1, keys=3)
     with torch.no_grad(), e:
         model(IDS)
     assert e.notes == ("edit 1 changed nothing of layer 'transformer.h.0.attn': every value was so before",)
@@ -284,7 +284,7 @@ def test_attention_that_comes_out_otherwise_than_recomputed_is_not_cut(monkeypat
 
     monkeypatch.setattr(module, "_masked", lambda scores, *rest: scores * 2)
     e = edit(net)
-    e.cut("", head=0, query=1, key=2)
+    e.cut("", heads=0, queries=1, keys=2)
     with pytest.raises(RuntimeError, match=r"differs from what the call returned by .*so nothing is cut"), e:
         net(X, X, X, need_weights=False)
 
@@ -296,7 +296,7 @@ def test_nested_and_overlapping_blocks_give_every_forward_back() -> None:
     own = net.forward
     first, second = edit(net), edit(net)
     first.scale("", 2.0, heads=0)
-    second.cut("", head=1, query=1, key=2)
+    second.cut("", heads=1, queries=1, keys=2)
     first.__enter__()
     second.__enter__()
     net(X, X, X, need_weights=False)
@@ -319,7 +319,7 @@ def test_a_layer_gives_again_what_it_gave() -> None:
     with capture(net) as seen:
         reference = net(x)
     with edit(net) as e:
-        e.freeze("0", seen, rows=[1])
+        e.freeze("0", seen, samples=[1])
         later = [net(x) for _ in range(3)]
     assert all(torch.equal(each[1], reference[1]) for each in later)
     assert not all(torch.equal(each[0], reference[0]) for each in later)
@@ -342,28 +342,28 @@ def test_a_layer_gives_again_what_it_gave() -> None:
 def test_edges_of_a_query_are_cut_in_one_edit() -> None:
     net = attention(batch_first=True)
     e = edit(net)
-    e.cut("", head=1, query=[2, 3], key=1, rows=[0])
-    with pytest.raises(ValueError, match=r"edit 1 cuts edges of head 1 and query 3 already; cut .* as key=\[0, 1\]"):
-        e.cut("", head=[0, 1], query=3, key=0)
+    e.cut("", heads=1, queries=[2, 3], keys=1, samples=[0])
+    with pytest.raises(ValueError, match=r"edit 1 cuts edges of head 1 and query 3 already; cut .* as keys=\[0, 1\]"):
+        e.cut("", heads=[0, 1], queries=3, keys=0)
     with pytest.raises(ValueError, match="edit 1 cuts edges of head 1 and query 2 already"):
-        e.cut("", head=1, query=2, key=1, rows=slice(0, None))
-    e.cut("", head=0, query=3, key=0)  # another head, another query, other samples
-    e.cut("", head=1, query=4, key=0)
-    e.cut("", head=1, query=3, key=0, rows=slice(1, 2))
+        e.cut("", heads=1, queries=2, keys=1, samples=slice(0, None))
+    e.cut("", heads=0, queries=3, keys=0)  # another head, another query, other samples
+    e.cut("", heads=1, queries=4, keys=0)
+    e.cut("", heads=1, queries=3, keys=0, samples=slice(1, 2))
     with e:
         y, _ = net(X, X, X, need_weights=False)
     mask = torch.zeros(2, 2, 5, 5, dtype=torch.bool)
     mask[0, 1, [2, 3], 1] = mask[:, 0, 3, 0] = mask[:, 1, 4, 0] = mask[1, 1, 3, 0] = True
     torch.testing.assert_close(y, net.out_proj(of_heads(net, X, mask).flatten(-2)))
     with edit(net) as e:  # each in a call of its own
-        e.cut("", head=1, query=3, key=0, calls=1)
-        e.cut("", head=1, query=3, key=1, calls=2)
+        e.cut("", heads=1, queries=3, keys=0, calls=1)
+        e.cut("", heads=1, queries=3, keys=1, calls=2)
         net(X, X, X, need_weights=False)
         net(X, X, X, need_weights=False)
     e = edit(net)
-    e.cut("", head=1, query=3, key=0, calls=1)
+    e.cut("", heads=1, queries=3, keys=0, calls=1)
     with pytest.raises(ValueError, match="already"):
-        e.cut("", head=1, query=3, key=1)
+        e.cut("", heads=1, queries=3, keys=1)
 
 
 def test_keys_from_elsewhere() -> None:

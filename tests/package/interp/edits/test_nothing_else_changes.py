@@ -77,7 +77,7 @@ def test_every_other_value_is_the_same_bit_for_bit() -> None:
     mine = copy.deepcopy(net)
     torch.manual_seed(1)
     with edit(net) as e, capture(net) as seen:
-        e.set("0", 7.0, at[:, 3], rows=[1])
+        e.set("0", 7.0, at[:, 3], samples=[1])
         net(x)
     after = torch.get_rng_state()
     torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""Where tokens come before samples, `rows=`, `mean`, `positions=` and a sweep do not take one for the other."""
+"""Where tokens come before samples, `samples=`, `mean`, `positions=` and a sweep do not take one for the other."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from hookscope import at, census, edit, sweep
+from hookscope import at, census, edit
 from tests.shared.awkward import Net
 from tests.shared.language import IDS, gpt2
+from tests.shared.swept import sweep
 
 WORDS = torch.tensor([[1, 2, 3], [4, 5, 6], [7, 8, 1], [2, 3, 4], [5, 6, 7]])  # 5 tokens of 3 samples, or 3 of 5
 
@@ -34,7 +35,7 @@ def tokens_first(kind: str = "LSTM", **options: Any) -> nn.Module:
 
 
 CHANGES = {
-    "rows=": lambda e, layer: e.set(layer, 0.0, rows=1),
+    "samples=": lambda e, layer: e.set(layer, 0.0, samples=1),
     "mean": lambda e, layer: e.mean(layer),
     "positions=": lambda e, layer: e.set(layer, 0.0, positions=1),
 }
@@ -132,7 +133,7 @@ def test_windows_as_long_as_there_are_samples_are_not_refused() -> None:
 
     net = Net(run, first=nn.Linear(4, 4), attend=nn.MultiheadAttention(4, 2)).eval()
     e = edit(net)
-    e.set("first", 0.0, rows=1)
+    e.set("first", 0.0, samples=1)
     with torch.no_grad(), pytest.warns(UserWarning, match="is given 2 tokens of 6 samples"), e:
         net(torch.randn(2, 6, 4))
     assert e.rows[0]["calls changed"] == 1
@@ -147,9 +148,9 @@ def test_samples_of_a_packed_sequence_are_counted_and_its_rows_are_no_samples() 
     x: PackedSequence = pack_padded_sequence(torch.randn(3, 5, 3), torch.tensor([5, 3, 2]), batch_first=True)
     for layer, part in (("head", None), ("mix", (0, "data"))):
         e = edit(net)
-        e.set(layer, 0.0, rows=1, part=part)
+        e.set(layer, 0.0, samples=1, part=part)
         with (
-            pytest.raises(ValueError, match=r"rows= takes .* \(10, \d\), and the model's first input has 3"),
+            pytest.raises(ValueError, match=r"samples= takes .* \(10, \d\), and the model's first input has 3"),
             e,
         ):
             net(x)
@@ -160,14 +161,14 @@ def test_states_of_an_rnn_have_layers_before_samples(layer: nn.Module) -> None:
     # Two layers and two samples: the shape cannot tell.
     path = (1, 0) if isinstance(layer, nn.LSTM) else 1
     net = nn.Sequential(layer)
-    with pytest.raises(ValueError, match=r"'0' \(.*\) has states of \(layers, samples, features\), and rows="):
-        edit(net).set("0", 0.0, part=path, rows=1)
+    with pytest.raises(ValueError, match=r"'0' \(.*\) has states of \(layers, samples, features\), and samples="):
+        edit(net).set("0", 0.0, part=path, samples=1)
     with pytest.raises(ValueError, match="and positions= takes the first axis"):
         edit(net).set("0", 0.0, part=path, positions=1)
     with pytest.raises(ValueError, match="and mean takes the first axis"):
         edit(net).mean("0", part=path)
     with edit(net) as e:
-        e.set("0", 0.0, part=0, rows=1)
+        e.set("0", 0.0, part=0, samples=1)
         out, _ = net(torch.randn(2, 3, 4))
     assert not out[1].any()
     assert out[0].all()

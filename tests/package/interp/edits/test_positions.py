@@ -97,7 +97,7 @@ def test_bert_by_position_by_head_and_by_sample() -> None:
         edit(model) as e,
         capture(model, "encoder.layer.0.attention.output.dense", inputs=True) as seen,
     ):
-        e.set("encoder.layer.0.attention.self", 5.0, positions=[1, 4], heads=1, rows=[1], part=0)
+        e.set("encoder.layer.0.attention.self", 5.0, positions=[1, 4], heads=1, samples=[1], part=0)
         model(IDS)
     expected = plain["encoder.layer.0.attention.output.dense"].args[0].clone()
     expected[1, [1, 4], 8:] = 5
@@ -222,7 +222,7 @@ def test_layers_inside_xlnet_have_tokens_before_samples() -> None:
     config = XLNetConfig(vocab_size=50, d_model=16, n_layer=2, n_head=4, d_inner=24)
     net = XLNetLMHeadModel(config).eval()
     x = torch.randint(3, 50, (6, 6))
-    for wrong in ({"positions": 2}, {"rows": 2}):
+    for wrong in ({"positions": 2}, {"samples": 2}):
         with pytest.raises(ValueError, match=r"layer 'transformer.layer.0' is, or is in, a XLNetModel, tokens before"):
             edit(net).set("transformer.layer.0", 0, part=0, **wrong)
     with torch.no_grad(), edit(net) as e:

@@ -1,4 +1,4 @@
-"""`heads=` means heads and nothing else, `rows=` and `mean` mean samples and nothing else."""
+"""`heads=` means heads and nothing else, `samples=` and `mean` mean samples and nothing else."""
 
 from __future__ import annotations
 
@@ -143,12 +143,12 @@ def test_heads_without_a_projection_that_is_known_say_what_is_missing() -> None:
         edit(Odd()).set("", 0.0, heads=1)
 
 
-def test_an_index_goes_into_what_heads_and_rows_have_picked() -> None:
+def test_an_index_goes_into_what_heads_and_samples_have_picked() -> None:
     net = Attention(nn.Linear(6, 6)).eval()
     inside = torch.tanh(X)
     inside[1, 3:5] = 0
     with torch.no_grad(), edit(net) as e:
-        e.set("", 0.0, at[..., :2], heads=1, rows=[1])
+        e.set("", 0.0, at[..., :2], heads=1, samples=[1])
         y = net(X)
     with torch.no_grad():
         torch.testing.assert_close(y, net.out_proj(inside))
@@ -166,39 +166,39 @@ def test_an_axis_that_is_not_that_of_heads_is_refused() -> None:
 # -- samples ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["rows", "mean"])
+@pytest.mark.parametrize("how", ["samples", "mean"])
 def test_samples_and_tokens_in_one_axis_are_refused(how: str) -> None:
     net, x = Flat(), torch.randn(2, 3, 4)
     e = edit(net)
-    _ = e.set("expert", 0, rows=[1]) if how == "rows" else e.mean("expert")
+    _ = e.set("expert", 0, samples=[1]) if how == "samples" else e.mean("expert")
     with (
         pytest.raises(ValueError, match=r"the shape is \(6, 4\), and the model's first input has 2"),
         e,
     ):
         net(x)
     with edit(net) as e:  # called by itself, it runs on what it is given
-        e.set("expert", 0, rows=[5])
+        e.set("expert", 0, samples=[5])
         y = net.expert(x.flatten(0, 1))
     assert torch.equal(y[5], torch.zeros(4))
 
 
-@pytest.mark.parametrize("how", ["rows", "mean"])
+@pytest.mark.parametrize("how", ["samples", "mean"])
 def test_tokens_before_samples_are_refused(how: str) -> None:
     layer = nn.TransformerEncoderLayer(8, 2, 16)
     with pytest.raises(ValueError, match="'linear1' is, or is in, a TransformerEncoderLayer with batch_first=False"):
-        _ = edit(layer).set("linear1", 0, rows=[1]) if how == "rows" else edit(layer).mean("linear1")
+        _ = edit(layer).set("linear1", 0, samples=[1]) if how == "samples" else edit(layer).mean("linear1")
 
 
-@pytest.mark.parametrize("how", ["rows", "mean"])
+@pytest.mark.parametrize("how", ["samples", "mean"])
 def test_under_vmap_there_are_no_samples(how: str) -> None:
     net = nn.Sequential(nn.Linear(6, 6), nn.ReLU())
     e = edit(net)
-    _ = e.set("0", 0, rows=[1]) if how == "rows" else e.mean("0")
+    _ = e.set("0", 0, samples=[1]) if how == "samples" else e.mean("0")
     with pytest.raises(RuntimeError, match=r"under torch\.vmap a layer sees one sample at a time"), e:
         torch.vmap(net)(X)
 
 
-def test_rows_of_a_list_of_pictures() -> None:
+def test_samples_of_a_list_of_pictures() -> None:
     class Batches(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -209,7 +209,7 @@ def test_rows_of_a_list_of_pictures() -> None:
 
     net = Batches()
     with edit(net) as e:
-        e.set("layer", 0, rows=[1])
+        e.set("layer", 0, samples=[1])
         y = net([torch.ones(3), torch.ones(3)])
     assert y.tolist() == [[1, 1, 1], [0, 0, 0]]
 
@@ -296,7 +296,7 @@ def test_where_an_edit_of_heads_switches_a_fused_path_off_that_is_said() -> None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with edit(net) as e:
-                e.scale(f"{layer}.self_attention", 0.0, rows=[0], heads=1)
+                e.scale(f"{layer}.self_attention", 0.0, samples=[0], heads=1)
                 changed = net(x)
         return plain, changed, e.notes
 

@@ -72,10 +72,10 @@ def test_an_lstm_by_hand() -> None:
 def test_attention_counts_the_same_with_and_without_gradients(mask: bool) -> None:
     attention, x = nn.MultiheadAttention(16, 2, batch_first=True).eval(), torch.randn(2, 10, 16)
     given: Any = {"key_padding_mask": torch.arange(10).expand(2, 10) > 7} if mask else {}
-    parts = quick(attention, x, x, x, backward=False, **given)[""].flops
+    parts = quick(attention, x, x, x, backward=False, kwargs=given)[""].flops
     with torch.no_grad():
         for more in ({}, {"need_weights": False}):
-            costs = quick(attention, x, x, x, **given, **more)
+            costs = quick(attention, x, x, x, kwargs=given | more)
             assert (costs[""].flops, costs.notes) == (parts, ())
     assert parts == 2 * 4 * 2 * 10 * 16 * 16 + 2 * 2 * 2 * 10 * 10 * 16
 

@@ -16,7 +16,7 @@ def test_memory_of_a_language_model_is_that_of_the_profiler():
     ids = torch.randint(0, 100, (4, 32))
     model(ids, use_cache=False).logits.sum().backward()  # the first time takes long, and memory for good
     model.zero_grad()
-    costs = profile(model, ids, loss=lambda output: output.logits.sum(), repeats=3, use_cache=False)
+    costs = profile(model, ids, loss=lambda output: output.logits.sum(), repeats=3, kwargs={"use_cache": False})
     watched = {"activities": [ProfilerActivity.CPU], "profile_memory": True}
     with torch.profiler.profile(**watched) as forward:
         logits = model(ids, use_cache=False).logits

@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from hookscope import sweep
 from tests.shared.language import gpt2
-from tests.shared.swept import by_hand, outputs_of
+from tests.shared.swept import by_hand, outputs_of, sweep
 
 LAYERS = ["transformer.h.0", "transformer.h.1.attn", "transformer.h.1.mlp"]
 TOKENS, OTHER = torch.tensor([[5, 3, 9, 1, 7]]), torch.tensor([[5, 3, 9, 2, 4]])

@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import _get_current_function_mode_stack
 
-from hookscope import NotEditedError, census, edit, sweep
+from hookscope import NotEditedError, census, edit
 from hookscope.interp.sweeps import Cell
 from tests.package.interp.sweeps.test_one_cell import same as same_cells
 from tests.shared.language import small_vit
+from tests.shared.swept import sweep
 
 IMAGE, OTHER = torch.randn(2, 3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 TEXT, TEXT_TOO = torch.randn(2, 3, 5, 8, generator=torch.Generator().manual_seed(1))

@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from hookscope import sweep
 from hookscope.pictures.palette import COOLWARM
+from tests.shared.swept import sweep
 
 
 def swept(channels=range(3), rows=("0", "2"), width=3):

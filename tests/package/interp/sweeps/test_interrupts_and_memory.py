@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from hookscope import census, sweep
+from hookscope import census
 from hookscope.interp.sweeps.memory import PeakBytes
+from tests.shared.swept import sweep
 
 X = torch.randn(2, 16, 64, generator=torch.Generator().manual_seed(0))
 LAYERS = ["0", "2", "4"]

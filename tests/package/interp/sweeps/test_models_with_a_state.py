@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hookscope import capture, sweep
+from hookscope import capture
 from hookscope.interp.sweeps import Cell
 from tests.shared.language import llama
-from tests.shared.swept import Flat
+from tests.shared.swept import Flat, sweep
 
 X = torch.ones(1, 6)
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import nn
 
-from hookscope import LayerNotFoundError, census, sweep
+from hookscope import LayerNotFoundError, census
 from hookscope.interp.sweeps import Cell
 from tests.shared.awkward import Net
 from tests.shared.language import IDS, gpt2, small_vit
-from tests.shared.swept import Gated
+from tests.shared.swept import Gated, given, sweep
 
 X, Y = torch.randn(2, 3, 5, 8, generator=torch.Generator().manual_seed(0))
 
@@ -60,7 +60,6 @@ def same(net: nn.Module, inputs: Any, found: Any, cells: list[tuple[str, int]], 
     """Run the edit of each cell in both ways; where it switches a fused path off, the rest is rounded differently."""
     near = 1e-5 if fused else 1e-6
     before = [tensor.clone() for tensor in net.state_dict().values()]
-    given = inputs if isinstance(inputs, dict) else (inputs,)
     scale = max(float(found.values.abs().max()), abs(found.baseline))
     for layer, column in cells:
         cell = Cell(found, layer, column)
@@ -73,7 +72,8 @@ def same(net: nn.Module, inputs: Any, found: Any, cells: list[tuple[str, int]], 
 
         others = found.made.inputs
         source = None if others is None else others.kwargs or others.args
-        names = {"model": copy.deepcopy(net), "inputs": copy.deepcopy(given), "source": source}
+        args, kwargs = copy.deepcopy(given(inputs))
+        names = {"model": copy.deepcopy(net), "inputs": args, "kwargs": kwargs, "source": source}
         if not found.made.random:  # else the run on the source has drawn some
             exec(compile(cell.lines, "lines", "exec"), names)
             assert float(found.made.metric(names["output"])) == pytest.approx(cell.value, abs=1e-5 * scale)
@@ -120,7 +120,7 @@ def test_heads_of_gpt2_and_layers_that_return_tuples() -> None:
         "    model(**source)\n"
         "with torch.no_grad(), edit(model) as e:\n"
         "    e.swap('transformer.h.1.attn', seen, at[:, 2], part=0)\n"
-        "    output = model(**inputs)"
+        "    output = model(**kwargs)"
     )
 
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hookscope import LayerNotFoundError, NotEditedError, census, sweep
+from hookscope import LayerNotFoundError, NotEditedError, census
 from tests.shared.language import IDS, gpt2, small_vit
+from tests.shared.swept import sweep
 
 IMAGES = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
 BLOCKS = ["transformer.h.0", "transformer.h.1"]

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hookscope import sweep
 from hookscope.interp.sweeps import Sweep
 from tests.shared.awkward import Net
 from tests.shared.language import IDS
+from tests.shared.swept import sweep
 
 Forward = Callable[[Any, Tensor], Tensor]
 X = torch.randn(2, 8, generator=torch.Generator().manual_seed(0))

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from hookscope import LayerNotFoundError, census, sweep
+from hookscope import LayerNotFoundError, census
 from hookscope.interp.sweeps.passes import is_plain
 from tests.shared import language
 from tests.shared.clocks import Clock
 from tests.shared.language import IDS
-from tests.shared.swept import Gated, by_hand, outputs_of
+from tests.shared.swept import Gated, by_hand, outputs_of, sweep
 
 ALL = slice(None)
 

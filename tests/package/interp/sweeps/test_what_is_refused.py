@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from hookscope import LayerNotFoundError, NotEditedError, sweep
+from hookscope import LayerNotFoundError, NotEditedError
 from hookscope.interp.sweeps import Cell
 from tests.shared.awkward import Net
 from tests.shared.language import IDS, bert
+from tests.shared.swept import sweep
 
 X = torch.randn(2, 5, 4)
 
@@ -27,8 +28,7 @@ BEFORE = {
     "an unknown layer": ({"layers": "boyd"}, LayerNotFoundError, "no layer 'boyd'; did you mean 'body'"),
     "one unknown layer of two": ({"layers": ["body", "haed"]}, LayerNotFoundError, "no layer 'haed'.*'head'"),
     "no layers": ({"layers": []}, ValueError, "layers is empty"),
-    "inputs in a list": ({"inputs": [X]}, TypeError, "inputs is a tensor, a tuple of positional.*not list"),
-    "source in a list": ({"source": [X]}, TypeError, "source is a tensor.*'zero', 'mean'.*not list"),
+    "source in a list": ({"source": [X]}, TypeError, "source is 'zero', 'mean'.*a tensor.*not list"),
     "a source in a word": ({"source": "zeros"}, ValueError, "source='zeros': give inputs of a run, 'zero', 'mean'"),
     "a metric that is none": ({"metric": "sum"}, TypeError, "metric is a function.*not str"),
     "positions and channels": ({"channels": [0]}, ValueError, "give one of positions=, heads= and channels="),

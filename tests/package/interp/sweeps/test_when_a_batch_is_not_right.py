@@ -11,10 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hookscope import sweep
 from hookscope.interp.sweeps.outputs import difference
 from tests.shared.awkward import Net
-from tests.shared.swept import by_hand, outputs_of
+from tests.shared.swept import by_hand, outputs_of, sweep
 
 X, OTHER = torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(0)), torch.ones(3, 6)
 LAYERS = ["a", "b"]

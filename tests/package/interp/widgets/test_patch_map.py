@@ -10,12 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-import hookscope
 from hookscope import LayerNotFoundError, census, samples
 from hookscope.interp.widgets.patch_map import ABOVE, NAN, NOT_RUN, PatchMap
 from hookscope.interp.widgets.two_outputs import two_outputs
 from tests.shared.language import IDS, gpt2
-from tests.shared.swept import by_hand, outputs_of
+from tests.shared.swept import by_hand, outputs_of, sweep
 
 TOKENS = ["the", "cat", "sat", "on", "it"]
 VOCABULARY = [f"word{number}" for number in range(20)]
@@ -29,9 +28,7 @@ def metric(output: Any) -> torch.Tensor:
 @pytest.fixture(scope="module")
 def language() -> tuple[nn.Module, Any]:
     net = gpt2()
-    found = hookscope.sweep(
-        net, IDS, LAYERS, IDS.flip(1), positions=range(5), tokens=TOKENS, metric=metric, progress=False
-    )
+    found = sweep(net, IDS, LAYERS, IDS.flip(1), positions=range(5), tokens=TOKENS, metric=metric, progress=False)
     return net, found
 
 
@@ -45,7 +42,7 @@ IMAGE = torch.randn(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
 
 def of_channels(net: nn.Module, **more: Any) -> Any:
     options = {"channels": range(4), "metric": lambda y: y[0, 1], "progress": False} | more
-    return hookscope.sweep(net, IMAGE, ["0", "1"], "zero", **options)
+    return sweep(net, IMAGE, ["0", "1"], "zero", **options)
 
 
 def test_it_shows_the_cell_that_is_chosen(language: Any) -> None:
@@ -131,7 +128,7 @@ def test_top_classes_of_a_classifier() -> None:
 
 def test_any_other_output() -> None:
     net = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
-    found = hookscope.sweep(net, torch.ones(2, 4, 3), "0", "mean", metric=lambda y: y.sum())
+    found = sweep(net, torch.ones(2, 4, 3), "0", "mean", metric=lambda y: y.sum())
     patches = PatchMap(found)
     assert patches._rows == [["output", "shape", "largest change"], ["the output", "(2, 4, 3)", "0"]]
     assert patches.lines.endswith("    e.mean('0')\n    output = model(*inputs)")
@@ -145,7 +142,7 @@ def test_any_other_output() -> None:
 def test_one_word_of_a_story_decides_what_comes_next() -> None:
     net, many, one = samples.story_lm(), *map(samples.story_tokens, ("the dogs near the cat", "the dog near the cat"))
     run, runs = (samples.STORY_WORDS.index(word) for word in ("run", "runs"))
-    found = hookscope.sweep(
+    found = sweep(
         net, many, ["tokens", "blocks.*"], one, positions=range(6), tokens=samples.story_words(many), progress=False,
         metric=lambda logits: logits[0, -1, runs] - logits[0, -1, run],
     )  # fmt: skip
@@ -158,7 +155,7 @@ def test_one_word_of_a_story_decides_what_comes_next() -> None:
     patches.column = 1
     assert patches.outcome.value == pytest.approx(found.baseline, rel=1e-4)
     assert patches._notes == []
-    heads = hookscope.sweep(
+    heads = sweep(
         net, many, "blocks.*.attn", "zero", heads=range(4), metric=lambda logits: logits[0, -1, run], progress=False
     )
     for layer in heads.layers:

@@ -1,0 +1,44 @@
+"""Check the keyword arguments of a model, and tell them from the options of the function that runs it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+__all__ = ["check_kwargs"]
+
+
+def check_kwargs(
+    function: Callable[..., Any], kwargs: object, unknown: Iterable[str] = (), more: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Return the keyword arguments of the model.
+
+    Args:
+        function: the public function or widget that runs the model; its keyword-only parameters are its options.
+        kwargs: what was given as `kwargs=`.
+        unknown: keywords that are no options.
+        more: options that are not in the signature.
+
+    Raises:
+        TypeError: there is an unknown keyword; or `kwargs` is not a mapping with strings as keys.
+
+    """
+    name = function.__name__
+    for option in unknown:
+        parameters = inspect.signature(function).parameters.values()
+        options = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
+        raise TypeError(
+            f"{name} has no option {option!r}; there are {', '.join((*options, *more))}. If {option!r} is an argument "
+            f"of the model, write kwargs={{{option!r}: ...}}"
+        )
+    if kwargs is None:
+        return {}
+    if not isinstance(kwargs, Mapping):
+        raise TypeError(
+            f"kwargs is of type {type(kwargs).__name__}: give a mapping with the keyword arguments of the model, as "
+            "kwargs={'name': ...}"
+        )
+    if wrong := [key for key in kwargs if not isinstance(key, str)]:
+        raise TypeError(f"kwargs has the key {wrong[0]!r}: give names of arguments of the model, as strings")
+    return dict(kwargs)
