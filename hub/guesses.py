@@ -25,10 +25,12 @@ from typing import Any
 
 from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuthenticated
 from tornado import web
+from tornado.escape import to_unicode
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_unix_socket
 
 from hub.guesses_page import Question, page
+from hub.sockets import bound
 
 __all__ = ["ACCESS", "SEES", "Lesson", "Question", "add_to", "application", "questions_of"]
 
@@ -147,9 +149,10 @@ class Lesson:
 
     def guessed(self) -> dict[str, int]:
         """How many guesses there are, by chapter."""
-        return {
-            chapter: sum(len(self._guesses.get((chapter, c), {})) for c in of) for chapter, of in self.questions.items()
-        }
+        found = dict.fromkeys(self.questions, 0)
+        for (chapter, _), said in self._guesses.items():
+            found[chapter] += len(said)
+        return found
 
 
 def tidy(guess: str) -> str:
@@ -191,9 +194,7 @@ class Page(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc]  # it h
         chosen = self.get_query_argument("chapter", "")
         if chosen not in self.lesson.questions:
             chosen = max(self.lesson.guessed().items(), key=lambda each: each[1])[0]
-        xsrf = self.xsrf_token
-        token = xsrf.decode() if isinstance(xsrf, bytes) else str(xsrf)
-        counts = self.lesson.counts(chosen)
+        counts, token = self.lesson.counts(chosen), to_unicode(self.xsrf_token)
         self.finish(page(chosen, self.lesson.questions[chosen], counts, self.lesson.guessed(), token))
 
     @web.authenticated
@@ -240,10 +241,6 @@ class Take(Page):
         self.set_status(204)
 
 
-class Back(HubOAuthCallbackHandler):  # type: ignore[misc]  # it has no types
-    """Where the hub sends a teacher back to after the sign-in."""
-
-
 def application(prefix: str, lesson: Lesson) -> web.Application:
     """Put the service together.
 
@@ -252,11 +249,7 @@ def application(prefix: str, lesson: Lesson) -> web.Application:
         lesson: where guesses go.
 
     """
-    handlers: list[Any] = [
-        (prefix, Page),
-        (f"{prefix}guess", Take),
-        (f"{prefix}oauth_callback", Back),
-    ]
+    handlers = [(prefix, Page), (f"{prefix}guess", Take), (f"{prefix}oauth_callback", HubOAuthCallbackHandler)]
     return web.Application(handlers, cookie_secret=secrets.token_bytes(32), lesson=lesson, xsrf_cookies=True)
 
 
@@ -274,14 +267,10 @@ async def serve(socket: Path, hub: str) -> None:
         "JUPYTERHUB_SERVICE_PREFIX": PREFIX, "JUPYTERHUB_API_URL": f"{hub}/hub/api",
         "JUPYTERHUB_CLIENT_ID": f"service-{NAME}", "JUPYTERHUB_OAUTH_CALLBACK_URL": f"{PREFIX}oauth_callback",
     }  # fmt: skip
-    HubOAuth.instance()
-    # The proxy says who asks; a kernel that asks directly has no address.
-    served = HTTPServer(
-        application(PREFIX, Lesson(questions_of(ROOT / "notebooks"))),
-        max_body_size=BODY,
-        max_buffer_size=4 * BODY,
-        xheaders=True,
-    )
+    HubOAuth.instance(cache_max_age=1)  # seconds for which a token counts that was revoked; 0 would mean for ever
+    made = application(PREFIX, Lesson(questions_of(ROOT / "notebooks")))
+    served = HTTPServer(made, max_body_size=BODY, max_buffer_size=4 * BODY, xheaders=True)  # the proxy says who asks
+    bound(served)
     served.add_socket(bind_unix_socket(str(socket), mode=0o666))  # who tells a guess shows a token
     await asyncio.Event().wait()
 

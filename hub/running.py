@@ -5,8 +5,8 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import resource
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,8 +18,8 @@ from pathlib import Path
 
 import psutil
 
-from hub.ending import end_all, processes_of
-from hub.limits import Limits, Share
+from hub.ending import end_all, erase, processes_of
+from hub.limits import Share
 from hub.settings import CONFIG, PROXY, HubError, Settings
 
 _TRY = """
@@ -57,6 +57,8 @@ def run(settings: Settings) -> None:
     # What the hub, its proxy and its services make is for root alone; what a learner's server makes, for the learner.
     os.umask(0o077)
     os.chdir(settings.state)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # as the proxy does, which has two for one of the hub's
     from hub.configuring import Classroom
 
     with suppress(KeyboardInterrupt):
@@ -138,7 +140,7 @@ def prepare(settings: Settings) -> None:
     settings.state.mkdir(parents=True, exist_ok=True)
     settings.state.chmod(0o700)
     for folder, mode in (
-        (settings.run.parent, 0o711), (settings.run, 0o711), (settings.proxy_socket.parent, 0o700)
+        (settings.run.parent, 0o711), (settings.run, 0o711), (settings.private, 0o700)
     ):  # fmt: skip
         folder.mkdir(exist_ok=True)
         folder.chmod(mode)
@@ -160,14 +162,14 @@ def stop(settings: Settings) -> Iterator[str]:
             user = pwd.getpwnam(folder.name).pw_uid
             ended += any(processes_of(user))
             left += end_all(user)
-        Share(f"{settings.run.name}/{folder.name}", Limits(0, 0, 0)).remove()
+        Share(f"{settings.run.name}/{folder.name}").remove()
     if ended:
         yield f"what {ended} {'learner' if ended == 1 else 'learners'} ran has ended"
     if left:
         yield f"these processes go on, whatever was tried: {', '.join(map(str, left))}; `ps -o user,args -p` names them"
     for name in (settings.run.name, "."):  # the second stays as long as another hub is here
-        Share(name, Limits(0, 0, 0)).remove()
-    shutil.rmtree(settings.run, ignore_errors=True)
+        Share(name).remove()
+    erase(settings.run)
 
 
 def _is_group(name: str) -> bool:

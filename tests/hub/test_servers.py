@@ -88,6 +88,30 @@ print(ways)
 
 
 @pytest.mark.slow
+def test_a_link_in_place_of_the_socket_leads_root_nowhere(hub: RunningHub, ben: Learner) -> None:
+    """The proxy is root's, and would open what the learner cannot: its own door for routes, say."""
+    place = hub.settings.run / ben.name / "server.sock"
+    moves = f"import os; os.rename({str(place)!r}, {str(place) + '.old'!r}); os.symlink(os.sys.argv[1], {str(place)!r})"
+    words = [sys.executable, "-I", "-S", "-c", moves, str(hub.settings.proxy_socket)]
+    subprocess.run(words, user=ben.name, group=ben.name, extra_groups=[], cwd="/", check=True)
+    assert place.is_symlink()
+    assert ben.ask("GET", "api/kernels").json() == []
+    place.unlink()
+
+
+@pytest.mark.slow
+def test_what_a_learner_still_holds_counts_after_the_server_has_ended(hub: RunningHub, ben: Learner) -> None:
+    """A file in memory that somebody else has open outlives all processes of the one who wrote it."""
+    groups = [*Path("/sys/fs/cgroup").glob(f"**/hookscope/{hub.settings.run.name}/{ben.name}")]
+    if not groups:
+        pytest.skip("no cgroups here")
+    ben.stop()
+    until(lambda: not ben.up(), "the end of his server", 60)
+    assert all(group.exists() for group in groups)
+    ben.open()
+
+
+@pytest.mark.slow
 def test_a_server_that_cannot_start_is_given_up_soon_with_what_it_said_last(hub: RunningHub, ben: Learner) -> None:
     ben.stop()
     until(lambda: not ben.up(), "the end of his server", 60)
