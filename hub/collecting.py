@@ -73,6 +73,6 @@ def collect(settings: Settings, chapter: str, course: Path) -> Iterator[str]:
         to.parent.mkdir(parents=True, exist_ok=True)
         to.write_bytes(done.stdout)
         os.umask(usual)
-        for path in (to, *to.parents[:3]):  # who grades need not be root
-            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+        for each in (to, *to.parents[:3]):  # who grades need not be root
+            os.chown(each, owner.st_uid, owner.st_gid, follow_symlinks=False)
         yield f"{learner}: collected"

@@ -140,7 +140,7 @@ def configure(c: Any, settings: Settings) -> None:
     hub.services = [{"name": "accounts", "api_token": settings.accounts_token.read_text()}]
     hub.load_roles = [{"name": "accounts", "scopes": ["admin:users", "delete:servers"], "services": ["accounts"]}]
     if settings.teacher:
-        if settings.teacher not in grp.getgrnam(settings.group).gr_mem:
+        if settings.teacher not in settings.learners:
             raise HubError(f"TEACHER={settings.teacher} has no account here: python -m hub add {settings.teacher}")
         scopes = [*_SEES, *(["access:servers"] if settings.teacher_enters else [])]
         hub.load_roles.append({"name": "teacher", "scopes": scopes, "users": [settings.teacher]})

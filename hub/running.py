@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import grp
 import os
 import pwd
 import resource
@@ -92,12 +91,9 @@ def check(settings: Settings) -> None:
         raise HubError("A hub starts servers of several users, and that takes root: sudo make hub")
     if not PROXY.exists():
         raise HubError("configurable-http-proxy is missing; `make hub` brings it, with npm.")
-    with suppress(KeyError):
-        if not grp.getgrnam(settings.group).gr_mem:
-            raise KeyError
-        check_interpreter()
-        return
-    raise HubError("Nobody could sign in yet: python -m hub add anna ben … makes accounts.")
+    if not settings.learners:
+        raise HubError("Nobody could sign in yet: python -m hub add anna ben … makes accounts.")
+    check_interpreter()
 
 
 def check_interpreter(python: str = sys.executable) -> None:
@@ -155,10 +151,9 @@ def stop(settings: Settings) -> Iterator[str]:
         if process:
             _end(process)
             yield f"the {what} has ended (process {process})"
-    names = set(grp.getgrnam(settings.group).gr_mem) if _is_group(settings.group) else set()
     ended, left = 0, []
     for folder in settings.run.glob("*/"):
-        if folder.name in names:
+        if folder.name in settings.learners:
             user = pwd.getpwnam(folder.name).pw_uid
             ended += any(processes_of(user))
             left += end_all(user)
@@ -170,12 +165,6 @@ def stop(settings: Settings) -> Iterator[str]:
     for name in (settings.run.name, "."):  # the second stays as long as another hub is here
         Share(name).remove()
     erase(settings.run)
-
-
-def _is_group(name: str) -> bool:
-    with suppress(KeyError):
-        return bool(grp.getgrnam(name))
-    return False
 
 
 def alive(file: Path) -> int:
@@ -192,14 +181,8 @@ def alive(file: Path) -> int:
 def _end(process: int) -> None:
     """End one of root's own processes: ask, wait, kill."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.kill(process, number)
-        end = time.monotonic() + PATIENCE
-        while _runs(process) and time.monotonic() < end:
-            time.sleep(0.05)
-
-
-def _runs(process: int) -> bool:
-    with suppress(OSError):
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
+        with suppress(psutil.NoSuchProcess):
+            its, end = psutil.Process(process), time.monotonic() + PATIENCE
+            its.send_signal(number)
+            while its.status() != psutil.STATUS_ZOMBIE and time.monotonic() < end:
+                time.sleep(0.05)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import grp
 import hashlib
 import ipaddress
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,6 +131,13 @@ class Settings:
     log = _In("state", "hub.log")
     pid = _In("state", "hub.pid")
     proxy_pid = _In("state", "proxy.pid")
+
+    @property
+    def learners(self) -> list[str]:
+        """The names of the machine's users who may sign in."""
+        with suppress(KeyError):
+            return sorted(grp.getgrnam(self.group).gr_mem)
+        return []
 
     @property
     def run(self) -> Path:

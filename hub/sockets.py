@@ -7,7 +7,6 @@ import socket
 import stat
 import struct
 from collections import defaultdict
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -47,31 +46,24 @@ def bound(server: Any) -> None:
 
 
 def keep(place: Path, door: Path, user: int) -> bool:
-    """Give a user's socket a second name, in a folder of root's, where the user can put nothing else in its place.
-
-    Args:
-        place: where the user listens, in a folder of the user's.
-        door: the second name.
-        user: the user's number.
+    """Give a user's socket a second name in a folder of root's, where the user cannot put something else in its place.
 
     Returns:
         Whether it is a socket of that user's, at which that user listens. If not, there is no second name.
 
     Raises:
-        OSError: nobody listens, or nothing is there.
+        OSError: nothing is there, or nobody listens.
 
     """
     door.unlink(missing_ok=True)
     os.link(place, door, follow_symlinks=False)
+    found, kept = door.lstat(), False
     try:
-        found = door.lstat()
         if stat.S_ISSOCK(found.st_mode) and found.st_uid == user:
-            with closing(socket.socket(socket.AF_UNIX)) as asking:
+            with socket.socket(socket.AF_UNIX) as asking:
                 asking.connect(str(door))
-                if peer(asking) == user:
-                    return True
-    except OSError:
-        door.unlink()
-        raise
-    door.unlink()
-    return False
+                kept = peer(asking) == user
+    finally:
+        if not kept:
+            door.unlink()
+    return kept

@@ -95,10 +95,9 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
 
     def make_preexec_fn(self, name: str) -> Callable[[], None]:
         """Return what the new process does before it runs: limits, then the learner's rights, then a log."""
-        become, share, log = super().make_preexec_fn(name), self._made_share(), Path(pwd.getpwnam(name).pw_dir) / LOG
+        become, log = self._become(name), Path(pwd.getpwnam(name).pw_dir) / LOG
 
         def begin() -> None:
-            share.take()
             become()
             nothing = os.open(os.devnull, os.O_RDWR)
             said = nothing
@@ -108,6 +107,15 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
                 said = os.open(log, flags, 0o600)
             for place, file in enumerate((nothing, said, said)):
                 os.dup2(file, place)
+
+        return begin
+
+    def _become(self, name: str) -> Callable[[], None]:
+        share, become = self._made_share(), super().make_preexec_fn(name)
+
+        def begin() -> None:
+            share.take()
+            become()
 
         return begin
 
@@ -175,15 +183,10 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
         """Let the learner make or update the copy of the course."""
         words = [sys.executable, "-P", "-m", "hookscope_course", "course", "--to", f"{user.pw_dir}/{COURSE}"]
         environment = {"HOME": user.pw_dir, "USER": user.pw_name, "PATH": os.environ.get("PATH", os.defpath)}
-        share, become = self._made_share(), super().make_preexec_fn(user.pw_name)
-
-        def begin() -> None:
-            share.take()
-            become()
-
         begun: Any = await asyncio.create_subprocess_exec(
-            *words, env=environment, preexec_fn=begin, start_new_session=True, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT
-        )
+            *words, env=environment, preexec_fn=self._become(user.pw_name), start_new_session=True, stdin=DEVNULL,
+            stdout=PIPE, stderr=STDOUT,
+        )  # fmt: skip
         try:
             said, _ = await asyncio.wait_for(begun.communicate(), _COURSE_TAKES)
         except TimeoutError:
@@ -197,15 +200,15 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
     async def _listening(self, place: Path, user: int) -> bool:
         """Wait until the learner's server listens; not if it has ended."""
         end = time.monotonic() + float(self.http_timeout)
-        while time.monotonic() < end and await self.poll() is None:
+        while await self.poll() is None:
             with suppress(OSError):
                 return keep(place, self._door, user)
+            if time.monotonic() > end:  # another attempt would only keep the others waiting
+                raise NotStartedError(
+                    f"The server of {self.user.name} did not listen in {self.http_timeout} s: this machine has too "
+                    "much to do."
+                )
             await asyncio.sleep(0.1)
-        if await self.poll() is None:  # another attempt would only keep the others waiting
-            raise NotStartedError(
-                f"The server of {self.user.name} did not listen in {self.http_timeout} s: this machine has "
-                "too much to do."
-            )
         return False
 
     def _made_share(self) -> Share:
