@@ -5,5 +5,5 @@
     python -m hub stop                end all of it
 
 `settings` says what can be chosen, `people` has the accounts, `limits` what each may use, `spawner` starts a learner's
-JupyterLab, `kernels` keeps the process that kernels are forked from, `configuring` puts it together for JupyterHub.
+JupyterLab, `sockets` bounds who may ask how much, `configuring` puts it together for JupyterHub.
 """

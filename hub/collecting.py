@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pwd
 import subprocess
 import sys
@@ -49,6 +50,9 @@ def collect(settings: Settings, chapter: str, course: Path) -> Iterator[str]:
         raise HubError(f"There is no chapter {chapter!r}. Give the number of one, such as 02.")
     if not (course / "source" / names[0]).is_dir():
         raise HubError(f"{course} has no assignment {names[0]}; `make nbgrader CHAPTERS={chapter} DEST=…` writes one.")
+    owner = course.stat()
+    if owner.st_mode & 0o077:
+        yield f"Others may enter {course}, and read this class's work and grades: chmod 700 {course}"
     for learner in People(settings).names():
         user = pwd.getpwnam(learner)
         path = f"{user.pw_dir}/course/{names[0]}.ipynb"
@@ -65,6 +69,10 @@ def collect(settings: Settings, chapter: str, course: Path) -> Iterator[str]:
             yield f"{learner}: not collected; {path}: {done.stderr.decode(errors='replace').strip()[:200]}"
             continue
         to = course / "submitted" / learner / names[0] / f"{names[0]}.ipynb"
+        usual = os.umask(0o077)
         to.parent.mkdir(parents=True, exist_ok=True)
         to.write_bytes(done.stdout)
+        os.umask(usual)
+        for each in (to, *to.parents[:3]):  # who grades need not be root
+            os.chown(each, owner.st_uid, owner.st_gid, follow_symlinks=False)
         yield f"{learner}: collected"

@@ -9,9 +9,7 @@ import os
 import pwd
 import sys
 from logging.handlers import RotatingFileHandler
-from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import quote
 
 from jupyterhub.app import JupyterHub
 from jupyterhub.auth import PAMAuthenticator
@@ -20,6 +18,7 @@ from tornado import web
 from hookscope_course.places import SETTINGS
 from hub import ending, guesses
 from hub.settings import CONFIG, KEEP_ALIVE, PROXY, HubError, Settings
+from hub.sockets import at, bound, peer
 from hub.spawner import LearnersSpawner
 
 _LARGEST = 1 << 20  # bytes that the hub itself takes in one request: it has forms, and no uploads
@@ -45,6 +44,8 @@ class LearnersAuthenticator(PAMAuthenticator):  # type: ignore[misc]  # it has n
 
     async def authenticate(self, handler: Any, data: dict[str, str]) -> Any:
         """Check a passphrase: one after the other for each name and address, so that nobody keeps others waiting."""
+        if peer(handler.request.connection.stream.socket):  # not the proxy, so the address may be invented
+            raise web.HTTPError(403, "Sign in at the hub's page.")
         key = data["username"], handler.request.remote_ip
         lock, waiting = self._turns.setdefault(key, (asyncio.Lock(), [0]))
         if waiting[0] >= _WAITING:
@@ -83,6 +84,7 @@ class Classroom(JupyterHub):  # type: ignore[misc]  # it has no types
         """Start, and then bound what is read of a request, before anybody has signed in."""
         await super().start()
         self.http_server.conn_params.max_body_size = _LARGEST
+        bound(self.http_server)
 
 
 def configure(c: Any, settings: Settings) -> None:
@@ -138,7 +140,7 @@ def configure(c: Any, settings: Settings) -> None:
     hub.services = [{"name": "accounts", "api_token": settings.accounts_token.read_text()}]
     hub.load_roles = [{"name": "accounts", "scopes": ["admin:users", "delete:servers"], "services": ["accounts"]}]
     if settings.teacher:
-        if settings.teacher not in grp.getgrnam(settings.group).gr_mem:
+        if settings.teacher not in settings.learners:
             raise HubError(f"TEACHER={settings.teacher} has no account here: python -m hub add {settings.teacher}")
         scopes = [*_SEES, *(["access:servers"] if settings.teacher_enters else [])]
         hub.load_roles.append({"name": "teacher", "scopes": scopes, "users": [settings.teacher]})
@@ -149,11 +151,6 @@ def configure(c: Any, settings: Settings) -> None:
             raise HubError("GUESSES=on counts guesses for a teacher: say who that is, as in TEACHER=maria.")
         command = [*ends_with_hub, python, "-m", "hub.guesses", str(settings.guesses_socket), at(settings.hub_socket)]
         guesses.add_to(c, spawner, teacher=settings.teacher, socket=settings.guesses_socket, command=command)
-
-
-def at(socket: Path) -> str:
-    """Return the address of a Unix socket, as JupyterHub and its proxy write it."""
-    return f"http+unix://{quote(str(socket), safe='')}"
 
 
 def _log(settings: Settings) -> logging.Handler:

@@ -25,12 +25,14 @@ from typing import Any
 
 from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuthenticated
 from tornado import web
+from tornado.escape import to_unicode
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_unix_socket
 
 from hub.guesses_page import Question, page
+from hub.sockets import bound
 
-__all__ = ["ACCESS", "SEES", "Lesson", "Question", "add_to", "application", "questions_of"]
+__all__ = ["Lesson", "Question", "add_to", "questions_of"]
 
 ROOT = Path(__file__).resolve().parents[1]
 NAME = "guesses"
@@ -42,25 +44,14 @@ log = logging.getLogger(NAME)
 
 
 def add_to(c: Any, spawner: Any, *, teacher: str, socket: Path, command: list[str]) -> None:
-    """Switch the service on in a hub's configuration.
-
-    Args:
-        c: as `get_config()` gives it.
-        spawner: the spawner's part of `c`.
-        teacher: who sees the counts.
-        socket: where the service listens; nobody but root can put one there.
-        command: what runs `python -m hub.guesses`.
-
-    """
+    """Switch the service on in a hub's configuration: `spawner` is a part of `c`, `command` runs `serve`."""
     service = {"name": NAME, "command": command, "cwd": str(ROOT), "oauth_redirect_uri": f"{PREFIX}oauth_callback"}
     c.JupyterHub.services.append(service | {"oauth_no_confirm": True, "oauth_client_allowed_scopes": [SEES]})
     c.JupyterHub.custom_scopes = {SEES: {"description": "See how many guessed what."}}
-    c.JupyterHub.load_roles.extend(
-        [
-            {"name": "user", "scopes": ["self", ACCESS]},
-            {"name": "sees-guesses", "scopes": [ACCESS, SEES], "users": [teacher]},
-        ]
-    )
+    c.JupyterHub.load_roles += [
+        {"name": "user", "scopes": ["self", ACCESS]},
+        {"name": "sees-guesses", "scopes": [ACCESS, SEES], "users": [teacher]},
+    ]
 
     def token(spawner: Any) -> str:
         """Make a token for one learner's kernels. That of their server would open far more, so it is not used."""
@@ -147,9 +138,10 @@ class Lesson:
 
     def guessed(self) -> dict[str, int]:
         """How many guesses there are, by chapter."""
-        return {
-            chapter: sum(len(self._guesses.get((chapter, c), {})) for c in of) for chapter, of in self.questions.items()
-        }
+        found = dict.fromkeys(self.questions, 0)
+        for (chapter, _), said in self._guesses.items():
+            found[chapter] += len(said)
+        return found
 
 
 def tidy(guess: str) -> str:
@@ -191,9 +183,7 @@ class Page(HubOAuthenticated, web.RequestHandler):  # type: ignore[misc]  # it h
         chosen = self.get_query_argument("chapter", "")
         if chosen not in self.lesson.questions:
             chosen = max(self.lesson.guessed().items(), key=lambda each: each[1])[0]
-        xsrf = self.xsrf_token
-        token = xsrf.decode() if isinstance(xsrf, bytes) else str(xsrf)
-        counts = self.lesson.counts(chosen)
+        counts, token = self.lesson.counts(chosen), to_unicode(self.xsrf_token)
         self.finish(page(chosen, self.lesson.questions[chosen], counts, self.lesson.guessed(), token))
 
     @web.authenticated
@@ -227,12 +217,11 @@ class Take(Page):
             raise web.HTTPError(403, reason="The hub does not know this token")
         try:
             said = json.loads(self.request.body)
-            words = [said[name] for name in ("chapter", "cell", "guess")]
-            if not all(isinstance(word, str) for word in words):
+            chapter, cell, guess = (said[name] for name in ("chapter", "cell", "guess"))
+            if not all(isinstance(word, str) for word in (chapter, cell, guess)):
                 raise TypeError("all three are text")
         except (ValueError, KeyError, TypeError, RecursionError):
             raise web.HTTPError(400, reason="A guess is JSON with chapter, cell and guess, all three text") from None
-        chapter, cell, guess = words
         try:
             self.lesson.take(chapter, cell, user["name"], guess)
         except LookupError:
@@ -240,48 +229,20 @@ class Take(Page):
         self.set_status(204)
 
 
-class Back(HubOAuthCallbackHandler):  # type: ignore[misc]  # it has no types
-    """Where the hub sends a teacher back to after the sign-in."""
-
-
-def application(prefix: str, lesson: Lesson) -> web.Application:
-    """Put the service together.
-
-    Args:
-        prefix: its path on the hub, with slashes at both ends.
-        lesson: where guesses go.
-
-    """
-    handlers: list[Any] = [
-        (prefix, Page),
-        (f"{prefix}guess", Take),
-        (f"{prefix}oauth_callback", Back),
-    ]
-    return web.Application(handlers, cookie_secret=secrets.token_bytes(32), lesson=lesson, xsrf_cookies=True)
-
-
 async def serve(socket: Path, hub: str) -> None:
-    """Serve until the hub stops this process.
-
-    Args:
-        socket: where to listen.
-        hub: its address.
-
-    """
+    """Listen at a socket until the hub, which has this address, stops this process."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s guesses: %(message)s")
     # JupyterHub sets these only for a service that listens at a port.
     os.environ |= {
         "JUPYTERHUB_SERVICE_PREFIX": PREFIX, "JUPYTERHUB_API_URL": f"{hub}/hub/api",
         "JUPYTERHUB_CLIENT_ID": f"service-{NAME}", "JUPYTERHUB_OAUTH_CALLBACK_URL": f"{PREFIX}oauth_callback",
     }  # fmt: skip
-    HubOAuth.instance()
-    # The proxy says who asks; a kernel that asks directly has no address.
-    served = HTTPServer(
-        application(PREFIX, Lesson(questions_of(ROOT / "notebooks"))),
-        max_body_size=BODY,
-        max_buffer_size=4 * BODY,
-        xheaders=True,
-    )
+    HubOAuth.instance(cache_max_age=1)  # seconds for which a token counts that was revoked; 0 would mean for ever
+    lesson = Lesson(questions_of(ROOT / "notebooks"))
+    handlers = [(PREFIX, Page), (f"{PREFIX}guess", Take), (f"{PREFIX}oauth_callback", HubOAuthCallbackHandler)]
+    made = web.Application(handlers, cookie_secret=secrets.token_bytes(32), lesson=lesson, xsrf_cookies=True)
+    served = HTTPServer(made, max_body_size=BODY, max_buffer_size=4 * BODY, xheaders=True)  # the proxy says who asks
+    bound(served)
     served.add_socket(bind_unix_socket(str(socket), mode=0o666))  # who tells a guess shows a token
     await asyncio.Event().wait()
 

@@ -42,16 +42,7 @@ def page(
     guessed: dict[str, int],
     xsrf: str,
 ) -> str:
-    """Draw the page.
-
-    Args:
-        chapter: the chosen one, as in 02_call_order.
-        questions: its questions, by cell.
-        counts: how many guessed what, by cell.
-        guessed: how many guesses there are, by chapter.
-        xsrf: what the button must send back.
-
-    """
+    """Draw the page of a chapter: its questions and how many guessed what, by cell; the button sends `xsrf`."""
     title = f"Chapter {html.escape(chapter.partition('_')[0])}: what the class guessed"
     links = " ".join(
         f'<a href="?chapter={html.escape(name)}"{_current(name == chapter)}>'

@@ -28,17 +28,20 @@ class Limits:
     processes: int
 
 
+_NONE = Limits(0, 0.0, 0)
+
+
 class Share:
     """A learner's share of the machine.
 
     Args:
         name: of its cgroup, as in "1a2b3c4d/anna".
-        limits: how large it is.
+        limits: how large it is; not needed to remove it.
         root: where the system shows its cgroups.
 
     """
 
-    def __init__(self, name: str, limits: Limits, root: Path = Path("/sys/fs/cgroup")) -> None:
+    def __init__(self, name: str, limits: Limits = _NONE, root: Path = Path("/sys/fs/cgroup")) -> None:
         self.limits, self._root = limits, root
         self._name = Path("hookscope") / name
         self.instead = ""

@@ -7,15 +7,14 @@ import os
 import pwd
 import re
 import secrets
-import shutil
 import socket
-import stat
 import subprocess
 from contextlib import closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 
-from hub.ending import end_all, processes_of
+from hub.ending import end_all, erase, processes_of
+from hub.limits import Share
 from hub.running import alive
 from hub.settings import HubError, Settings
 
@@ -37,9 +36,7 @@ class People:
 
     def names(self) -> list[str]:
         """List the learners."""
-        with suppress(KeyError):
-            return sorted(grp.getgrnam(self.group).gr_mem)
-        return []
+        return self.settings.learners
 
     def add(self, name: str) -> str:
         """Make an account; returns its passphrase, which is written down nowhere.
@@ -117,14 +114,15 @@ class People:
         # Close the home first: the learner may have opened it to others.
         if home.parent == self.homes and home.exists():
             home.chmod(0o700)
-            if with_home:
-                shutil.rmtree(home)
-            else:
+            if not with_home:
                 _give(home, 0, 0)
-        shutil.rmtree(self.settings.run / name, ignore_errors=True)
+            elif said := erase(home):
+                raise HubError(f"{name} can no longer sign in, but {home} is not deleted: {said}")
+        erase(self.settings.run / name)
+        Share(f"{self.settings.run.name}/{name}").remove()
         self._note_given(user.pw_uid)
         _run("userdel", "--force", name)
-        for folder in ("/tmp", "/var/tmp", "/dev/shm"):
+        for folder in ("/tmp", "/var/tmp"):
             if Path(folder) in self.homes.parents:  # where homes that are kept might lie
                 continue
             words = ["find", folder, "-xdev", "-mindepth", "1", "-depth", "-user", str(user.pw_uid), "-delete"]
@@ -210,19 +208,17 @@ def forget(settings: Settings, name: str) -> None:
 
 
 def _give(home: Path, user: int, group: int) -> None:
-    os.lchown(home, user, group)
-    for folder, folders, files in os.walk(home):  # which follows no links
-        for name in (*folders, *files):
-            path = Path(folder) / name
-            found = path.lstat()
-            if stat.S_ISDIR(found.st_mode) or found.st_nlink == 1:  # another name of a file may be in use elsewhere
-                os.lchown(path, user, group)
+    # Not a file that has another name: that may be in use elsewhere.
+    words = ["(", "-type", "d", "-o", "-links", "1", ")", "-execdir", "chown", "-h", f"{user}:{group}", "{}", "+"]
+    _run("find", str(home), "-xdev", *words, PATH=os.defpath)  # find refuses a PATH with a relative folder
 
 
-def _run(*words: str, given: str = "") -> None:
+def _run(*words: str, given: str = "", **more: str) -> None:
     """Run one of the system's programs for accounts."""
     try:
-        done = subprocess.run(words, input=given, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            words, input=given, env={**os.environ, **more}, capture_output=True, text=True, check=False
+        )
     except FileNotFoundError:
         raise HubError(
             f"This machine has no `{words[0]}`; on Debian and Ubuntu, `apt install passwd` brings it."

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import grp
 import os
 import pwd
+import resource
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,8 +17,8 @@ from pathlib import Path
 
 import psutil
 
-from hub.ending import end_all, processes_of
-from hub.limits import Limits, Share
+from hub.ending import end_all, erase, processes_of
+from hub.limits import Share
 from hub.settings import CONFIG, PROXY, HubError, Settings
 
 _TRY = """
@@ -57,6 +56,8 @@ def run(settings: Settings) -> None:
     # What the hub, its proxy and its services make is for root alone; what a learner's server makes, for the learner.
     os.umask(0o077)
     os.chdir(settings.state)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # as the proxy does, which has two for one of the hub's
     from hub.configuring import Classroom
 
     with suppress(KeyboardInterrupt):
@@ -90,12 +91,9 @@ def check(settings: Settings) -> None:
         raise HubError("A hub starts servers of several users, and that takes root: sudo make hub")
     if not PROXY.exists():
         raise HubError("configurable-http-proxy is missing; `make hub` brings it, with npm.")
-    with suppress(KeyError):
-        if not grp.getgrnam(settings.group).gr_mem:
-            raise KeyError
-        check_interpreter()
-        return
-    raise HubError("Nobody could sign in yet: python -m hub add anna ben … makes accounts.")
+    if not settings.learners:
+        raise HubError("Nobody could sign in yet: python -m hub add anna ben … makes accounts.")
+    check_interpreter()
 
 
 def check_interpreter(python: str = sys.executable) -> None:
@@ -138,7 +136,7 @@ def prepare(settings: Settings) -> None:
     settings.state.mkdir(parents=True, exist_ok=True)
     settings.state.chmod(0o700)
     for folder, mode in (
-        (settings.run.parent, 0o711), (settings.run, 0o711), (settings.proxy_socket.parent, 0o700)
+        (settings.run.parent, 0o711), (settings.run, 0o711), (settings.private, 0o700)
     ):  # fmt: skip
         folder.mkdir(exist_ok=True)
         folder.chmod(mode)
@@ -153,27 +151,20 @@ def stop(settings: Settings) -> Iterator[str]:
         if process:
             _end(process)
             yield f"the {what} has ended (process {process})"
-    names = set(grp.getgrnam(settings.group).gr_mem) if _is_group(settings.group) else set()
     ended, left = 0, []
     for folder in settings.run.glob("*/"):
-        if folder.name in names:
+        if folder.name in settings.learners:
             user = pwd.getpwnam(folder.name).pw_uid
             ended += any(processes_of(user))
             left += end_all(user)
-        Share(f"{settings.run.name}/{folder.name}", Limits(0, 0, 0)).remove()
+        Share(f"{settings.run.name}/{folder.name}").remove()
     if ended:
         yield f"what {ended} {'learner' if ended == 1 else 'learners'} ran has ended"
     if left:
         yield f"these processes go on, whatever was tried: {', '.join(map(str, left))}; `ps -o user,args -p` names them"
     for name in (settings.run.name, "."):  # the second stays as long as another hub is here
-        Share(name, Limits(0, 0, 0)).remove()
-    shutil.rmtree(settings.run, ignore_errors=True)
-
-
-def _is_group(name: str) -> bool:
-    with suppress(KeyError):
-        return bool(grp.getgrnam(name))
-    return False
+        Share(name).remove()
+    erase(settings.run)
 
 
 def alive(file: Path) -> int:
@@ -190,14 +181,8 @@ def alive(file: Path) -> int:
 def _end(process: int) -> None:
     """End one of root's own processes: ask, wait, kill."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.kill(process, number)
-        end = time.monotonic() + PATIENCE
-        while _runs(process) and time.monotonic() < end:
-            time.sleep(0.05)
-
-
-def _runs(process: int) -> bool:
-    with suppress(OSError):
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
+        with suppress(psutil.NoSuchProcess):
+            its, end = psutil.Process(process), time.monotonic() + PATIENCE
+            its.send_signal(number)
+            while its.status() != psutil.STATUS_ZOMBIE and time.monotonic() < end:
+                time.sleep(0.05)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import grp
 import hashlib
 import ipaddress
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +21,17 @@ _YES = ("1", "yes", "true", "on")
 
 class HubError(Exception):
     """The hub cannot do what was asked; the message says why, and the way out."""
+
+
+class _In:
+    """The path of a file in one of the hub's folders."""
+
+    def __init__(self, folder: str, name: str) -> None:
+        self.folder, self.name = folder, name
+
+    def __get__(self, settings: Settings | None, of: type[Settings]) -> Path:
+        where: Path = getattr(settings, self.folder)
+        return where / self.name
 
 
 @dataclass(frozen=True)
@@ -105,60 +118,31 @@ class Settings:
                 "WITHOUT_TLS=yes."
             )
 
+    # In root's folders, which learners pass through: only root can listen there.
+    hub_socket = _In("run", "hub.sock")
+    guesses_socket = _In("run", "guesses.sock")
+    # In a folder that only root may enter.
+    private = _In("run", "root")
+    proxy_socket = _In("run", "root/proxy.sock")
+    accounts_token = _In("state", "accounts_token")  # lets `python -m hub remove` speak with a hub that runs
+    given = _In("state", "highest_uid")  # that a learner ever had: none is given twice
+    cookies = _In("state", "cookie_secret")  # signs what browsers keep
+    database = _In("state", "hub.sqlite")
+    log = _In("state", "hub.log")
+    pid = _In("state", "hub.pid")
+    proxy_pid = _In("state", "proxy.pid")
+
+    @property
+    def learners(self) -> list[str]:
+        """The names of the machine's users who may sign in."""
+        with suppress(KeyError):
+            return sorted(grp.getgrnam(self.group).gr_mem)
+        return []
+
     @property
     def run(self) -> Path:
         """The folder for sockets, short as their paths must be; learners may pass through, and see only their own."""
         return Path("/run/hookscope") / hashlib.sha256(bytes(self.state)).hexdigest()[:8]
-
-    @property
-    def hub_socket(self) -> Path:
-        """Where the hub itself listens: learners' servers may ask, and only root can listen there."""
-        return self.run / "hub.sock"
-
-    @property
-    def proxy_socket(self) -> Path:
-        """Where the proxy takes its routes, in a folder that only root may enter."""
-        return self.run / "root" / "proxy.sock"
-
-    @property
-    def guesses_socket(self) -> Path:
-        """Where guesses are counted: learners' kernels may tell, and only root can listen there."""
-        return self.run / "guesses.sock"
-
-    @property
-    def accounts_token(self) -> Path:
-        """What lets `python -m hub remove` speak with a hub that runs; for root alone."""
-        return self.state / "accounts_token"
-
-    @property
-    def given(self) -> Path:
-        """The highest number that a learner ever had: none is given twice."""
-        return self.state / "highest_uid"
-
-    @property
-    def cookies(self) -> Path:
-        """The secret that signs what browsers keep."""
-        return self.state / "cookie_secret"
-
-    @property
-    def database(self) -> Path:
-        """What the hub remembers: who is there, whose server runs where."""
-        return self.state / "hub.sqlite"
-
-    @property
-    def log(self) -> Path:
-        """What the hub says, also what it refuses."""
-        return self.state / "hub.log"
-
-    @property
-    def pid(self) -> Path:
-        """The number of the hub's process."""
-        return self.state / "hub.pid"
-
-    @property
-    def proxy_pid(self) -> Path:
-        """The number of the proxy's process."""
-        return self.state / "proxy.pid"
 
 
 def _address(text: str) -> str:

@@ -1,12 +1,10 @@
-"""Start a learner's JupyterLab: as that learner, in limits, at a socket in a folder that is theirs alone."""
+"""Start a learner's JupyterLab: as that learner, in limits, at a socket that root then keeps."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import pwd
-import socket
-import struct
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
@@ -14,14 +12,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import quote
 
 from jupyterhub.spawner import LocalProcessSpawner
 from traitlets import Float, Integer, Unicode
 
-from hub.ending import end_all
+from hub.ending import end_all, erase
 from hub.limits import Limits, Share
 from hub.settings import HubError
+from hub.sockets import at, keep
 
 COURSE = "course"  # in a learner's home
 LOG = ".hookscope-server.log"
@@ -69,16 +67,21 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
         return Share(f"{Path(str(self.run)).name}/{self.user.name}", limits)
 
     @property
-    def _place(self) -> Path:
-        """Where the learner's server listens."""
-        return Path(str(self.run), str(self.user.name), "server.sock")
+    def _runtime(self) -> Path:
+        """The learner's own folder, with sockets of kernels."""
+        return Path(str(self.run), str(self.user.name))
+
+    @property
+    def _door(self) -> Path:
+        """Where the hub and the proxy reach the server, in a folder that only root may enter."""
+        return Path(str(self.run), "root", f"server-{self.user.name}.sock")
 
     @property
     def server(self) -> Any:
         """The server as the hub knows it; its database keeps of an address only what a port needs."""
         found = LocalProcessSpawner.server.fget(self)
         if found is not None and found.proto == "http+unix":
-            found.connect_url = f"http+unix://{quote(str(self._place), safe='')}"
+            found.connect_url = at(self._door)
         return found
 
     @server.setter
@@ -92,10 +95,9 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
 
     def make_preexec_fn(self, name: str) -> Callable[[], None]:
         """Return what the new process does before it runs: limits, then the learner's rights, then a log."""
-        become, share, log = super().make_preexec_fn(name), self._made_share(), Path(pwd.getpwnam(name).pw_dir) / LOG
+        become, log = self._become(name), Path(pwd.getpwnam(name).pw_dir) / LOG
 
         def begin() -> None:
-            share.take()
             become()
             nothing = os.open(os.devnull, os.O_RDWR)
             said = nothing
@@ -108,6 +110,15 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
 
         return begin
 
+    def _become(self, name: str) -> Callable[[], None]:
+        share, become = self._made_share(), super().make_preexec_fn(name)
+
+        def begin() -> None:
+            share.take()
+            become()
+
+        return begin
+
     async def start(self) -> str:
         """Bring the course up to date, start the server, and wait until it listens; a few at a time."""
         cls = type(self)
@@ -117,22 +128,22 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
         await self._end_what_is_left()  # by one that died while no hub was there
         await self._bring_course(user)
         async with cls._turns:
-            runtime = Path(str(self.run)) / self.user.name
-            runtime.mkdir(mode=0o700, exist_ok=True)
-            os.chown(runtime, user.pw_uid, user.pw_gid)
-            self.environment: dict[str, Any] = {**self.environment, "JUPYTER_RUNTIME_DIR": str(runtime)}
+            self.environment: dict[str, Any] = {**self.environment, "JUPYTER_RUNTIME_DIR": str(self._runtime)}
             # Without a copy, as when the disk was full the first time, there still is a home to make room in.
             has_course = (Path(user.pw_dir) / COURSE / "00_start_here.ipynb").is_file()
             self.notebook_dir = f"{user.pw_dir}/{COURSE}" if has_course else user.pw_dir
             self.default_url = "/lab/tree/00_start_here.ipynb" if has_course else "/lab"
-            self.args: list[str] = [*SERVER, f"--ServerApp.sock={self._place}", *self._ends_when_idle()]
+            place = self._runtime / "server.sock"
+            self.args: list[str] = [*SERVER, f"--ServerApp.sock={place}", *self._ends_when_idle()]
             self.ip, self.port = "127.0.0.1", 8888  # which Jupyter demands where there is a socket, and does not use
             for _ in range(_TRIES):
-                self._place.unlink(missing_ok=True)
+                erase(self._runtime)
+                self._runtime.mkdir(mode=0o700)
+                os.chown(self._runtime, user.pw_uid, user.pw_gid)
                 await super().start()
-                if await self._listening(self._place, user.pw_uid):
-                    return f"http+unix://{quote(str(self._place), safe='')}"
-                await super().stop(now=True)
+                if await self._listening(place, user.pw_uid):
+                    return at(self._door)
+                await self.stop(now=True)
             # Said now: the hub itself would wait for minutes for a server that has ended.
             raise NotStartedError(
                 f"The server of {user.pw_name} did not start, in {_TRIES} attempts. Why stands in {user.pw_dir}/{LOG}: "
@@ -150,7 +161,7 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
         ]
 
     async def stop(self, now: bool = False) -> None:
-        """Stop the server, end what it has left behind, and remove its cgroup."""
+        """Stop the server, and end what it has left behind."""
         await super().stop(now)
         await self._end_what_is_left()
 
@@ -165,21 +176,17 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
         user = pwd.getpwnam(self.user.name)
         if left := await asyncio.to_thread(end_all, user.pw_uid):
             self.log.error("Processes of %s go on, whatever was tried: %s", user.pw_name, left)
-        self.share.remove()
+        self._door.unlink(missing_ok=True)
+        # The cgroup stays, and with it counts what memory the learner still holds, as in files that others have open.
 
     async def _bring_course(self, user: pwd.struct_passwd) -> None:
         """Let the learner make or update the copy of the course."""
         words = [sys.executable, "-P", "-m", "hookscope_course", "course", "--to", f"{user.pw_dir}/{COURSE}"]
         environment = {"HOME": user.pw_dir, "USER": user.pw_name, "PATH": os.environ.get("PATH", os.defpath)}
-        share, become = self._made_share(), super().make_preexec_fn(user.pw_name)
-
-        def begin() -> None:
-            share.take()
-            become()
-
         begun: Any = await asyncio.create_subprocess_exec(
-            *words, env=environment, preexec_fn=begin, start_new_session=True, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT
-        )
+            *words, env=environment, preexec_fn=self._become(user.pw_name), start_new_session=True, stdin=DEVNULL,
+            stdout=PIPE, stderr=STDOUT,
+        )  # fmt: skip
         try:
             said, _ = await asyncio.wait_for(begun.communicate(), _COURSE_TAKES)
         except TimeoutError:
@@ -193,17 +200,15 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
     async def _listening(self, place: Path, user: int) -> bool:
         """Wait until the learner's server listens; not if it has ended."""
         end = time.monotonic() + float(self.http_timeout)
-        while time.monotonic() < end and await self.poll() is None:
-            with suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
-                asking.connect(str(place))
-                credentials = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-                return int(struct.unpack("3i", credentials)[1]) == user
+        while await self.poll() is None:
+            with suppress(OSError):
+                return keep(place, self._door, user)
+            if time.monotonic() > end:  # another attempt would only keep the others waiting
+                raise NotStartedError(
+                    f"The server of {self.user.name} did not listen in {self.http_timeout} s: this machine has too "
+                    "much to do."
+                )
             await asyncio.sleep(0.1)
-        if await self.poll() is None:  # another attempt would only keep the others waiting
-            raise NotStartedError(
-                f"The server of {self.user.name} did not listen in {self.http_timeout} s: this machine has "
-                "too much to do."
-            )
         return False
 
     def _made_share(self) -> Share:

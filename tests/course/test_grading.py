@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -197,6 +200,47 @@ def test_each_submission_has_empty_folders_of_its_own_bounded_and_thrown_away() 
     assert {*Path("/dev/shm").iterdir()} <= before
 
 
+ASK = """
+import ctypes, socket
+found = []
+segment = ctypes.CDLL(None).shmget(4711, 0, 0)
+if segment >= 0: found.append("shared memory")
+for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+    try: socket.socket(socket.AF_UNIX, kind).connect({0!r} + str(int(kind)))
+    except OSError: pass
+    else: found.append(kind.name)
+try: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b"x", {0!r} + "2")
+except OSError: pass
+else: found.append("a pair")
+for family in (socket.AF_VSOCK, socket.AF_PACKET, socket.AF_ALG):
+    try: socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error: found += [] if error.errno == 13 else [family.name]
+    else: found.append(family.name)
+ring = ctypes.CDLL(None, use_errno=True).syscall(425, 1, ctypes.create_string_buffer(120))
+if ring >= 0: found.append("a ring")
+one, other = socket.socketpair()
+other.sendall(b"mine")
+raise RuntimeError(f"reached {{found}}, {{one.recv(4)}}")
+"""
+
+
+def test_no_answer_reaches_a_process_outside_by_memory_or_by_a_socket() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        place = f"{folder}/s"
+        segment = ctypes.CDLL(None).shmget(4711, 4096, 0o1666)  # made, and open to all
+        assert segment >= 0
+        try:
+            with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as two:
+                for kind, each in ((1, one), (2, two)):
+                    each.bind(f"{place}{kind}")
+                    Path(f"{place}{kind}").chmod(0o666)
+                one.listen()
+                assert outcomes({"q1": ASK.format(place)})["q1"] == ("wrong", "RuntimeError: reached [], b'mine'")
+        finally:
+            ctypes.CDLL(None).shmctl(segment, 0, None)
+
+
 CLOSED = """
 import os
 found = []
@@ -277,7 +321,10 @@ threading.Thread(target=time.sleep, args=(2,), daemon=True).start()
 confine([], [], Limits())
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
-    assert "ConfinementError: the system refuses namespaces for network and folders (unshare): Invalid argument" in said
+    assert (
+        "ConfinementError: the system refuses namespaces for network, folders and memory (unshare): Invalid argument"
+        in said
+    )
 
 
 @pytest.mark.slow
@@ -307,8 +354,11 @@ def test_a_course_folder_is_not_overwritten_and_chapters_are_named(
         assert complaint in capsys.readouterr().err
     assert main(["write", "02", "--to", str(tmp_path)]) == 1
     assert "is there already: name a folder that is not" in capsys.readouterr().err
+    tmp_path.chmod(0o755)
     assert main(["grade", str(tmp_path)]) == 1
-    assert "is not a course folder; `make nbgrader` writes one" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "is not a course folder; `make nbgrader` writes one" in said
+    assert f"chmod 700 {tmp_path}" in said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -429,3 +479,5 @@ def test_a_class_is_graded_with_the_real_nbgrader(tmp_path: Path) -> None:
     assert {float(row["max_score"]) for row in rows.values()} == {4.0}
     told = (course / "autograded" / "half" / release.stem / release.name).read_text(encoding="utf-8")
     assert "q2: wrong." in told
+    for path in (course, course / "grades.csv", course / "gradebook.db", course / "autograded" / "half"):
+        assert path.stat().st_mode & 0o077 == 0, path

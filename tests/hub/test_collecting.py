@@ -66,6 +66,8 @@ def test_plain_files_of_the_learner_are_taken_and_everything_else_is_named(
     monkeypatch.setattr(collecting, "LARGEST", 1000)
     course = tmp_path / "assignments"
     (course / "source" / NAME).mkdir(parents=True)
+    course.chmod(0o700)
+    os.chown(course, 4711, 4711)
     said = dict(line.split(": ", 1) for line in collect(settings, "02", course))
     assert said[names["right"]] == "collected"
     wanted = {"link": "is a link", "folder": "belongs to somebody else", "fifo": "is not a regular file",
@@ -77,6 +79,17 @@ def test_plain_files_of_the_learner_are_taken_and_everything_else_is_named(
     taken = [path for path in (course / "submitted").rglob("*") if path.is_file()]
     assert taken == [course / "submitted" / names["right"] / NAME / f"{NAME}.ipynb"]
     assert taken[0].read_text() == "work of the first"
+    made = [course / "submitted", *(course / "submitted").rglob("*")]
+    assert {path.stat().st_mode & 0o777 for path in made} == {0o700, 0o600}
+    assert {path.stat().st_uid for path in made} == {4711}, "who has the folder can grade"
+
+
+def test_a_folder_that_others_may_enter_is_said_with_the_way_to_close_it(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "source" / NAME).mkdir(parents=True)
+    tmp_path.chmod(0o755)
+    assert f"chmod 700 {tmp_path}" in next(collect(settings, "02", tmp_path))
+    tmp_path.chmod(0o700)
+    assert list(collect(settings, "02", tmp_path)) == []
 
 
 def test_a_chapter_or_a_folder_that_is_not_there_is_said_first(settings: Settings, tmp_path: Path) -> None:

@@ -44,6 +44,36 @@ def test_processes_are_found_by_their_user() -> None:
     assert not list(processes_of(USER))
 
 
+SHARES = """
+import ctypes, pathlib
+for number in (ctypes.CDLL(None).shmget(0, 4096, 0o1600), ctypes.CDLL(None).semget(0, 1, 0o1600),
+               ctypes.CDLL(None).msgget(0, 0o1600)): assert number >= 0
+pathlib.Path("/dev/shm/of a test").mkdir()
+pathlib.Path("/dev/shm/of a test/file").write_bytes(bytes(1 << 20))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_memory_that_would_outlive_its_processes_is_freed_and_nobody_elses() -> None:
+    def held(user: int) -> int:
+        tables = "\n".join(Path("/proc/sysvipc", kind).read_text() for kind in ("shm", "sem", "msg"))
+        own = [path for path in Path("/dev/shm").iterdir() if path.stat().st_uid == user]
+        return sum(str(user) in line.split() for line in tables.splitlines()) + len(own)
+
+    other = Path("/dev/shm", f"of {USER + 1}")
+    other.touch()
+    os.chown(other, USER + 1, USER + 1)
+    try:
+        words = [sys.executable, "-I", "-S", "-c", SHARES]
+        subprocess.run(words, user=USER, group=USER, extra_groups=[], cwd="/", check=True)
+        assert held(USER) == 4
+        assert end_all(USER) == []
+        assert held(USER) == 0
+        assert other.exists()
+    finally:
+        other.unlink()
+
+
 def test_root_is_never_ended() -> None:
     with pytest.raises(ValueError, match="root's"):
         end_all(0)

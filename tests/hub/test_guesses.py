@@ -330,6 +330,16 @@ def test_forged_tokens_and_strange_guesses_are_refused_with_a_line_in_the_log(hu
 
 
 @pytest.mark.slow
+def test_a_token_that_was_revoked_counts_no_longer(hub: RunningHub) -> None:
+    learner = signed_in(hub, 3)
+    made = learner.ask("POST", f"/hub/api/users/{learner.name}/tokens", json={"expires_in": 600}).json()
+    good = {"chapter": CHAPTER, "cell": CELL, "guess": "E"}
+    assert post(hub, made["token"], good).status_code == 204
+    assert learner.ask("DELETE", f"/hub/api/users/{learner.name}/tokens/{made['id']}").status_code == 204
+    until(lambda: post(hub, made["token"], good).status_code == 403, "that the token is void", 30)
+
+
+@pytest.mark.slow
 def test_a_learner_sees_no_counts_and_the_token_of_kernels_opens_nothing_else(hub: RunningHub) -> None:
     visitor = signed_in(hub, 2)
     seen = visitor.sees("/services/guesses/")

@@ -139,6 +139,36 @@ def test_a_home_that_is_kept_goes_to_nobody_else_and_comes_back(people: People) 
     assert not home.exists()
 
 
+DIGS = """
+import os, sys
+os.chdir(sys.argv[1])
+for _ in range(2000):
+    os.mkdir("folder")
+    os.chdir("folder")
+open("file", "w").close()
+"""
+
+
+def test_a_home_of_any_depth_is_kept_given_back_and_deleted(people: People) -> None:
+    name = f"{people.group}a"
+    people.add(name)
+    home = people.homes / name
+    words = [sys.executable, "-I", "-S", "-c", DIGS, str(home)]
+    subprocess.run(words, user=name, group=name, extra_groups=[], check=True)
+
+    def owners() -> set[str]:
+        said = subprocess.run(["find", home, "-printf", "%U\n"], capture_output=True, text=True, check=True).stdout
+        assert len(said.split()) > 2000
+        return {*said.split()}
+
+    people.remove(name)
+    assert owners() == {"0"}
+    people.add(name)
+    assert owners() == {str(pwd.getpwnam(name).pw_uid)}
+    people.remove(name, with_home=True)
+    assert not home.exists()
+
+
 def test_who_is_at_work_is_not_removed_by_accident(people: People) -> None:
     name = f"{people.group}a"
     people.add(name)

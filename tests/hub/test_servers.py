@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,32 @@ print(ways)
         over.touch()
         assert attack.communicate()[0] == b"0\n"
     over.unlink()
+    ben.open()
+
+
+@pytest.mark.slow
+def test_a_link_in_place_of_the_socket_leads_root_nowhere(hub: RunningHub, ben: Learner) -> None:
+    """The proxy is root's, and would open what the learner cannot: its own door for routes, say."""
+    place = hub.settings.run / ben.name / "server.sock"
+    moves = f"import os; os.rename({str(place)!r}, {str(place) + '.old'!r}); os.symlink(os.sys.argv[1], {str(place)!r})"
+    words = [sys.executable, "-I", "-S", "-c", moves, str(hub.settings.proxy_socket)]
+    subprocess.run(words, user=ben.name, group=ben.name, extra_groups=[], cwd="/", check=True)
+    assert place.is_symlink()
+    with ThreadPoolExecutor(30) as crowd:  # more than the proxy has connections open, from before
+        answers = list(crowd.map(lambda _: ben.ask("GET", "api/kernels"), range(60)))
+    assert {(answer.status_code, answer.text) for answer in answers} == {(200, "[]")}
+    place.unlink()
+
+
+@pytest.mark.slow
+def test_what_a_learner_still_holds_counts_after_the_server_has_ended(hub: RunningHub, ben: Learner) -> None:
+    """A file in memory that somebody else has open outlives all processes of the one who wrote it."""
+    groups = [*Path("/sys/fs/cgroup").glob(f"**/hookscope/{hub.settings.run.name}/{ben.name}")]
+    if not groups:
+        pytest.skip("no cgroups here")
+    ben.stop()
+    until(lambda: not ben.up(), "the end of his server", 60)
+    assert all(group.exists() for group in groups)
     ben.open()
 
 

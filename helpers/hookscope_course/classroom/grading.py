@@ -150,7 +150,7 @@ def write_course(numbers: Iterable[str], to: Path) -> list[Path]:
     # All or nothing, as with a hand-out.
     with tempfile.TemporaryDirectory(dir=to.parent) as scratch:
         course = Path(scratch) / "course"
-        course.mkdir()
+        course.mkdir(mode=0o700)  # solutions, and later everybody's work and grades
         (course / "nbgrader_config.py").write_text(_CONFIG, encoding="utf-8")
         for number in wanted:
             page = course / "source" / have[number] / f"{have[number]}.ipynb"
@@ -209,6 +209,7 @@ def _blank_where_not_graded(file: Path, troubles: dict[str, dict[str, str]]) -> 
     for row in rows:
         if row["student_id"] in troubles.get(row["assignment"], {}):
             row |= {column: "" for column in ("raw_score", "late_submission_penalty", "score") if column in row}
+    file.chmod(0o600)
     with file.open("w", encoding="utf-8", newline="") as written:
         table = csv.DictWriter(written, columns)
         table.writeheader()
@@ -315,6 +316,7 @@ def _nbgrader(course: Path, *command: str, seconds: float | None = None) -> None
             text=True,
             check=False,
             timeout=seconds,
+            umask=0o077,
         )
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"nbgrader {command[0]} took longer than {seconds:g} seconds, and was ended") from None
@@ -342,6 +344,9 @@ def main(arguments: list[str] | None = None) -> int:
             for page in write_course(options.chapters, options.to.expanduser().resolve()):
                 print(page)
         else:
+            if options.course.is_dir() and options.course.stat().st_mode & 0o077:
+                said = f"Others may enter {options.course}, and read work and grades: chmod 700 {options.course}"
+                print(said, file=sys.stderr)
             for row in grade(options.course.expanduser().resolve(), options.unconfined):
                 said = (
                     f"not graded: {row['trouble']}" if "trouble" in row else f"{row['score']:>5} of {row['max_score']}"

@@ -3,12 +3,11 @@
     python -I -m hookscope_course.classroom.verdicts < questions.json    # started by `judging`, not by hand
 
 An answer is checked by calling it, so its code and the check share a process. What that process can reach is little:
-no network, no file but those of Python and of the packages, none with a solution; a copy of the exercises from which
-solutions and hints were taken away. What it changes of the course or of torch is found, before and after the check, and
-gives no points. What is *not* out of reach: code that knows this file can, from inside its own call, change what it
-finds in its process and change it back, or look for the verdict's seal on the stack and forge it; and it can write to
-a Unix socket of the grader's that has a path. So read a submission before you trust a grade that matters, or ask about
-it.
+no network, no socket or memory of others, no file but those of Python, of the packages and of the system, none with a
+solution; a copy of the exercises from which solutions and hints were taken away. What it changes of the course or of
+torch is found, before and after the check, and gives no points. What is *not* out of reach: code that knows this file
+can, from inside its own call, change what it finds in its process and change it back, or look for the verdict's seal on
+the stack and forge it. So read a submission before you trust a grade that matters, or ask about it.
 """
 
 from __future__ import annotations
