@@ -20,11 +20,18 @@ from hookscope.captures.estimate import format_bytes
 from hookscope.captures.options import check_bytes
 from hookscope.captures.saving import write_whole
 from hookscope.extras import needed_by
-from hookscope.interp.activations.loaders import chained, length_of, shuffles
-from hookscope.interp.activations.marks import mark_of_batch, mark_of_model, state_of
-from hookscope.interp.activations.samples import Place, Run, called_with, count, outputs, places
-from hookscope.interp.activations.shards import Shard, shards_in, write_shard
-from hookscope.interp.activations.stored import ABOUT, Activations, described
+from hookscope.interp.activations.dataset import ABOUT, Activations, encode_description
+from hookscope.interp.activations.fingerprint import fingerprint_batch, fingerprint_model, fingerprint_state
+from hookscope.interp.activations.loaders import chain_batches, count_loader_samples, shuffles
+from hookscope.interp.activations.sample_axes import (
+    OutputSpec,
+    RunBatch,
+    call_model,
+    count_samples,
+    find_sample_axes,
+    name_outputs,
+)
+from hookscope.interp.activations.shards import Shard, list_shards, write_shard
 from hookscope.interp.edits.layer_hooks import LayerHooks as Edited
 from hookscope.interp.edits.parts import Part, path_of
 from hookscope.layers import Which, find_layers
@@ -45,7 +52,7 @@ def collect(
     to: str | Path,
     dtype: torch.dtype | None = None,
     part: Part | None = None,
-    run: Run = called_with,
+    run: RunBatch = call_model,
     shard_bytes: int = _SHARD,
     max_bytes: int | None = None,
     progress: bool = True,
@@ -151,32 +158,34 @@ def collect(
     if shuffles(loader):
         raise ValueError("the loader shuffles, so samples would have other numbers each time; give shuffle=False")
     folder = Path(to)
-    with _alone(folder), torch.no_grad():
-        one = _Collecting(model, seen, names, run, folder, shard_bytes, path, all_there_are=not layers)
-        return one.all(loader, length_of(loader), max_bytes, progress, lambda other: capture(other, *names, **kept))
+    with _lock_folder(folder), torch.no_grad():
+        collector = _Collector(model, seen, names, run, folder, shard_bytes, path, all_leaves=not layers)
+        return collector.collect(
+            loader, count_loader_samples(loader), max_bytes, progress, lambda other: capture(other, *names, **kept)
+        )
 
 
-class _Collecting:
+class _Collector:
     """One call of `collect`."""
 
     def __init__(
-        self, model: nn.Module, seen: Capture, layers: list[str], run: Run, folder: Path, shard_bytes: int,
-        part: tuple[int | str, ...] | None, *, all_there_are: bool,
+        self, model: nn.Module, seen: Capture, layers: list[str], run: RunBatch, folder: Path, shard_bytes: int,
+        part: tuple[int | str, ...] | None, *, all_leaves: bool,
     ) -> None:  # fmt: skip
         self._part = part
-        self._left_out: dict[str, str] | None = {} if all_there_are else None
+        self._left_out: dict[str, str] | None = {} if all_leaves else None
         self._model, self._seen, self._layers, self._run = model, seen, layers, run
         self._folder, self._shard_bytes = folder, shard_bytes
         devices = [tensor.device for tensor in (*model.parameters(), *model.buffers()) if not tensor.is_meta]
         self._device = devices[0] if devices else torch.device("cpu")
-        self._places: dict[str, Place] = {}
+        self._specs: dict[str, OutputSpec] = {}
         self._waiting: list[tuple[int, str, dict[str, Tensor]]] = []  # batches, as Shard has them, and their outputs
-        self._held = 0  # bytes of them
+        self._waiting_bytes = 0  # bytes of them
         self._about: dict[str, Any] = {}
         self._shards = self._bytes = self._done = 0  # of what is on disk
-        self._state: dict[str, object] = {}  # of the model before the first pass
+        self._first_state: dict[str, object] = {}  # of the model before the first pass
 
-    def all(
+    def collect(
         self, loader: Iterable[Any], length: int | None, max_bytes: int | None, progress: bool,
         watch: Callable[[nn.Module], Capture],
     ) -> Activations:  # fmt: skip
@@ -184,15 +193,17 @@ class _Collecting:
         first = next(batches, None)
         if first is None:
             raise ValueError("the loader yields nothing")
-        self._places = places(self._model, watch, self._run, self._moved(first), self._part, self._left_out)
-        if not self._places:
+        self._specs = find_sample_axes(
+            self._model, watch, self._run, self._to_device(first), self._part, self._left_out
+        )
+        if not self._specs:
             raise ValueError(
                 f"nothing of {self._seen.title} can be collected: {'; '.join((self._left_out or {}).values())}"
             )
-        self._about = self._asked_for()
-        old = self._resumed()
-        each = sum(place.bytes for place in self._places.values())
-        self._forecast(each, length, max_bytes)
+        self._about = self._describe_request()
+        old = self._find_earlier()
+        each = sum(spec.bytes for spec in self._specs.values())
+        self._check_room(each, length, max_bytes)
         total = f" of {format_bytes(each * length)}" if length is not None else ""
 
         def written(samples: int, seconds: float) -> str:
@@ -201,73 +212,75 @@ class _Collecting:
         with progress_bar("collect", length, " samples", progress, written) as advance:
             try:
                 known = [batch for shard in old.shards for batch in shard.batches] if old else []
-                for number, batch in enumerate(chained(first, batches)):
-                    mark, samples = mark_of_batch(batch), count(batch)
+                for number, batch in enumerate(chain_batches(first, batches)):
+                    mark, samples = fingerprint_batch(batch), count_samples(batch)
                     if number < len(known):
                         self._compare(samples, mark, *known[number])
                         self._done += samples
                     elif old is not None and old.complete:
-                        raise self._not_the_same(f"the loader has more than the {len(old):,} samples of then")
+                        raise self._refuse_to_resume(f"the loader has more than the {len(old):,} samples of then")
                     else:
-                        self._take(batch, samples, mark)
+                        self._run_batch(batch, samples, mark)
                     advance(samples)
                 if self._done < (len(old) if old else 0):
-                    raise self._not_the_same(f"the loader has {self._done:,} samples, and {len(old or ()):,} are there")
+                    raise self._refuse_to_resume(
+                        f"the loader has {self._done:,} samples, and {len(old or ()):,} are there"
+                    )
             except BaseException as error:
                 if not (isinstance(error, OSError) and error.errno == errno.ENOSPC):
                     self._write()  # what there is
                 raise
             self._write()
-        self._describe(self._about | {"samples": self._done})
+        self._write_description(self._about | {"samples": self._done})
         return Activations(self._folder)
 
-    def _moved(self, batch: Any) -> Any:
+    def _to_device(self, batch: Any) -> Any:
         return map_tensors(lambda tensor: tensor.to(self._device), batch)
 
-    def _take(self, batch: Any, samples: int, mark: str) -> None:
-        self._state = self._state or state_of(self._model)
+    def _run_batch(self, batch: Any, samples: int, mark: str) -> None:
+        self._first_state = self._first_state or fingerprint_state(self._model)
         with self._seen.like() as seen:  # not the same again, which would use its memory again
-            self._run(self._model, self._moved(batch))
-        found = outputs(seen, self._part, None if self._left_out is None else dict(self._left_out))
-        if found.keys() != self._places.keys():
-            name = min(found.keys() ^ self._places.keys())
+            self._run(self._model, self._to_device(batch))
+        found = name_outputs(seen, self._part, None if self._left_out is None else dict(self._left_out))
+        if found.keys() != self._specs.keys():
+            name = min(found.keys() ^ self._specs.keys())
             raise RuntimeError(f"{name!r} is not there for every batch; leave the layer out")
         for name, tensor in found.items():
-            place, shape = self._places[name], tuple(tensor.shape)
-            like = (*place.shape[: place.axis], samples, *place.shape[place.axis :])
-            if shape != like or tensor.dtype is not place.dtype:
+            spec, shape = self._specs[name], tuple(tensor.shape)
+            like = (*spec.shape[: spec.axis], samples, *spec.shape[spec.axis :])
+            if shape != like or tensor.dtype is not spec.dtype:
                 at = self._done + sum(number for number, *_ in self._waiting)
                 raise RuntimeError(
-                    f"{name!r} is {shape}, {tensor.dtype}, from sample {at:,} on, and {like}, {place.dtype}, before "
+                    f"{name!r} is {shape}, {tensor.dtype}, from sample {at:,} on, and {like}, {spec.dtype}, before "
                     "it: all samples need one shape, so pad sequences to one length"
                 )
         # In one step: an interrupt leaves a whole batch, or none of it.
-        self._waiting.append((samples, mark, {n: t.movedim(self._places[n].axis, 0) for n, t in found.items()}))
-        self._held += sum(tensor.nbytes for tensor in found.values())
-        if self._held >= self._shard_bytes or len(self._waiting) >= _BATCHES:
+        self._waiting.append((samples, mark, {n: t.movedim(self._specs[n].axis, 0) for n, t in found.items()}))
+        self._waiting_bytes += sum(tensor.nbytes for tensor in found.values())
+        if self._waiting_bytes >= self._shard_bytes or len(self._waiting) >= _BATCHES:
             self._write()
 
     def _write(self) -> None:
         if not self._waiting:
             return
         # Channels last stay so when they are put together, and safetensors takes what is contiguous.
-        whole = {n: torch.cat([found[n] for *_, found in self._waiting]).contiguous() for n in sorted(self._places)}
+        whole = {n: torch.cat([found[n] for *_, found in self._waiting]).contiguous() for n in sorted(self._specs)}
         batches = [(samples, mark) for samples, mark, _ in self._waiting]
-        if "changes" not in self._about and (now := state_of(self._model)) != self._state:
-            changed = next((name for name in now if now[name] != self._state.get(name)), "its modules")
+        if "changes" not in self._about and (now := fingerprint_state(self._model)) != self._first_state:
+            changed = next((name for name in now if now[name] != self._first_state.get(name)), "its modules")
             self._about["changes"] = changed
-            self._describe(self._about)  # before the shard, lest somebody goes on after it
+            self._write_description(self._about)  # before the shard, lest somebody goes on after it
         shard = Shard(self._folder / f"{self._shards:05}.safetensors", self._done, batches)
         shard.made = f"torch {torch.__version__} on {self._device.type}"
         try:
             self._bytes += write_shard(shard, whole)
         except OSError as error:
-            raise self._full(error, sum(tensor.nbytes for tensor in whole.values())) from error
+            raise self._explain_full_disk(error, sum(tensor.nbytes for tensor in whole.values())) from error
         # Nothing is called between these, so no interrupt comes; before them, the same shard is written once more.
         done = self._done + shard.samples
-        self._done, self._shards, self._waiting, self._held = done, self._shards + 1, [], 0
+        self._done, self._shards, self._waiting, self._waiting_bytes = done, self._shards + 1, [], 0
 
-    def _full(self, error: OSError, wanted: int) -> OSError:
+    def _explain_full_disk(self, error: OSError, wanted: int) -> OSError:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return error
         if error.errno == errno.EFBIG:
@@ -286,53 +299,59 @@ class _Collecting:
 
     # -- what was asked for, now and then -----------------------------------------------------------------------
 
-    def _asked_for(self) -> dict[str, Any]:
+    def _describe_request(self) -> dict[str, Any]:
         like = {
-            name: {"shape": list(place.shape), "dtype": str(place.dtype).removeprefix("torch."), "axis": place.axis}
-            for name, place in sorted(self._places.items())
+            name: {"shape": list(spec.shape), "dtype": str(spec.dtype).removeprefix("torch."), "axis": spec.axis}
+            for name, spec in sorted(self._specs.items())
         }
-        about = {"model": self._seen.title, "mark": mark_of_model(self._model), "layers": self._layers}
+        about = {"model": self._seen.title, "mark": fingerprint_model(self._model), "layers": self._layers}
         left_out = {"left out": self._left_out} if self._left_out else {}
         return about | left_out | {"tensors": like, "samples": None}
 
-    def _resumed(self) -> Activations | None:
+    def _find_earlier(self) -> Activations | None:
         """Return what is in the folder, if it is of the same model and layers; begin it if there is nothing."""
         for part in self._folder.glob(".*.part"):  # of a process that was killed
             part.unlink(missing_ok=True)
         if not (self._folder / ABOUT).is_file():
-            if shards_in(self._folder):
+            if list_shards(self._folder):
                 raise ValueError(f"{self._folder} has shards, but no {ABOUT}; take another folder")
-            self._describe(self._about)
+            self._write_description(self._about)
             return None
-        old = Activations(self._folder, going_on=True)
-        for what, word in _WORDS.items():
+        old = Activations(self._folder, resuming=True)
+        for what, word in _COMPARED.items():
             then, now = old.about[what], self._about[what]
             if then != now:
-                told = f"another {word}" if what == "mark" else f"{word} {_listed(then)}, and now it is {_listed(now)}"
-                raise self._not_the_same(f"it was collected with {told}")
+                told = (
+                    f"another {word}"
+                    if what == "mark"
+                    else f"{word} {_format_value(then)}, and now it is {_format_value(now)}"
+                )
+                raise self._refuse_to_resume(f"it was collected with {told}")
         if (changes := old.about.get("changes")) and old.shards and not old.complete:
-            raise self._not_the_same(f"each pass may change {changes} of the model, and what that was here is gone")
+            raise self._refuse_to_resume(f"each pass may change {changes} of the model, and what that was here is gone")
         self._shards, self._bytes = len(old.shards), sum(shard.path.stat().st_size for shard in old.shards)
         return old
 
     def _compare(self, samples: int, mark: str, samples_then: int, mark_then: str) -> None:
         if samples != samples_then:
-            raise self._not_the_same(f"batches had {samples_then} samples there, and have {samples} now")
+            raise self._refuse_to_resume(f"batches had {samples_then} samples there, and have {samples} now")
         if mark != mark_then:
-            raise self._not_the_same("the data of the batch is not that of then: is it shuffled, or made at random?")
+            raise self._refuse_to_resume(
+                "the data of the batch is not that of then: is it shuffled, or made at random?"
+            )
 
-    def _not_the_same(self, why: str) -> ValueError:
+    def _refuse_to_resume(self, why: str) -> ValueError:
         way = "take another folder, or delete this one"
         return ValueError(f"{self._folder} cannot be gone on with, at sample {self._done:,}: {why}; {way}")
 
-    def _describe(self, about: dict[str, Any]) -> None:
-        data = described(about)
+    def _write_description(self, about: dict[str, Any]) -> None:
+        data = encode_description(about)
         try:
             write_whole(self._folder / ABOUT, data)
         except OSError as error:
-            raise self._full(error, len(data)) from error
+            raise self._explain_full_disk(error, len(data)) from error
 
-    def _forecast(self, each: int, length: int | None, max_bytes: int | None) -> None:
+    def _check_room(self, each: int, length: int | None, max_bytes: int | None) -> None:
         if length is None:
             return
         total = each * length
@@ -351,19 +370,19 @@ class _Collecting:
             )
 
 
-_WORDS = {
+_COMPARED = {
     "model": "the model", "mark": "model: not the same modules, options, parameters or buffers",
     "layers": "the layers", "tensors": "outputs",
 }  # fmt: skip
 
 
-def _listed(value: Any) -> str:
+def _format_value(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """Refuse a second writer of one folder; a lock of the system's goes with its process, however that ends."""
     folder.mkdir(parents=True, exist_ok=True)
     if sys.platform == "win32":
@@ -372,8 +391,8 @@ def _alone(folder: Path) -> Iterator[None]:
     import fcntl
 
     busy = RuntimeError(f"another collect(...) is writing to {folder}; wait for it, or take another folder")
-    place, ours = folder.stat(), object()
-    key = (os.getpid(), place.st_dev, place.st_ino)
+    info, ours = folder.stat(), object()
+    key = (os.getpid(), info.st_dev, info.st_ino)
     try:
         # Not even open the file twice in one process, which to close once would take the lock off.
         if _writing.setdefault(key, ours) is not ours:

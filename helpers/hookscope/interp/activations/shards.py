@@ -15,9 +15,9 @@ from torch import Tensor
 from hookscope.captures.saving import refuse_pipes, write_whole
 from hookscope.captures.serialize import expect
 from hookscope.extras import needed_by
-from hookscope.interp.activations.marks import mark_of_tensor
+from hookscope.interp.activations.fingerprint import fingerprint_tensor
 
-__all__ = ["DamagedError", "Shard", "can_be_written", "read_shard", "shards_in", "write_shard"]
+__all__ = ["DamagedError", "Shard", "can_be_written", "list_shards", "read_shard", "write_shard"]
 
 
 class DamagedError(RuntimeError):
@@ -53,7 +53,7 @@ class Shard:
         return sum(number for number, _ in self.batches)
 
 
-def shards_in(folder: Path) -> list[Path]:
+def list_shards(folder: Path) -> list[Path]:
     """List the files of a folder in their order; those being written have another ending."""
     # By number: after 99999 comes 100000.
     return sorted(folder.glob("[0-9]*.safetensors"), key=lambda path: (len(path.stem), path.stem))
@@ -86,7 +86,7 @@ def write_shard(shard: Shard, tensors: Mapping[str, Tensor]) -> int:
     """
     with needed_by("collect"):
         from safetensors.torch import save
-    shard.marks = {name: mark_of_tensor(tensor) for name, tensor in tensors.items()}
+    shard.marks = {name: fingerprint_tensor(tensor) for name, tensor in tensors.items()}
     about = {"first": shard.first, "batches": shard.batches, "marks": shard.marks, "made": shard.made}
     text = json.dumps(about)
     shard.head = hashlib.sha256(text.encode()).hexdigest()
@@ -112,10 +112,10 @@ def read_shard(path: Path) -> Shard:
             shapes = {name: part.get_shape() for name, part in parts.items()}
             kinds = {name: (shapes[name][1:], part[:0].dtype) for name, part in parts.items()}
     except Exception as error:
-        raise DamagedError(f"{path} is not whole ({error!s:.200}); {_WAY_OUT}") from error
+        raise DamagedError(f"{path} is not whole ({error!s:.200}); {_FIX}") from error
     text = told.get("hookscope", "")
     if told.get("sha256") != hashlib.sha256(text.encode()).hexdigest():
-        raise DamagedError(f"the head of {path} is not what was written; {_WAY_OUT}")
+        raise DamagedError(f"the head of {path} is not what was written; {_FIX}")
     try:
         about: dict[str, Any] = json.loads(text)
         batches = [(expect(number, int), expect(mark, str)) for number, mark in about["batches"]]
@@ -124,12 +124,12 @@ def read_shard(path: Path) -> Shard:
             path, expect(about["first"], int), batches, marks, expect(about["made"], str), told["sha256"], kinds
         )
     except Exception as error:
-        raise DamagedError(f"the head of {path} is not what was written ({error!r:.200}); {_WAY_OUT}") from error
+        raise DamagedError(f"the head of {path} is not what was written ({error!r:.200}); {_FIX}") from error
     if shapes.keys() != marks.keys():
-        raise DamagedError(f"{path} has other tensors than it says; {_WAY_OUT}")
+        raise DamagedError(f"{path} has other tensors than it says; {_FIX}")
     if any(number < 0 for number, _ in batches) or any(shape[0] != shard.samples for shape in shapes.values()):
-        raise DamagedError(f"{path} has other numbers of samples than it says; {_WAY_OUT}")
+        raise DamagedError(f"{path} has other numbers of samples than it says; {_FIX}")
     return shard
 
 
-_WAY_OUT = "delete it and all shards after it, and collect(...) makes them again"
+_FIX = "delete it and all shards after it, and collect(...) makes them again"

@@ -14,9 +14,17 @@ from hookscope.captures.stats import Stats
 from hookscope.layers import Modules
 from hookscope.structures import tensors_in
 
-__all__ = ["NoBlocksError", "first_tensor", "follows", "is_stream", "probed_run", "runs_of", "tokens_first"]
+__all__ = [
+    "NoBlocksError",
+    "find_blocks",
+    "find_runs",
+    "first_tensor",
+    "is_stream",
+    "is_tokens_first",
+    "passes_stream_on",
+]
 
-_WAY_OUT = "name them with layers=, for example layers='blocks.*'"
+_FIX = "name them with layers=, for example layers='blocks.*'"
 
 
 class NoBlocksError(ValueError):
@@ -45,13 +53,13 @@ def is_stream(tensor: Tensor | None) -> bool:
     return tensor is not None and not tensor.is_nested and tensor.dim() == 3 and tensor.is_floating_point()
 
 
-def tokens_first(blocks: Sequence[nn.Module]) -> bool:
+def is_tokens_first(blocks: Sequence[nn.Module]) -> bool:
     """Whether the blocks take (tokens, batch, width), as `nn.MultiheadAttention` does without batch_first."""
     inside = [each for each in blocks[0].modules() if isinstance(each, nn.MultiheadAttention)]
     return bool(inside) and not any(each.batch_first for each in inside)
 
 
-def runs_of(modules: Modules, single: bool = False) -> list[list[nn.Module]]:
+def find_runs(modules: Modules, single: bool = False) -> list[list[nn.Module]]:
     """List the runs of modules of one class, side by side in a ModuleList or Sequential, that have children.
 
     A ModuleList with modules of several classes, as attention and recurrence in turn, is a run, too.
@@ -62,7 +70,7 @@ def runs_of(modules: Modules, single: bool = False) -> list[list[nn.Module]]:
 
     Example:
         >>> block = lambda: nn.Sequential(nn.Linear(2, 2))
-        >>> [len(run) for run in runs_of(Modules(nn.Sequential(nn.Linear(2, 2), block(), block(), nn.ReLU())))]
+        >>> [len(run) for run in find_runs(Modules(nn.Sequential(nn.Linear(2, 2), block(), block(), nn.ReLU())))]
         [2]
 
     """
@@ -84,7 +92,7 @@ def runs_of(modules: Modules, single: bool = False) -> list[list[nn.Module]]:
     return [run for run in runs if len(run) >= least and all(each._modules for each in run)]
 
 
-def follows(calls: Sequence[Call], kind: type = Tensor) -> bool:
+def passes_stream_on(calls: Sequence[Call], kind: type = Tensor) -> bool:
     """Whether calls may pass a stream on: what comes out has the shape of what came in, and they stand in a row.
 
     Heads or experts in a list stand side by side: all are given the same.
@@ -101,7 +109,7 @@ def follows(calls: Sequence[Call], kind: type = Tensor) -> bool:
         if came_in is None or went_out is None or tuple(came_in.shape) != tuple(went_out.shape):
             return False
         given.append(came_in)
-    return len(given) < 2 or not all(_same(given[0], each) for each in given[1:])
+    return len(given) < 2 or not all(_is_same(given[0], each) for each in given[1:])
 
 
 def _inputs(call: Call, kind: type) -> list[Any]:
@@ -110,13 +118,13 @@ def _inputs(call: Call, kind: type) -> list[Any]:
     return [each for each in (*call.args, *call.kwargs.values()) if isinstance(each, kind)]
 
 
-def _same(one: Any, other: Any) -> bool:
+def _is_same(one: Any, other: Any) -> bool:
     if isinstance(one, Stats):
         return (one.mean, one.std, one.min, one.max) == (other.mean, other.std, other.min, other.max)
     return one.shape == other.shape and torch.equal(one, other)
 
 
-def probed_run(modules: Modules, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[nn.Module]:
+def find_blocks(modules: Modules, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[nn.Module]:
     """Run the model, keeping statistics only, and return the run that is called most often and passes a stream on.
 
     Where several are called as often it is the last of them, which is nearest to what the model returns. Layers of
@@ -127,7 +135,7 @@ def probed_run(modules: Modules, args: Sequence[Any], kwargs: Mapping[str, Any])
 
     """
     for single in (False, True):
-        runs = runs_of(modules, single)
+        runs = find_runs(modules, single)
         if not runs:
             continue
         with capture(modules.model, *{each for run in runs for each in run}, inputs=True, stats=True) as seen:
@@ -138,7 +146,7 @@ def probed_run(modules: Modules, args: Sequence[Any], kwargs: Mapping[str, Any])
             calls = [(place, call) for place, call in enumerate(seen.calls) if call.layer in names]
             if len(calls) >= 2 - single and len({call.layer for _, call in calls}) == len(names):
                 streams = all(_is_like_a_stream(call) for _, call in calls)
-                if streams and follows([call for _, call in calls], Stats):
+                if streams and passes_stream_on([call for _, call in calls], Stats):
                     found.append((len(calls), calls[-1][0], run))
         inner = {part for _, _, run in found for block in run for part in block.modules() if part is not block}
         found = [each for each in found if len(set(map(type, each[2]))) == 1 or inner.isdisjoint(each[2])]
@@ -146,7 +154,7 @@ def probed_run(modules: Modules, args: Sequence[Any], kwargs: Mapping[str, Any])
             return max(found, key=lambda each: each[:2])[2]
     raise NoBlocksError(
         f"{type(modules.model).__name__} has no layers whose outputs are (batch, tokens, width), of one class and one "
-        f"after the other; {_WAY_OUT}"
+        f"after the other; {_FIX}"
     )
 
 

@@ -13,11 +13,11 @@ from hookscope.interp.lenses.blocks import first_tensor
 from hookscope.layers import Modules, pick
 from hookscope.structures import tensors_in
 
-__all__ = ["Given", "Lens", "Step", "difference", "found_lens", "given_lens", "outside"]
+__all__ = ["Lens", "LensSpec", "OuterCall", "compare_logits", "find_lens", "find_outer_modules", "parse_lens"]
 
-_AT_ONCE = 1 << 24  # logits that are computed together: 64 MiB of float32
+_MOST_LOGITS = 1 << 24  # logits that are computed together: 64 MiB of float32
 
-Given = str | Sequence[str] | Callable[[Tensor], Any] | None
+LensSpec = str | Sequence[str] | Callable[[Tensor], Any] | None
 
 
 @dataclass(frozen=True)
@@ -54,31 +54,31 @@ class Lens:
                 out = first_tensor(module(out))
             except (TypeError, RuntimeError) as error:
                 said = str(error).partition("\n")[0]
-                raise ValueError(f"lens={self.text()}: {name!r} does not take {came}: {said}") from error
+                raise ValueError(f"lens={self.describe()}: {name!r} does not take {came}: {said}") from error
             if out is None:
                 break
         if not isinstance(out, Tensor) or out.dim() != 3 or out.shape[:2] != stream.shape[:2]:
             what = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
             raise ValueError(
-                f"lens={self.text()}: it made {what} of a stream {tuple(stream.shape)}; it should make logits, "
+                f"lens={self.describe()}: it made {what} of a stream {tuple(stream.shape)}; it should make logits, "
                 "(batch, tokens, words)"
             )
         return out.detach()
 
-    def pieces(self, stream: Tensor, words: int) -> Iterator[Tensor]:
+    def split_logits(self, stream: Tensor, words: int) -> Iterator[Tensor]:
         """Yield logits for so many positions at a time as memory allows; a function is given all at once."""
-        size = stream.shape[1] if self.function is not None else max(1, _AT_ONCE // max(words, 1))
+        size = stream.shape[1] if self.function is not None else max(1, _MOST_LOGITS // max(words, 1))
         for piece in torch.split(stream, size, 1):
             yield self(piece)
 
-    def text(self) -> str:
+    def describe(self) -> str:
         """Name it: its modules, or its function."""
         if self.function is not None:
             return getattr(self.function, "__qualname__", type(self.function).__name__)
         return " → ".join(self.names)
 
 
-class Step(NamedTuple):
+class OuterCall(NamedTuple):
     """A call outside of the blocks, after the last of them."""
 
     name: str
@@ -87,7 +87,7 @@ class Step(NamedTuple):
     made: Tensor
 
 
-def given_lens(modules: Modules, given: Given) -> Lens | None:
+def parse_lens(modules: Modules, given: LensSpec) -> Lens | None:
     """Turn what was given as `lens` into one; None where it is to be found.
 
     Raises:
@@ -110,12 +110,12 @@ def given_lens(modules: Modules, given: Given) -> Lens | None:
     )
 
 
-def outside(modules: Modules, blocks: Sequence[nn.Module]) -> list[nn.Module]:
+def find_outer_modules(modules: Modules, blocks: Sequence[nn.Module]) -> list[nn.Module]:
     """List the outermost modules that are called and neither are blocks nor hold any.
 
     Example:
         >>> net = nn.Sequential(nn.Embedding(3, 2), nn.Sequential(nn.ReLU(), nn.ReLU()), nn.Linear(2, 3))
-        >>> outside(Modules(net), [net[1]])
+        >>> find_outer_modules(Modules(net), [net[1]])
         [Embedding(3, 2), Linear(in_features=2, out_features=3, bias=True)]
 
     """
@@ -134,7 +134,7 @@ def outside(modules: Modules, blocks: Sequence[nn.Module]) -> list[nn.Module]:
     return list(found)
 
 
-def found_lens(modules: Modules, last: Tensor, steps: Sequence[Step], returned: Any) -> Lens | None:
+def find_lens(modules: Modules, last: Tensor, steps: Sequence[OuterCall], returned: Any) -> Lens | None:
     """Follow the last stream to the logits: through every call that was given just what the one before it made.
 
     Args:
@@ -147,19 +147,19 @@ def found_lens(modules: Modules, last: Tensor, steps: Sequence[Step], returned: 
         A lens that ends at a linear layer; for a model of transformers at its output embeddings. None if there is none.
 
     """
-    now, chain, position = last, list[Step](), None
+    now, chain, position = last, list[OuterCall](), None
     for step in steps:
-        place = _taken(now, step.given)
+        place = _find_position(now, step.given)
         if place is None or step.made.dim() != step.given.dim() or step.made.shape[:-1] != step.given.shape[:-1]:
             continue
         chain.append(step)
         now = step.made
         position = position if place is _ALL else place
-    ends = any(_same(now, tensor) for tensor in tensors_in(returned))
+    ends = any(_is_same(now, tensor) for tensor in tensors_in(returned))
     head = _output_embeddings(modules.model)
     if head is not None:
         if not any(head in step.module.modules() for step in chain):
-            chain.append(Step(modules.names.get(head, ""), head, now, now))
+            chain.append(OuterCall(modules.names.get(head, ""), head, now, now))
     elif not (ends and chain and _last_linear(chain[-1].module)):
         return None
     return Lens(tuple(step.module for step in chain), tuple(step.name for step in chain), None, position)
@@ -168,20 +168,20 @@ def found_lens(modules: Modules, last: Tensor, steps: Sequence[Step], returned: 
 _ALL = -(1 << 40)  # no position, but all
 
 
-def _taken(stream: Tensor, given: Tensor) -> int | None:
+def _find_position(stream: Tensor, given: Tensor) -> int | None:
     """Say which position of a stream a call was given: `_ALL`, one of them, or None for something else."""
-    if _same(stream, given) or (given.dim() == 3 and _same(stream.transpose(0, 1), given)):
+    if _is_same(stream, given) or (given.dim() == 3 and _is_same(stream.transpose(0, 1), given)):
         return _ALL
     if given.dim() == 3 and stream.dim() == 3 and given.shape[1] < stream.shape[1]:  # only the last logits were wanted
-        return _ALL if given.shape[1] and _same(stream[:, -given.shape[1] :], given) else None
+        return _ALL if given.shape[1] and _is_same(stream[:, -given.shape[1] :], given) else None
     if given.dim() == 2 and stream.dim() == 3:
         for place in (0, stream.shape[1] - 1):
-            if _same(stream[:, place], given):
+            if _is_same(stream[:, place], given):
                 return place
     return None
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
+def _is_same(one: Tensor, other: Tensor) -> bool:
     if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
         return False
     return bool(((one == other) | (one.isnan() & other.isnan())).all())
@@ -200,7 +200,7 @@ def _last_linear(module: nn.Module) -> bool:
     return bool(leaves) and isinstance(leaves[-1], nn.Linear)
 
 
-def difference(mine: Tensor, theirs: Tensor) -> tuple[float, float, float]:
+def compare_logits(mine: Tensor, theirs: Tensor) -> tuple[float, float, float]:
     """Return the largest difference of logits, what rounding may make of it, and the largest logit."""
     largest = float(theirs.abs().nan_to_num().max()) if theirs.numel() else 0.0
     wide = torch.promote_types(mine.dtype, theirs.dtype)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hookscope.interp.lenses.lens import Lens, difference
+from hookscope.interp.lenses.lens import Lens, compare_logits
 
-__all__ = ["MOST_WORDS", "Reading", "read"]
+__all__ = ["MOST_WORDS", "Reading", "read_streams"]
 
 MOST_WORDS = 5
 
@@ -56,7 +56,7 @@ class Reading:
         return self.error is not None and self.error <= self.bound
 
 
-def read(
+def read_streams(
     streams: Sequence[Tensor], before: Tensor | None, lens: Lens | None, logits: Tensor | None, ids: Tensor | None
 ) -> Reading:
     """Read the streams of one sample.
@@ -81,7 +81,7 @@ def read(
     if lens is None:
         return Reading(norm, change)
 
-    last = _logits(lens, streams[-1])
+    last = _compute_logits(lens, streams[-1])
     words = last.shape[-1]
     error, bound, largest = None, 0.0, 0.0
     final = last.argmax(-1)
@@ -89,7 +89,7 @@ def read(
         mine = last[lens.position] if logits.dim() == 1 and lens.position is not None else last
         mine = mine[-len(logits) :] if logits.dim() == 2 else mine  # a model may return the last ones only
         if mine.shape == logits.shape:
-            error, bound, largest = difference(mine, logits)
+            error, bound, largest = compare_logits(mine, logits)
         if logits.dim() == 2 and len(logits) == len(final):
             final = logits.argmax(-1)
     goes_on = None
@@ -97,7 +97,9 @@ def read(
         goes_on = torch.cat([ids[1:], ids[:1]])  # the last is blanked below
     kept: list[list[Tensor]] = [[], [], [], []]
     for number, stream in enumerate(streams):
-        pieces = [last] if number == len(streams) - 1 else [piece[0] for piece in lens.pieces(stream[None], words)]
+        pieces = (
+            [last] if number == len(streams) - 1 else [piece[0] for piece in lens.split_logits(stream[None], words)]
+        )
         at = 0
         rows: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         for piece in pieces:
@@ -118,6 +120,6 @@ def read(
     return Reading(norm, change, tops, chances, final.cpu(), finals, going_on, error, bound, largest)
 
 
-def _logits(lens: Lens, stream: Tensor) -> Tensor:
+def _compute_logits(lens: Lens, stream: Tensor) -> Tensor:
     """All logits of the last layer: as many as the model itself has made."""
-    return torch.cat([piece[0] for piece in lens.pieces(stream[None], 1)])
+    return torch.cat([piece[0] for piece in lens.split_logits(stream[None], 1)])

@@ -15,16 +15,16 @@ from hookscope.captures.capture import capture
 from hookscope.interp.attentions import AttentionMap, attention
 from hookscope.interp.lenses.blocks import (
     NoBlocksError,
+    find_blocks,
+    find_runs,
     first_tensor,
-    follows,
     is_stream,
-    probed_run,
-    runs_of,
-    tokens_first,
+    is_tokens_first,
+    passes_stream_on,
 )
-from hookscope.interp.lenses.lens import Given, Lens, Step, found_lens, given_lens, outside
-from hookscope.interp.lenses.reading import Reading, read
-from hookscope.interp.lenses.texts import numbers_in
+from hookscope.interp.lenses.lens import Lens, LensSpec, OuterCall, find_lens, find_outer_modules, parse_lens
+from hookscope.interp.lenses.reading import Reading, read_streams
+from hookscope.interp.lenses.texts import find_token_ids
 from hookscope.layers import LayerNotFoundError, Modules, Which, pick
 from hookscope.structures import tensors_in
 from hookscope.unchanged import model_unchanged, same_random_numbers
@@ -97,20 +97,20 @@ class Streams:
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
         layers: Which | Sequence[Which] | None = None,
-        lens: Given = None,
+        lens: LensSpec = None,
         max_bytes: float | None = _MOST_BYTES,
     ) -> None:
         self._modules = Modules(model)
         self.title = type(model).__name__
         self._args, self._kwargs, self._max_bytes = tuple(args), dict(kwargs or {}), max_bytes
-        named = _named(self._modules, layers)
-        wanted = given_lens(self._modules, lens)
+        named = _pick_named(self._modules, layers)
+        wanted = parse_lens(self._modules, lens)
         self.notes: list[str] = []
         self.warned: list[str] = []
-        with self._evaluating(), _with_the_way_out(max_bytes):
+        with self._evaluating(), _explain_memory_error(max_bytes):
             self._calls, self._fed = self._guess() if not named else (None, {})
             if self._calls is None:
-                run = named or self._name(probed_run(self._modules, self._args, self._kwargs))
+                run = named or self._name(find_blocks(self._modules, self._args, self._kwargs))
                 self._calls, self._fed = self._pass(run)
             self._take(wanted)
         self._readings: dict[int, Reading] = {}
@@ -120,7 +120,7 @@ class Streams:
 
     def _guess(self) -> tuple[list[Call] | None, dict[tuple[str, int], Call]]:
         """Run the model with the only run of blocks that it has; None if it has several, or these are no blocks."""
-        runs = runs_of(self._modules)
+        runs = find_runs(self._modules)
         if len(runs) != 1:
             return None, {}
         try:
@@ -128,13 +128,13 @@ class Streams:
         except (NoBlocksError, LayerNotFoundError):
             return None, {}
         first = [call for call in fed.values() if call.layer in self.blocks]
-        return (calls, fed) if follows(first) else (None, {})
+        return (calls, fed) if passes_stream_on(first) else (None, {})
 
     def _pass(self, run: Mapping[str, nn.Module]) -> tuple[list[Call], dict[tuple[str, int], Call]]:
         """Run the model; return every call that was watched, and those of which the inputs were kept."""
         model, names = self._modules.model, self._modules.names
         blocks = list(run.values())
-        others = outside(self._modules, blocks)
+        others = find_outer_modules(self._modules, blocks)
         limit: Any = self._max_bytes
         with (
             capture(model, "", *blocks, *others, max_bytes=limit) as seen,
@@ -175,10 +175,10 @@ class Streams:
         ]
         self._layers = [(call.layer, count) for call, count in zip(of_blocks, counts, strict=True)]
         self._before = self._given_to(of_blocks[0])
-        self.ids = numbers_in(self._args, self._kwargs, self.samples, self.tokens, self.tokens_first)
+        self.ids = find_token_ids(self._args, self._kwargs, self.samples, self.tokens, self.tokens_first)
         self.causal = self._is_causal()
         returned = next(call.output for call in self._calls if call.layer == "")
-        self.lens = wanted or found_lens(self._modules, self._streams[-1], list(self._after(of_blocks[-1])), returned)
+        self.lens = wanted or find_lens(self._modules, self._streams[-1], list(self._after(of_blocks[-1])), returned)
         self.words = 0
         self._logits: Tensor | None = None
         if self.lens is None:
@@ -195,7 +195,7 @@ class Streams:
         """Whether streams are (tokens, batch, width): as the maps say, or else the modules."""
         queries = {each.weights.shape[2] for each in self.maps.values() if self._around(each.layer)}
         batch, tokens = stream.shape[0] in queries, stream.shape[1] in queries
-        return batch if batch != tokens else tokens_first([block for _, block in self.blocks.values()])
+        return batch if batch != tokens else is_tokens_first([block for _, block in self.blocks.values()])
 
     def _around(self, layer: str) -> str | None:
         """Name the block that a layer is, or is in."""
@@ -214,7 +214,7 @@ class Streams:
         found = next((each for each in given if is_stream(each) and each.shape == stream.shape), None)
         return None if found is None else self._turned(found)
 
-    def _after(self, last: Call) -> Iterator[Step]:
+    def _after(self, last: Call) -> Iterator[OuterCall]:
         """Yield the calls outside of the blocks after the last of them, with the first tensor each was given."""
         assert self._calls is not None
         modules = {name: module for module, name in self._modules.names.items()}
@@ -225,7 +225,7 @@ class Streams:
             given, made = tensors_in((fed.args, fed.kwargs)), first_tensor(call.output)
             if given and made is not None:
                 turned = (self._turned(each) if each.dim() == 3 else each for each in (given[0], made))
-                yield Step(call.layer, modules[call.layer], *turned)
+                yield OuterCall(call.layer, modules[call.layer], *turned)
 
     def _is_causal(self) -> bool | None:
         own = [each for label in range(len(self.labels)) for each in self.maps_at(label)]
@@ -261,7 +261,7 @@ class Streams:
             ids = None if self.ids is None or self.causal is False else self.ids[sample].to(self._streams[0].device)
             with self._evaluating():
                 mine = [stream[sample] for stream in self._streams]
-                self._readings[sample] = read(mine, before, self.lens, logits, ids)
+                self._readings[sample] = read_streams(mine, before, self.lens, logits, ids)
             if len(self._readings) == self.samples:  # nobody will ask for these again
                 self._streams, self._before, self._logits = [], None, None
         return self._readings[sample]
@@ -275,7 +275,7 @@ class Streams:
         if reading.error is None:
             said.append("the lens is not checked: the model returned no logits of as many words")
         elif not reading.verified:
-            said.append(_OTHER_LENS.format(reading.error, reading.largest, self.lens.text()))
+            said.append(_OTHER_LENS.format(reading.error, reading.largest, self.lens.describe()))
         if self.lens.position is not None:
             place = "the first" if self.lens.position == 0 else "the last"
             said.append(
@@ -286,7 +286,7 @@ class Streams:
             said.append("tokens look at later ones here, so none of them predicts the next word, and no map shows that")
         return said
 
-    def call_of(self, layer: int) -> tuple[str, int]:
+    def call_at(self, layer: int) -> tuple[str, int]:
         """Return the name of a layer, by its number, and which of its calls that is, from 1."""
         return self._layers[layer]
 
@@ -329,7 +329,7 @@ class Streams:
         self.warned += [text for text in dict.fromkeys(said) if not text.startswith("hookscope: ")]
 
 
-def _named(modules: Modules, layers: Which | Sequence[Which] | None) -> dict[str, nn.Module]:
+def _pick_named(modules: Modules, layers: Which | Sequence[Which] | None) -> dict[str, nn.Module]:
     """Pick the layers that were named, if any were."""
     if layers is None:
         return {}
@@ -340,7 +340,7 @@ def _named(modules: Modules, layers: Which | Sequence[Which] | None) -> dict[str
 
 
 @contextmanager
-def _with_the_way_out(max_bytes: float | None) -> Iterator[None]:
+def _explain_memory_error(max_bytes: float | None) -> Iterator[None]:
     """Say what can be done where streams take too much; the attention maps say so themselves."""
     try:
         yield

@@ -8,16 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hookscope.pictures.tokens import checked_tokens
-from hookscope.pictures.words import counted
+from hookscope.pictures.tokens import check_tokens
+from hookscope.pictures.words import count_text
 
-__all__ = ["Vocabulary", "Words", "numbers_in", "tokens_of"]
+__all__ = ["Vocabulary", "WordTable", "find_token_ids", "label_tokens"]
 
 Vocabulary = Sequence[str] | Callable[[int], str] | None
 _NAMES = ("decoder_input_ids", "input_ids")  # of transformers; the first is what a decoder reads
 
 
-def numbers_in(args: Sequence[Any], kwargs: Mapping[str, Any], batch: int, tokens: int, swapped: bool) -> Tensor | None:
+def find_token_ids(
+    args: Sequence[Any], kwargs: Mapping[str, Any], batch: int, tokens: int, swapped: bool
+) -> Tensor | None:
     """Find the numbers of the tokens among the inputs of a model: integers, [batch, tokens].
 
     Args:
@@ -43,7 +45,7 @@ def numbers_in(args: Sequence[Any], kwargs: Mapping[str, Any], batch: int, token
     return others[0] if len(others) == 1 else None
 
 
-class Words:
+class WordTable:
     """Words for the numbers of a lens.
 
     Args:
@@ -55,7 +57,7 @@ class Words:
         ValueError: it has not as many words.
 
     Example:
-        >>> Words(["a", "b"], 2)[1], Words(None, 2)[1], Words(lambda number: f"<{number}>", 2)[1]
+        >>> WordTable(["a", "b"], 2)[1], WordTable(None, 2)[1], WordTable(lambda number: f"<{number}>", 2)[1]
         ('b', '1', '<1>')
 
     """
@@ -83,7 +85,7 @@ class Words:
         return self._vocabulary is not None
 
 
-def tokens_of(tokens: Any, ids: Tensor | None, words: Words, batch: int, count: int) -> list[tuple[str, ...]]:
+def label_tokens(tokens: Any, ids: Tensor | None, words: WordTable, batch: int, count: int) -> list[tuple[str, ...]]:
     """Return strings for the positions of each sample: those given, or the words of the numbers, or the numbers.
 
     Args:
@@ -98,7 +100,7 @@ def tokens_of(tokens: Any, ids: Tensor | None, words: Words, batch: int, count: 
         ValueError: there are not as many as there are positions.
 
     Example:
-        >>> tokens_of(None, torch.tensor([[1, 0]]), Words(["a", "b"], 2), 1, 2)
+        >>> label_tokens(None, torch.tensor([[1, 0]]), WordTable(["a", "b"], 2), 1, 2)
         [('b', 'a')]
 
     """
@@ -108,11 +110,11 @@ def tokens_of(tokens: Any, ids: Tensor | None, words: Words, batch: int, count: 
         return [tuple([words[int(number)] for number in row]) for row in ids]
     lists = list(tokens) if isinstance(tokens, list | tuple) else tokens
     several = isinstance(lists, list) and bool(lists) and all(isinstance(each, list | tuple) for each in lists)
-    found = [checked_tokens(each) for each in lists] if several else [checked_tokens(tokens)] * batch
+    found = [check_tokens(each) for each in lists] if several else [check_tokens(tokens)] * batch
     if len(found) != batch:
         raise ValueError(f"tokens has {len(found)} lists for {batch} samples: give one for each, or one for all")
     for number, each in enumerate(found):
         if len(each) != count:
             of = f" of sample {number}" if several else ""
-            raise ValueError(f"tokens{of} has {counted(len(each), 'string')}, but there are {count} positions")
+            raise ValueError(f"tokens{of} has {count_text(len(each), 'string')}, but there are {count} positions")
     return found

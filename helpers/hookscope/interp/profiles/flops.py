@@ -9,8 +9,8 @@ from typing import Any
 from torch import nn, ops
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from hookscope.interp.profiles.spans import Span
-from hookscope.pictures.words import counted
+from hookscope.interp.profiles.spans import CallSpan
+from hookscope.pictures.words import count_text
 
 __all__ = ["FlopCounter"]
 
@@ -40,8 +40,8 @@ class FlopCounter(FlopCounterMode):
         more = {operation: count for operation, count in _formulas() if operation not in flop_registry}
         super().__init__(display=False, custom_mapping=more)
         self.mod_tracker = _NoTracker()  # type: ignore[assignment]
-        self.running: Callable[[], Span | None] = lambda: None
-        self.left_out: dict[str, list[Span | None]] = {}
+        self.running: Callable[[], CallSpan | None] = lambda: None
+        self.left_out: dict[str, list[CallSpan | None]] = {}
 
     def _count_flops(self, func_packet: Any, out: Any, args: Any, kwargs: Any) -> Any:
         name = getattr(func_packet, "_qualified_op_name", str(func_packet))
@@ -62,8 +62,10 @@ class FlopCounter(FlopCounterMode):
         for operation, spans in list(self.left_out.items())[:_NAMED]:
             layers = dict.fromkeys(repr(names[span.module] or "(root)") for span in spans if span is not None)
             where = ", ".join([*layers][:_NAMED]) + (", …" if len(layers) > _NAMED else "")
-            told.append(f"{operation} ({counted(len(spans), 'call')}, {f'in {where}' if layers else 'in backward'})")
-        more = f" and {counted(len(self.left_out) - _NAMED, 'other operation')}" if len(self.left_out) > _NAMED else ""
+            told.append(f"{operation} ({count_text(len(spans), 'call')}, {f'in {where}' if layers else 'in backward'})")
+        more = (
+            f" and {count_text(len(self.left_out) - _NAMED, 'other operation')}" if len(self.left_out) > _NAMED else ""
+        )
         yield (
             f"FLOPs leave out {', '.join(told)}{more}, since no formula fits; to count it, write one with "
             "torch.utils.flop_counter.register_flop_formula"
@@ -82,7 +84,7 @@ class _NoTracker:
 
 # -- products that have no formula ------------------------------------------------------------------------------------
 
-_TORCHS = {
+_TORCH_NAMESPACES = {
     "aten", "prim", "prims", "profiler", "quantized", "mkldnn", "mkldnn_prepacked", "onednn", "sparse", "inductor",
     "c10d", "_c10d_functional", "rngprims", "debugprims",
 }  # fmt: skip
@@ -107,7 +109,7 @@ def _has_products(name: str) -> bool:
 
     """
     space, _, name = name.rpartition("::")
-    if space not in _TORCHS:
+    if space not in _TORCH_NAMESPACES:
         return True
     name = name.strip("_")
     parts = name.split("_")
@@ -121,19 +123,19 @@ def _product(a: Shape, *_: Any, out_shape: Shape, **__: Any) -> int:
     return 2 * prod(out_shape) * a[-1]
 
 
-def _added(to: Shape, a: Shape, *_: Any, out_shape: Shape, **__: Any) -> int:
+def _add_product(to: Shape, a: Shape, *_: Any, out_shape: Shape, **__: Any) -> int:
     return 2 * prod(out_shape) * a[-1]
 
 
-def _added_batches(to: Shape, a: Shape, *_: Any, out_shape: Shape, **__: Any) -> int:
+def _add_batched_product(to: Shape, a: Shape, *_: Any, out_shape: Shape, **__: Any) -> int:
     return 2 * prod(out_shape) * a[-1] * a[0]
 
 
-def _outer(*_: Any, out_shape: Shape, **__: Any) -> int:
+def _outer_product(*_: Any, out_shape: Shape, **__: Any) -> int:
     return 2 * prod(out_shape)
 
 
-def _grouped(a: Shape, b: Shape, *_: Any, out_shape: Shape, **__: Any) -> int:
+def _grouped_product(a: Shape, b: Shape, *_: Any, out_shape: Shape, **__: Any) -> int:
     # Two matrices are cut along what is summed over, so each group has a part of that.
     return 2 * prod(a) * b[-1] if len(a) == len(b) == 2 else 2 * prod(out_shape) * a[-1]
 
@@ -169,10 +171,10 @@ def _trilinear(
     one, two, three = ([*shape[:unroll_dim], 1, *shape[unroll_dim + 1 :]] for shape in shapes)
     first = {axis for axis in sumdim if axis in expand3 and axis != unroll_dim}
     both = [1 if axis in first else max(sides) for axis, sides in enumerate(zip(one, two, strict=True))]
-    return times * (_pair(one, two, first) + _pair(both, three, {*sumdim} - first - {unroll_dim}))
+    return times * (_count_pair(one, two, first) + _count_pair(both, three, {*sumdim} - first - {unroll_dim}))
 
 
-def _pair(one: Shape, other: Shape, summed: set[int]) -> int:
+def _count_pair(one: Shape, other: Shape, summed: set[int]) -> int:
     """Count the product of two tensors that is summed over some axes; without any, nothing counts."""
     sides = enumerate(zip(one, other, strict=True))
     return 2 * prod(min(pair) if axis in summed else max(pair) for axis, pair in sides) if summed else 0
@@ -187,10 +189,10 @@ def _formulas() -> Iterator[tuple[Any, Callable[..., int]]]:
 
 _FORMULAS: dict[Callable[..., int], str] = {
     _product: "mv dot vdot _int_mm",
-    _added: "addmv addmv_ addmm_ baddbmm_ _addmm_activation",
-    _added_batches: "addbmm addbmm_",
-    _outer: "addr addr_",
-    _grouped: "_grouped_mm",
+    _add_product: "addmv addmv_ addmm_ baddbmm_ _addmm_activation",
+    _add_batched_product: "addbmm addbmm_",
+    _outer_product: "addr addr_",
+    _grouped_product: "_grouped_mm",
     _recurrent: "mkldnn_rnn_layer",
     _recurrent_backward: "mkldnn_rnn_layer_backward",
     _attention: "_native_multi_head_attention",

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope.interp.profiles.passes import Job, Sums
+from hookscope.interp.profiles.passes import LayerTotals, PassRunner
 from hookscope.interp.profiles.result import LayerProfile, Profile, Time
-from hookscope.interp.profiles.spans import Span, Spans
-from hookscope.layers import Modules, fused_around, refuse_unhookable
+from hookscope.interp.profiles.spans import CallSpan, CallSpans
+from hookscope.layers import Modules, find_fused, refuse_unhookable
 from hookscope.layers.modules import kind_of
 from hookscope.layers.offloaded import execution_devices, is_offloaded
-from hookscope.pictures.words import counted
+from hookscope.pictures.words import count_text
 from hookscope.structures import tensors_in
 from hookscope.unchanged import same_random_numbers
 
@@ -94,8 +94,8 @@ def profile(
     hooked = [module for module in modules.names if not isinstance(module, torch.jit.ScriptModule)]
     refuse_unhookable(modules, set(hooked), "profile")
     _check(model, (inputs, kwargs), backward, loss, repeats, warmup)
-    job = Job(modules, hooked, inputs, kwargs, backward and torch.is_grad_enabled(), loss)
-    fused = dict.fromkeys(f.name for f in fused_around(modules, hooked).values() if f.would_run())
+    job = PassRunner(modules, hooked, inputs, kwargs, backward and torch.is_grad_enabled(), loss)
+    fused = dict.fromkeys(f.name for f in find_fused(modules, hooked).values() if f.would_run())
     job.notes += [
         f"hooks switch off the fused path of layer {name!r}, not so in the times without hooks" for name in fused
     ]
@@ -106,17 +106,17 @@ def profile(
         )
     if len(hooked) < len(modules.names):
         job.notes.append("modules of TorchScript count as part of the layer around them")
-    with job.before.unchanged(), same_random_numbers(model, inputs, kwargs), _gradients_put_back(job):
+    with job.before.unchanged(), same_random_numbers(model, inputs, kwargs), _restore_gradients(job):
         for _ in range(warmup):
-            job.plain()
-        began, pairs = time.perf_counter(), list[tuple[tuple[float, float], tuple[float, float, Sums]]]()
+            job.time_plain()
+        began, pairs = time.perf_counter(), list[tuple[tuple[float, float], tuple[float, float, LayerTotals]]]()
         while len(pairs) < (repeats or _USUAL):
-            pairs.append((job.plain(), job.timed()))
+            pairs.append((job.time_plain(), job.time_hooked()))
             if repeats is None and len(pairs) >= _FEW and time.perf_counter() - began > _ENOUGH:
                 break
-        counted, flops = job.counted()
-        saved = job.saved()
-    return _result(modules, job, pairs, counted, flops, saved)
+        counted, flops = job.count_flops()
+        saved = job.count_saved()
+    return _build_profile(modules, job, pairs, counted, flops, saved)
 
 
 def _check(model: nn.Module, given: Any, backward: object, loss: object, repeats: object, warmup: object) -> None:
@@ -152,7 +152,7 @@ def _check(model: nn.Module, given: Any, backward: object, loss: object, repeats
 
 
 @contextmanager
-def _gradients_put_back(job: Job) -> Iterator[None]:
+def _restore_gradients(job: PassRunner) -> Iterator[None]:
     try:
         yield
     finally:
@@ -160,18 +160,18 @@ def _gradients_put_back(job: Job) -> Iterator[None]:
             leaf.grad = grad
 
 
-def _result(
+def _build_profile(
     modules: Modules,
-    job: Job,
-    pairs: list[tuple[tuple[float, float], tuple[float, float, Sums]]],
-    counting: Spans,
+    job: PassRunner,
+    pairs: list[tuple[tuple[float, float], tuple[float, float, LayerTotals]]],
+    counting: CallSpans,
     could_count: bool,
-    saving: tuple[dict[nn.Module, int], Spans] | None,
+    saving: tuple[dict[nn.Module, int], CallSpans] | None,
 ) -> Profile:
-    sums, counts = [timed[2] for _, timed in pairs], Sums(counting)
-    saved = None if saving is None else (saving[0], Sums(saving[1]).calls)
+    sums, counts = [timed[2] for _, timed in pairs], LayerTotals(counting)
+    saved = None if saving is None else (saving[0], LayerTotals(saving[1]).calls)
     # A model may call other layers in each pass, and code that torch.compile has made calls some without their hooks.
-    calls: dict[nn.Module, list[Span]] = {module: [] for each in (counts, *sums) for module in each.calls}
+    calls: dict[nn.Module, list[CallSpan]] = {module: [] for each in (counts, *sums) for module in each.calls}
     for span in counting.calls:
         calls[span.module].append(span)
 
@@ -209,11 +209,11 @@ def _result(
         "outside": Time(tuple(each.outside / 1e9 for each in sums)) if job.backward else None,
     }
     passes = [each.calls for each in (counts, *sums)] + ([] if saved is None else [saved[1]])
-    notes = (*job.notes, *_varying(modules, list(calls), passes))
+    notes = (*job.notes, *_note_varying_calls(modules, list(calls), passes))
     return Profile(type(modules.model).__name__, layers, times, tuple(dict.fromkeys(notes)))
 
 
-def _varying(modules: Modules, layers: list[nn.Module], passes: list[Counter[nn.Module]]) -> Iterator[str]:
+def _note_varying_calls(modules: Modules, layers: list[nn.Module], passes: list[Counter[nn.Module]]) -> Iterator[str]:
     """Say which layers were not called alike in all passes."""
     found = [module for module in layers if len({calls[module] for calls in passes}) > 1]
     if not found:
@@ -221,7 +221,7 @@ def _varying(modules: Modules, layers: list[nn.Module], passes: list[Counter[nn.
     often = [calls[module] for module in found for calls in passes]
     names = ", ".join(repr(modules.names[module]) for module in found[:_NAMED])
     yield (
-        f"{counted(len(found), 'layer')} ({names}{', …' if len(found) > _NAMED else ''}), called {min(often)} to "
+        f"{count_text(len(found), 'layer')} ({names}{', …' if len(found) > _NAMED else ''}), called {min(often)} to "
         f"{max(often)} times in a pass: times are those of the passes with a call, the other numbers those of one pass"
     )
     if "torch._dynamo" in sys.modules:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import nan
 from statistics import median, quantiles
 
-from hookscope.interp.profiles.drawing import draw
-from hookscope.layers.suggestions import not_among
+from hookscope.interp.profiles.drawing import draw_bars
+from hookscope.layers.suggestions import not_found
 from hookscope.pictures import Picture, Result
 
 __all__ = ["LayerProfile", "Profile", "Time"]
@@ -111,9 +111,9 @@ class LayerProfile:
             if total is not None and own is not None:
                 row |= {f"{what} ms": 1e3 * total.median, f"{what} quartiles": total.spread}
                 row |= {f"{what} self ms": 1e3 * own.median}
-        row |= {"MFLOPs": _scaled(self.flops, 1e6), "backward MFLOPs": _scaled(self.backward_flops, 1e6)}
+        row |= {"MFLOPs": _scale(self.flops, 1e6), "backward MFLOPs": _scale(self.backward_flops, 1e6)}
         row |= {"parameters KiB": self.parameters / _KIB, "outputs KiB": self.outputs / _KIB}
-        row |= {"saved KiB": _scaled(self.saved, _KIB), "gradients KiB": _scaled(self.gradients, _KIB)}
+        row |= {"saved KiB": _scale(self.saved, _KIB), "gradients KiB": _scale(self.gradients, _KIB)}
         return {name: value for name, value in row.items() if value is not None}
 
 
@@ -151,7 +151,7 @@ class Profile(Result, Mapping[str, LayerProfile]):
     def __getitem__(self, name: str) -> LayerProfile:
         if name in self._layers:
             return self._layers[name]
-        raise not_among(self._layers, name, f"no layer {name!r} was called in this profile")
+        raise not_found(self._layers, name, f"no layer {name!r} was called in this profile")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._layers)
@@ -197,7 +197,7 @@ class Profile(Result, Mapping[str, LayerProfile]):
         shown = self.slowest(count)
         left = len(self._layers) - len(shown)
         title = f"{self.caption}; {len(shown)} slowest of {len(self._layers)} layers" if left else self.caption
-        return draw(shown, title, [layer.row() for layer in shown])
+        return draw_bars(shown, title, [layer.row() for layer in shown])
 
     @property
     def caption(self) -> str:
@@ -214,5 +214,5 @@ def _own(layer: LayerProfile) -> float:
     return sum(time.median for time in times if time is not None and time.runs)
 
 
-def _scaled(number: int | None, unit: float) -> float | None:
+def _scale(number: int | None, unit: float) -> float | None:
     return None if number is None else number / unit

@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from hookscope import Activations, census, collect
 from hookscope.interp.activations import DamagedError
-from hookscope.interp.activations.marks import mark_of_batch
-from hookscope.interp.activations.shards import shards_in
+from hookscope.interp.activations.fingerprint import fingerprint_batch
+from hookscope.interp.activations.shards import list_shards
 from tests.package.interp.activations.test_what_is_collected import X, by_hand, small
 from tests.shared import ROOT
 from tests.shared.disks import a_small_disk
@@ -214,7 +214,7 @@ def test_killed_in_the_middle_of_writing(when, number, tmp_path, monkeypatch):
     stored.check()
     assert torch.equal(stored["0"][:], by_hand(net, X.split(2)))
     batches = [batch for shard in stored.shards for batch in shard.batches]
-    assert batches == [(len(x), mark_of_batch(x)) for x in X.split(2)]
+    assert batches == [(len(x), fingerprint_batch(x)) for x in X.split(2)]
     assert not list(tmp_path.glob(".*.part")), "a file that was half written stays"
 
 
@@ -336,7 +336,7 @@ def test_the_way_out_of_a_damaged_shard_is_one(tmp_path):
     third.write_bytes(third.read_bytes()[:-10])
     with pytest.raises(DamagedError, match=r"delete it and all shards after it, and collect\(...\) makes them again"):
         collect(small(), X.split(2), "0", to=tmp_path, shard_bytes=40)
-    for path in shards_in(tmp_path)[2:]:
+    for path in list_shards(tmp_path)[2:]:
         path.unlink()
     with pytest.raises(DamagedError, match=r"8 samples of 11: .* collect\(...\) makes them again"):
         Activations(tmp_path)
@@ -350,4 +350,4 @@ def test_shards_are_in_the_order_of_their_numbers(tmp_path):
     names = [f"{number:05}.safetensors" for number in (0, 1, 99_998, 99_999, 100_000, 100_001)]
     for name in names:
         (tmp_path / name).touch()
-    assert [path.name for path in shards_in(tmp_path)] == names
+    assert [path.name for path in list_shards(tmp_path)] == names

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hookscope import Activations, collect
 from hookscope.interp.activations import DamagedError
-from hookscope.interp.activations.marks import mark_of_batch, state_of
+from hookscope.interp.activations.fingerprint import fingerprint_batch, fingerprint_state
 from hookscope.interp.activations.shards import Shard
 
 
@@ -137,8 +137,8 @@ def test_what_is_no_tensor_in_a_batch_is_data_too(one: Any, tmp_path: Path) -> N
 
 def test_a_tensor_at_another_place_is_other_data() -> None:
     x, y = torch.zeros(2), torch.ones(2)
-    assert mark_of_batch((x, y, x)) != mark_of_batch((x, y, y))
-    assert mark_of_batch((x, y, x)) == mark_of_batch((x.clone(), y, x)), "equal numbers are the same data"
+    assert fingerprint_batch((x, y, x)) != fingerprint_batch((x, y, y))
+    assert fingerprint_batch((x, y, x)) == fingerprint_batch((x.clone(), y, x)), "equal numbers are the same data"
 
 
 @pytest.mark.parametrize("size", [4, 1 << 17])
@@ -147,9 +147,9 @@ def test_a_parameter_that_is_turned_around_has_changed(size: int) -> None:
     net.register_parameter("ring", nn.Parameter(torch.zeros(2, size // 2)))
     with torch.no_grad():
         net.ring[0, 0] = 1  # type: ignore[index]
-        before = state_of(net)
+        before = fingerprint_state(net)
         net.ring.data = net.ring.data.roll(1, 1)  # type: ignore[union-attr, operator]
-    assert state_of(net) != before
+    assert fingerprint_state(net) != before
 
 
 class Complex(nn.Module):

@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 
 from hookscope import Activations, LayerNotFoundError, census, collect, edit
 from hookscope.interp.activations import DamagedError
-from hookscope.interp.activations.marks import mark_of_model
+from hookscope.interp.activations.fingerprint import fingerprint_model
 from tests.shared.clocks import Clock
 
 X = torch.arange(44.0).reshape(11, 4) / 7
@@ -269,7 +269,7 @@ def test_a_shard_names_so_many_batches_at_most(tmp_path, monkeypatch):
 def test_few_files_are_open_at_once(tmp_path, monkeypatch):
     import sys
 
-    monkeypatch.setattr(sys.modules["hookscope.interp.activations.stored"], "_OPEN", 2)
+    monkeypatch.setattr(sys.modules["hookscope.interp.activations.dataset"], "_OPEN", 2)
     stored = collect(small(), X.split(2), "0", to=tmp_path, shard_bytes=20)
     assert torch.equal(stored["0"][:], by_hand(small(), X.split(2)))
     assert len(stored.shards) == 6
@@ -289,11 +289,11 @@ def test_the_mark_of_a_model_is_of_what_it_says_and_not_of_where_it_lies():
         def __init__(self, text):
             self.to_json_string = lambda: text
 
-    assert mark_of_model(Says(object())) == mark_of_model(Says(object()))
-    assert mark_of_model(Says(1)) != mark_of_model(Says(2))
+    assert fingerprint_model(Says(object())) == fingerprint_model(Says(object()))
+    assert fingerprint_model(Says(1)) != fingerprint_model(Says(2))
     one, other = small(), small()
     one.config, other.config = Config("relu"), Config("gelu")
-    assert mark_of_model(one) != mark_of_model(other)
+    assert fingerprint_model(one) != fingerprint_model(other)
 
 
 class Gram(nn.Module):

@@ -57,13 +57,13 @@ def test_numbers_are_those_of_plain_hooks(sample: int) -> None:
 
 def test_logits_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Streams(Reader(), (IDS,)).reading()
-    monkeypatch.setattr("hookscope.interp.lenses.lens._AT_ONCE", 2 * len(WORDS))
+    monkeypatch.setattr("hookscope.interp.lenses.lens._MOST_LOGITS", 2 * len(WORDS))
     pieces = Streams(Reader(), (IDS,)).reading()
     assert torch.equal(whole.words, pieces.words)
     assert torch.allclose(whole.next_probability, pieces.next_probability, equal_nan=True)
     calls: list[tuple[int, ...]] = []
     lens = Lens(function=lambda stream: calls.append(tuple(stream.shape)) or stream)
-    list(lens.pieces(torch.ones(1, 6, 3), len(WORDS)))
+    list(lens.split_logits(torch.ones(1, 6, 3), len(WORDS)))
     assert calls == [(1, 6, 3)]  # a function may look at all tokens
 
 

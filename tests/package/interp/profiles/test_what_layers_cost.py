@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hookscope import LayerNotFoundError, census, profile
 from hookscope.interp.profiles import LayerProfile, Profile, Time, passes
-from hookscope.interp.profiles.spans import Spans
+from hookscope.interp.profiles.spans import CallSpans
 from tests.shared.clocks import Clock
 
 
@@ -265,7 +265,7 @@ def test_what_writes_gradients_keeps_no_hook():
 
 def _spans() -> int:
     gc.collect()
-    return sum(type(thing) is Spans for thing in gc.get_objects())
+    return sum(type(thing) is CallSpans for thing in gc.get_objects())
 
 
 # --- what is said, and refused

@@ -17,13 +17,13 @@ from hookscope.captures.estimate import format_bytes
 from hookscope.captures.saving import refuse_pipes
 from hookscope.captures.serialize import expect, parse_dtype
 from hookscope.extras import needed_by
-from hookscope.interp.activations.marks import mark_of_tensor
-from hookscope.interp.activations.shards import DamagedError, Shard, read_shard, shards_in
-from hookscope.layers.suggestions import not_among
+from hookscope.interp.activations.fingerprint import fingerprint_tensor
+from hookscope.interp.activations.shards import DamagedError, Shard, list_shards, read_shard
+from hookscope.layers.suggestions import not_found
 from hookscope.pictures import Result
-from hookscope.pictures.words import counted
+from hookscope.pictures.words import count_text
 
-__all__ = ["ABOUT", "Activations", "Column", "DamagedError", "described"]
+__all__ = ["ABOUT", "Activations", "Column", "DamagedError", "encode_description"]
 
 ABOUT = "collected.json"
 _OPEN = 64  # files at once; systems allow a few hundred
@@ -45,7 +45,7 @@ class Activations(Result, Dataset[dict[str, Tensor]]):
 
     Args:
         folder: the folder.
-        going_on: take what was complete, and has lost shards at its end since, for the beginning that it is now.
+        resuming: take what was complete, and has lost shards at its end since, for the beginning that it is now.
 
     Attributes:
         folder: the folder.
@@ -60,7 +60,7 @@ class Activations(Result, Dataset[dict[str, Tensor]]):
 
     """
 
-    def __init__(self, folder: str | Path, *, going_on: bool = False) -> None:
+    def __init__(self, folder: str | Path, *, resuming: bool = False) -> None:
         self.folder = Path(folder)
         about = self.folder / ABOUT
         if not about.is_file():
@@ -73,7 +73,7 @@ class Activations(Result, Dataset[dict[str, Tensor]]):
         self._files: dict[int, Any] = {}
         tensors, samples = self.about["tensors"].items(), 0
         kinds = {name: (like["shape"], parse_dtype(like["dtype"])) for name, like in tensors}
-        for path in shards_in(self.folder):
+        for path in list_shards(self.folder):
             shard = read_shard(path)
             if shard.kinds != kinds:
                 raise DamagedError(f"{path} has other tensors than {ABOUT} says: it was put here from elsewhere")
@@ -84,7 +84,7 @@ class Activations(Result, Dataset[dict[str, Tensor]]):
             samples += shard.samples
         self._samples = samples
         if self.complete and samples != self.about["samples"]:
-            if not going_on or samples > self.about["samples"]:
+            if not resuming or samples > self.about["samples"]:
                 raise DamagedError(
                     f"{self.folder} has {samples:,} samples of {self.about['samples']:,}: shards are missing at the "
                     "end; the same collect(...) makes them again"
@@ -106,7 +106,9 @@ class Activations(Result, Dataset[dict[str, Tensor]]):
             if (of_root := f"(root){which}") in self.names:
                 which = of_root
             if which not in self.names:
-                raise not_among(self.names, which, f"no {which!r} in {self.folder}, which has {_listed(self.names)}")
+                raise not_found(
+                    self.names, which, f"no {which!r} in {self.folder}, which has {_format_names(self.names)}"
+                )
             return Column(self, which)
         return {name: self.column(name)[which] for name in self.names}
 
@@ -142,7 +144,7 @@ class Activations(Result, Dataset[dict[str, Tensor]]):
         """
         for number, shard in enumerate(self.shards):
             for name, mark in shard.marks.items():
-                if mark_of_tensor(self._file(number).get_tensor(name)) != mark:
+                if fingerprint_tensor(self._file(number).get_tensor(name)) != mark:
                     raise DamagedError(f"{name!r} in {shard.path} is not what was written")
 
     def read(self, name: str, first: int, last: int) -> Tensor:
@@ -197,13 +199,13 @@ class Activations(Result, Dataset[dict[str, Tensor]]):
     @property
     def caption(self) -> str:
         """Of which model, and how much there is."""
-        shards = counted(len(self.shards), "shard")
+        shards = count_text(len(self.shards), "shard")
         return f"{self.about['model']}: {len(self):,} samples in {shards}, {format_bytes(self.nbytes)}"
 
 
-def described(about: dict[str, Any]) -> bytes:
+def encode_description(about: dict[str, Any]) -> bytes:
     """Return what stands in `collected.json`: what was asked for, and the SHA-256 of that."""
-    return json.dumps(about | {"sha256": _mark(about)}, indent=1).encode()
+    return json.dumps(about | {"sha256": _checksum(about)}, indent=1).encode()
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -211,7 +213,7 @@ def _read(path: Path) -> dict[str, Any]:
     # It may come from anybody: whatever it makes json, torch or us raise, is said in a sentence.
     try:
         about: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        same = about.pop("sha256") == _mark(about)
+        same = about.pop("sha256") == _checksum(about)
         for text in (
             about["model"],
             about["mark"],
@@ -233,11 +235,11 @@ def _read(path: Path) -> dict[str, Any]:
     return about
 
 
-def _mark(about: dict[str, Any]) -> str:
+def _checksum(about: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()
 
 
-def _listed(names: list[str]) -> str:
+def _format_names(names: list[str]) -> str:
     return ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 

@@ -18,13 +18,13 @@ from hookscope.layers.offloaded import is_offloaded
 from hookscope.structures import map_tensors, tensors_in
 from hookscope.unchanged import model_unchanged, same_random_numbers
 
-__all__ = ["Place", "Run", "called_with", "count", "outputs", "places"]
+__all__ = ["OutputSpec", "RunBatch", "call_model", "count_samples", "find_sample_axes", "name_outputs"]
 
-Run = Callable[[nn.Module, Any], Any]
+RunBatch = Callable[[nn.Module, Any], Any]
 
 
 @dataclass(frozen=True)
-class Place:
+class OutputSpec:
     """What one tensor among the outputs is like, whatever the batch.
 
     Attributes:
@@ -44,7 +44,7 @@ class Place:
         return torch.Size(self.shape).numel() * self.dtype.itemsize
 
 
-def called_with(model: nn.Module, batch: Any) -> Any:
+def call_model(model: nn.Module, batch: Any) -> Any:
     """Run a model as a loader's batch asks for: a tensor, a tuple that begins with the inputs, keyword arguments."""
     if isinstance(batch, tuple | list) and batch and isinstance(batch[0], Tensor | Mapping):
         batch = batch[0]
@@ -58,7 +58,7 @@ def called_with(model: nn.Module, batch: Any) -> Any:
     )
 
 
-def count(batch: Any) -> int:
+def count_samples(batch: Any) -> int:
     """Count the samples of a batch: the first axis of its first tensor that has axes."""
     for tensor in tensors_in(batch):
         if tensor.dim():
@@ -66,7 +66,7 @@ def count(batch: Any) -> int:
     raise TypeError(f"the loader yields a {type(batch).__name__} without a tensor that has axes: no samples to count")
 
 
-def outputs(
+def name_outputs(
     seen: Capture, part: tuple[int | str, ...] | None = None, left_out: dict[str, str] | None = None
 ) -> dict[str, Tensor]:
     """Name each tensor that chosen layers returned: the layer, `#2` for its second call, `/` and its part.
@@ -112,10 +112,10 @@ def outputs(
     return found
 
 
-def places(
-    model: nn.Module, watch: Callable[[nn.Module], Capture], run: Run, batch: Any,
+def find_sample_axes(
+    model: nn.Module, watch: Callable[[nn.Module], Capture], run: RunBatch, batch: Any,
     part: tuple[int | str, ...] | None = None, left_out: dict[str, str] | None = None,
-) -> dict[str, Place]:  # fmt: skip
+) -> dict[str, OutputSpec]:  # fmt: skip
     """Find out along which axis each output has the samples: by running two samples, and three.
 
     A copy of the model runs, since a model may keep more from one pass to the next than can be put back: an
@@ -137,15 +137,15 @@ def places(
     """
     with same_random_numbers(model, batch):
         if not is_offloaded(model.modules()):  # a copy would have all weights in memory
-            with suppress(Exception), _copied(model) as copied:  # if anything is wrong, the model itself says what
-                return _places(copied, watch(copied), run, batch, part, left_out)
+            with suppress(Exception), _copy_model(model) as copied:  # if anything is wrong, the model itself says what
+                return _run_two_and_three(copied, watch(copied), run, batch, part, left_out)
         if left_out:
             left_out.clear()
         with model_unchanged(model, attributes=True):
-            return _places(model, watch(model), run, batch, part, left_out)
+            return _run_two_and_three(model, watch(model), run, batch, part, left_out)
 
 
-def _shared_until_written(parameter: nn.Parameter) -> torch.Tensor | None:
+def _share_until_write(parameter: nn.Parameter) -> torch.Tensor | None:
     try:
         return parameter.detach()._lazy_clone()
     except (AttributeError, RuntimeError):  # torch does not own this memory, or it is not dense
@@ -153,11 +153,11 @@ def _shared_until_written(parameter: nn.Parameter) -> torch.Tensor | None:
 
 
 @contextmanager
-def _copied(model: nn.Module) -> Iterator[nn.Module]:
+def _copy_model(model: nn.Module) -> Iterator[nn.Module]:
     """Give a copy of a model whose parameters share their memory with the model's until somebody writes to them."""
     shared: dict[int, Any] = {}
     for parameter in model.parameters():
-        data = _shared_until_written(parameter) if type(parameter) is nn.Parameter else None
+        data = _share_until_write(parameter) if type(parameter) is nn.Parameter else None
         shared[id(parameter)] = parameter if data is None else nn.Parameter(data, parameter.requires_grad)
     ours = {id(each) for each in shared.values()} - shared.keys()
     copied = copy.deepcopy(model, shared)
@@ -170,31 +170,33 @@ def _copied(model: nn.Module) -> Iterator[nn.Module]:
                 parameter.data = torch.empty(0, dtype=parameter.dtype, device=parameter.device)
 
 
-def _places(
-    model: nn.Module, seen: Capture, run: Run, batch: Any, part: tuple[int | str, ...] | None,
+def _run_two_and_three(
+    model: nn.Module, seen: Capture, run: RunBatch, batch: Any, part: tuple[int | str, ...] | None,
     left_out: dict[str, str] | None,
-) -> dict[str, Place]:  # fmt: skip
+) -> dict[str, OutputSpec]:  # fmt: skip
     some = []
     for number in (2, 3):
         with seen:
             try:
-                run(model, _only(batch, number))
+                run(model, _take_samples(batch, number))
             except Exception as error:
-                if _runs(model, run, batch):
+                if _can_run(model, run, batch):
                     raise ValueError(
                         f"the first batch runs, and its first {number} samples do not ({type(error).__name__}). "
-                        f"{_cut(batch)} {_ROWS}"
+                        f"{_describe_samples(batch)} {_ROWS}"
                     ) from error
                 error.add_note(f"hookscope: on {number} samples, to find along which axis outputs have them")
                 raise
-        some.append({name: (tuple(each.shape), each.dtype) for name, each in outputs(seen, part, left_out).items()})
+        some.append(
+            {name: (tuple(each.shape), each.dtype) for name, each in name_outputs(seen, part, left_out).items()}
+        )
     two, three = some
     found = {}
     for name in {**two, **three}:
         try:
             if name not in two or name not in three:
                 raise ValueError(f"{name!r} is there for some numbers of samples only; leave the layer out")
-            found[name] = _place(name, *two[name], three[name][0])
+            found[name] = _find_axis(name, *two[name], three[name][0])
         except (TypeError, ValueError) as error:
             if left_out is None:
                 raise
@@ -208,27 +210,27 @@ _ROWS = (
 )
 
 
-def _runs(model: nn.Module, run: Run, batch: Any) -> bool:
+def _can_run(model: nn.Module, run: RunBatch, batch: Any) -> bool:
     with suppress(Exception):
         run(model, batch)
         return True
     return False
 
 
-def _cut(batch: Any) -> str:
+def _describe_samples(batch: Any) -> str:
     """Say which tensors of a batch are taken for samples."""
     if isinstance(batch, tuple | list):
         batch = {f"[{number}]": item for number, item in enumerate(batch)}
     held = batch if isinstance(batch, Mapping) else getattr(batch, "__dict__", {"the tensor": batch})
     shapes = {name: tuple(item.shape) for name, item in held.items() if isinstance(item, Tensor)}
-    samples = count(batch)
+    samples = count_samples(batch)
     cut = ", ".join(f"{name} {shape}" for name, shape in shapes.items() if shape and shape[0] == samples)
     left = ", ".join(f"{name} {shape}" for name, shape in shapes.items() if not shape or shape[0] != samples)
     said = f"collect took {samples} for the number of samples, the length of the first tensor, and the first rows of "
     return f"{said}{cut or 'each tensor of that length'}{f', and left {left} whole' if left else ''}."
 
 
-def _place(name: str, two: tuple[int, ...], dtype: torch.dtype, three: tuple[int, ...]) -> Place:
+def _find_axis(name: str, two: tuple[int, ...], dtype: torch.dtype, three: tuple[int, ...]) -> OutputSpec:
     shapes = f"two samples give {two}, three give {three}"
     if len(two) != len(three):
         raise ValueError(f"{name!r} has another number of axes for another number of samples: {shapes}")
@@ -247,11 +249,11 @@ def _place(name: str, two: tuple[int, ...], dtype: torch.dtype, three: tuple[int
             f"{name!r} is {dtype}, which safetensors does not write; run the model in another dtype, or leave the "
             "layer out"
         )
-    return Place(axes[0], two[: axes[0]] + two[axes[0] + 1 :], dtype)
+    return OutputSpec(axes[0], two[: axes[0]] + two[axes[0] + 1 :], dtype)
 
 
-def _only(batch: Any, number: int) -> Any:
-    there = count(batch)
+def _take_samples(batch: Any, number: int) -> Any:
+    there = count_samples(batch)
     if not there:
         raise ValueError("the loader's first batch has no samples")
     which = [index % there for index in range(number)]
