@@ -1,4 +1,4 @@
-"""Ask a loader whether it shuffles, and how many samples it has."""
+"""Find out whether a loader shuffles, and how many samples it has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["chain_batches", "count_loader_samples", "shuffles"]
 
 
 def shuffles(drawing: object) -> bool:
-    """Whether a loader or sampler is one that shuffles, or draws from one.
+    """Return whether a loader or sampler shuffles, itself or through the sampler inside it.
 
     Example:
         >>> data = list(range(4))
@@ -28,7 +28,7 @@ def shuffles(drawing: object) -> bool:
 
 
 def count_loader_samples(loader: Any) -> int | None:
-    """Return how many samples a loader has, if it says so.
+    """Return how many samples a loader has, or None if it does not tell.
 
     Example:
         >>> count_loader_samples(DataLoader(list(range(5)), batch_size=2)), count_loader_samples(iter([1, 2]))
@@ -46,7 +46,7 @@ def count_loader_samples(loader: Any) -> int | None:
 
 
 def chain_batches(first: Any, others: Iterator[Any]) -> Iterator[Any]:
-    """Yield a batch that was taken already, and those that are to come, without holding the first any longer."""
+    """Yield the first batch and then the others, without keeping a reference to the first."""
     yield first
     del first  # a batch can be large
     yield from others
