@@ -1,4 +1,4 @@
-"""Find the blocks of a sequence model: the layers one after the other whose outputs are its residual stream."""
+"""Find the blocks of a sequence model, which pass its residual stream from one to the next."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = [
     "passes_stream_on",
 ]
 
-_FIX = "name them with layers=, for example layers='blocks.*'"
+_FIX = "Name them yourself: layers='blocks.*'"
 
 
 class NoBlocksError(ValueError):
-    """No layers, or not the ones that were named, return a stream: (batch, tokens, width)."""
+    """No layers return a residual stream, (batch, tokens, width), or the layers you named do not."""
 
 
 def first_tensor(value: Any, kind: type = Tensor) -> Any:
-    """Return the tensor that an output is or begins with: a tuple, list, dict or ModelOutput; None if there is none.
+    """Return an output that is a tensor, or the first item of a tuple, list or dict; None if that is not a tensor.
 
     Example:
         >>> first_tensor((torch.ones(1, 2, 3), None)).shape
@@ -49,24 +49,25 @@ def first_tensor(value: Any, kind: type = Tensor) -> Any:
 
 
 def is_stream(tensor: Tensor | None) -> bool:
-    """Whether it is a floating (batch, tokens, width)."""
+    """Return whether a tensor is floating and has three axes: (batch, tokens, width)."""
     return tensor is not None and not tensor.is_nested and tensor.dim() == 3 and tensor.is_floating_point()
 
 
 def is_tokens_first(blocks: Sequence[nn.Module]) -> bool:
-    """Whether the blocks take (tokens, batch, width), as `nn.MultiheadAttention` does without batch_first."""
+    """Return whether the blocks take (tokens, batch, width), as `nn.MultiheadAttention` with batch_first=False."""
     inside = [each for each in blocks[0].modules() if isinstance(each, nn.MultiheadAttention)]
     return bool(inside) and not any(each.batch_first for each in inside)
 
 
 def find_runs(modules: Modules, single: bool = False) -> list[list[nn.Module]]:
-    """List the runs of modules of one class, side by side in a ModuleList or Sequential, that have children.
+    """List the candidates for blocks: consecutive modules of one class in a ModuleList or Sequential.
 
-    A ModuleList with modules of several classes, as attention and recurrence in turn, is a run, too.
+    A ModuleList that mixes classes, such as attention and recurrence, is a candidate, too. Modules without children
+    are not.
 
     Args:
-        modules: those of a model.
-        single: list single modules, too, which may be called several times.
+        modules: the modules of a model.
+        single: also list runs of one module, because a model can call it several times.
 
     Example:
         >>> block = lambda: nn.Sequential(nn.Linear(2, 2))
@@ -93,13 +94,13 @@ def find_runs(modules: Modules, single: bool = False) -> list[list[nn.Module]]:
 
 
 def passes_stream_on(calls: Sequence[Call], kind: type = Tensor) -> bool:
-    """Whether calls may pass a stream on: what comes out has the shape of what came in, and they stand in a row.
+    """Return whether these calls can pass a stream on: input and output have one shape, and the inputs differ.
 
-    Heads or experts in a list stand side by side: all are given the same.
+    Parallel modules, such as heads or experts, all get the same input.
 
     Args:
-        calls: with their inputs.
-        kind: `Stats` for calls of which only those were kept.
+        calls: captured calls with their inputs.
+        kind: `Stats` if the capture stored statistics only.
 
     """
     given = []
@@ -125,13 +126,13 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def find_blocks(modules: Modules, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[nn.Module]:
-    """Run the model, keeping statistics only, and return the run that is called most often and passes a stream on.
+    """Run the model and return the blocks: of the runs that pass a stream on, the one with the most calls.
 
-    Where several are called as often it is the last of them, which is nearest to what the model returns. Layers of
-    several classes inside of a block, as attention and MLP in T5, are no run beside the blocks.
+    Of several with equally many calls it takes the last, because that one is closest to the output. A run that mixes
+    classes inside another block, such as attention and MLP in T5, does not count.
 
     Raises:
-        NoBlocksError: there is none.
+        NoBlocksError: no run passes a stream on.
 
     """
     for single in (False, True):
@@ -153,8 +154,8 @@ def find_blocks(modules: Modules, args: Sequence[Any], kwargs: Mapping[str, Any]
         if found:
             return max(found, key=lambda each: each[:2])[2]
     raise NoBlocksError(
-        f"{type(modules.model).__name__} has no layers whose outputs are (batch, tokens, width), of one class and one "
-        f"after the other; {_FIX}"
+        f"could not find the blocks of {type(modules.model).__name__}: no run of layers of one class returns "
+        f"(batch, tokens, width). {_FIX}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Make logits of a stream: by the modules through which the model itself sends the last one, or by what is given."""
+"""Turn a residual stream into logits, with the last modules of the model or with a function of the user."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from hookscope.structures import tensors_in
 
 __all__ = ["Lens", "LensSpec", "OuterCall", "compare_logits", "find_lens", "find_outer_modules", "parse_lens"]
 
-_MOST_LOGITS = 1 << 24  # logits that are computed together: 64 MiB of float32
+_MOST_LOGITS = 1 << 24  # logits computed at once: 64 MiB of float32
 
 LensSpec = str | Sequence[str] | Callable[[Tensor], Any] | None
 
 
 @dataclass(frozen=True)
 class Lens:
-    """A way from a stream to logits.
+    """Turns a residual stream into logits: a chain of modules, or a function.
 
     Attributes:
-        modules: those it goes through, in their order; () for a function.
-        names: their names.
-        function: what it is instead of modules.
-        position: where the model reads the stream, for one that reads a single position (a class token, the last
-            token); None for one that reads all.
+        modules: the modules in order; () for a function.
+        names: the names of the modules.
+        function: the function, if there are no modules.
+        position: the only position that the model reads, such as a class token; None if it reads all.
 
     """
 
@@ -42,7 +41,7 @@ class Lens:
         """Return logits, (batch, tokens, words), for a stream, (batch, tokens, width).
 
         Raises:
-            ValueError: what comes out is not of that shape.
+            ValueError: a module does not accept the stream, or the result has another shape.
 
         """
         out: Any = stream
@@ -54,32 +53,37 @@ class Lens:
                 out = first_tensor(module(out))
             except (TypeError, RuntimeError) as error:
                 said = str(error).partition("\n")[0]
-                raise ValueError(f"lens={self.describe()}: {name!r} does not take {came}: {said}") from error
+                raise ValueError(
+                    f"lens={self.describe()}: the module {name!r} does not accept the shape {came} ({said}). Name "
+                    "other "
+                    "modules, or pass a function"
+                ) from error
             if out is None:
                 break
         if not isinstance(out, Tensor) or out.dim() != 3 or out.shape[:2] != stream.shape[:2]:
             what = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
             raise ValueError(
-                f"lens={self.describe()}: it made {what} of a stream {tuple(stream.shape)}; it should make logits, "
-                "(batch, tokens, words)"
+                f"lens={self.describe()} turned a stream of shape {tuple(stream.shape)} into {what}. It must return "
+                "logits "
+                "of shape (batch, tokens, words)"
             )
         return out.detach()
 
     def split_logits(self, stream: Tensor, words: int) -> Iterator[Tensor]:
-        """Yield logits for so many positions at a time as memory allows; a function is given all at once."""
+        """Yield the logits in pieces of limited size. A function gets the whole stream at once."""
         size = stream.shape[1] if self.function is not None else max(1, _MOST_LOGITS // max(words, 1))
         for piece in torch.split(stream, size, 1):
             yield self(piece)
 
     def describe(self) -> str:
-        """Name it: its modules, or its function."""
+        """Return the names of the modules, or of the function."""
         if self.function is not None:
             return getattr(self.function, "__qualname__", type(self.function).__name__)
         return " → ".join(self.names)
 
 
 class OuterCall(NamedTuple):
-    """A call outside of the blocks, after the last of them."""
+    """A call of a module outside the blocks, after the last block."""
 
     name: str
     module: nn.Module
@@ -88,11 +92,11 @@ class OuterCall(NamedTuple):
 
 
 def parse_lens(modules: Modules, given: LensSpec) -> Lens | None:
-    """Turn what was given as `lens` into one; None where it is to be found.
+    """Return the `Lens` for the argument `lens=`, or None if that is None.
 
     Raises:
         LayerNotFoundError: there is no such module.
-        TypeError: it is neither names nor a function.
+        TypeError: it is neither names of modules nor a function.
 
     """
     if given is None:
@@ -105,13 +109,14 @@ def parse_lens(modules: Modules, given: LensSpec) -> Lens | None:
     elif callable(given):
         return Lens(function=given)
     raise TypeError(
-        f"lens={given!r}: give names of modules, as lens=('norm', 'head'), or a function from a stream (batch, tokens, "
-        "width) to logits (batch, tokens, words)"
+        f"lens={given!r} is neither names of modules nor a function. Pass names, as lens=('norm', 'head'), or a "
+        "function "
+        "that turns (batch, tokens, width) into logits (batch, tokens, words)"
     )
 
 
 def find_outer_modules(modules: Modules, blocks: Sequence[nn.Module]) -> list[nn.Module]:
-    """List the outermost modules that are called and neither are blocks nor hold any.
+    """List the outermost modules that are not blocks, do not contain blocks, and can be called.
 
     Example:
         >>> net = nn.Sequential(nn.Embedding(3, 2), nn.Sequential(nn.ReLU(), nn.ReLU()), nn.Linear(2, 3))
@@ -135,16 +140,17 @@ def find_outer_modules(modules: Modules, blocks: Sequence[nn.Module]) -> list[nn
 
 
 def find_lens(modules: Modules, last: Tensor, steps: Sequence[OuterCall], returned: Any) -> Lens | None:
-    """Follow the last stream to the logits: through every call that was given just what the one before it made.
+    """Follow the last stream to the logits, through each call whose input is the output of the call before.
 
     Args:
-        modules: those of the model.
-        last: the stream of the last block, (batch, tokens, width).
-        steps: the calls after it, in their order.
-        returned: what the model returned.
+        modules: the modules of the model.
+        last: the stream after the last block, (batch, tokens, width).
+        steps: the calls after the last block, in order.
+        returned: the output of the model.
 
     Returns:
-        A lens that ends at a linear layer; for a model of transformers at its output embeddings. None if there is none.
+        A lens that ends at a linear layer, or at the output embeddings of a transformers model; None if the chain of
+        calls breaks.
 
     """
     now, chain, position = last, list[OuterCall](), None
@@ -165,14 +171,14 @@ def find_lens(modules: Modules, last: Tensor, steps: Sequence[OuterCall], return
     return Lens(tuple(step.module for step in chain), tuple(step.name for step in chain), None, position)
 
 
-_ALL = -(1 << 40)  # no position, but all
+_ALL = -(1 << 40)  # stands for all positions
 
 
 def _find_position(stream: Tensor, given: Tensor) -> int | None:
-    """Say which position of a stream a call was given: `_ALL`, one of them, or None for something else."""
+    """Return the position of a stream that a call got as input, `_ALL`, or None for any other tensor."""
     if _is_same(stream, given) or (given.dim() == 3 and _is_same(stream.transpose(0, 1), given)):
         return _ALL
-    if given.dim() == 3 and stream.dim() == 3 and given.shape[1] < stream.shape[1]:  # only the last logits were wanted
+    if given.dim() == 3 and stream.dim() == 3 and given.shape[1] < stream.shape[1]:  # only the last logits
         return _ALL if given.shape[1] and _is_same(stream[:, -given.shape[1] :], given) else None
     if given.dim() == 2 and stream.dim() == 3:
         for place in (0, stream.shape[1] - 1):
@@ -188,20 +194,20 @@ def _is_same(one: Tensor, other: Tensor) -> bool:
 
 
 def _output_embeddings(model: nn.Module) -> nn.Module | None:
-    """What transformers calls the layer that makes logits; None elsewhere, and where a model has none."""
+    """Return the layer that makes the logits of a transformers model, or None."""
     ask = getattr(model, "get_output_embeddings", None)
     found = ask() if callable(ask) else None
     return found if isinstance(found, nn.Module) else None
 
 
 def _last_linear(module: nn.Module) -> bool:
-    """Whether the last part of a module that is not a mere activation or dropout is a linear layer."""
+    """Return whether the last leaf module with parameters is a linear layer."""
     leaves = [each for each in module.modules() if not each._modules and next(each.parameters(), None) is not None]
     return bool(leaves) and isinstance(leaves[-1], nn.Linear)
 
 
 def compare_logits(mine: Tensor, theirs: Tensor) -> tuple[float, float, float]:
-    """Return the largest difference of logits, what rounding may make of it, and the largest logit."""
+    """Return the largest difference of the logits, the difference that rounding can cause, and the largest logit."""
     largest = float(theirs.abs().nan_to_num().max()) if theirs.numel() else 0.0
     wide = torch.promote_types(mine.dtype, theirs.dtype)
     differs = (mine.to(wide) - theirs.to(wide)).abs()
