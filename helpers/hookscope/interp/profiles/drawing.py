@@ -1,4 +1,4 @@
-"""Draw bars of time, with what they show in words."""
+"""Draw the time of each layer as bars."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hookscope.pictures.words import count_text, shorten
 
 __all__ = ["draw_bars"]
 
-_LONG = 40  # letters of a name
-# Okabe and Ito's blue and vermilion; the bars are hatched differently as well.
+_LONG = 40  # characters of a name
+# Okabe and Ito's blue and vermilion, for color-blind readers. The hatching differs, too.
 _FORWARD, _BACKWARD = "#0072B2", "#D55E00"
 
 
 class HasQuartiles(Protocol):
-    """What is drawn of a `Time`."""
+    """The part of `Time` that is drawn."""
 
     @property
     def median(self) -> float: ...
@@ -28,7 +28,7 @@ class HasQuartiles(Protocol):
 
 
 class HasTimes(Protocol):
-    """What is drawn of a `LayerProfile`."""
+    """The part of `LayerProfile` that is drawn."""
 
     @property
     def name(self) -> str: ...
@@ -39,8 +39,8 @@ class HasTimes(Protocol):
 
 
 def draw_bars(layers: Sequence[HasTimes], title: str, rows: Sequence[Mapping[str, object]]) -> Picture:
-    """Draw a bar for each layer, the first one on top, and a line between the quartiles."""
-    with needed_by("the picture of a profile"):
+    """Draw a bar for each layer from top to bottom, with a line between the quartiles."""
+    with needed_by("the plot of a profile"):
         from matplotlib.figure import Figure
     figure = Figure(figsize=(8, 1.2 + 0.3 * len(layers)), layout="constrained")
     axis = figure.subplots()
@@ -50,10 +50,10 @@ def draw_bars(layers: Sequence[HasTimes], title: str, rows: Sequence[Mapping[str
         _bars(axis, [layer.backward_self for layer in layers], 0.2, "backward", _BACKWARD, "//")
     axis.set_yticks(range(len(layers)), [shorten(layer.name or "(root)", _LONG) for layer in layers], parse_math=False)
     axis.invert_yaxis()
-    axis.set_xlabel("milliseconds of its own in a pass: median, line between the quartiles")
+    axis.set_xlabel("milliseconds in the layer itself: median, with a line between the quartiles")
     axis.grid(axis="x", color="0.9")
     axis.set_axisbelow(True)
-    # Beside no bar: the longest may stand anywhere.
+    # Outside the axes, because a long bar can be anywhere.
     figure.legend(loc="outside upper right", ncols=2, frameon=False)
     return from_figure(figure, _describe_bars(layers), title, rows, when_seen=True)
 
@@ -78,4 +78,4 @@ def _describe_bars(layers: Sequence[HasTimes]) -> str:
             text += f" and {1e3 * layer.backward_self.median:.3g} ms backward"
         parts.append(text)
     count = count_text(len(layers), "layer")
-    return f"Bars of {count}, the slowest on top, each showing its own time: {'; '.join(parts)}."
+    return f"Bars of {count}, the slowest on top, with the time in the layer itself: {'; '.join(parts)}."

@@ -1,4 +1,4 @@
-"""Run the passes of one profile: plain ones, timed ones, and those that count FLOPs, bytes and what autograd saves."""
+"""Run the passes of a profile: without hooks, with timing hooks, and to count FLOPs and memory."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _T = TypeVar("_T")
 
 
 class _GraphFreedError(ValueError):
-    """Backward would go through a graph that an earlier pass made, and has used up."""
+    """Backward would go through a graph that an earlier pass has already freed."""
 
 
 class PassRunner:
-    """The passes of one profile.
+    """Runs the passes of one profile.
 
     Attributes:
-        before: the model as it was before them.
-        notes: what there is to say about them.
-        gradients: parameters, and other leaves that backward may reach, with the gradients that they had.
+        before: the state of the model before the first pass.
+        notes: remarks about the passes.
+        gradients: parameters and other leaf tensors that backward can reach, with their `.grad` from before.
 
     """
 
@@ -47,12 +47,12 @@ class PassRunner:
         self.model, self._names, self._hooked, self._passed = modules.model, modules.names, hooked, (args, kwargs)
         self.backward, self._loss = backward, loss
         self.before, self._restores = ModelState(self.model, attributes=True), False
-        self._first = self._start = sequence_number()  # of the nodes that these passes make, and that this one makes
+        self._first = self._start = sequence_number()  # of autograd nodes: of all passes, and of this one
         self.notes: list[str] = []
         self.gradients: list[tuple[Tensor, Tensor | None]] = [(leaf, leaf.grad) for leaf in self.model.parameters()]
 
     def _run_pass(self, run: Callable[[], _T]) -> _T:
-        """Run a pass; if the model keeps a graph of an earlier one, let this and all others begin as the first did."""
+        """Run a pass. If the model keeps the graph of an earlier pass, restore the model before each later pass."""
         try:
             return run()
         except _GraphFreedError:
@@ -69,7 +69,7 @@ class PassRunner:
         return args, kwargs
 
     def _scalar(self, output: Any) -> Tensor | None:
-        """Return where backward begins; None where it cannot."""
+        """Return the scalar that backward starts from; None if nothing requires grad."""
         if not self.backward:
             return None
         if self._loss is not None:
@@ -80,22 +80,22 @@ class PassRunner:
                     grad = "" if scalar.requires_grad else ", which does not require grad"
                     what = f"a tensor of shape {tuple(scalar.shape)}{grad}"
                 raise ValueError(
-                    f"loss returned {what}; it has to return one number that requires grad, as "
+                    f"loss returned {what}. It must return a scalar that requires grad, for example "
                     "loss=lambda output: output.mean()"
                 )
             return scalar
         sums = [t.sum() for t in tensors_in(output) if t.requires_grad]
         if not sums:
             self.backward = False
-            self.notes.append("no backward: the output does not require grad")
+            self.notes.append("backward was not measured, because the output does not require grad")
             return None
         return torch.stack([part.real.double() if part.is_complex() else part.double() for part in sums]).sum()
 
     def _backward(self, scalar: Tensor) -> Callable[[], None]:
-        """Prepare backward, so that it leaves the graphs that were there before the first pass.
+        """Return a function that runs backward and keeps graphs from before the first pass.
 
         Raises:
-            _UsedUpError: it would go through one that an earlier pass has used up.
+            _GraphFreedError: backward would go through a graph that an earlier pass has freed.
 
         """
         nodes = [node for node, _ in nodes_of(scalar)]
@@ -103,14 +103,17 @@ class PassRunner:
         if old and max(old) >= self._first:
             raise _GraphFreedError(
                 f"the model keeps a tensor with its graph ({type(old[max(old)]).__name__}) from one pass to the next, "
-                "where profile cannot put it back, so a second backward would go through that graph; let the model "
-                "detach what it keeps, or write backward=False"
+                "so a second backward would go through a graph that is already freed. Detach the tensor that the model "
+                "keeps, or pass backward=False"
             )
         if old:
             leaves = [node.variable for node in nodes if type(node).__name__ == "AccumulateGrad"]
             known = {id(leaf) for leaf, _ in self.gradients}
             self.gradients += [(leaf, leaf.grad) for leaf in leaves if id(leaf) not in known]
-            self.notes.append("the model kept tensors with their graph: backward goes through it, too, for no layer")
+            self.notes.append(
+                "the model kept tensors with their graph from an earlier pass. Backward runs through it, but it "
+                "counts for no layer"
+            )
 
         def run() -> None:
             try:
@@ -119,9 +122,10 @@ class PassRunner:
                 if not old or "second time" not in str(error):
                     raise
                 raise ValueError(
-                    f"the model keeps a tensor with its graph ({type(old[max(old)]).__name__}) that a backward before "
-                    "this profile has used up, so no other backward can go through it; take what the model keeps away, "
-                    "as model.train() and model.eval() often do, or write backward=False"
+                    f"the model keeps a tensor with its graph ({type(old[max(old)]).__name__}), and an earlier "
+                    "backward has "
+                    "freed that graph. Delete the tensor (model.train() or model.eval() often does), or pass "
+                    "backward=False"
                 ) from error
 
         return run
@@ -163,7 +167,7 @@ class PassRunner:
         return forward / 1e9, took / 1e9, LayerTotals(spans)
 
     def count_flops(self) -> tuple[CallSpans, bool]:
-        """Count FLOPs and bytes in a pass; whether torch could count FLOPs."""
+        """Count FLOPs and bytes in a pass, and return whether torch could count FLOPs."""
         from hookscope.interp.profiles.flops import FlopCounter
 
         counter = FlopCounter()
@@ -171,8 +175,8 @@ class PassRunner:
             spans = self._count(counter.get_total_flops, counter)
             self.notes += counter.notes(self._names)
             return spans, True
-        except Exception as error:  # a mode sees every operation, and some do not bear it
-            self.notes.append(f"FLOPs not counted: torch.utils.flop_counter raised {type(error).__name__}")
+        except Exception as error:  # some operations fail under a dispatch mode
+            self.notes.append(f"FLOPs were not counted, because torch.utils.flop_counter raised {type(error).__name__}")
             return self._count(lambda: 0, None), False
 
     def _count(self, read: Callable[[], int], mode: Any) -> CallSpans:
@@ -190,7 +194,7 @@ class PassRunner:
         return spans
 
     def count_saved(self) -> tuple[dict[nn.Module, int], CallSpans] | None:
-        """Count the bytes that autograd saves, for the layers that save them; None if torch does not let us."""
+        """Return the bytes that autograd saves in each layer; None if torch allows no saved-tensor hooks here."""
         if not self.backward:
             return None
         args, kwargs = self._inputs()
@@ -204,16 +208,18 @@ class PassRunner:
         def pack(tensor: Tensor) -> Tensor:
             memory = _storage_of(tensor)
             if _key(memory) not in held:
-                held[_key(memory)] = memory  # held, so that no other gets its place
+                held[_key(memory)] = memory  # a reference, so that no other storage gets its address
                 for module in {span.module for span in _enclosing_spans(spans.running)}:
                     found[module] += memory.nbytes() if isinstance(memory, torch.UntypedStorage) else tensor.nbytes
-            return tensor.detach()  # not itself: an output that its own node holds would never be freed
+            return tensor.detach()  # detached, because a node that holds its own output is never freed
 
         try:
             with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), spans.forward():
                 self.model(*args, **kwargs)
-        except RuntimeError as error:  # torch.func has no such hooks
-            self.notes.append(f"memory saved for backward not counted ({type(error).__name__})")
+        except RuntimeError as error:  # torch.func forbids saved-tensor hooks
+            self.notes.append(
+                f"the memory that autograd saves was not counted, because torch raised {type(error).__name__}"
+            )
             return None
         return found, spans
 
@@ -234,7 +240,7 @@ def _key(memory: Any) -> int:
 
 
 class LayerTotals:
-    """What the calls of each layer add up to in one pass: totals, and parts of their own."""
+    """The sums over all calls of each layer in one pass: totals, and the layer's own parts."""
 
     def __init__(self, spans: CallSpans) -> None:
         self.calls = Counter(span.module for span in spans.calls)
@@ -246,7 +252,7 @@ class LayerTotals:
         self.outside = spans.outside.backward
         for span in spans.calls:
             around = list(span.enclosing())[1:]
-            if span.module not in {outer.module for outer in around}:  # inside itself it has been counted
+            if span.module not in {outer.module for outer in around}:  # a layer that calls itself counts once
                 _add(self.forward, span.module, span.forward)
             _add(self.forward_self, span.module, span.forward)
             if span.parent is not None:

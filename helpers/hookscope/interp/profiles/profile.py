@@ -1,4 +1,4 @@
-"""Run a model several times, with hooks and without, and return what each layer costs."""
+"""Run a model several times, with hooks and without, and return the costs of each layer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hookscope.unchanged import same_random_numbers
 __all__ = ["profile"]
 
 _NAMED = 4  # layers in a note
-_ENOUGH, _FEW, _USUAL = 5.0, 3, 10  # unless told how many: no more passes after so many seconds, but a few at least
+_ENOUGH, _FEW, _USUAL = 5.0, 3, 10  # without repeats=: stop after 5 seconds, but run 3 to 10 passes
 
 
 def profile(
@@ -37,55 +37,26 @@ def profile(
     warmup: int = 2,
     **kwargs: Any,
 ) -> Profile:
-    """Measure what each layer of a model costs on the CPU: time, FLOPs and memory, forward and backward.
+    """Measure time, FLOPs and memory of each layer on the CPU, in forward and in backward.
 
-    Every layer that is called gets a row, containers, too, with a total and a part of its own (`self`). Times are
-    medians with quartiles over `repeats` passes, after `warmup` passes that do not count; a pass without hooks runs
-    before each, so that what the hooks add is measured, and said. It is most where there are many small layers, and
-    lies in the `self` of the layers around. FLOPs are the multiplications and additions of matrix products,
-    convolutions, attention and recurrent layers, counted as `torch.utils.flop_counter` does; nothing else counts. If
-    an operation is likely to have such products in it, and there is no formula for it, a note names it.
-
-    Backward is timed node by node, and a node counts for the layer in whose forward the operation was, in-place
-    operations, too; what the engine does between nodes counts for none. Recomputation by `torch.utils.checkpoint` is
-    time of backward.
-
-    The model runs as it is, in `train()` or `eval()`, on copies of the inputs. Afterwards buffers, attributes, training
-    flags, `.grad` and random numbers are what they were, and no hook is left. What a pass keeps elsewhere, such as a
-    cache that is given, it keeps. Two more passes count FLOPs and memory.
-
-    Not seen: fused paths of `nn.TransformerEncoderLayer`, which hooks switch off (a note says so, the time without
-    hooks has them); what is inside a TorchScript module, which counts as one with the layer around; a layer of which
-    `.forward()` is called, which counts as part of the one that calls it. A compiled model is refused: it has no
-    layers any more when it runs. Where not all passes call the same layers, each has the times of the passes that
-    called it, and a note says so; so in a part that is compiled, where hooks do not always run.
+    Each layer that runs gets a row with a total and its own part (`self`), without the layers inside. Times are medians
+    and quartiles over `repeats` passes. A pass without hooks runs before each of them, so the result says how much time
+    the hooks add. The model keeps its mode, and everything is restored afterwards. Limits: docs/limits/profile.md.
 
     Args:
         model: any module on the CPU.
-        *inputs: what it is called with.
-        backward: run backward, too, where the output requires grad.
-        loss: makes a scalar of the output; by default the sum of all floating tensors in it that require grad.
-        repeats: passes that are measured, at least 1; by default 10, or fewer, but not fewer than 3, where they take
-            longer than 5 seconds in all.
-        warmup: passes before them.
-        **kwargs: keyword arguments that it is called with.
-
-    Returns:
-        A `Profile`: a mapping from layer names to `LayerProfile`, which shows itself as bars and a table.
-
-    Raises:
-        TypeError: `model` is not a module, or an option is of the wrong type; and what the model raises.
-        ValueError: a number is too small; `model` is compiled or not on the CPU; `loss` does not return a scalar that
-            requires grad; a parameter has a hook that runs after its gradient has come, and may change it.
-        RuntimeError: layers run in several threads.
+        *inputs: positional arguments for the model.
+        backward: also run backward, if the output requires grad.
+        loss: a function that turns the output into a scalar. By default the sum of all tensors that require grad.
+        repeats: the number of measured passes. By default 10, or fewer if they take longer than 5 seconds.
+        warmup: the number of passes before them that are not measured.
+        **kwargs: keyword arguments for the model.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8))
         >>> costs = profile(net, torch.ones(16, 64), repeats=3)
         >>> costs[""].flops == 2 * 16 * (64 * 32 + 32 * 8), costs["0"].flops, costs["0"].backward_flops
         (True, 65536, 65536)
-        >>> costs["2"].outputs, costs["0"].parameters
-        (512, 8320)
         >>> costs[""].forward.median >= costs["0"].forward.median > 0
         True
 
@@ -97,15 +68,15 @@ def profile(
     job = PassRunner(modules, hooked, inputs, kwargs, backward and torch.is_grad_enabled(), loss)
     fused = dict.fromkeys(f.name for f in find_fused(modules, hooked).values() if f.would_run())
     job.notes += [
-        f"hooks switch off the fused path of layer {name!r}, not so in the times without hooks" for name in fused
+        f"the hooks switch off the fused path of layer {name!r}; the times without hooks include it" for name in fused
     ]
     if is_offloaded(modules.names):
         job.notes.append(
-            "accelerate loads weights each time a layer runs: that is part of the layer's time, and if backward needs "
-            "these weights, they are part of what the layer saves"
+            "accelerate loads the weights each time a layer runs, so loading is part of the layer's time. If backward "
+            "needs these weights, they are part of its saved memory"
         )
     if len(hooked) < len(modules.names):
-        job.notes.append("modules of TorchScript count as part of the layer around them")
+        job.notes.append("TorchScript modules take no hooks, so they count as part of the layer around them")
     with job.before.unchanged(), same_random_numbers(model, inputs, kwargs), _restore_gradients(job):
         for _ in range(warmup):
             job.time_plain()
@@ -121,14 +92,14 @@ def profile(
 
 def _check(model: nn.Module, given: Any, backward: object, loss: object, repeats: object, warmup: object) -> None:
     if not isinstance(backward, bool):
-        raise TypeError(f"backward={backward!r}: give True or False")
+        raise TypeError(f"backward={backward!r} is not a bool. Pass True or False")
     if loss is not None and not callable(loss):
-        raise TypeError(f"loss={loss!r}: give a function of the output that returns a scalar")
+        raise TypeError(f"loss={loss!r} is not callable. Pass a function: loss=lambda output: output.mean()")
     for name, number, least in (("repeats", _USUAL if repeats is None else repeats, 1), ("warmup", warmup, 0)):
         if isinstance(number, bool) or not isinstance(number, int):
-            raise TypeError(f"{name}={number!r}: give a whole number of passes")
+            raise TypeError(f"{name}={number!r} is not an integer. Pass the number of passes")
         if number < least:
-            raise ValueError(f"{name}={number}: give a number of passes from {least}")
+            raise ValueError(f"{name}={number} is too small. Pass {least} or more")
     devices = [("the model", tensor.device) for tensor in (*model.parameters(), *model.buffers())]
     if is_offloaded(model.modules()):
         devices = [(what, device) for what, device in devices if device.type != "meta"]
@@ -136,18 +107,20 @@ def _check(model: nn.Module, given: Any, backward: object, loss: object, repeats
     for what, device in (*devices, *(("an input", tensor.device) for tensor in tensors_in(given))):
         if device.type == "meta":
             raise ValueError(
-                f"{what} is on meta, where tensors have no values, so nothing runs: move it to the CPU first"
+                f"{what} is on the meta device, where tensors have no values, so nothing runs. Move it to the CPU first"
             )
         if device.type != "cpu":
             raise ValueError(
-                f"{what} is on {device}; a GPU works on while Python goes on, so hooks cannot time it: profile a copy "
-                "on the CPU, or use torch.profiler"
+                f"{what} is on {device}. A GPU runs asynchronously, so hooks cannot measure its time. Profile a copy "
+                "on the "
+                "CPU, or use torch.profiler"
             )
     for name, parameter in model.named_parameters():
         if backward and getattr(parameter, "_post_accumulate_grad_hooks", None):
             raise ValueError(
-                f"parameter {name!r} has a hook that runs after its gradient has come, and may change it, as an "
-                "optimizer's step does; remove it, or write backward=False"
+                f"parameter {name!r} has a post-accumulate-grad hook, which can change it, as an optimizer step does. "
+                "Each "
+                "pass would then measure another model. Remove the hook, or pass backward=False"
             )
 
 
@@ -170,7 +143,7 @@ def _build_profile(
 ) -> Profile:
     sums, counts = [timed[2] for _, timed in pairs], LayerTotals(counting)
     saved = None if saving is None else (saving[0], LayerTotals(saving[1]).calls)
-    # A model may call other layers in each pass, and code that torch.compile has made calls some without their hooks.
+    # A model can call different layers in each pass, and compiled code can call layers without their hooks.
     calls: dict[nn.Module, list[CallSpan]] = {module: [] for each in (counts, *sums) for module in each.calls}
     for span in counting.calls:
         calls[span.module].append(span)
@@ -214,18 +187,20 @@ def _build_profile(
 
 
 def _note_varying_calls(modules: Modules, layers: list[nn.Module], passes: list[Counter[nn.Module]]) -> Iterator[str]:
-    """Say which layers were not called alike in all passes."""
+    """Yield notes about layers whose number of calls differs between passes."""
     found = [module for module in layers if len({calls[module] for calls in passes}) > 1]
     if not found:
         return
     often = [calls[module] for module in found for calls in passes]
     names = ", ".join(repr(modules.names[module]) for module in found[:_NAMED])
     yield (
-        f"{count_text(len(found), 'layer')} ({names}{', …' if len(found) > _NAMED else ''}), called {min(often)} to "
-        f"{max(often)} times in a pass: times are those of the passes with a call, the other numbers those of one pass"
+        f"{count_text(len(found), 'layer')} ({names}{', …' if len(found) > _NAMED else ''}) ran {min(often)} to "
+        f"{max(often)} times in a pass. Times come from the passes with a call, all other values from one pass"
     )
     if "torch._dynamo" in sys.modules:
         yield (
-            "code that torch.compile has made runs layers without their hooks, and what they cost counts for the layer "
-            'around them; if that is the reason here, profile under torch.compiler.set_stance("force_eager")'
+            "code compiled by torch.compile can run layers without their hooks; their costs then count for the layer "
+            "around them. To "
+            "avoid "
+            'that, profile under torch.compiler.set_stance("force_eager")'
         )

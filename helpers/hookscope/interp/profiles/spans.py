@@ -1,4 +1,4 @@
-"""Read a clock, or a counter, before and after every call of a layer and every node of backward in one pass."""
+"""Read a clock or a counter around each call of a layer and each backward node of one pass."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class CallSpan:
 
     Attributes:
         module: the layer.
-        parent: the call around it, if any.
-        call: what tells it from the others while it runs; see `call_id`.
-        forward: what the reading grew by, forward.
-        backward: what it grew by in the nodes that this call itself made, not those of calls in it.
-        gradients: bytes of the gradients that these nodes made.
+        parent: the call around it, or None.
+        call: its ID while it runs; see `call_id`.
+        forward: the increase of the reading during the call.
+        backward: the increase during the backward nodes of this call, without those of calls inside.
+        gradients: the bytes of the gradients that these nodes made.
 
     """
 
@@ -40,7 +40,7 @@ class CallSpan:
         self.outputs: Any = None
 
     def enclosing(self) -> Iterator[CallSpan]:
-        """Yield this call and those around it."""
+        """Yield this call and the calls around it, from the inside out."""
         span: CallSpan | None = self
         while span is not None:
             yield span
@@ -51,25 +51,25 @@ class CallSpans:
     """The calls of one pass.
 
     Attributes:
-        calls: those that returned, in the order in which they began.
-        outside: what backward nodes that no layer made took.
+        calls: the calls, in the order in which they began.
+        outside: the increase during backward nodes that no layer made.
 
     """
 
     def __init__(self, modules: Iterable[nn.Module], read: Callable[[], int], *, keep_outputs: bool = False) -> None:
-        """Prepare a pass.
+        """Store the layers and the reading; the hooks come later.
 
         Args:
             modules: the layers.
-            read: returns the reading, which grows.
-            keep_outputs: keep outputs until the pass is over, and count bytes of gradients; this costs time.
+            read: returns the reading of a clock or counter.
+            keep_outputs: keep outputs until the pass ends, and count the bytes of gradients. This takes time.
 
         """
         self._modules, self._read, self._keep_outputs = list(modules), read, keep_outputs
         self.calls: list[CallSpan] = []
         self.outside = CallSpan(nn.Identity(), None)
         self._running: list[CallSpan] = []
-        # From each number on, the nodes that are made belong to the call beside it.
+        # Nodes with this sequence number or a later one belong to the call at the same index of _owners.
         self._numbers: list[int] = []
         self._owners: list[CallSpan | None] = []
         self._thread = threading.get_ident()
@@ -86,7 +86,7 @@ class CallSpans:
         with ExitStack() as stack:
             for module in self._modules:
                 stack.callback(module.register_forward_pre_hook(self._before).remove)
-                # Always: a layer that has raised, which the model caught, has ended, too.
+                # always_call, because a call also ends when it raises and the model catches the exception.
                 stack.callback(module.register_forward_hook(self._after, prepend=True, always_call=True).remove)
             yield
 
@@ -94,7 +94,7 @@ class CallSpans:
     def backward(self, root: Tensor) -> Iterator[None]:
         """Hook the nodes behind a tensor while the block runs.
 
-        What layers are called again meanwhile, as `torch.utils.checkpoint` does, counts for the node that asks for it.
+        A recomputation, as in `torch.utils.checkpoint`, counts for the node that starts it.
         """
         try:
             for node, owner in self._nodes_with_owner(root):
@@ -107,8 +107,8 @@ class CallSpans:
     def _before(self, module: nn.Module, args: Any) -> None:
         if threading.get_ident() != self._thread:
             raise RuntimeError(
-                "the model runs layers in several threads, whose times cannot be told apart; profile what one runs, "
-                "such as the .module of an nn.DataParallel"
+                "the model runs layers in several threads, and hooks cannot separate their times. Profile a part that "
+                "runs in one thread, such as the .module of an nn.DataParallel"
             )
         span = CallSpan(module, self.running, call_id(sys._getframe(1)))
         self.calls.append(span)
@@ -128,14 +128,14 @@ class CallSpans:
         span.forward = now - span.start
         if self._keep_outputs:
             span.outputs = output
-        del self._running[place:]  # with what an exception that the model caught has left there
+        del self._running[place:]  # and calls inside that ended by an exception
         self._numbers.append(sequence_number())
         self._owners.append(self.running)
 
     def _nodes_with_owner(self, root: Tensor) -> Iterator[tuple[Any, CallSpan | None]]:
-        """Yield the nodes behind a tensor, each with the call that made it."""
+        """Yield the autograd nodes of a tensor, each with the call that made it."""
         for node, user in nodes_of(root):
-            # What writes into `.grad` has no number of its own: it goes with the node that uses the parameter.
+            # AccumulateGrad has no useful number, so it counts for the node that uses the parameter.
             number = (user if type(node).__name__ == "AccumulateGrad" and user is not None else node)._sequence_nr()
             place = bisect_right(self._numbers, number) - 1
             yield node, self._owners[place] if place >= 0 else None
@@ -157,7 +157,7 @@ class CallSpans:
 
 
 def nodes_of(root: Tensor) -> Iterator[tuple[Any, Any]]:
-    """Yield the autograd nodes behind a tensor, each once, with a node that uses it; None for the first."""
+    """Yield each autograd node of a tensor once, with a node that uses it; None for the first."""
     waiting: list[tuple[Any, Any]] = [(root.grad_fn, None)] if root.grad_fn is not None else []
     seen = {root.grad_fn}
     while waiting:
@@ -170,7 +170,7 @@ def nodes_of(root: Tensor) -> Iterator[tuple[Any, Any]]:
 
 
 def _new_bytes(made: Iterable[Any], given: Iterable[Any]) -> int:
-    """Count the bytes of what is in memory that was not given."""
+    """Return the bytes of the tensors in `made` whose memory is not in `given`."""
     known = {_storage_key(tensor) for tensor in given if isinstance(tensor, Tensor)}
     total = 0
     for tensor in made:
