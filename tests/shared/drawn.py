@@ -3,7 +3,7 @@
 import torch
 
 from hookscope.pictures import palette as pal
-from hookscope.pictures.letters import LINE, letters
+from hookscope.pictures.pixel_text import LINE, render_text
 
 TOP = pal.LEVELS - 1
 
@@ -33,7 +33,7 @@ def label(grid, i=0):
 
 
 def says(pixels, text):
-    line = letters(text)
+    line = render_text(text)
     written, rest = pixels[:, : line.shape[1]], pixels[:, line.shape[1] :]
     return bool((written[:-1] == line[:-1]).all() and (rest[:-1] == pal.PAPER).all())  # the last row is the frame
 

@@ -21,7 +21,7 @@ from hookscope.captures.early_stop import EarlyStop
 from hookscope.captures.inplace import Overwrites
 from hookscope.captures.stats import Stats, shape_of
 from hookscope.captures.storage_options import StorageOptions, keep_fallback
-from hookscope.layers import Arrivals, FusedLayer, Modules, call_of
+from hookscope.layers import FusedLayer, LateModules, Modules, call_id
 from hookscope.strands import Strands, strand_name
 from hookscope.structures import map_tensors
 
@@ -126,9 +126,9 @@ class PassRecorder(PassRecord):
             self.early_stop.owner = self._strands.here()
         for module in dict.fromkeys([self._model, *self._layers]):
             self._register_on(module)
-        arrivals = Arrivals(self._modules.names, self._arrived)
-        self._stack.callback(arrivals.forget)
-        arrivals.watch()
+        late_modules = LateModules(self._modules.names, self._arrived)
+        self._stack.callback(late_modules.remove)
+        late_modules.register()
 
     def _register_on(self, module: nn.Module) -> None:
         self._stack.callback(module.register_forward_pre_hook(self._before, with_kwargs=True).remove)
@@ -189,7 +189,7 @@ class PassRecorder(PassRecord):
                 here.generation = next(self._generations) if frame is not None else 0
         name = self._layers.get(module)
         if name is None and (name := self._also.get(module)) is None:
-            here.running.append((call_of(sys._getframe(1)), module, None))
+            here.running.append((call_id(sys._getframe(1)), module, None))
             return
         call = Call(name, self._numbers.get(name, 0) + 1, type(module).__name__, self._wanted)
         call.by, call.run, call.decoding, call.generation = here.name, here.run, here.decoding, here.generation
@@ -202,11 +202,11 @@ class PassRecorder(PassRecord):
         with self._lock:
             call.number = self._numbers[name] = self._numbers.get(name, 0) + 1
             self.order.append(call)
-        here.running.append((call_of(sys._getframe(1)), module, call))
+        here.running.append((call_id(sys._getframe(1)), module, call))
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         here = self._strands.here()
-        running, this = here.running, call_of(sys._getframe(1))
+        running, this = here.running, call_id(sys._getframe(1))
         if running and running[-1][0] == this:
             call = running.pop()[2]
         else:

@@ -22,8 +22,8 @@ from hookscope.captures.recorder import PassRecorder
 from hookscope.captures.saving import load, save
 from hookscope.captures.stats import Stats
 from hookscope.captures.unregistered import unregistered_modules
-from hookscope.layers import LayerNotFoundError, Modules, fused_around
-from hookscope.layers.suggestions import not_among
+from hookscope.layers import LayerNotFoundError, Modules, find_fused
+from hookscope.layers.suggestions import not_found
 from hookscope.pictures import Result
 
 __all__ = ["Capture"]
@@ -52,7 +52,7 @@ class Capture(Result, Mapping[str, Layer]):
         self._wanted = wanted
         self._open = False
         self._uncalled: dict[str, str] = {}  # of a copy, which has no model
-        self._fused = fused_around(modules, layers)
+        self._fused = find_fused(modules, layers)
         self._entered = False
         self._record = PassRecorder(modules, layers, wanted, self._fused)
 
@@ -74,7 +74,7 @@ class Capture(Result, Mapping[str, Layer]):
             return Layer(str(name), tuple(by_layer[first]))
         if name in self._layers.values():
             raise NotCapturedError(f"layer {name!r} {self.uncalled.get(name, 'was not called')}")
-        raise not_among(self._layers.values(), name, f"no layer {name!r} in this capture")
+        raise not_found(self._layers.values(), name, f"no layer {name!r} in this capture")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._record.by_layer())
@@ -90,7 +90,7 @@ class Capture(Result, Mapping[str, Layer]):
 
     def _first_name(self, name: str) -> str | None:
         """Return the name under which a layer is kept that has several."""
-        module = self.modules.called(name) if hasattr(self, "_model") else None
+        module = self.modules.find(name) if hasattr(self, "_model") else None
         return None if module is None else self._layers.get(module)
 
     def _name_of(self, layer: nn.Module) -> str:

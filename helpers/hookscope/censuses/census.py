@@ -27,7 +27,7 @@ from torch.utils.hooks import RemovableHandle
 
 from hookscope.censuses.entry import KINDS, HookEntry, hooks_of, identify, weakly
 from hookscope.layers import Modules
-from hookscope.layers.suggestions import not_among
+from hookscope.layers.suggestions import not_found
 from hookscope.pictures import Result
 
 __all__ = ["KINDS", "Census", "HookEntry", "census", "removing_new_hooks"]
@@ -87,7 +87,7 @@ class Census(Result, Sequence[HookEntry]):
             near = get_close_matches(kind, KINDS) or KINDS
             raise ValueError(f"no kind of hook is called {kind!r}; did you mean one of {', '.join(near)}?")
         if layer is not None and layer not in self._layers:
-            raise not_among(self._layers, layer, f"no layer {layer!r} in this census")
+            raise not_found(self._layers, layer, f"no layer {layer!r} in this census")
         kept = [e for e in self if kind in (None, e.kind) and layer in (None, e.layer)]
         return Census(kept, self._owners, self._layers)
 

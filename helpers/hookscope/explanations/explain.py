@@ -111,7 +111,7 @@ def _code_of(seen: Capture) -> str:
             raise ValueError(f"explain cannot write {option}= of capture: leave it out, and explain that capture")
     if late := [*seen._record.arrived]:
         raise ValueError(f"explain cannot write layer {late[0]!r}, which the model made or replaced while it ran")
-    layers = {name: seen.modules.called(name) for name in [*seen, *seen.uncalled]}
+    layers = {name: seen.modules.find(name) for name in [*seen, *seen.uncalled]}
     plain = _returned_tensors(seen) if seen.calls else all(map(returns_tensor, layers.values()))
     run = [RUN, *(loss_lines(returns_tensor(seen.modules.model)) if wanted.gradients else [])]
     return capture_code([*layers], run, plain=plain, gradients=wanted.gradients, inputs=wanted.inputs)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from torch import nn
 
-from hookscope.layers.globs import is_glob, matching
+from hookscope.layers.globs import is_glob, match_glob
 from hookscope.layers.modules import Modules, kind_of
-from hookscope.layers.suggestions import LayerNotFoundError, no_name, no_type
+from hookscope.layers.suggestions import LayerNotFoundError, name_not_found, type_not_found
 
 __all__ = ["LayerNotFoundError", "Which", "find_layers", "layer_names", "leaves", "pick"]
 
@@ -78,7 +78,7 @@ def pick(modules: Modules, *which: Which, leaves_only: bool = False) -> dict[str
             raise LayerNotFoundError(f"{_describe(item)} {text}", name)
         picked |= found.keys()
         if isinstance(item, str):
-            named = by_name if modules.called(item) is not None else by_glob
+            named = by_name if modules.find(item) is not None else by_glob
             named.update(found | named)  # the name asked for first stays
     names = by_glob | by_name
     chosen = picked & keep
@@ -141,17 +141,17 @@ def _pick(modules: Modules, item: object) -> dict[nn.Module, str]:
     """Pick by one item of `which`; picking nothing is an error."""
     names = modules.names
     if isinstance(item, str):
-        if (module := modules.called(item)) is not None:
+        if (module := modules.find(item)) is not None:
             return {module: item}
-        found = matching(modules.model, item) if is_glob(item) else {}
-        error = None if found else no_name(modules, item)
+        found = match_glob(modules.model, item) if is_glob(item) else {}
+        error = None if found else name_not_found(modules, item)
     elif isinstance(item, nn.Module):
         found = {item: names[item]} if item in names else {}
         text = f"the {kind_of(item)} asked for is not a module of this {kind_of(modules.model)}"
         error = LayerNotFoundError(f"{text}; is it from a copy, or was it replaced?", kind_of(item))
     elif isinstance(item, type):
         found = {module: name for module, name in names.items() if isinstance(module, item)}
-        error = None if found else no_type(modules, item)
+        error = None if found else type_not_found(modules, item)
     elif callable(item):
         found = {module: name for module, name in names.items() if _ask(item, name, module)}
         text = f"{_describe(item)} is true for none of the {len(names)} modules"

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from hookscope.layers.modules import Modules, within
+from hookscope.layers.modules import Modules, collect_submodules
 
-__all__ = ["FusedLayer", "attention_would_be_fused", "fused_around"]
+__all__ = ["FusedLayer", "attention_would_be_fused", "find_fused"]
 
 
 class FusedLayer:
@@ -65,12 +65,12 @@ def attention_would_be_fused(module: nn.Module, args: tuple[Any, ...], kwargs: d
     )
 
 
-def fused_around(modules: Modules, hooked: Collection[nn.Module]) -> dict[nn.Module, FusedLayer]:
+def find_fused(modules: Modules, hooked: Collection[nn.Module]) -> dict[nn.Module, FusedLayer]:
     """Find the fused layer around each module that is to be hooked, for those that are inside of one.
 
     Example:
         >>> layer = nn.TransformerEncoderLayer(4, 2, batch_first=True).eval()
-        >>> found = fused_around(Modules(nn.Sequential(layer)), [layer.linear1])
+        >>> found = find_fused(Modules(nn.Sequential(layer)), [layer.linear1])
         >>> found[layer.linear1].name
         '0'
         >>> with torch.no_grad():
@@ -84,6 +84,6 @@ def fused_around(modules: Modules, hooked: Collection[nn.Module]) -> dict[nn.Mod
         inner: FusedLayer(name, module)
         for module, name in modules.names.items()
         if isinstance(module, nn.TransformerEncoderLayer)
-        for inner in within([module])
+        for inner in collect_submodules([module])
         if inner in hooked
     }

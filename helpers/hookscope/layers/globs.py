@@ -8,7 +8,7 @@ from torch import nn
 
 from hookscope.layers.modules import children_of
 
-__all__ = ["is_glob", "matching"]
+__all__ = ["is_glob", "match_glob"]
 
 
 def is_glob(text: str) -> bool:
@@ -16,7 +16,7 @@ def is_glob(text: str) -> bool:
     return any(sign in text for sign in "*?[")
 
 
-def matching(model: nn.Module, glob: str) -> dict[nn.Module, str]:
+def match_glob(model: nn.Module, glob: str) -> dict[nn.Module, str]:
     """Match a glob, as module -> first matching name."""
     # Walk the tree with the set of levels of the glob still open. Entering every module once per such set ends
     # even where shared modules double the paths at every level, or a module contains itself.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-__all__ = ["Modules", "check_model", "children_of", "kind_of", "within"]
+__all__ = ["Modules", "check_model", "children_of", "collect_submodules", "kind_of"]
 
 # torch never calls these: they hold modules or parameters, so a call hook on them never fires.
 _NEVER_CALLED = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
@@ -31,7 +31,7 @@ class Modules:
         check_model(model)
         self.model = model
 
-    def anew(self) -> Modules:
+    def refresh(self) -> Modules:
         """Return what the model has now: this one, if it has not been asked for anything yet, else another."""
         return Modules(self.model) if "_walked" in self.__dict__ else self
 
@@ -58,7 +58,7 @@ class Modules:
     @cached_property
     def leaves(self) -> dict[str, nn.Module]:
         """Dotted name -> module for those that compute, see `hookscope.leaves`."""
-        parametrizing = within(
+        parametrizing = collect_submodules(
             module.get_submodule("parametrizations")
             for module in self.names
             if "parametrizations" in module._modules and is_parametrized(module)
@@ -101,17 +101,17 @@ class Modules:
         """List every dotted name of a module, the first one first."""
         return self.all_names[module] if self._walked.shared else [self.names[module]]
 
-    def called(self, name: str) -> nn.Module | None:
+    def find(self, name: str) -> nn.Module | None:
         """Find the module of that name, also by a name that is not its first; None if there is none."""
-        on_the_way = self.down_to(name)
-        return on_the_way[-1] if on_the_way else None
+        path = self.path_to(name)
+        return path[-1] if path else None
 
-    def down_to(self, name: str) -> list[nn.Module]:
+    def path_to(self, name: str) -> list[nn.Module]:
         """List the module of that name and those that it is in, from the model inward; nothing if there is none.
 
         Example:
             >>> net = nn.Sequential(nn.Sequential(nn.ReLU()))
-            >>> Modules(net).down_to("0.0") == [net, net[0], net[0][0]]
+            >>> Modules(net).path_to("0.0") == [net, net[0], net[0][0]]
             True
 
         """
@@ -124,32 +124,32 @@ class Modules:
             found.append(module)
         return found
 
-    def ways_to(self, name: str) -> dict[str, list[nn.Module]]:
-        """List the ways to the module of that name: name -> `down_to`; under its other names, too, if it has any.
+    def paths_to(self, name: str) -> dict[str, list[nn.Module]]:
+        """List the ways to the module of that name: name -> `path_to`; under its other names, too, if it has any.
 
         The model is only walked where somebody else than one parent holds a module on the way.
 
         Example:
             >>> relu = nn.ReLU()
-            >>> list(Modules(nn.Sequential(relu, nn.Linear(1, 1), nn.Sequential(relu))).ways_to("2.0"))
+            >>> list(Modules(nn.Sequential(relu, nn.Linear(1, 1), nn.Sequential(relu))).paths_to("2.0"))
             ['2.0', '0']
 
         """
-        way = self.down_to(name)
+        way = self.path_to(name)
         if not way:
             return {}
-        if _most_holders(way) <= _HELD:
+        if _most_references(way) <= _UNSHARED:
             return {name: way}
-        return {name: way} | {other: self.down_to(other) for other in self.names_of(way[-1])}
+        return {name: way} | {other: self.path_to(other) for other in self.names_of(way[-1])}
 
 
-def _most_holders(way: list[nn.Module]) -> int:
+def _most_references(way: list[nn.Module]) -> int:
     """Count who holds that of these modules that most hold; not the model."""
     return max(map(sys.getrefcount, way[1:]), default=0)
 
 
-def _holders_of_a_new_one() -> int:
-    return _most_holders(Modules(nn.Sequential(nn.Identity())).down_to("0"))
+def _references_to_new_module() -> int:
+    return _most_references(Modules(nn.Sequential(nn.Identity())).path_to("0"))
 
 
 class _Walk:
@@ -198,7 +198,7 @@ def children_of(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     return ((name, child) for name, child in module._modules.items() if child is not None)
 
 
-def within(modules: Iterable[nn.Module]) -> set[nn.Module]:
+def collect_submodules(modules: Iterable[nn.Module]) -> set[nn.Module]:
     """Collect some modules and all that is inside of them."""
     waiting = list(modules)
     found = set(waiting)
@@ -220,4 +220,4 @@ def kind_of(module: nn.Module) -> str:
     return str(module.original_name) if isinstance(module, torch.jit.ScriptModule) else type(module).__name__
 
 
-_HELD = _holders_of_a_new_one()
+_UNSHARED = _references_to_new_module()

@@ -9,10 +9,10 @@ from difflib import get_close_matches
 
 import torch
 
-from hookscope.layers.globs import is_glob, matching
+from hookscope.layers.globs import is_glob, match_glob
 from hookscope.layers.modules import Modules, kind_of
 
-__all__ = ["LayerNotFoundError", "hint", "no_name", "no_type", "not_among"]
+__all__ = ["LayerNotFoundError", "hint", "name_not_found", "not_found", "type_not_found"]
 
 _WRAPPERS = {"self", "model", "module", "_orig_mod"}
 
@@ -34,7 +34,7 @@ class LayerNotFoundError(LookupError):
         self.suggestions = tuple(suggestions)
 
 
-def no_name(modules: Modules, asked: str) -> LayerNotFoundError:
+def name_not_found(modules: Modules, asked: str) -> LayerNotFoundError:
     """Say that no module has this name, or none matches this glob."""
     model, names = modules.model, list(filter(None, modules.names.values()))
     if not names:
@@ -49,7 +49,7 @@ def no_name(modules: Modules, asked: str) -> LayerNotFoundError:
     return LayerNotFoundError(f"{text}; print(hookscope.tree(model)) lists them", asked)
 
 
-def no_type(modules: Modules, asked: type) -> LayerNotFoundError:
+def type_not_found(modules: Modules, asked: type) -> LayerNotFoundError:
     """Say that no module is of this type."""
     here = [kind for kind, _ in Counter(map(kind_of, modules.names)).most_common()]
     shown = ", ".join(here[:12]) + (f" and {len(here) - 12} more" if len(here) > 12 else "")
@@ -59,7 +59,7 @@ def no_type(modules: Modules, asked: type) -> LayerNotFoundError:
     return LayerNotFoundError(text, asked.__name__, get_close_matches(asked.__name__, here))
 
 
-def not_among(names: Iterable[str], asked: object, said: str) -> LayerNotFoundError:
+def not_found(names: Iterable[str], asked: object, said: str) -> LayerNotFoundError:
     """Say that something is not among the names of a result, and which of them come near.
 
     Args:
@@ -68,7 +68,7 @@ def not_among(names: Iterable[str], asked: object, said: str) -> LayerNotFoundEr
         said: the message, to which a hint is added.
 
     Example:
-        >>> raise not_among(["conv", "fc"], "Conv", "no layer 'Conv' in this capture")
+        >>> raise not_found(["conv", "fc"], "Conv", "no layer 'Conv' in this capture")
         Traceback (most recent call last):
         hookscope.layers.LayerNotFoundError: no layer 'Conv' in this capture; did you mean 'conv'?
 
@@ -90,7 +90,7 @@ def _near_globs(modules: Modules, names: list[str], asked: str) -> list[str]:
     fixed = next(index for index, text in enumerate(levels) if is_glob(text))
     near = _near(names, ".".join(levels[:fixed]))
     candidates = [f"**.{asked}", *(".".join([name, *levels[fixed:]]) for name in near)]
-    return [glob for glob in candidates if matching(modules.model, glob)][:3]
+    return [glob for glob in candidates if match_glob(modules.model, glob)][:3]
 
 
 def _near(names: list[str], asked: str) -> list[str]:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-__all__ = ["families"]
+__all__ = ["find_families"]
 
 _BOXES = "Last Resort"  # has a box for every letter
 _REGULAR = 400  # weight of labels; another is taken only where no such font has a letter
 
 
-def families(texts: Iterable[str]) -> list[str]:
+def find_families(texts: Iterable[str]) -> list[str]:
     """Name the font families for some texts: matplotlib's own, and more where those lack a letter.
 
     matplotlib takes each letter from the first family that has it. A letter that no font of the machine has stays a
     box.
 
     Example:
-        >>> families(["the", "cat"])
+        >>> find_families(["the", "cat"])
         ['sans-serif']
 
     """
@@ -28,12 +28,12 @@ def families(texts: Iterable[str]) -> list[str]:
     usual = list(rcParams["font.family"])
     lacking = frozenset("".join(texts))
     for family in usual:
-        lacking -= _had(findfont(FontProperties(family=[family])), lacking)
-    return [*usual, *_others(lacking)]
+        lacking -= _find_glyphs(findfont(FontProperties(family=[family])), lacking)
+    return [*usual, *_search_fonts(lacking)]
 
 
 @lru_cache(maxsize=256)
-def _others(lacking: frozenset[str]) -> tuple[str, ...]:
+def _search_fonts(lacking: frozenset[str]) -> tuple[str, ...]:
     """Look through the fonts of the machine for some letters."""
     from matplotlib.font_manager import fontManager
 
@@ -42,13 +42,13 @@ def _others(lacking: frozenset[str]) -> tuple[str, ...]:
     for font in sorted(upright, key=lambda font: font.weight != _REGULAR):
         if not lacking:
             break
-        if had := _had(font.fname, lacking):
+        if had := _find_glyphs(font.fname, lacking):
             found.append(font.name)
             lacking -= had
     return tuple(found)
 
 
-def _had(path: str, letters: frozenset[str]) -> frozenset[str]:
+def _find_glyphs(path: str, letters: frozenset[str]) -> frozenset[str]:
     from matplotlib.font_manager import get_font
 
     font = get_font(path)

@@ -13,10 +13,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hookscope.pictures.mosaic import Box, Layout, Maps, Mosaic, compose, encode, levels, limits, scale_text, shrunk
+from hookscope.pictures.mosaic import (
+    Box,
+    Layout,
+    Maps,
+    Mosaic,
+    average_blocks,
+    compose,
+    describe_scale,
+    encode_png,
+    find_limits,
+    to_levels,
+)
 from hookscope.pictures.palette import COOLWARM, VIRIDIS
 from hookscope.pictures.picture import Picture, Rows, as_text
-from hookscope.pictures.words import counted
+from hookscope.pictures.words import count_text
 
 _SHOWN = 16  # channels, unless asked for otherwise: a 4×4 grid
 _NAMED = 8  # names that a caption lists
@@ -106,20 +117,20 @@ def feature_grid(
               2    4    7   5.5        0
 
     """
-    maps, reading = _maps(activation, sample)
+    maps, reading = _read_shape(activation, sample)
     picked, which = _pick(channels, len(maps), seed)
     if names is not None and len(names) != len(maps):
         raise ValueError(f"{len(names)} names for {len(maps)} channels: give one name for every channel")
-    values = _values(maps, picked)
-    facts = _Facts.of(values, "dead" if center is None else "zero")
-    low, high, shared = limits(facts.low, facts.high, scale, center)
-    ends, how = scale_text(shared, center)
+    values = _copy_maps(maps, picked)
+    facts = _MapStats.of(values, "dead" if center is None else "zero")
+    low, high, shared = find_limits(facts.low, facts.high, scale, center)
+    ends, how = describe_scale(shared, center)
 
     own = [str(channel) for channel in picked] if names is None else [names[channel] for channel in picked]
     bare = [f"{channel} {mark}".rstrip() for channel, mark in zip(picked, facts.marks, strict=True)]
     layout = Layout.fit(values.shape, bare, columns, size)  # a long name takes no room from the maps
     labels = [f"{name} {mark}".rstrip() for name, mark in zip(own, facts.marks, strict=True)]
-    tiles = levels(shrunk(values, layout.shrink), low, high)
+    tiles = to_levels(average_blocks(values, layout.shrink), low, high)
     mosaic, boxes = compose(tiles, labels, layout, ends, axes)
 
     shape = _shape(activation)
@@ -135,12 +146,12 @@ def feature_grid(
     if layout.shrink > 1:
         notes.append(f"drawn at 1/{layout.shrink} size: each pixel is the mean of {layout.shrink}² values")
     alt = (
-        f"{title + ': ' if title else ''}{counted(len(picked), 'map')} of {shape[-2]}×{shape[-1]} in "
-        f"{counted(layout.rows, 'row')} and {counted(layout.columns, 'column')}, {which}; {how}. "
+        f"{title + ': ' if title else ''}{count_text(len(picked), 'map')} of {shape[-2]}×{shape[-1]} in "
+        f"{count_text(layout.rows, 'row')} and {count_text(layout.columns, 'column')}, {which}; {how}. "
         f"{f'Each row is one {axes[0]}, each column one {axes[1]}. ' if axes else ''}"
         f"{facts.summary(own if names is not None else [f'channel {channel}' for channel in picked])}"
     )
-    png = encode(mosaic, VIRIDIS if center is None else COOLWARM)
+    png = encode_png(mosaic, VIRIDIS if center is None else COOLWARM)
     grid = FeatureGrid(png, alt, "\n".join(notes), facts.rows(picked, names))
     grid.channels, grid.shape, grid.mosaic, grid.boxes = picked, shape, mosaic, boxes
     grid.scale = shared or "per channel"
@@ -154,7 +165,7 @@ def _shape(activation: Tensor | NDArray[Any]) -> tuple[int, ...]:
 # --- what was given --------------------------------------------------------------------------------------
 
 
-def _maps(activation: object, sample: int) -> tuple[Tensor | NDArray[Any], str]:
+def _read_shape(activation: object, sample: int) -> tuple[Tensor | NDArray[Any], str]:
     """Return the (C, H, W) maps, and in which way the shape was read."""
     if not isinstance(activation, Tensor | np.ndarray):
         raise TypeError(_not_a_tensor(activation))
@@ -182,9 +193,11 @@ def _maps(activation: object, sample: int) -> tuple[Tensor | NDArray[Any], str]:
     if len(shape) in (2, 3) and sample != 0:
         raise ValueError(f"sample={sample}, but the shape {shape} has no batch axis: pass (N, C, H, W)")
     if len(shape) == 3:
-        return activation, f"(C, H, W), {counted(shape[0], 'channel')} of one sample"
+        return activation, f"(C, H, W), {count_text(shape[0], 'channel')} of one sample"
     if len(shape) == 2:
-        return activation[None], f"(H, W), one map of {counted(shape[0], 'row')} and {counted(shape[1], 'column')}"
+        return activation[
+            None
+        ], f"(H, W), one map of {count_text(shape[0], 'row')} and {count_text(shape[1], 'column')}"
     raise ValueError(_no_maps(shape))
 
 
@@ -256,7 +269,7 @@ def _pick(channels: int | str | slice | Iterable[int] | None, count: int, seed: 
         picked = [channel % count for channel in picked]
     if not picked:
         raise ValueError(f"channels={channels!r} selects none of the {count} channels")
-    return picked, _which(picked, count) + asked
+    return picked, _describe_channels(picked, count) + asked
 
 
 def _index(item: object) -> int:
@@ -270,7 +283,7 @@ def _index(item: object) -> int:
         raise TypeError(f"channels are given by number, not by {type(item).__name__} {item!r}") from None
 
 
-def _which(picked: list[int], count: int) -> str:
+def _describe_channels(picked: list[int], count: int) -> str:
     first, last = picked[0], picked[-1]
     if count == 1 and len(picked) == 1:
         return _ONLY
@@ -281,17 +294,17 @@ def _which(picked: list[int], count: int) -> str:
     if picked == list(range(first, last + 1)):
         listed = f"{first} to {last}" if len(picked) > 2 else f"{first} and {last}"
     else:
-        listed = _listed(picked) if len(picked) <= 16 else f"{_listed(picked[:12])}, … {last}"
+        listed = _join(picked) if len(picked) <= 16 else f"{_join(picked[:12])}, … {last}"
     return (
         f"all {count} channels, {listed}" if sorted(picked) == list(range(count)) else f"channels {listed} of {count}"
     )
 
 
-def _listed(numbers: list[int]) -> str:
+def _join(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _values(maps: Tensor | NDArray[Any], picked: list[int]) -> Maps:
+def _copy_maps(maps: Tensor | NDArray[Any], picked: list[int]) -> Maps:
     """Copy the chosen maps out, as float32 where that holds every value of the dtype, else as float64."""
     if isinstance(maps, Tensor):
         if maps.is_floating_point() and maps.dtype.itemsize <= 2:
@@ -304,7 +317,7 @@ def _values(maps: Tensor | NDArray[Any], picked: list[int]) -> Maps:
 
 
 @dataclass(frozen=True)
-class _Facts:
+class _MapStats:
     """The numbers of every map: min, max, mean of what is finite, and how much of it is zero, NaN or infinite."""
 
     low: NDArray[np.float64]
@@ -316,7 +329,7 @@ class _Facts:
     size: int
 
     @classmethod
-    def of(cls, values: Maps, dead: str) -> _Facts:
+    def of(cls, values: Maps, dead: str) -> _MapStats:
         flat = values.reshape(len(values), -1)
         size = flat.shape[1]
         zeros = size - np.count_nonzero(flat, axis=1)
@@ -372,11 +385,11 @@ class _Facts:
             found = [name for name, mark in zip(names, self.marks, strict=True) if word in mark.split()]
             if found:
                 more = f" and {len(found) - 12} more" if len(found) > 12 else ""
-                parts.append(f"{meaning}: {_short(found[:12])}{more}")
+                parts.append(f"{meaning}: {_join_names(found[:12])}{more}")
         return "; ".join(parts) + "."
 
 
-def _short(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     """List names; of channels that have only numbers, the noun once."""
     numbers = [name.removeprefix("channel ") for name in names]
     if len(names) > 1 and all(name != number for name, number in zip(names, numbers, strict=True)):

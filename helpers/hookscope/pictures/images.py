@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hookscope.pictures.mosaic import Layout, compose, encode_rgb, levels, limits, scale_text
+from hookscope.pictures.mosaic import Layout, compose, describe_scale, encode_rgb, find_limits, to_levels
 from hookscope.pictures.palette import COOLWARM, LEVELS, VIRIDIS, palette
 from hookscope.pictures.picture import Picture
 
@@ -64,8 +64,8 @@ def image_grid(
         [{'picture': 1, 'min': 0.0, 'max': 3.0, 'mean': 1.5}]
 
     """
-    pixels = _pictures(images)
-    maps = None if over is None else _maps(over, len(pixels))
+    pixels = _check_images(images)
+    maps = None if over is None else _check_maps(over, len(pixels))
     if not 0 <= strength <= 1:
         raise ValueError(f"strength={strength}: give a number from 0 to 1")
     count, high, wide = len(pixels) if maps is None else len(maps), *pixels.shape[-2:]
@@ -73,26 +73,26 @@ def image_grid(
         raise ValueError(f"{len(names)} names for {count} pictures: give one name for each")
     labels = list(names) if names is not None else [""] * count
     shown, ends, how = pixels if maps is None else maps, None, ""
-    tiles = _rgb(pixels)
+    tiles = _to_rgb(pixels)
     colours = VIRIDIS if center is None else COOLWARM
     if maps is not None:
-        low, top, shared = limits(maps.min(axis=(1, 2)), maps.max(axis=(1, 2)), scale, center)
-        ends, how = scale_text(shared, center)
-        steps = levels(maps, low, top)
+        low, top, shared = find_limits(maps.min(axis=(1, 2)), maps.max(axis=(1, 2)), scale, center)
+        ends, how = describe_scale(shared, center)
+        steps = to_levels(maps, low, top)
         alpha = np.full(steps.shape, strength)
         if center is not None:
             how = how.replace("(grey)", "(clear)")
             alpha *= np.abs(steps.astype(int) - LEVELS // 2) / (LEVELS // 2)
-        heat, alpha = (_stretched(each, high, wide) for each in (palette(colours)[steps].astype(float), alpha))
+        heat, alpha = (_stretch(each, high, wide) for each in (palette(colours)[steps].astype(float), alpha))
         grey = (tiles @ _LIGHTNESS)[..., None]
         tiles = heat * alpha[..., None] + grey * (1 - alpha[..., None])
     layout = Layout.fit((count, high, wide), labels, columns, size)
     blank = np.zeros((count, -(-high // layout.shrink), -(-wide // layout.shrink)), dtype=np.uint8)
     mosaic, boxes = compose(blank, labels, layout, ends)
     canvas = palette(colours)[mosaic]
-    for tile, (left, above, across, down) in zip(_sized(tiles, layout), boxes, strict=True):
+    for tile, (left, above, across, down) in zip(_resize(tiles, layout), boxes, strict=True):
         canvas[above : above + down, left : left + across] = tile
-    what = _what(pixels, maps)
+    what = _describe(pixels, maps)
     head = f"{title}: {what}" if title else what
     rows = [
         {"picture": names[i] if names is not None else i + 1}
@@ -104,7 +104,7 @@ def image_grid(
     return Picture(encode_rgb(np.ascontiguousarray(canvas)), f"{head}{named}. {how}".strip(), caption, rows)
 
 
-def _what(pixels: NDArray[Any], maps: NDArray[Any] | None) -> str:
+def _describe(pixels: NDArray[Any], maps: NDArray[Any] | None) -> str:
     count, channels, high, wide = pixels.shape
     if maps is None:
         many = "a picture" if count == 1 else f"{count} pictures"
@@ -113,7 +113,7 @@ def _what(pixels: NDArray[Any], maps: NDArray[Any] | None) -> str:
     return f"{many} of {maps.shape[1]}×{maps.shape[2]} over the {'picture' if count == 1 else 'pictures'}"
 
 
-def _numbers(given: Any, name: str) -> NDArray[np.float64]:
+def _to_float64(given: Any, name: str) -> NDArray[np.float64]:
     if not isinstance(given, Tensor | np.ndarray):
         raise TypeError(f"{name} is a tensor or a NumPy array, not {type(given).__name__}")
     tensor = given.detach().cpu() if isinstance(given, Tensor) else torch.as_tensor(given)
@@ -125,9 +125,9 @@ def _numbers(given: Any, name: str) -> NDArray[np.float64]:
     return values
 
 
-def _pictures(images: Any) -> NDArray[np.float64]:
+def _check_images(images: Any) -> NDArray[np.float64]:
     """Return pictures as (N, 1 or 3, H, W)."""
-    values = _numbers(images, "images")
+    values = _to_float64(images, "images")
     shape = values.shape
     values = values.reshape((1,) * (4 - len(shape)) + shape) if 2 <= len(shape) <= 4 else values
     if values.ndim != 4 or values.shape[1] not in (1, 3):
@@ -135,9 +135,9 @@ def _pictures(images: Any) -> NDArray[np.float64]:
     return values
 
 
-def _maps(over: Any, pictures: int) -> NDArray[np.float64]:
+def _check_maps(over: Any, pictures: int) -> NDArray[np.float64]:
     """Return maps as (N, h, w)."""
-    values = _numbers(over, "over")
+    values = _to_float64(over, "over")
     shape = values.shape
     if values.ndim == 4 and shape[1] == 1:
         values = values[:, 0]
@@ -149,20 +149,20 @@ def _maps(over: Any, pictures: int) -> NDArray[np.float64]:
     return values
 
 
-def _rgb(pixels: NDArray[np.float64]) -> NDArray[np.float64]:
+def _to_rgb(pixels: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return colours from 0 to 255, (N, H, W, 3)."""
     low, high = (end(pixels, axis=(1, 2, 3), keepdims=True) for end in (np.min, np.max))
     scaled = (pixels - low) / np.where(high > low, high - low, 1) * 255
     return np.broadcast_to(scaled, (len(pixels), 3, *pixels.shape[-2:])).transpose(0, 2, 3, 1)
 
 
-def _stretched(maps: NDArray[Any], high: int, wide: int) -> NDArray[Any]:
+def _stretch(maps: NDArray[Any], high: int, wide: int) -> NDArray[Any]:
     """Stretch (N, h, w, …) over (N, high, wide, …), each value as one patch."""
     rows, columns = (np.arange(to) * given // to for to, given in ((high, maps.shape[1]), (wide, maps.shape[2])))
     return maps[:, rows][:, :, columns]
 
 
-def _sized(tiles: NDArray[np.float64], layout: Layout) -> NDArray[np.uint8]:
+def _resize(tiles: NDArray[np.float64], layout: Layout) -> NDArray[np.uint8]:
     """Enlarge by a whole factor, or shrink by averaging."""
     if layout.shrink > 1:
         planes = torch.from_numpy(np.ascontiguousarray(tiles.transpose(0, 3, 1, 2)))

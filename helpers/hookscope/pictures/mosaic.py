@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hookscope.pictures.letters import LINE, letters, wide
 from hookscope.pictures.palette import EDGE, INK, LEVELS, NAN, NEG_INF, PAPER, POS_INF, palette
 from hookscope.pictures.picture import as_text
+from hookscope.pictures.pixel_text import LINE, render_text, text_width
 
 _WIDTH, _WIDEST = 800, 960  # pixels a picture aims at, and may have before its maps are shrunk
 _TILE = 160  # a small map is not enlarged beyond this, unless a size is asked for
@@ -28,7 +28,7 @@ Ends = NDArray[np.float64]
 Maps = NDArray[np.floating[Any]]
 
 
-def limits(
+def find_limits(
     low: Ends, high: Ends, scale: str | tuple[float, float], center: float | None
 ) -> tuple[Ends, Ends, tuple[float, float] | None]:
     """Return the low and the high end of the scale of every map, and both as a pair if all maps share them.
@@ -75,7 +75,7 @@ def limits(
     return low, high, shared
 
 
-def scale_text(shared: tuple[float, float] | None, center: float | None) -> tuple[tuple[str, str], str]:
+def describe_scale(shared: tuple[float, float] | None, center: float | None) -> tuple[tuple[str, str], str]:
     """Return what stands at the two ends of the scale bar, and the scale in words."""
     if center is None:
         ends = ("min", "max") if shared is None else (as_text(shared[0]), as_text(shared[1]))
@@ -89,7 +89,7 @@ def scale_text(shared: tuple[float, float] | None, center: float | None) -> tupl
     return ends, f"scale: {whose} {ends[0]} ({dark}){middle} to {ends[1]} ({bright})"
 
 
-def levels(values: Maps, low: Ends, high: Ends) -> Mosaic:
+def to_levels(values: Maps, low: Ends, high: Ends) -> Mosaic:
     """Return palette indices: 0 at the low end, LEVELS - 1 at the high end, and those of NaN and ±inf."""
     with np.errstate(over="ignore"):
         span = high - low
@@ -109,7 +109,7 @@ def levels(values: Maps, low: Ends, high: Ends) -> Mosaic:
     return tiles
 
 
-def shrunk(values: Maps, factor: int) -> Maps:
+def average_blocks(values: Maps, factor: int) -> Maps:
     """Average blocks of factor × factor values; at the right and lower edge, of what is there."""
     if factor == 1:
         return values
@@ -146,7 +146,7 @@ class Layout:
                 raise ValueError(f"{name}={given}: give at least 1")
         count, height, width = shape
         aim, widest, tile = (_WIDTH, _WIDEST, _TILE) if size is None else (size, size, size)
-        label = max(map(wide, labels))
+        label = max(map(text_width, labels))
         if columns is None:
             most = (widest - _GAP) // (max(label, min(width, _TILE_KEPT)) + _GAP)
             near = math.ceil(math.sqrt(count * height / width))
@@ -185,8 +185,8 @@ def compose(
     tiles = np.repeat(np.repeat(tiles, layout.zoom, axis=2), layout.zoom, axis=1)
     if special and layout.zoom >= _HATCH:
         hatch(tiles)
-    bar = np.zeros((0, 0), dtype=np.uint8) if ends is None else scale_bar(ends, special)
-    left_ruler, lower_ruler = rulers(axes, shape, layout.zoom) if axes else (np.zeros((0, 0), np.uint8),) * 2
+    bar = np.zeros((0, 0), dtype=np.uint8) if ends is None else draw_scale_bar(ends, special)
+    left_ruler, lower_ruler = draw_rulers(axes, shape, layout.zoom) if axes else (np.zeros((0, 0), np.uint8),) * 2
     high, across_tile = tiles.shape[1:]
     head = LINE if any(labels) else 0
     across, down = layout.room + left_ruler.shape[1] + _GAP, head + high + lower_ruler.shape[0] + _GAP
@@ -201,11 +201,11 @@ def compose(
     boxes = []
     for i, (tile, label) in enumerate(zip(tiles, labels, strict=True)):
         left, top = _GAP + i % layout.columns * across, _GAP + i // layout.columns * down
-        while wide(label) > layout.room:
+        while text_width(label) > layout.room:
             label = label[:-1]
         left += left_ruler.shape[1]
         if head:
-            mosaic[top : top + LINE, left : left + wide(label)] = letters(label)
+            mosaic[top : top + LINE, left : left + text_width(label)] = render_text(label)
         top += head
         mosaic[top : top + len(left_ruler), left - left_ruler.shape[1] : left] = left_ruler
         mosaic[top + high : top + high + len(lower_ruler), left : left + lower_ruler.shape[1]] = lower_ruler
@@ -217,7 +217,7 @@ def compose(
     return mosaic, boxes
 
 
-def rulers(axes: tuple[str, str], shape: tuple[int, ...], zoom: int) -> tuple[Mosaic, Mosaic]:
+def draw_rulers(axes: tuple[str, str], shape: tuple[int, ...], zoom: int) -> tuple[Mosaic, Mosaic]:
     """Return what stands at the left of a map and below it: numbers from 0 on, and what they are numbers of.
 
     Args:
@@ -226,42 +226,42 @@ def rulers(axes: tuple[str, str], shape: tuple[int, ...], zoom: int) -> tuple[Mo
         zoom: pixels for a value.
 
     """
-    room = max(wide(str(number)) for number in range(shape[0]))
+    room = max(text_width(str(number)) for number in range(shape[0]))
     left = np.full((shape[0] * zoom, LINE + room + _GAP), PAPER, dtype=np.uint8)
     for row in range(0, shape[0], math.ceil((LINE - 3) / zoom)):
-        number = letters(str(row))
+        number = render_text(str(row))
         top = min(max(0, row * zoom + (zoom - LINE) // 2), len(left) - LINE)
         if top >= 0:
             left[top : top + LINE, -number.shape[1] - _GAP + 2 : -_GAP + 2] = number
-    name = np.rot90(letters(axes[0]))[: len(left)]
+    name = np.rot90(render_text(axes[0]))[: len(left)]
     start = (len(left) - len(name)) // 2
     left[start : start + len(name), :LINE] = name
     below = np.full((2 * LINE, shape[1] * zoom), PAPER, dtype=np.uint8)
-    for column in range(0, shape[1], math.ceil((wide(str(shape[1] - 1)) + _GAP) / zoom)):
-        number = letters(str(column))
+    for column in range(0, shape[1], math.ceil((text_width(str(shape[1] - 1)) + _GAP) / zoom)):
+        number = render_text(str(column))
         at = min(max(0, column * zoom + (zoom - number.shape[1]) // 2), below.shape[1] - number.shape[1])
         if at >= 0:
             below[1:LINE, at : at + number.shape[1]] = number[:-1]
-    name = letters(axes[1])[:, : below.shape[1]]
+    name = render_text(axes[1])[:, : below.shape[1]]
     start = (below.shape[1] - name.shape[1]) // 2
     below[LINE:, start : start + name.shape[1]] = name
     return left, below
 
 
-def _swatch(colours: Mosaic) -> Mosaic:
+def _pad_swatch(colours: Mosaic) -> Mosaic:
     return np.pad(colours, ((0, 1), (0, 0)), constant_values=PAPER)
 
 
-def scale_bar(ends: tuple[str, str], special: list[int]) -> Mosaic:
+def draw_scale_bar(ends: tuple[str, str], special: list[int]) -> Mosaic:
     """Return the scale from its low to its high end, and a sample of every colour that is not on it."""
     space = np.full((LINE, _GAP), PAPER, dtype=np.uint8)
     ramp = np.tile(np.arange(0, LEVELS, 2, dtype=np.uint8), (LINE - 1, 1))
-    parts = [letters(ends[0]), space, _swatch(ramp), space, letters(ends[1])]
+    parts = [render_text(ends[0]), space, _pad_swatch(ramp), space, render_text(ends[1])]
     for index in special:
         sample = np.full((LINE - 1, 2 * LINE), index, dtype=np.uint8)
         hatch(sample)
         name = {NAN: "NaN", POS_INF: "+inf", NEG_INF: "-inf"}[index]
-        parts += [space, space, _swatch(sample), space, letters(name)]
+        parts += [space, space, _pad_swatch(sample), space, render_text(name)]
     return np.concatenate(parts, axis=1)
 
 
@@ -284,7 +284,7 @@ def hatch(mosaic: NDArray[np.uint8]) -> None:
         mosaic[(mosaic == special) & pattern] = colour
 
 
-def encode(mosaic: Mosaic, colours: NDArray[np.uint8]) -> bytes:
+def encode_png(mosaic: Mosaic, colours: NDArray[np.uint8]) -> bytes:
     """Return palette indices, uint8 (height, width), as the bytes of a PNG in `palette` of ``colours``.
 
     It is written here because Pillow stores indexed rows as they are, and looks for repeated stretches anywhere.
@@ -293,7 +293,7 @@ def encode(mosaic: Mosaic, colours: NDArray[np.uint8]) -> bytes:
 
     Example:
         >>> from hookscope.pictures.palette import VIRIDIS
-        >>> encode(np.zeros((2, 2), dtype=np.uint8), VIRIDIS)[1:4]
+        >>> encode_png(np.zeros((2, 2), dtype=np.uint8), VIRIDIS)[1:4]
         b'PNG'
 
     """

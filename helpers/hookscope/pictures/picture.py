@@ -12,8 +12,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hookscope.pictures.frames import frame_of
-from hookscope.pictures.words import cut, html_of
+from hookscope.pictures.dataframe import to_dataframe
+from hookscope.pictures.words import html_of, truncate
 
 if TYPE_CHECKING:
     import pandas
@@ -51,7 +51,7 @@ class Table:
 
     def __init__(self, rows: Rows, caption: str = "") -> None:
         self.rows: list[dict[str, object]] = [dict(row) for row in rows]
-        self.caption = cut(caption, _LINE)
+        self.caption = truncate(caption, _LINE)
 
     def __repr__(self) -> str:
         return _text(self.caption, self.rows)
@@ -80,7 +80,7 @@ class Table:
             np.int64(4)
 
         """
-        return frame_of(self.rows, self.caption)
+        return to_dataframe(self.rows, self.caption)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         return {"text/plain": repr(self), "text/html": self.to_html()}
@@ -123,11 +123,11 @@ class Result:
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return all rows as a pandas DataFrame, see `Table.to_pandas`."""
-        return frame_of(self.rows, self.caption)
+        return to_dataframe(self.rows, self.caption)
 
     def _lines(self) -> list[str]:
         """What stands below the table or the picture."""
-        return noted(self.notes)
+        return format_notes(self.notes)
 
     def _is_drawn(self) -> bool:
         return type(self).picture is not Result.picture
@@ -142,7 +142,7 @@ class Result:
             try:
                 picture = self.picture()
             except ModuleNotFoundError as error:
-                lines = [*lines, *noted([str(error)])]
+                lines = [*lines, *format_notes([str(error)])]
             else:
                 bundle["image/png"], html = picture.png, picture.to_html()
         if not html or self._picture_and_table:
@@ -192,8 +192,8 @@ class Picture:
         self._png = png
         if not callable(png):
             self.png  # noqa: B018, refuses now what is no PNG
-        self.alt = cut(alt, _LINE)
-        self.caption = cut(caption, _LINE)
+        self.alt = truncate(alt, _LINE)
+        self.caption = truncate(caption, _LINE)
         self.heading = heading
         self.rows: list[dict[str, object]] = [dict(row) for row in rows]
 
@@ -233,7 +233,7 @@ class Picture:
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the numbers on the picture as a pandas DataFrame, see `Table.to_pandas`."""
-        return frame_of(self.rows, self.caption or self.alt)
+        return to_dataframe(self.rows, self.caption or self.alt)
 
     def save(self, path: str | Path) -> None:
         """Write the PNG to ``path``, whose name must end in ``.png``.
@@ -344,9 +344,9 @@ def _is_number(value: object) -> bool:
 def _grid(rows: Rows) -> tuple[list[str], list[list[str]], list[bool]]:
     """Return the column names, the cells as text, and for each column whether it holds numbers only."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    cells = [[cut(as_text(row.get(name)), _CELL) for name in names] for row in rows]
+    cells = [[truncate(as_text(row.get(name)), _CELL) for name in names] for row in rows]
     numeric = [all(_is_number(row.get(name)) for row in rows) for name in names]
-    return [cut(str(name), _CELL) for name in names], cells, numeric
+    return [truncate(str(name), _CELL) for name in names], cells, numeric
 
 
 def _text(caption: str, rows: Rows) -> str:
@@ -371,9 +371,9 @@ def _left_out(rows: Rows) -> list[str]:
     return [f"… and {more:,} more rows, shortened here; .rows has all"] if more > 0 else []
 
 
-def noted(notes: Iterable[str]) -> list[str]:
+def format_notes(notes: Iterable[str]) -> list[str]:
     """Write notes as lines of text, one for each: a name in it may have line ends of its own."""
-    return [cut(f"note: {note}", _LINE).replace("\n", "\\n") for note in notes]
+    return [truncate(f"note: {note}", _LINE).replace("\n", "\\n") for note in notes]
 
 
 def paragraphs(texts: Iterable[str]) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 
-__all__ = ["checked_tokens", "shortened"]
+__all__ = ["check_tokens", "shorten_token"]
 
 
-def checked_tokens(tokens: object) -> tuple[str, ...]:
+def check_tokens(tokens: object) -> tuple[str, ...]:
     """Return tokens as a tuple of strings.
 
     Raises:
@@ -32,11 +32,11 @@ def checked_tokens(tokens: object) -> tuple[str, ...]:
     return listed
 
 
-def shortened(text: str, most: int) -> str:
+def shorten_token(text: str, most: int) -> str:
     """Write a token in so many letters at most, and one that cannot be seen by its code.
 
     Example:
-        >>> shortened("unbelievable", 8)
+        >>> shorten_token("unbelievable", 8)
         'unbelie…'
 
     """

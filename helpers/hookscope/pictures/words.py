@@ -5,13 +5,13 @@ from __future__ import annotations
 from html import escape
 from unicodedata import category
 
-__all__ = ["counted", "cut", "html_of", "shorten", "visible"]
+__all__ = ["count_text", "html_of", "shorten", "truncate", "visible"]
 
 # Of Unicode: control characters, those that turn the direction of a text, half letters, ends of lines and paragraphs.
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
-def counted(number: int, noun: str, nouns: str = "") -> str:
+def count_text(number: int, noun: str, nouns: str = "") -> str:
     """Write how many there are of something, with the noun in the plural where there is not one.
 
     Args:
@@ -20,7 +20,7 @@ def counted(number: int, noun: str, nouns: str = "") -> str:
         nouns: its plural, where that is not the singular with an s.
 
     Example:
-        >>> counted(1, "layer"), counted(0, "layer"), counted(2, "batch", "batches")
+        >>> count_text(1, "layer"), count_text(0, "layer"), count_text(2, "batch", "batches")
         ('1 layer', '0 layers', '2 batches')
 
     """
@@ -42,11 +42,11 @@ def visible(text: str) -> str:
     return "".join(c if c in "\n\t" or category(c) not in _HIDDEN else repr(c)[1:-1] for c in text)
 
 
-def cut(text: str, most: int) -> str:
+def truncate(text: str, most: int) -> str:
     """Write a text as `visible` does, and say how much of it there is beyond so many characters.
 
     Example:
-        >>> cut("abcdefgh", 3)
+        >>> truncate("abcdefgh", 3)
         'abc… and 5 more characters'
 
     """

@@ -6,7 +6,7 @@ import sys
 
 from torch import nn
 
-from hookscope.layers import call_of
+from hookscope.layers import call_id
 
 __all__ = ["Here"]
 
@@ -30,5 +30,5 @@ class Here:
 
     def ending(self) -> int | None:
         """Find the place in `open` of the call that a forward hook belongs to; to be asked inside of the hook."""
-        this = call_of(sys._getframe(1))
+        this = call_id(sys._getframe(1))
         return next((i for i in range(len(self.open))[::-1] if self.open[i][3] == this), None)

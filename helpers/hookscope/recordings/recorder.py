@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.optim import Optimizer
 
-from hookscope.layers import Arrivals, Modules, call_of, is_write_to_hooked
+from hookscope.layers import LateModules, Modules, call_id, is_write_to_hooked
 from hookscope.recordings.here import Here
 from hookscope.recordings.journal import Journal
 from hookscope.recordings.tap import Hook, Hooks, Point, Tap, name_of, untap
@@ -98,9 +98,9 @@ class Recorder:
         self.watcher.add_optimizers(optimizers)
         for module in self._layers:
             self._add(module)
-        arrivals = Arrivals(names, self._arrived)
-        self._journal.cleanup.callback(arrivals.forget)
-        arrivals.watch()
+        late_modules = LateModules(names, self._arrived)
+        self._journal.cleanup.callback(late_modules.remove)
+        late_modules.register()
         if self._all:
             met = torch_module.register_module_forward_pre_hook(Point(self._journal, self._met))
             self._journal.cleanup.callback(met.remove)
@@ -213,7 +213,7 @@ class Recorder:
         number = self._coming(module)
         self._here.coming.pop(module, None)
         self.ran.add(name)
-        self._here.open.append((module, number, sys.exception(), call_of(sys._getframe(1))))
+        self._here.open.append((module, number, sys.exception(), call_id(sys._getframe(1))))
         self._renew(module, number)
         given = [id(arg) for arg in args if isinstance(arg, torch.Tensor)]
         if self._own_backward and torch.is_grad_enabled() and len(set(given)) < len(given):

@@ -161,10 +161,10 @@ class DigitCNN(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.block1 = _named(conv=nn.Conv2d(1, 16, 5, padding=2), relu=nn.ReLU())
-        self.block2 = _named(conv=nn.Conv2d(16, 24, 3, padding=1), relu=nn.ReLU(), pool=nn.MaxPool2d(2))
-        self.block3 = _named(conv=nn.Conv2d(24, 32, 3, padding=1), relu=nn.ReLU(), pool=nn.MaxPool2d(2))
-        self.head = _named(flatten=nn.Flatten(), linear=nn.Linear(32 * 7 * 7, 10))
+        self.block1 = _build_block(conv=nn.Conv2d(1, 16, 5, padding=2), relu=nn.ReLU())
+        self.block2 = _build_block(conv=nn.Conv2d(16, 24, 3, padding=1), relu=nn.ReLU(), pool=nn.MaxPool2d(2))
+        self.block3 = _build_block(conv=nn.Conv2d(24, 32, 3, padding=1), relu=nn.ReLU(), pool=nn.MaxPool2d(2))
+        self.head = _build_block(flatten=nn.Flatten(), linear=nn.Linear(32 * 7 * 7, 10))
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits of shape (N, 10) for images of shape (N, 1, 28, 28) with values in [0, 1]."""
@@ -174,7 +174,7 @@ class DigitCNN(nn.Module):
         return self.head(x)  # type: ignore[no-any-return]
 
 
-def _named(**layers: nn.Module) -> nn.Sequential:
+def _build_block(**layers: nn.Module) -> nn.Sequential:
     block = nn.Sequential()
     for name, layer in layers.items():
         block.add_module(name, layer)

@@ -91,12 +91,12 @@ def collage(*names: str) -> Collage:
         (torch.Size([1, 1, 256, 256]), (slice(0, 128, None), slice(128, 256, None)))
 
     """
-    a, b, c, d = _four(names or ("brick", "grass", "fur", "gravel"))
+    a, b, c, d = _check_four(names or ("brick", "grass", "fur", "gravel"))
     rows = [torch.cat([texture(left), texture(right)], -1) for left, right in ((a, b), (c, d))]
     return Collage(torch.cat(rows, -2), (a, b, c, d))
 
 
-def _four(names: tuple[str, ...]) -> tuple[str, str, str, str]:
+def _check_four(names: tuple[str, ...]) -> tuple[str, str, str, str]:
     if len(names) != 4:
         raise ValueError(f"a collage has four pictures, not {len(names)}")
     return names[0], names[1], names[2], names[3]

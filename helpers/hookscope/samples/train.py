@@ -13,7 +13,7 @@ BATCH = 48
 FARTHEST_SHIFT = 3  # pixels, in every direction
 
 
-def shifted(images: Tensor, generator: torch.Generator) -> Tensor:
+def shift(images: Tensor, generator: torch.Generator) -> Tensor:
     """Move each picture by its own random number of pixels; the border is black."""
     size, reach = images.shape[-1], FARTHEST_SHIFT
     padded = F.pad(images, (reach,) * 4)
@@ -33,7 +33,7 @@ def train(images: Tensor, labels: Tensor) -> samples.DigitCNN:
         total = 0.0
         order = torch.randperm(len(images), generator=generator)
         for batch in torch.utils.data.BatchSampler(order.tolist(), BATCH, drop_last=False):
-            loss = F.cross_entropy(model(shifted(images[batch], generator)), labels[batch])
+            loss = F.cross_entropy(model(shift(images[batch], generator)), labels[batch])
             optimizer.zero_grad()
             torch.autograd.backward(loss)
             optimizer.step()
@@ -59,7 +59,7 @@ def main() -> None:
     held_out = samples.digits("test")
     print(f"held out: {accuracy(model, *held_out):.2%} of {len(held_out.labels)}")
     generator = torch.Generator().manual_seed(1)
-    print(f"held out, shifted: {accuracy(model, shifted(held_out.images, generator), held_out.labels):.2%}")
+    print(f"held out, shifted: {accuracy(model, shift(held_out.images, generator), held_out.labels):.2%}")
     samples.WEIGHTS.parent.mkdir(exist_ok=True)
     save_file(model.state_dict(), samples.WEIGHTS)
     print(f"wrote {samples.WEIGHTS.name}, {samples.WEIGHTS.stat().st_size} bytes")

@@ -205,7 +205,7 @@ def heads(model: StoryLM, words: int = 12, count: int = 50) -> Iterator[str]:
     place, story = torch.arange(words + 2, 2 * words), torch.arange(count)
     right = torch.tensor([1 + text.index(text[-1]) for text in stories])
     for number, attn in enumerate(attentions(model)):
-        in_row, in_story = _looks(model, attn, rows), _looks(model, attn, texts)
+        in_row, in_story = _attention_weights(model, attn, rows), _attention_weights(model, attn, texts)
         for head in range(attn.num_heads):
             shares = {
                 "before": in_row[:, head, place, place - 1],
@@ -214,12 +214,12 @@ def heads(model: StoryLM, words: int = 12, count: int = 50) -> Iterator[str]:
                 "giver": in_story[story, head, -1, 6 - right],  # the names are tokens 2 and 4
             }
             looks = ", ".join(f"{where} {float(share.mean()):.2f}" for where, share in shares.items())
-            with _without(attn, head):
+            with _ablate(attn, head):
                 left = ", ".join(f"{what.__name__} {what(model):.1%}" for what in (giving, agreeing, repeating))
             yield f"block {number}, head {head}: {looks}; without it: {left}"
 
 
-def _looks(model: nn.Module, attn: SelfAttention, tokens: Tensor) -> Tensor:
+def _attention_weights(model: nn.Module, attn: SelfAttention, tokens: Tensor) -> Tensor:
     """Return the weights of the attention, (N, heads, T, T), computed again from its queries and keys."""
     found: list[Tensor] = []
     with attn.qkv.register_forward_hook(lambda _, args, output: found.append(output)):
@@ -230,7 +230,7 @@ def _looks(model: nn.Module, attn: SelfAttention, tokens: Tensor) -> Tensor:
     return torch.softmax(scores.masked_fill(future, -math.inf), -1)
 
 
-def _without(attn: SelfAttention, head: int) -> RemovableHandle:
+def _ablate(attn: SelfAttention, head: int) -> RemovableHandle:
     """Put zeros in the place of what a head has mixed, until the handle is removed."""
 
     def silence(_: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:

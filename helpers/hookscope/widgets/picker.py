@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hookscope.captures.call import Call, NotCapturedError
 from hookscope.layers import LayerNotFoundError
-from hookscope.layers.suggestions import not_among
+from hookscope.layers.suggestions import not_found
 from hookscope.model_inputs import check_kwargs
 from hookscope.pictures.picture import Rows
 from hookscope.widgets.base import assets, shows_errors
@@ -238,7 +238,7 @@ class LayerPicker(CodeWidget):
             return name
         if name in self._names:
             raise LayerNotFoundError(f"layer {name!r} {self._pass.seen.uncalled.get(name, 'cannot be hooked')}", name)
-        raise not_among(self._names, name, f"no layer {name!r}")
+        raise not_found(self._names, name, f"no layer {name!r}")
 
     @traitlets.validate("show", "order", "scale")
     def _one_of(self, proposal: Any) -> str:

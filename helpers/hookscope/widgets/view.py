@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from hookscope.pictures.grid import feature_grid
-from hookscope.pictures.letters import LINE
-from hookscope.pictures.mosaic import encode, encode_rgb
+from hookscope.pictures.mosaic import encode_png, encode_rgb
 from hookscope.pictures.palette import COOLWARM, VIRIDIS
 from hookscope.pictures.picture import Picture, as_text
+from hookscope.pictures.pixel_text import LINE
 
 __all__ = ["View", "as_dense", "channel_picture", "facts_of", "image_of", "maps_of", "order_of", "view"]
 
@@ -202,7 +202,7 @@ def channel_picture(tensor: Tensor, sample: int, channel: int, signed: bool, cha
     left, top, width, height = grid.boxes[0]
     inside = np.ascontiguousarray(grid.mosaic[top : top + height, left : left + width])
     numbers = ", ".join(f"{name} {as_text(value)}" for name, value in grid.rows[0].items() if name != "channel")
-    return Picture(encode(inside, COOLWARM if signed else VIRIDIS), f"channel {channel}: {numbers}")
+    return Picture(encode_png(inside, COOLWARM if signed else VIRIDIS), f"channel {channel}: {numbers}")
 
 
 def image_of(value: Any, sample: int) -> tuple[bytes, str] | None:

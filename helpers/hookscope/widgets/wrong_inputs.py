@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hookscope.pictures.words import counted
+from hookscope.pictures.words import count_text
 from hookscope.structures import map_tensors, tensors_in
 
 __all__ = ["WrongInputError", "explaining_inputs", "refuse_without_batch"]
@@ -138,7 +138,9 @@ def _at_layer(name: str, module: nn.Module, x: Tensor) -> str:
             else:
                 way = ""
             channels: Any = module.in_channels
-            return f"{title} expects {counted(channels, 'channel')}, the shape {want}, and its input is of {shape}{way}"
+            return (
+                f"{title} expects {count_text(channels, 'channel')}, the shape {want}, and its input is of {shape}{way}"
+            )
     if isinstance(module, nn.Linear) and shape[-1:] != (module.in_features,):
         return (
             f"{title} expects {module.in_features} features in the last axis, and its input is of {shape}: check the "

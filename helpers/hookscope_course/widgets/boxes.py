@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from hookscope.graphs import drawing
-from hookscope.pictures.letters import drawable
+from hookscope.pictures.pixel_text import replace_missing
 
 __all__ = ["Arrow", "Block", "layout", "to_png"]
 
@@ -168,14 +168,14 @@ def to_png(drawing: Mapping[str, Any]) -> bytes:
         area, thick = (x, y, x + box["width"], y + box["height"]), 3 if box["lit"] else 1
         pen.rounded_rectangle(area, 14 if box["round"] else 2, fill="#ffffff", outline="#000000", width=thick)
         for number, (text, look) in enumerate(box["lines"]):
-            pen.text((x + _PAD, y + _PAD + number * _LINE), drawable(text), fill=_INKS[look], font=font)
+            pen.text((x + _PAD, y + _PAD + number * _LINE), replace_missing(text), fill=_INKS[look], font=font)
     for arrow in drawing["arrows"]:
         if arrow["text"]:
             x, y = arrow["at"]
-            left, top, right, bottom = pen.textbbox((x, y), drawable(arrow["text"]), font=font, anchor="mm")
+            left, top, right, bottom = pen.textbbox((x, y), replace_missing(arrow["text"]), font=font, anchor="mm")
             pen.rectangle((left - 2, top - 1, right + 2, bottom + 1), fill="#ffffff")
             ink = _INKS["hook" if arrow["flows"] else "quiet"]
-            pen.text((x, y), drawable(arrow["text"]), fill=ink, font=font, anchor="mm")
+            pen.text((x, y), replace_missing(arrow["text"]), fill=ink, font=font, anchor="mm")
     file = io.BytesIO()
     image.save(file, "PNG")
     return file.getvalue()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hookscope.layers.find import Which, find_layers
 from hookscope.pictures.picture import Rows, Table
-from hookscope.pictures.words import counted
+from hookscope.pictures.words import count_text
 from hookscope.widgets.base import HookWidget, assets, shows_errors
 from hookscope_course.widgets.pre_hook_run import Seen, Target, one_image
 from hookscope_course.widgets.pre_hook_view import Pixels, View, encoded, finite, percent, poster, round_up
@@ -205,8 +205,8 @@ class PreHookPlayground(HookWidget):
         if down or right:
             lines.append(
                 f"x = torch.nn.functional.pad(x, ({right}, {-right}, {down}, {-down}))"
-                f"  # shift: {counted(abs(down), 'row')} {'up' if down < 0 else 'down'}, "
-                f"{counted(abs(right), 'column')} to the {'left' if right < 0 else 'right'}"
+                f"  # shift: {count_text(abs(down), 'row')} {'up' if down < 0 else 'down'}, "
+                f"{count_text(abs(right), 'column')} to the {'left' if right < 0 else 'right'}"
             )
         if self.contrast != 1:
             lines.append(
@@ -224,8 +224,8 @@ class PreHookPlayground(HookWidget):
             rows, columns = min(self.square, self.height - self.row), min(self.square, self.width - self.column)
             lines.append(
                 f"x[..., {self.row}:{self.row + rows}, {self.column}:{self.column + columns}] = 0"
-                f"  # square: {counted(rows, 'row')} from row {self.row}, "
-                f"{counted(columns, 'column')} from column {self.column}"
+                f"  # square: {count_text(rows, 'row')} from row {self.row}, "
+                f"{count_text(columns, 'column')} from column {self.column}"
             )
         return lines
 

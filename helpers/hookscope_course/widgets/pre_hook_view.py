@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hookscope.pictures.letters import letters
-from hookscope.pictures.mosaic import levels, shrunk
+from hookscope.pictures.mosaic import average_blocks, to_levels
 from hookscope.pictures.palette import COOLWARM, INK, NAN, NEG_INF, PAPER, POS_INF, VIRIDIS, palette
 from hookscope.pictures.picture import as_text
+from hookscope.pictures.pixel_text import render_text
 
 __all__ = ["View", "encoded", "finite", "percent", "poster", "round_up"]
 
@@ -54,7 +54,7 @@ class View:
         dark, bright, many = as_text(low), as_text(high), math.prod(x.shape[:-2])
         if self.in_colour and x.isfinite().all():
             maps = x.reshape(3, *x.shape[-2:]).cpu().double().numpy()
-            steps = np.clip((shrunk(maps, _shrink(x)) - low) / (high - low), 0, 1)
+            steps = np.clip((average_blocks(maps, _shrink(x)) - low) / (high - low), 0, 1)
             pixels = np.rint(steps * 255).astype(np.uint8).transpose(1, 2, 0)
             note = f"red, green and blue from {dark} (dark) to {bright} (full)"
         else:
@@ -104,7 +104,7 @@ def _mean_map(x: Tensor) -> NDArray[np.float64]:
 
 def _painted(maps: NDArray[np.float64], low: float, high: float, shrink: int, colours: Pixels) -> tuple[Pixels, str]:
     """Return the pixels of one map, and which special values are in it."""
-    indices = levels(shrunk(maps, shrink), np.array([low]), np.array([high]))[0]
+    indices = to_levels(average_blocks(maps, shrink), np.array([low]), np.array([high]))[0]
     special = [text for index, text in _SPECIAL.items() if (indices == index).any()]
     return palette(colours)[indices], "".join(f", {text}" for text in special)
 
@@ -150,7 +150,7 @@ def poster(pictures: Mapping[str, Pixels], bars: Bars) -> Pixels:
 
 
 def _write(canvas: Pixels, top: int, left: int, text: str) -> None:
-    line = letters(text)[: canvas.shape[0] - top, : canvas.shape[1] - left]
+    line = render_text(text)[: canvas.shape[0] - top, : canvas.shape[1] - left]
     canvas[top : top + line.shape[0], left : left + line.shape[1]] = palette(VIRIDIS)[line]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import traitlets
 
 from hookscope.pictures.picture import Rows, Table, from_figure
-from hookscope.pictures.tokens import shortened
+from hookscope.pictures.tokens import shorten_token
 from hookscope.recordings.record import Recording
 from hookscope.widgets.base import HookWidget, assets, shows_errors
 from hookscope.widgets.player import choose, drawn
@@ -222,7 +222,7 @@ def _question(cards: Sequence[str]) -> tuple[bytes, str]:
     axes.set_ylim(deep + 0.2, -1.2)
     axes.text(0.03, -0.6, f"In which order do these {len(cards)} hooks fire?", fontsize=12, va="center")
     for place, name in enumerate(cards):
-        text = shortened(name, 40)
+        text = shorten_token(name, 40)
         box = {"boxstyle": "round", "facecolor": "0.95", "edgecolor": "0.4"}
         axes.text(place // deep + 0.05, place % deep + 0.3, text, va="center", parse_math=False, bbox=box)
     picture = from_figure(figure, alt, dpi=100)

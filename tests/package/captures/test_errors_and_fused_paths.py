@@ -10,7 +10,7 @@ from torch import nn
 
 import hookscope
 from hookscope import capture
-from hookscope.layers import Modules, fused_around
+from hookscope.layers import Modules, find_fused
 from tests.shared.captured import Between
 
 # --- what an error says
@@ -100,7 +100,7 @@ def test_what_counts_as_fused_is_what_torch_runs_fused(options: dict[str, Any]) 
     try:
         with torch.no_grad():
             model(torch.ones(1, 3, 8))  # global hooks leave the fused path on
-            fused = fused_around(Modules(model), [model.layers[0].linear1])[model.layers[0].linear1].would_run()
+            fused = find_fused(Modules(model), [model.layers[0].linear1])[model.layers[0].linear1].would_run()
     finally:
         handle.remove()
     assert fused == ("Linear" not in ran)

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
 import hookscope
-from hookscope.layers import Modules, fused_around
+from hookscope.layers import Modules, find_fused
 
 
 def shared():
@@ -58,16 +58,16 @@ def test_names_and_their_order_are_those_of_named_modules(model):
 def test_a_scripted_model_has_names_too():
     scripted = torch.jit.script(nn.Sequential(nn.ReLU(), nn.Sequential(nn.Linear(1, 1))))
     assert list(Modules(scripted).names.values()) == ["", "0", "1", "1.0"]
-    assert Modules(scripted).called("1.0") is getattr(getattr(scripted, "1"), "0")
+    assert Modules(scripted).find("1.0") is getattr(getattr(scripted, "1"), "0")
 
 
 def test_a_module_answers_to_all_its_names_and_is_listed_under_the_first():
     modules = Modules(shared())
     relu = modules.model[0]
-    assert modules.called("2.again") is modules.called("1.1") is modules.called("0") is relu
+    assert modules.find("2.again") is modules.find("1.1") is modules.find("0") is relu
     assert modules.names[relu] == "0"
-    assert modules.called("") is modules.model
-    assert modules.called("2.nothing") is modules.called("0.deeper") is None
+    assert modules.find("") is modules.model
+    assert modules.find("2.nothing") is modules.find("0.deeper") is None
 
 
 def test_leaves_do_the_computing():
@@ -81,9 +81,9 @@ def test_leaves_do_the_computing():
 def test_only_modules_in_a_fused_layer_have_one_around_them():
     model = nn.Sequential(nn.Linear(4, 4), nn.TransformerEncoderLayer(4, 2, 4, batch_first=True))
     hooked = [model[0], model[1], model[1].linear1]
-    found = fused_around(Modules(model), hooked)
+    found = find_fused(Modules(model), hooked)
     assert {module: layer.name for module, layer in found.items()} == {model[1]: "1", model[1].linear1: "1"}
-    assert fused_around(Modules(model[0]), [model[0]]) == {}
+    assert find_fused(Modules(model[0]), [model[0]]) == {}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from torch import nn
 
 from hookscope.pictures import palette as pal
 from hookscope.pictures.grid import feature_grid
-from hookscope.pictures.letters import LINE, letters
+from hookscope.pictures.pixel_text import LINE, render_text
 from tests.shared.drawn import BASE, MIDDLE, TOP, drawn, label, numbers, says
 
 # --- the picture -----------------------------------------------------------------------------------------
@@ -136,7 +136,9 @@ def test_names_stand_above_the_maps_where_they_fit_and_in_the_numbers():
     assert says(label(grid, 0), "red")
     assert says(label(grid, 1), "green ?")
     cut = next(
-        names[2][:end] for end in range(len(names[2]), 0, -1) if letters(names[2][:end]).shape[1] <= grid.boxes[2][2]
+        names[2][:end]
+        for end in range(len(names[2]), 0, -1)
+        if render_text(names[2][:end]).shape[1] <= grid.boxes[2][2]
     )
     assert says(label(grid, 2), cut)
     assert grid.caption.splitlines()[0] == ", ".join(names)

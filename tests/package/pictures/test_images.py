@@ -9,7 +9,7 @@ from PIL import Image
 
 from hookscope.pictures import feature_grid, image_grid
 from hookscope.pictures import palette as pal
-from hookscope.pictures.letters import letters, wide
+from hookscope.pictures.pixel_text import render_text, text_width
 
 
 def pixels(picture):
@@ -110,21 +110,23 @@ def test_rows_and_columns_of_a_map_have_numbers_and_names():
     assert "Each row is one digit, each column one channel." in grid.alt
 
     def stands(text, row, column):
-        line = letters(text)[1:-1]
+        line = render_text(text)[1:-1]
         return (grid.mosaic[row + 1 : row + 1 + len(line), column : column + line.shape[1]] == line).all()
 
     for start in (top, second):
-        seven = start + 7 * zoom + (zoom - len(letters("7"))) // 2
+        seven = start + 7 * zoom + (zoom - len(render_text("7"))) // 2
         assert any(stands("7", seven, column) for column in range(left - 20, left))
         assert any(stands("30", start + high + 1, column) for column in range(left + 30 * zoom - 8, left + 31 * zoom))
-        assert any(stands("channel", start + high + len(letters("7")), column) for column in range(left, left + width))
-        name = np.rot90(letters("digit"))[1:-1, 1:-1]
+        assert any(
+            stands("channel", start + high + len(render_text("7")), column) for column in range(left, left + width)
+        )
+        name = np.rot90(render_text("digit"))[1:-1, 1:-1]
         around = grid.mosaic[start : start + high, :left]
         windows = np.lib.stride_tricks.sliding_window_view(around, name.shape)
         assert (windows == name).all(axis=(2, 3)).any()
     small = feature_grid(torch.rand(1, 3, 3), axes=("row", "column"), size=40)  # too small for any number
     assert small.boxes[0][2] >= 3
-    assert wide("channel") < width
+    assert text_width("channel") < width
 
 
 def test_rulers_leave_out_numbers_that_would_touch():

@@ -128,7 +128,7 @@ def test_an_index_out_of_range_is_told(index):
 def test_the_weights_that_come_with_the_package_read_the_held_out_digits(trainer):
     model, (images, labels) = samples.digit_cnn(), samples.digits()
     assert trainer.accuracy(model, images, labels) >= 0.98
-    moved = trainer.shifted(images, torch.Generator().manual_seed(1))
+    moved = trainer.shift(images, torch.Generator().manual_seed(1))
     assert not torch.equal(moved, images)
     assert trainer.accuracy(model, moved, labels) >= 0.97
     wrong = [label for label in range(10) if model(samples.digit(label)).argmax() != label]
@@ -211,7 +211,7 @@ def test_training_is_repeatable_and_learns(trainer, monkeypatch, capsys):
 def test_shifted_moves_every_picture_whole(trainer):
     point = torch.zeros(200, 1, 28, 28)
     point[:, 0, 14, 10] = 1
-    moved = trainer.shifted(point, torch.Generator().manual_seed(0))
+    moved = trainer.shift(point, torch.Generator().manual_seed(0))
     assert moved.shape == point.shape
     places = moved.nonzero()
     assert places[:, 0].tolist() == list(range(200))

@@ -1,4 +1,4 @@
-"""Run a model over a whole data set, and stream what chosen layers return to disk."""
+"""Run a model over a whole data set and stream the outputs of chosen layers to disk."""
 
 from __future__ import annotations
 
@@ -20,11 +20,18 @@ from hookscope.captures.estimate import format_bytes
 from hookscope.captures.options import check_bytes
 from hookscope.captures.saving import write_whole
 from hookscope.extras import needed_by
-from hookscope.interp.activations.loaders import chained, length_of, shuffles
-from hookscope.interp.activations.marks import mark_of_batch, mark_of_model, state_of
-from hookscope.interp.activations.samples import Place, Run, called_with, count, outputs, places
-from hookscope.interp.activations.shards import Shard, shards_in, write_shard
-from hookscope.interp.activations.stored import ABOUT, Activations, described
+from hookscope.interp.activations.dataset import ABOUT, Activations, encode_description
+from hookscope.interp.activations.fingerprint import fingerprint_batch, fingerprint_model, fingerprint_state
+from hookscope.interp.activations.loaders import chain_batches, count_loader_samples, shuffles
+from hookscope.interp.activations.sample_axes import (
+    OutputSpec,
+    RunBatch,
+    call_model,
+    count_samples,
+    find_sample_axes,
+    name_outputs,
+)
+from hookscope.interp.activations.shards import Shard, list_shards, write_shard
 from hookscope.interp.edits.layer_hooks import LayerHooks as Edited
 from hookscope.interp.edits.parts import Part, path_of
 from hookscope.layers import Which, find_layers
@@ -35,7 +42,7 @@ from hookscope.structures import map_tensors
 __all__ = ["collect"]
 
 _SHARD = 64 << 20
-_BATCHES = 4096  # at most in a shard, whose head names each
+_BATCHES = 4096  # per shard at most, because its header lists each of them
 
 
 def collect(
@@ -45,66 +52,30 @@ def collect(
     to: str | Path,
     dtype: torch.dtype | None = None,
     part: Part | None = None,
-    run: Run = called_with,
+    run: RunBatch = call_model,
     shard_bytes: int = _SHARD,
     max_bytes: int | None = None,
     progress: bool = True,
 ) -> Activations:
-    """Stream what chosen layers return, for a whole data set, to disk; go on where an earlier call was stopped.
+    """Save the outputs of chosen layers to disk, for a whole data set.
 
-    The folder gets shards, `00000.safetensors` and so on, of some batches each. **Why safetensors**: the file is a JSON
-    head with names, dtypes and shapes, and then the bytes of the tensors, so it is read through a memory map, on any
-    machine, and reading it runs no code, as a pickle would. Each head also has the numbers of its samples, a SHA-256 of
-    each tensor, and one of the data of each batch. A shard is written beside its name and then renamed: it is whole or
-    not there. Memory holds one shard and one batch, however many samples there are.
-
-    **Stopped and started again.** The same call goes on after the last shard, also after a `kill -9` or a power cut,
-    with no sample lost and none twice. It reads the data that is done again, without running the model, and compares
-    it: where the model's class, modules, parameters or buffers, the layers, options, batches or data are not the same,
-    it refuses and says which. The code of `forward` and of `run` is not compared, nor are hooks and plain attributes.
-    A model whose passes change its buffers or parameters cannot be gone on with in the middle: that is refused, too.
-    What else a model keeps from pass to pass, as an attribute of Python's, is not seen. An exception or interrupt first
-    writes what is there.
-
-    Hooks look as those of `capture` do and come off in any case. The model runs without gradients and in `eval()`,
-    since dropout and batch norm in `train()` would give other values each time. Along which axis an output has the
-    samples is found by running two samples and three through a copy of the model. What cannot be copied runs itself: a
-    `capture` of your own around this has these two passes, too. On disk samples come first. Sequences of several
-    lengths do not fit into one tensor: pad all to one length.
-
-    **From an edited model.** Begin the `edit` in `run`, anew for each batch: calls are then counted from 1 in each. An
-    edited output is itself collected as the layer returned it, and what comes after it with the edit.
+    The outputs stream into `.safetensors` files (shards), so memory holds one shard and one batch. Call it again with
+    the same arguments to resume after an interruption. The model must be in `eval()`; it runs without gradients.
+    Limits, the file format and what a resumed call compares: docs/limits/collect.md.
 
     Args:
         model: the model. Batches are moved to the device of its first parameter.
-        loader: yields tensors, tuples whose first item is the input, or dicts of keyword arguments, in the same order
-            every time, samples along axis 0. Only inputs go into the model; labels in the same order fit the sample
-            numbers.
-        *layers: as `find_layers` takes them. Without any, all leaves that are called and return something for each
-            sample; `notes` say which are left out.
-        to: the folder, which is made.
-        part: which tensor, where a layer returns several: an index, key or attribute, or a path, as `edit` takes it.
-            All without it.
-        dtype: convert floating tensors, for example to `torch.float16` for half the bytes.
-        run: runs the model on a batch of another kind: `run=lambda model, batch: model(batch.x)`. If rows are not
-            samples, as for graphs, let the loader yield numbers of samples, and make the batch of them here.
-        shard_bytes: write a shard when so many bytes are there; each holds one batch at least.
-        max_bytes: refuse to begin if the forecast for all samples, by `len(loader.sampler)`, is more than this.
-        progress: show samples, rate and bytes if tqdm is installed and it takes more than a second.
-
-    Returns:
-        The `Activations`, which `hookscope.Activations(to)` opens again.
-
-    Raises:
-        ValueError: the model is in `train()` or inside an `edit`, the loader shuffles, an output has no axis of
-            samples, or the folder has been collected from something else; says what is not the same.
-        TypeError: an output has a dtype that safetensors does not write, such as complex128.
-        LayerNotFoundError: no such layer; names the nearest.
-        MemoryError: the forecast is more than `max_bytes`.
-        OSError: the disk has less room than the forecast says, or is full; says which samples are there to be read.
-        NotADirectoryError: `to` is a file.
-        DamagedError: a file in the folder is cut off or missing, or its head is not what was written. The bytes of
-            tensors are compared with their checksums by `Activations.check()` alone, since it reads them all.
+        loader: yields tensors, tuples that begin with the input, or dicts of keyword arguments, always in the same
+            order, with samples along axis 0.
+        *layers: as `find_layers` takes them. Without any, all leaves with one output per sample; `notes` lists the
+            others.
+        to: the folder to write to. It is created if necessary.
+        dtype: convert floating tensors, for example to `torch.float16`.
+        part: the index, key, attribute or path of one tensor if a layer returns several. By default all of them.
+        run: a function that runs the model on one batch, for example `run=lambda model, batch: model(batch.x)`.
+        shard_bytes: start a new shard after this many bytes.
+        max_bytes: raise `MemoryError` before the first write if all samples would need more.
+        progress: show a progress bar if tqdm is installed.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -117,82 +88,104 @@ def collect(
 
     """
     with needed_by("collect"):
-        import safetensors.torch  # noqa: F401 (now, not after the first shard has been computed)
+        import safetensors.torch  # noqa: F401 (fail before the first shard is computed)
     check_bytes("shard_bytes", shard_bytes, 1)
     if max_bytes is not None:
         check_bytes("max_bytes", max_bytes)
     checked_progress(progress)
-    if not isinstance(loader, Iterable) or isinstance(loader, str | bytes | Tensor):  # a tensor yields its samples
-        raise TypeError(f"loader is a {type(loader).__name__}: give a DataLoader, or batches, as inputs.split(32)")
+    if not isinstance(loader, Iterable) or isinstance(
+        loader, str | bytes | Tensor
+    ):  # iterating over a tensor yields samples, not batches
+        raise TypeError(
+            f"loader is a {type(loader).__name__}, not a series of batches. Pass a DataLoader, or split a tensor into "
+            "batches: inputs.split(32)"
+        )
     if not isinstance(to, str | Path):
-        raise TypeError(f"to={to!r}: give the name of a folder, as to='activations/'")
+        raise TypeError(f"to={to!r} is a {type(to).__name__}. Pass the name of a folder: to='activations/'")
     if not str(to).strip():
-        raise ValueError(f"to={to!r}: give the name of a folder, as to='activations/'; '.' is this one")
+        raise ValueError(
+            f"to={to!r} is empty. Pass the name of a folder: to='activations/', or to='.' for the current one"
+        )
     if Path(to).exists() and not Path(to).is_dir():
-        raise NotADirectoryError(f"to={str(to)!r} is a file: give the name of a folder, as to='activations/'")
+        raise NotADirectoryError(f"to={str(to)!r} is a file. Pass the name of a folder: to='activations/'")
     if not callable(run):
-        raise TypeError(f"run={run!r}: give a function, as run=lambda model, batch: model(batch.x)")
+        raise TypeError(f"run={run!r} is not callable. Pass a function: run=lambda model, batch: model(batch.x)")
     path = path_of(part)
     kept: Any = {"dtype": dtype, "device": "cpu"}
     seen, names = capture(model, *layers, **kept), list(find_layers(model, *layers))
     if training := [name for name, module in model.named_modules() if module.training]:
         which = "the model" if "" in training else f"layer {training[0]!r}"
-        raise ValueError(f"{which} is in train(), where values may be other ones each time; call model.eval() first")
+        raise ValueError(
+            f"{which} is in train(), where dropout and batch norm give different values in each pass. Call "
+            "model.eval() "
+            "first"
+        )
     offloaded = is_offloaded(model.modules())
     if not offloaded and (empty := [name for name, tensor in named_tensors(model) if tensor.is_meta]):
-        raise ValueError(f"{empty[0]!r} is on the meta device, where tensors have no values; load the model first")
-    # Two passes find the axes, and what is on disk is not run again: calls would not be counted as they are meant.
+        raise ValueError(
+            f"{empty[0]!r} is on the meta device, so it has no values. Load the weights of the model first"
+        )
+    # An edit around collect would count the two passes that find the sample axes, and miss batches already on disk.
     hooks = [hook for module in model.modules() for hook in module._forward_pre_hooks.values()]
     if any(isinstance(getattr(hook, "__self__", None), Edited) for hook in hooks):
         raise ValueError(
-            "the model is inside an edit, which would count other calls than those of the batches; begin the edit in "
-            "run=, anew for each batch: with hookscope.edit(model) as e: e.set(...); model(batch)"
+            "the model is inside an edit, which counts calls, and collect makes calls of its own. Begin the edit in "
+            "run=, "
+            "once for each batch: def run(model, batch): with hookscope.edit(model) as e: e.set(...); return "
+            "model(batch)"
         )
     if shuffles(loader):
-        raise ValueError("the loader shuffles, so samples would have other numbers each time; give shuffle=False")
+        raise ValueError("the loader shuffles, so sample 5 would be a different one in each run. Pass shuffle=False")
     folder = Path(to)
-    with _alone(folder), torch.no_grad():
-        one = _Collecting(model, seen, names, run, folder, shard_bytes, path, all_there_are=not layers)
-        return one.all(loader, length_of(loader), max_bytes, progress, lambda other: capture(other, *names, **kept))
+    with _lock_folder(folder), torch.no_grad():
+        collector = _Collector(model, seen, names, run, folder, shard_bytes, path, all_leaves=not layers)
+        return collector.collect(
+            loader, count_loader_samples(loader), max_bytes, progress, lambda other: capture(other, *names, **kept)
+        )
 
 
-class _Collecting:
+class _Collector:
     """One call of `collect`."""
 
     def __init__(
-        self, model: nn.Module, seen: Capture, layers: list[str], run: Run, folder: Path, shard_bytes: int,
-        part: tuple[int | str, ...] | None, *, all_there_are: bool,
+        self, model: nn.Module, seen: Capture, layers: list[str], run: RunBatch, folder: Path, shard_bytes: int,
+        part: tuple[int | str, ...] | None, *, all_leaves: bool,
     ) -> None:  # fmt: skip
         self._part = part
-        self._left_out: dict[str, str] | None = {} if all_there_are else None
+        self._left_out: dict[str, str] | None = {} if all_leaves else None
         self._model, self._seen, self._layers, self._run = model, seen, layers, run
         self._folder, self._shard_bytes = folder, shard_bytes
         devices = [tensor.device for tensor in (*model.parameters(), *model.buffers()) if not tensor.is_meta]
         self._device = devices[0] if devices else torch.device("cpu")
-        self._places: dict[str, Place] = {}
-        self._waiting: list[tuple[int, str, dict[str, Tensor]]] = []  # batches, as Shard has them, and their outputs
-        self._held = 0  # bytes of them
+        self._specs: dict[str, OutputSpec] = {}
+        self._waiting: list[
+            tuple[int, str, dict[str, Tensor]]
+        ] = []  # batches in the form of Shard.batches, with outputs
+        self._waiting_bytes = 0  # of these outputs
         self._about: dict[str, Any] = {}
-        self._shards = self._bytes = self._done = 0  # of what is on disk
-        self._state: dict[str, object] = {}  # of the model before the first pass
+        self._shards = self._bytes = self._done = 0  # on disk
+        self._first_state: dict[str, object] = {}  # of the model before the first pass
 
-    def all(
+    def collect(
         self, loader: Iterable[Any], length: int | None, max_bytes: int | None, progress: bool,
         watch: Callable[[nn.Module], Capture],
     ) -> Activations:  # fmt: skip
         batches = iter(loader)
         first = next(batches, None)
         if first is None:
-            raise ValueError("the loader yields nothing")
-        self._places = places(self._model, watch, self._run, self._moved(first), self._part, self._left_out)
-        if not self._places:
+            raise ValueError("the loader yields no batches, so there is nothing to collect")
+        self._specs = find_sample_axes(
+            self._model, watch, self._run, self._to_device(first), self._part, self._left_out
+        )
+        if not self._specs:
             raise ValueError(
-                f"nothing of {self._seen.title} can be collected: {'; '.join((self._left_out or {}).values())}"
+                f"no layer of {self._seen.title} has an output that collect can store: "
+                f"{'; '.join((self._left_out or {}).values())}"
             )
-        self._about = self._asked_for()
-        old = self._resumed()
-        each = sum(place.bytes for place in self._places.values())
-        self._forecast(each, length, max_bytes)
+        self._about = self._describe_request()
+        old = self._find_earlier()
+        each = sum(spec.bytes for spec in self._specs.values())
+        self._check_room(each, length, max_bytes)
         total = f" of {format_bytes(each * length)}" if length is not None else ""
 
         def written(samples: int, seconds: float) -> str:
@@ -201,189 +194,211 @@ class _Collecting:
         with progress_bar("collect", length, " samples", progress, written) as advance:
             try:
                 known = [batch for shard in old.shards for batch in shard.batches] if old else []
-                for number, batch in enumerate(chained(first, batches)):
-                    mark, samples = mark_of_batch(batch), count(batch)
+                for number, batch in enumerate(chain_batches(first, batches)):
+                    mark, samples = fingerprint_batch(batch), count_samples(batch)
                     if number < len(known):
                         self._compare(samples, mark, *known[number])
                         self._done += samples
                     elif old is not None and old.complete:
-                        raise self._not_the_same(f"the loader has more than the {len(old):,} samples of then")
+                        raise self._refuse_to_resume(
+                            f"the loader has more than the {len(old):,} samples of the earlier run"
+                        )
                     else:
-                        self._take(batch, samples, mark)
+                        self._run_batch(batch, samples, mark)
                     advance(samples)
                 if self._done < (len(old) if old else 0):
-                    raise self._not_the_same(f"the loader has {self._done:,} samples, and {len(old or ()):,} are there")
+                    raise self._refuse_to_resume(
+                        f"the loader has {self._done:,} samples, but {len(old or ()):,} are stored"
+                    )
             except BaseException as error:
                 if not (isinstance(error, OSError) and error.errno == errno.ENOSPC):
-                    self._write()  # what there is
+                    self._write()  # what was computed so far
                 raise
             self._write()
-        self._describe(self._about | {"samples": self._done})
+        self._write_description(self._about | {"samples": self._done})
         return Activations(self._folder)
 
-    def _moved(self, batch: Any) -> Any:
+    def _to_device(self, batch: Any) -> Any:
         return map_tensors(lambda tensor: tensor.to(self._device), batch)
 
-    def _take(self, batch: Any, samples: int, mark: str) -> None:
-        self._state = self._state or state_of(self._model)
-        with self._seen.like() as seen:  # not the same again, which would use its memory again
-            self._run(self._model, self._moved(batch))
-        found = outputs(seen, self._part, None if self._left_out is None else dict(self._left_out))
-        if found.keys() != self._places.keys():
-            name = min(found.keys() ^ self._places.keys())
-            raise RuntimeError(f"{name!r} is not there for every batch; leave the layer out")
+    def _run_batch(self, batch: Any, samples: int, mark: str) -> None:
+        self._first_state = self._first_state or fingerprint_state(self._model)
+        with self._seen.like() as seen:  # a fresh capture, because a second use would overwrite the memory of the first
+            self._run(self._model, self._to_device(batch))
+        found = name_outputs(seen, self._part, None if self._left_out is None else dict(self._left_out))
+        if found.keys() != self._specs.keys():
+            name = min(found.keys() ^ self._specs.keys())
+            raise RuntimeError(
+                f"{name!r} is missing for some batches, so its samples would not line up. Leave this layer out"
+            )
         for name, tensor in found.items():
-            place, shape = self._places[name], tuple(tensor.shape)
-            like = (*place.shape[: place.axis], samples, *place.shape[place.axis :])
-            if shape != like or tensor.dtype is not place.dtype:
+            spec, shape = self._specs[name], tuple(tensor.shape)
+            like = (*spec.shape[: spec.axis], samples, *spec.shape[spec.axis :])
+            if shape != like or tensor.dtype is not spec.dtype:
                 at = self._done + sum(number for number, *_ in self._waiting)
                 raise RuntimeError(
-                    f"{name!r} is {shape}, {tensor.dtype}, from sample {at:,} on, and {like}, {place.dtype}, before "
-                    "it: all samples need one shape, so pad sequences to one length"
+                    f"{name!r} is {shape}, {tensor.dtype}, from sample {at:,} on, but {like}, {spec.dtype}, before it. "
+                    "All samples must have the same shape and dtype: pad sequences to one length"
                 )
-        # In one step: an interrupt leaves a whole batch, or none of it.
-        self._waiting.append((samples, mark, {n: t.movedim(self._places[n].axis, 0) for n, t in found.items()}))
-        self._held += sum(tensor.nbytes for tensor in found.values())
-        if self._held >= self._shard_bytes or len(self._waiting) >= _BATCHES:
+        # One statement, so that an interrupt leaves a whole batch or nothing.
+        self._waiting.append((samples, mark, {n: t.movedim(self._specs[n].axis, 0) for n, t in found.items()}))
+        self._waiting_bytes += sum(tensor.nbytes for tensor in found.values())
+        if self._waiting_bytes >= self._shard_bytes or len(self._waiting) >= _BATCHES:
             self._write()
 
     def _write(self) -> None:
         if not self._waiting:
             return
-        # Channels last stay so when they are put together, and safetensors takes what is contiguous.
-        whole = {n: torch.cat([found[n] for *_, found in self._waiting]).contiguous() for n in sorted(self._places)}
+        # torch.cat keeps channels_last, and safetensors needs contiguous tensors.
+        whole = {n: torch.cat([found[n] for *_, found in self._waiting]).contiguous() for n in sorted(self._specs)}
         batches = [(samples, mark) for samples, mark, _ in self._waiting]
-        if "changes" not in self._about and (now := state_of(self._model)) != self._state:
-            changed = next((name for name in now if now[name] != self._state.get(name)), "its modules")
+        if "changes" not in self._about and (now := fingerprint_state(self._model)) != self._first_state:
+            changed = next((name for name in now if now[name] != self._first_state.get(name)), "its modules")
             self._about["changes"] = changed
-            self._describe(self._about)  # before the shard, lest somebody goes on after it
+            self._write_description(self._about)  # before the shard, so that no later call resumes after it
         shard = Shard(self._folder / f"{self._shards:05}.safetensors", self._done, batches)
         shard.made = f"torch {torch.__version__} on {self._device.type}"
         try:
             self._bytes += write_shard(shard, whole)
         except OSError as error:
-            raise self._full(error, sum(tensor.nbytes for tensor in whole.values())) from error
-        # Nothing is called between these, so no interrupt comes; before them, the same shard is written once more.
+            raise self._explain_full_disk(error, sum(tensor.nbytes for tensor in whole.values())) from error
+        # One statement, so no interrupt falls between them. If one comes earlier, the shard is written once more.
         done = self._done + shard.samples
-        self._done, self._shards, self._waiting, self._held = done, self._shards + 1, [], 0
+        self._done, self._shards, self._waiting, self._waiting_bytes = done, self._shards + 1, [], 0
 
-    def _full(self, error: OSError, wanted: int) -> OSError:
+    def _explain_full_disk(self, error: OSError, wanted: int) -> OSError:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return error
         if error.errno == errno.EFBIG:
             return OSError(
                 errno.EFBIG,
-                f"a file of {format_bytes(wanted)} is larger than this system allows; the {self._done:,} samples "
-                f"before are whole; give a smaller shard_bytes than {self._shard_bytes:,}, and call collect(...) again",
+                f"a file of {format_bytes(wanted)} is larger than this system allows. The first {self._done:,} samples "
+                f"are saved. Pass shard_bytes= smaller than {self._shard_bytes:,} and call collect(...) again to "
+                "resume",
                 str(self._folder),
             )
-        there = f"the {self._done:,} samples before are whole, in {format_bytes(self._bytes)}"
         rest = (
-            f"{there}: read them by hookscope.Activations({str(self._folder)!r})" if self._done else "nothing is there"
+            f"The first {self._done:,} samples are saved, in {format_bytes(self._bytes)}; read them with "
+            f"hookscope.Activations({str(self._folder)!r})"
+            if self._done
+            else "No samples are saved yet"
         )
-        way = f"make room for {format_bytes(wanted)} or more, and call collect(...) again to go on"
-        return OSError(errno.ENOSPC, f"the disk is full at sample {self._done:,}; {rest}; {way}", str(self._folder))
+        way = f"Free {format_bytes(wanted)} or more and call collect(...) again to resume"
+        return OSError(errno.ENOSPC, f"the disk is full at sample {self._done:,}. {rest}. {way}", str(self._folder))
 
-    # -- what was asked for, now and then -----------------------------------------------------------------------
+    # -- compare this call with the one that began the folder ------------------------------------------------------
 
-    def _asked_for(self) -> dict[str, Any]:
+    def _describe_request(self) -> dict[str, Any]:
         like = {
-            name: {"shape": list(place.shape), "dtype": str(place.dtype).removeprefix("torch."), "axis": place.axis}
-            for name, place in sorted(self._places.items())
+            name: {"shape": list(spec.shape), "dtype": str(spec.dtype).removeprefix("torch."), "axis": spec.axis}
+            for name, spec in sorted(self._specs.items())
         }
-        about = {"model": self._seen.title, "mark": mark_of_model(self._model), "layers": self._layers}
+        about = {"model": self._seen.title, "mark": fingerprint_model(self._model), "layers": self._layers}
         left_out = {"left out": self._left_out} if self._left_out else {}
         return about | left_out | {"tensors": like, "samples": None}
 
-    def _resumed(self) -> Activations | None:
-        """Return what is in the folder, if it is of the same model and layers; begin it if there is nothing."""
-        for part in self._folder.glob(".*.part"):  # of a process that was killed
+    def _find_earlier(self) -> Activations | None:
+        """Return what an earlier call stored, if it matches this call; start the folder if there is nothing."""
+        for part in self._folder.glob(".*.part"):  # left by a process that was killed
             part.unlink(missing_ok=True)
         if not (self._folder / ABOUT).is_file():
-            if shards_in(self._folder):
-                raise ValueError(f"{self._folder} has shards, but no {ABOUT}; take another folder")
-            self._describe(self._about)
+            if list_shards(self._folder):
+                raise ValueError(
+                    f"{self._folder} has shards but no {ABOUT}, so collect cannot tell where they come from. Pass "
+                    "another "
+                    "folder as to="
+                )
+            self._write_description(self._about)
             return None
-        old = Activations(self._folder, going_on=True)
-        for what, word in _WORDS.items():
+        old = Activations(self._folder, resuming=True)
+        for what, word in _COMPARED.items():
             then, now = old.about[what], self._about[what]
             if then != now:
-                told = f"another {word}" if what == "mark" else f"{word} {_listed(then)}, and now it is {_listed(now)}"
-                raise self._not_the_same(f"it was collected with {told}")
+                what_changed = (
+                    f"a different {word}"
+                    if what == "mark"
+                    else f"{word} {_format_value(then)}, but now it is {_format_value(now)}"
+                )
+                raise self._refuse_to_resume(f"it was collected with {what_changed}")
         if (changes := old.about.get("changes")) and old.shards and not old.complete:
-            raise self._not_the_same(f"each pass may change {changes} of the model, and what that was here is gone")
+            raise self._refuse_to_resume(
+                f"each pass may change {changes} of the model, and its value at this point was not saved"
+            )
         self._shards, self._bytes = len(old.shards), sum(shard.path.stat().st_size for shard in old.shards)
         return old
 
     def _compare(self, samples: int, mark: str, samples_then: int, mark_then: str) -> None:
         if samples != samples_then:
-            raise self._not_the_same(f"batches had {samples_then} samples there, and have {samples} now")
+            raise self._refuse_to_resume(f"batches had {samples_then} samples, but now they have {samples}")
         if mark != mark_then:
-            raise self._not_the_same("the data of the batch is not that of then: is it shuffled, or made at random?")
+            raise self._refuse_to_resume(
+                "the batch has different data from the earlier run. Is it shuffled or made at random?"
+            )
 
-    def _not_the_same(self, why: str) -> ValueError:
-        way = "take another folder, or delete this one"
-        return ValueError(f"{self._folder} cannot be gone on with, at sample {self._done:,}: {why}; {way}")
+    def _refuse_to_resume(self, why: str) -> ValueError:
+        way = "Pass another folder as to=, or delete this one"
+        return ValueError(f"cannot resume in {self._folder} at sample {self._done:,}: {why}. {way}")
 
-    def _describe(self, about: dict[str, Any]) -> None:
-        data = described(about)
+    def _write_description(self, about: dict[str, Any]) -> None:
+        data = encode_description(about)
         try:
             write_whole(self._folder / ABOUT, data)
         except OSError as error:
-            raise self._full(error, len(data)) from error
+            raise self._explain_full_disk(error, len(data)) from error
 
-    def _forecast(self, each: int, length: int | None, max_bytes: int | None) -> None:
+    def _check_room(self, each: int, length: int | None, max_bytes: int | None) -> None:
         if length is None:
             return
         total = each * length
         if max_bytes is not None and total > max_bytes:
             raise MemoryError(
-                f"{length:,} samples would take {format_bytes(total)}, more than max_bytes={max_bytes:,}: choose fewer "
-                "layers, or dtype=torch.float16"
+                f"{length:,} samples would take {format_bytes(total)}, more than max_bytes={max_bytes:,}. Choose fewer "
+                "layers, or pass dtype=torch.float16"
             )
         free = shutil.disk_usage(self._folder).free
         if total - self._bytes > free:
             raise OSError(
                 errno.ENOSPC,
-                f"{length:,} samples take {format_bytes(total)}, {format_bytes(self._bytes)} of it are there, and "
-                f"{format_bytes(free)} are free; choose fewer layers, or dtype=torch.float16, or another disk",
+                f"{length:,} samples take {format_bytes(total)}. {format_bytes(self._bytes)} of them are stored, and "
+                "only "
+                f"{format_bytes(free)} are free. Choose fewer layers, pass dtype=torch.float16, or use another disk",
                 str(self._folder),
             )
 
 
-_WORDS = {
-    "model": "the model", "mark": "model: not the same modules, options, parameters or buffers",
+_COMPARED = {
+    "model": "the model", "mark": "model (its modules, options, parameters or buffers changed)",
     "layers": "the layers", "tensors": "outputs",
 }  # fmt: skip
 
 
-def _listed(value: Any) -> str:
+def _format_value(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Refuse a second writer of one folder; a lock of the system's goes with its process, however that ends."""
+def _lock_folder(folder: Path) -> Iterator[None]:
+    """Raise if another call writes to this folder. The operating system drops the lock when the process ends."""
     folder.mkdir(parents=True, exist_ok=True)
     if sys.platform == "win32":
         yield
         return
     import fcntl
 
-    busy = RuntimeError(f"another collect(...) is writing to {folder}; wait for it, or take another folder")
-    place, ours = folder.stat(), object()
-    key = (os.getpid(), place.st_dev, place.st_ino)
+    busy = RuntimeError(f"another collect(...) is writing to {folder}. Wait for it, or pass another folder as to=")
+    info, ours = folder.stat(), object()
+    key = (os.getpid(), info.st_dev, info.st_ino)
     try:
-        # Not even open the file twice in one process, which to close once would take the lock off.
+        # POSIX drops the lock when any descriptor of the file closes, so one process must open it only once.
         if _writing.setdefault(key, ours) is not ours:
             raise busy
         with (folder / ".lock").open("wb") as lock:
             try:
-                # Not flock: workers of a DataLoader would inherit it, and may outlive this process, or this call.
+                # Not flock: DataLoader workers inherit it, and they can outlive this call or this process.
                 fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                if error.errno in (errno.EAGAIN, errno.EACCES):  # others: a file system without locks
+                if error.errno in (errno.EAGAIN, errno.EACCES):  # other errors: the file system has no locks
                     raise busy from error
             yield
     finally:
@@ -392,4 +407,4 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 _writing: dict[tuple[int, int, int], object] = {}
-"""Process and folder -> the call that writes there; a lock of lockf's is the whole process's."""
+"""(process, folder) -> the call that writes there, because lockf cannot tell two calls of one process apart."""

@@ -1,4 +1,4 @@
-"""Ask a loader whether it shuffles, and how many samples it has."""
+"""Find out whether a loader shuffles, and how many samples it has."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
-from hookscope.interp.activations.samples import count
+from hookscope.interp.activations.sample_axes import count_samples
 
-__all__ = ["chained", "length_of", "shuffles"]
+__all__ = ["chain_batches", "count_loader_samples", "shuffles"]
 
 
 def shuffles(drawing: object) -> bool:
-    """Whether a loader or sampler is one that shuffles, or draws from one.
+    """Return whether a loader or sampler shuffles, itself or through the sampler inside it.
 
     Example:
         >>> data = list(range(4))
@@ -27,11 +27,11 @@ def shuffles(drawing: object) -> bool:
     return any(shuffles(each) for each in inside if each is not None)
 
 
-def length_of(loader: Any) -> int | None:
-    """Return how many samples a loader has, if it says so.
+def count_loader_samples(loader: Any) -> int | None:
+    """Return how many samples a loader has, or None if it does not tell.
 
     Example:
-        >>> length_of(DataLoader(list(range(5)), batch_size=2)), length_of(iter([1, 2]))
+        >>> count_loader_samples(DataLoader(list(range(5)), batch_size=2)), count_loader_samples(iter([1, 2]))
         (5, None)
 
     """
@@ -39,14 +39,14 @@ def length_of(loader: Any) -> int | None:
         if isinstance(loader, DataLoader) and loader.batch_size is not None:
             return len(loader) * loader.batch_size if loader.drop_last else len(loader.sampler)  # type: ignore[arg-type]
         if isinstance(loader, tuple | list):
-            return sum(map(count, loader))
+            return sum(map(count_samples, loader))
     except TypeError:
         pass
     return None
 
 
-def chained(first: Any, others: Iterator[Any]) -> Iterator[Any]:
-    """Yield a batch that was taken already, and those that are to come, without holding the first any longer."""
+def chain_batches(first: Any, others: Iterator[Any]) -> Iterator[Any]:
+    """Yield the first batch and then the others, without keeping a reference to the first."""
     yield first
     del first  # a batch can be large
     yield from others

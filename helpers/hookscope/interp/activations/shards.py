@@ -1,4 +1,4 @@
-"""Write some samples of every output into one file that is whole or not there, and read the head of such a file."""
+"""Write samples of every output into one file, atomically, and read the header of such a file."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from torch import Tensor
 from hookscope.captures.saving import refuse_pipes, write_whole
 from hookscope.captures.serialize import expect
 from hookscope.extras import needed_by
-from hookscope.interp.activations.marks import mark_of_tensor
+from hookscope.interp.activations.fingerprint import fingerprint_tensor
 
-__all__ = ["DamagedError", "Shard", "can_be_written", "read_shard", "shards_in", "write_shard"]
+__all__ = ["DamagedError", "Shard", "can_be_written", "list_shards", "read_shard", "write_shard"]
 
 
 class DamagedError(RuntimeError):
-    """What is on disk is not what was written: cut off, changed, or a part of it is missing."""
+    """The files on disk differ from the ones that were written: truncated, changed or missing."""
 
 
 @dataclass
 class Shard:
-    """What one file has.
+    """The header of one file.
 
     Attributes:
         path: the file.
-        first: number of its first sample.
-        batches: of each batch in it how many samples it has, and the mark of the data that went into the model.
-        marks: SHA-256 of each tensor.
-        made: by which torch, on which device.
-        head: SHA-256 of all this, as the file has it.
-        kinds: shape of each tensor without the axis of samples, and dtype.
+        first: the number of its first sample.
+        batches: the number of samples and the input fingerprint of each batch.
+        marks: the SHA-256 of each tensor.
+        made: the torch version and the device.
+        head: the SHA-256 of this header, as stored in the file.
+        kinds: the shape (without the sample axis) and dtype of each tensor.
 
     """
 
@@ -49,18 +49,18 @@ class Shard:
 
     @property
     def samples(self) -> int:
-        """How many samples it has."""
+        """The number of samples."""
         return sum(number for number, _ in self.batches)
 
 
-def shards_in(folder: Path) -> list[Path]:
-    """List the files of a folder in their order; those being written have another ending."""
-    # By number: after 99999 comes 100000.
+def list_shards(folder: Path) -> list[Path]:
+    """List the shards of a folder in order, without unfinished ones, which end in `.part`."""
+    # Length first, because 100000 comes after 99999.
     return sorted(folder.glob("[0-9]*.safetensors"), key=lambda path: (len(path.stem), path.stem))
 
 
 def can_be_written(dtype: torch.dtype) -> bool:
-    """Try whether safetensors writes tensors of a dtype.
+    """Return whether safetensors can write tensors of this dtype.
 
     Example:
         >>> can_be_written(torch.complex128)
@@ -78,15 +78,15 @@ def can_be_written(dtype: torch.dtype) -> bool:
 
 
 def write_shard(shard: Shard, tensors: Mapping[str, Tensor]) -> int:
-    """Write a shard, and return its bytes.
+    """Write a shard and return its size in bytes.
 
     Raises:
-        OSError: the disk is full, for example; then nothing of this shard is there.
+        OSError: the disk is full, for example. No part of the shard is left.
 
     """
     with needed_by("collect"):
         from safetensors.torch import save
-    shard.marks = {name: mark_of_tensor(tensor) for name, tensor in tensors.items()}
+    shard.marks = {name: fingerprint_tensor(tensor) for name, tensor in tensors.items()}
     about = {"first": shard.first, "batches": shard.batches, "marks": shard.marks, "made": shard.made}
     text = json.dumps(about)
     shard.head = hashlib.sha256(text.encode()).hexdigest()
@@ -96,40 +96,42 @@ def write_shard(shard: Shard, tensors: Mapping[str, Tensor]) -> int:
 
 
 def read_shard(path: Path) -> Shard:
-    """Read the head of a shard, and make sure that the file is whole.
+    """Read the header of a shard.
 
     Raises:
-        DamagedError: it is not.
+        DamagedError: the file is truncated, or its header was changed.
 
     """
     with needed_by("reading activations"):
         from safetensors import safe_open
-    # A file may come from anybody: whatever it makes safetensors, torch or us raise, is said in a sentence.
+    # The file can come from an untrusted source, so any exception becomes one readable error.
     try:
         refuse_pipes(path)
         with safe_open(path, framework="pt") as file, torch.device("cpu"):
-            told, parts = dict(file.metadata() or {}), {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            metadata, parts = dict(file.metadata() or {}), {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             shapes = {name: part.get_shape() for name, part in parts.items()}
             kinds = {name: (shapes[name][1:], part[:0].dtype) for name, part in parts.items()}
     except Exception as error:
-        raise DamagedError(f"{path} is not whole ({error!s:.200}); {_WAY_OUT}") from error
-    text = told.get("hookscope", "")
-    if told.get("sha256") != hashlib.sha256(text.encode()).hexdigest():
-        raise DamagedError(f"the head of {path} is not what was written; {_WAY_OUT}")
+        raise DamagedError(f"{path} is truncated or unreadable ({error!s:.200}). {_FIX}") from error
+    text = metadata.get("hookscope", "")
+    if metadata.get("sha256") != hashlib.sha256(text.encode()).hexdigest():
+        raise DamagedError(f"the header of {path} was changed after it was written. {_FIX}")
     try:
         about: dict[str, Any] = json.loads(text)
         batches = [(expect(number, int), expect(mark, str)) for number, mark in about["batches"]]
         marks = {name: expect(mark, str) for name, mark in expect(about["marks"], dict).items()}
         shard = Shard(
-            path, expect(about["first"], int), batches, marks, expect(about["made"], str), told["sha256"], kinds
+            path, expect(about["first"], int), batches, marks, expect(about["made"], str), metadata["sha256"], kinds
         )
     except Exception as error:
-        raise DamagedError(f"the head of {path} is not what was written ({error!r:.200}); {_WAY_OUT}") from error
+        raise DamagedError(f"the header of {path} was changed after it was written ({error!r:.200}). {_FIX}") from error
     if shapes.keys() != marks.keys():
-        raise DamagedError(f"{path} has other tensors than it says; {_WAY_OUT}")
+        raise DamagedError(f"{path} does not hold the tensors that its header lists. {_FIX}")
     if any(number < 0 for number, _ in batches) or any(shape[0] != shard.samples for shape in shapes.values()):
-        raise DamagedError(f"{path} has other numbers of samples than it says; {_WAY_OUT}")
+        raise DamagedError(
+            f"the tensors in {path} do not have the {shard.samples} samples that its header lists. {_FIX}"
+        )
     return shard
 
 
-_WAY_OUT = "delete it and all shards after it, and collect(...) makes them again"
+_FIX = "Delete this file and all later shards, and call collect(...) again to write them"

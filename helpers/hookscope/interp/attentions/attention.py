@@ -16,8 +16,8 @@ from hookscope.interp.attentions.maps import AttentionMaps
 from hookscope.interp.attentions.watch import HeavyError, Watch, mib
 from hookscope.layers import Modules
 from hookscope.model_inputs import check_kwargs
-from hookscope.pictures.tokens import checked_tokens
-from hookscope.pictures.words import counted
+from hookscope.pictures.tokens import check_tokens
+from hookscope.pictures.words import count_text
 from hookscope.unchanged import model_unchanged, same_random_numbers
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def attention(
     """
     kwargs = check_kwargs(attention, kwargs, _unknown)
     modules = Modules(model)
-    named = checked_tokens(tokens) if tokens is not None else ()
+    named = check_tokens(tokens) if tokens is not None else ()
     if max_bytes is not None:
         check_bytes("max_bytes", max_bytes)
     limit = float("inf") if max_bytes is None else max_bytes
@@ -95,7 +95,7 @@ def attention(
     sizes = sorted({size for each in watch.found for size in each.weights.shape[2:]})
     if named and sizes and len(named) not in sizes:
         raise ValueError(
-            f"tokens has {counted(len(named), 'string')}, but the maps have {', '.join(map(str, sizes))} tokens"
+            f"tokens has {count_text(len(named), 'string')}, but the maps have {', '.join(map(str, sizes))} tokens"
         )
     return AttentionMaps(modules, watch.found, _notes(modules, watch, rows), named)
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from hookscope.extras import needed_by
 from hookscope.pictures import Picture
-from hookscope.pictures.fonts import families
+from hookscope.pictures.fonts import find_families
 from hookscope.pictures.picture import as_text, from_figure
-from hookscope.pictures.tokens import shortened
+from hookscope.pictures.tokens import shorten_token
 
 __all__ = ["choosing", "draw_all", "draw_head", "draw_heads"]
 
@@ -106,7 +106,7 @@ def draw_all(title: str, maps: Sequence[Drawn], sample: int, most: int) -> Pictu
         small = small / small.amax((-1, -2), keepdim=True).clamp_min(1e-12)
         for head, tile in enumerate(small):
             canvas[row * step : row * step + _TILE, head * step : head * step + _TILE] = tile
-    labels = [shortened(each.label or "(root)", 28) for each in shown]
+    labels = [shorten_token(each.label or "(root)", 28) for each in shown]
     # In inches. matplotlib's constrained layout has no room for the labels beside a square picture.
     left, bottom, wide, high = 0.2 + _inches(labels, rcParams["ytick.labelsize"]), 0.5, 0.5 * heads, 0.5 * len(shown)
     width, height = left + wide + 0.1, bottom + high + 0.1
@@ -238,7 +238,7 @@ def _inches(labels: Sequence[str], size: Any) -> float:
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextToPath
 
-    font = FontProperties(family=families(labels), size=size)
+    font = FontProperties(family=find_families(labels), size=size)
     with _boxes_allowed():
         points = [TextToPath().get_text_width_height_descent(label, font, ismath=False)[0] for label in labels]
     return float(max(points)) / 72
@@ -264,7 +264,7 @@ def _labels(shown: Drawn, of: Literal["queries", "keys"], inches: float) -> tupl
     step = math.ceil(_LINE * count / inches - 1e-6)
     tokens = getattr(shown, of)
     return {
-        place: f"{place} {shortened(tokens[place], _LETTERS)}" if tokens else str(place)
+        place: f"{place} {shorten_token(tokens[place], _LETTERS)}" if tokens else str(place)
         for place in range(0, count, step)
     }, step
 
@@ -272,7 +272,7 @@ def _labels(shown: Drawn, of: Literal["queries", "keys"], inches: float) -> tupl
 def _label(set_ticks: Callable[..., Any], labels: dict[int, str], outer: bool, **look: Any) -> None:
     """Mark the places along an axis, and name them where it is an outer one."""
     texts = list(labels.values()) if outer else [""] * len(labels)
-    look |= {"fontsize": _POINTS, "fontfamily": families(texts), "parse_math": False}
+    look |= {"fontsize": _POINTS, "fontfamily": find_families(texts), "parse_math": False}
     set_ticks(list(labels), texts, **look)
 
 

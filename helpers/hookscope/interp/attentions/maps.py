@@ -17,10 +17,10 @@ from torch import Tensor
 from hookscope.interp.attentions.drawing import choosing, draw_all, draw_heads
 from hookscope.interp.attentions.watch import Found
 from hookscope.layers import LayerNotFoundError, Modules
-from hookscope.layers.suggestions import hint, no_name, not_among
+from hookscope.layers.suggestions import hint, name_not_found, not_found
 from hookscope.pictures import Picture, Result
-from hookscope.pictures.tokens import checked_tokens
-from hookscope.pictures.words import counted
+from hookscope.pictures.tokens import check_tokens
+from hookscope.pictures.words import count_text
 
 __all__ = ["AttentionMap", "AttentionMaps"]
 
@@ -122,7 +122,7 @@ class AttentionMap(Result):
             ValueError: not as many as there are queries, or keys.
 
         """
-        lists = [checked_tokens(each) if each is not None else () for each in (queries, keys)]
+        lists = [check_tokens(each) if each is not None else () for each in (queries, keys)]
         for what, given, size in zip(("queries", "keys"), lists, self.weights.shape[2:], strict=True):
             if given and len(given) != size:
                 raise ValueError(f"{len(given)} tokens for the {size} {what} of {self.label!r}: give one for each")
@@ -268,8 +268,8 @@ class AttentionMaps(Result, Mapping[str, AttentionMap]):
             listed = f"{several[0]!r} to {several[-1]!r}" if len(several) > 2 else " and ".join(map(repr, several))
             raise LayerNotFoundError(f"layer {name!r} has {len(several)} maps: {listed}", str(name), several[:3])
         if name not in self._modules.names.values():
-            error = not_among(self._maps, name, f"no layer {name!r}")
-            raise error if error.suggestions else no_name(self._modules, str(name))
+            error = not_found(self._maps, name, f"no layer {name!r}")
+            raise error if error.suggestions else name_not_found(self._modules, str(name))
         inside = [label for label in self._maps if not name or label.startswith(f"{name}.")]
         around = [label for label, each in self._maps.items() if not each.layer or name.startswith(f"{each.layer}.")]
         near = (inside or around)[:3]
@@ -335,7 +335,7 @@ class AttentionMaps(Result, Mapping[str, AttentionMap]):
         """Of which model, and how many maps there are."""
         batches = {len(each.weights) for each in self._maps.values()}
         batch = f", {batches.pop()} in the batch" if len(batches) == 1 else ""
-        return f"{self.title}: {counted(len(self), 'attention map')}{batch}"
+        return f"{self.title}: {count_text(len(self), 'attention map')}{batch}"
 
 
 def _listed(labels: Sequence[str]) -> str:

@@ -97,7 +97,7 @@ def heads_around(modules: Modules, name: str, module: nn.Module, to: str) -> Hea
     if to == "grad":
         raise ValueError("heads= goes with to='output' or 'input'; for gradients write an index, at[..., 0:64]")
     holder_name = name.rpartition(".")[0]
-    holder = modules.called(holder_name) if name else None
+    holder = modules.find(holder_name) if name else None
     if isinstance(holder, nn.MultiheadAttention):
         name, module = holder_name, holder  # it never calls its output projection
     for each in (holder, module):

@@ -31,7 +31,7 @@ def with_tokens_first(modules: Modules, name: str) -> nn.Module | None:
 
     Modules of torch say so by `batch_first`. XLNet's model turns what it is called with, and turns its output back.
     """
-    on_the_way = modules.down_to(name)
+    on_the_way = modules.path_to(name)
     for module in on_the_way:
         if module is not on_the_way[-1] and type(module).__name__ == "XLNetModel":
             return module

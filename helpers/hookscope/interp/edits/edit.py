@@ -219,13 +219,13 @@ class Edit(Result):
         self._take(added)
 
     def _pick(self, layer: Which) -> dict[nn.Module, str]:
-        self.modules = self.modules.anew()  # layers may have come into the model since
-        if isinstance(layer, str) and (ways := self.modules.ways_to(layer)):
+        self.modules = self.modules.refresh()  # layers may have come into the model since
+        if isinstance(layer, str) and (ways := self.modules.paths_to(layer)):
             module = ways[layer][-1]
             self._fused[module] = check_hookable(ways)
             return {module: layer}
         chosen = {module: name for name, module in pick(self.modules, layer).items()}
-        self._fused |= {module: check_hookable(self.modules.ways_to(name)) for module, name in chosen.items()}
+        self._fused |= {module: check_hookable(self.modules.paths_to(name)) for module, name in chosen.items()}
         return chosen
 
     def _take(self, added: list[tuple[EditSpec, nn.Module, str]]) -> None:
@@ -263,7 +263,7 @@ class Edit(Result):
     def _layer(self, module: nn.Module, name: str) -> LayerHooks:
         if module not in self._layers:
             if module not in self._fused:  # it was not asked for, but the model, or what holds the heads of a layer
-                self._fused[module] = check_hookable(self.modules.ways_to(name))
+                self._fused[module] = check_hookable(self.modules.paths_to(name))
             layer = self._layers[module] = LayerHooks(name, module, self._fused[module], self._notes, self._gradients)
             layer.register(self._handles, self._born)
         return self._layers[module]

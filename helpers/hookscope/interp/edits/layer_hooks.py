@@ -21,7 +21,7 @@ from hookscope.interp.edits.hooks import GradientHooks, NoCopyWhileHooked
 from hookscope.interp.edits.intercept import CallInterceptor, PatchedForward, is_cross_attention
 from hookscope.interp.edits.layer_edit import LayerEdit
 from hookscope.interp.edits.parts import tensors
-from hookscope.layers import FusedLayer, attention_would_be_fused, call_of
+from hookscope.layers import FusedLayer, attention_would_be_fused, call_id
 
 __all__ = ["LayerHooks"]
 
@@ -41,7 +41,7 @@ class LayerCall:
         began: when the call that it repeats was made, as autograd counts in this thread; infinity if it repeats none,
             or one of another thread.
         error: the exception that was being handled when it began.
-        call: its number, see `call_of`.
+        call: its number, see `call_id`.
         samples: how many it was given, if that is known.
 
     """
@@ -157,7 +157,7 @@ class LayerHooks(NoCopyWhileHooked):
             self._elsewhere |= thread != self._thread
         if self._fused is not None and self._fused.would_run():
             self.notes[f"hooks switch off the fused path of layer {self._fused.name!r}"] = None
-        run = LayerCall(number, again, began, sys.exception(), call_of(sys._getframe(1)))
+        run = LayerCall(number, again, began, sys.exception(), call_id(sys._getframe(1)))
         if self._counts:
             run.samples = samples_in((*args, *kwargs.values()))
         self._running.setdefault(thread, []).append(run)
@@ -195,7 +195,7 @@ class LayerHooks(NoCopyWhileHooked):
             return None  # the call began before the block
         run = runs[-1]
         if len(runs) > 1 or run.error is not sys.exception():  # another call may end
-            ended = _ended(runs, call_of(sys._getframe(1)))
+            ended = _ended(runs, call_id(sys._getframe(1)))
             if ended is None:
                 return None  # a hook before ours did not let it begin
             run = ended

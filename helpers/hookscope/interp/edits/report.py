@@ -221,7 +221,7 @@ def why_not_called(modules: Modules, name: str, module: nn.Module, runs: int) ->
         return f"{generic}; edit the attention layer itself, with heads= for what goes into this one"
     if "did not reach it" not in generic:
         return generic
-    around = [each for each in reversed(modules.down_to(name)) if each is not module]
+    around = [each for each in reversed(modules.path_to(name)) if each is not module]
     compiled = _COMPILED if _was_compiled() else ""
     if not runs:
         return (

@@ -304,7 +304,7 @@ def find_token_source(modules: Modules, name: str) -> tuple[str, nn.Module, bool
     taking = []
     for end in range(len(parts) - 1, -1, -1) if parts else [0]:
         outer = ".".join(parts[:end])
-        module = modules.called(outer)
+        module = modules.find(outer)
         takes = inspect.signature(module.forward).parameters if module is not None else {}
         if module is None or not any(each in takes for each in _IDS):
             continue

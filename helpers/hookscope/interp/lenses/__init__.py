@@ -1,4 +1,4 @@
-"""Follow the stream of a sequence model from block to block, and read it as words by the model's own norm and head."""
+"""Follow the residual stream of a sequence model, and read it as words with the logit lens."""
 
 from hookscope.interp.lenses.blocks import NoBlocksError
 from hookscope.interp.lenses.reading import Reading

@@ -1,4 +1,4 @@
-"""Find the blocks of a sequence model: the layers one after the other whose outputs are its residual stream."""
+"""Find the blocks of a sequence model, which pass its residual stream from one to the next."""
 
 from __future__ import annotations
 
@@ -14,17 +14,25 @@ from hookscope.captures.stats import Stats
 from hookscope.layers import Modules
 from hookscope.structures import tensors_in
 
-__all__ = ["NoBlocksError", "first_tensor", "follows", "is_stream", "probed_run", "runs_of", "tokens_first"]
+__all__ = [
+    "NoBlocksError",
+    "find_blocks",
+    "find_runs",
+    "first_tensor",
+    "is_stream",
+    "is_tokens_first",
+    "passes_stream_on",
+]
 
-_WAY_OUT = "name them with layers=, for example layers='blocks.*'"
+_FIX = "Name them yourself: layers='blocks.*'"
 
 
 class NoBlocksError(ValueError):
-    """No layers, or not the ones that were named, return a stream: (batch, tokens, width)."""
+    """No layers return a residual stream, (batch, tokens, width), or the layers you named do not."""
 
 
 def first_tensor(value: Any, kind: type = Tensor) -> Any:
-    """Return the tensor that an output is or begins with: a tuple, list, dict or ModelOutput; None if there is none.
+    """Return an output that is a tensor, or the first item of a tuple, list or dict; None if that is not a tensor.
 
     Example:
         >>> first_tensor((torch.ones(1, 2, 3), None)).shape
@@ -41,28 +49,29 @@ def first_tensor(value: Any, kind: type = Tensor) -> Any:
 
 
 def is_stream(tensor: Tensor | None) -> bool:
-    """Whether it is a floating (batch, tokens, width)."""
+    """Return whether a tensor is floating and has three axes: (batch, tokens, width)."""
     return tensor is not None and not tensor.is_nested and tensor.dim() == 3 and tensor.is_floating_point()
 
 
-def tokens_first(blocks: Sequence[nn.Module]) -> bool:
-    """Whether the blocks take (tokens, batch, width), as `nn.MultiheadAttention` does without batch_first."""
+def is_tokens_first(blocks: Sequence[nn.Module]) -> bool:
+    """Return whether the blocks take (tokens, batch, width), as `nn.MultiheadAttention` with batch_first=False."""
     inside = [each for each in blocks[0].modules() if isinstance(each, nn.MultiheadAttention)]
     return bool(inside) and not any(each.batch_first for each in inside)
 
 
-def runs_of(modules: Modules, single: bool = False) -> list[list[nn.Module]]:
-    """List the runs of modules of one class, side by side in a ModuleList or Sequential, that have children.
+def find_runs(modules: Modules, single: bool = False) -> list[list[nn.Module]]:
+    """List the candidates for blocks: consecutive modules of one class in a ModuleList or Sequential.
 
-    A ModuleList with modules of several classes, as attention and recurrence in turn, is a run, too.
+    A ModuleList that mixes classes, such as attention and recurrence, is a candidate, too. Modules without children
+    are not.
 
     Args:
-        modules: those of a model.
-        single: list single modules, too, which may be called several times.
+        modules: the modules of a model.
+        single: also list runs of one module, because a model can call it several times.
 
     Example:
         >>> block = lambda: nn.Sequential(nn.Linear(2, 2))
-        >>> [len(run) for run in runs_of(Modules(nn.Sequential(nn.Linear(2, 2), block(), block(), nn.ReLU())))]
+        >>> [len(run) for run in find_runs(Modules(nn.Sequential(nn.Linear(2, 2), block(), block(), nn.ReLU())))]
         [2]
 
     """
@@ -84,14 +93,14 @@ def runs_of(modules: Modules, single: bool = False) -> list[list[nn.Module]]:
     return [run for run in runs if len(run) >= least and all(each._modules for each in run)]
 
 
-def follows(calls: Sequence[Call], kind: type = Tensor) -> bool:
-    """Whether calls may pass a stream on: what comes out has the shape of what came in, and they stand in a row.
+def passes_stream_on(calls: Sequence[Call], kind: type = Tensor) -> bool:
+    """Return whether these calls can pass a stream on: input and output have one shape, and the inputs differ.
 
-    Heads or experts in a list stand side by side: all are given the same.
+    Parallel modules, such as heads or experts, all get the same input.
 
     Args:
-        calls: with their inputs.
-        kind: `Stats` for calls of which only those were kept.
+        calls: captured calls with their inputs.
+        kind: `Stats` if the capture stored statistics only.
 
     """
     given = []
@@ -101,7 +110,7 @@ def follows(calls: Sequence[Call], kind: type = Tensor) -> bool:
         if came_in is None or went_out is None or tuple(came_in.shape) != tuple(went_out.shape):
             return False
         given.append(came_in)
-    return len(given) < 2 or not all(_same(given[0], each) for each in given[1:])
+    return len(given) < 2 or not all(_is_same(given[0], each) for each in given[1:])
 
 
 def _inputs(call: Call, kind: type) -> list[Any]:
@@ -110,24 +119,24 @@ def _inputs(call: Call, kind: type) -> list[Any]:
     return [each for each in (*call.args, *call.kwargs.values()) if isinstance(each, kind)]
 
 
-def _same(one: Any, other: Any) -> bool:
+def _is_same(one: Any, other: Any) -> bool:
     if isinstance(one, Stats):
         return (one.mean, one.std, one.min, one.max) == (other.mean, other.std, other.min, other.max)
     return one.shape == other.shape and torch.equal(one, other)
 
 
-def probed_run(modules: Modules, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[nn.Module]:
-    """Run the model, keeping statistics only, and return the run that is called most often and passes a stream on.
+def find_blocks(modules: Modules, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[nn.Module]:
+    """Run the model and return the blocks: of the runs that pass a stream on, the one with the most calls.
 
-    Where several are called as often it is the last of them, which is nearest to what the model returns. Layers of
-    several classes inside of a block, as attention and MLP in T5, are no run beside the blocks.
+    Of several with equally many calls it takes the last, because that one is closest to the output. A run that mixes
+    classes inside another block, such as attention and MLP in T5, does not count.
 
     Raises:
-        NoBlocksError: there is none.
+        NoBlocksError: no run passes a stream on.
 
     """
     for single in (False, True):
-        runs = runs_of(modules, single)
+        runs = find_runs(modules, single)
         if not runs:
             continue
         with capture(modules.model, *{each for run in runs for each in run}, inputs=True, stats=True) as seen:
@@ -138,15 +147,15 @@ def probed_run(modules: Modules, args: Sequence[Any], kwargs: Mapping[str, Any])
             calls = [(place, call) for place, call in enumerate(seen.calls) if call.layer in names]
             if len(calls) >= 2 - single and len({call.layer for _, call in calls}) == len(names):
                 streams = all(_is_like_a_stream(call) for _, call in calls)
-                if streams and follows([call for _, call in calls], Stats):
+                if streams and passes_stream_on([call for _, call in calls], Stats):
                     found.append((len(calls), calls[-1][0], run))
         inner = {part for _, _, run in found for block in run for part in block.modules() if part is not block}
         found = [each for each in found if len(set(map(type, each[2]))) == 1 or inner.isdisjoint(each[2])]
         if found:
             return max(found, key=lambda each: each[:2])[2]
     raise NoBlocksError(
-        f"{type(modules.model).__name__} has no layers whose outputs are (batch, tokens, width), of one class and one "
-        f"after the other; {_WAY_OUT}"
+        f"could not find the blocks of {type(modules.model).__name__}: no run of layers of one class returns "
+        f"(batch, tokens, width). {_FIX}"
     )
 
 

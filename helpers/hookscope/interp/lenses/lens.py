@@ -1,4 +1,4 @@
-"""Make logits of a stream: by the modules through which the model itself sends the last one, or by what is given."""
+"""Turn a residual stream into logits, with the last modules of the model or with a function of the user."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ from hookscope.interp.lenses.blocks import first_tensor
 from hookscope.layers import Modules, pick
 from hookscope.structures import tensors_in
 
-__all__ = ["Given", "Lens", "Step", "difference", "found_lens", "given_lens", "outside"]
+__all__ = ["Lens", "LensSpec", "OuterCall", "compare_logits", "find_lens", "find_outer_modules", "parse_lens"]
 
-_AT_ONCE = 1 << 24  # logits that are computed together: 64 MiB of float32
+_MOST_LOGITS = 1 << 24  # logits computed at once: 64 MiB of float32
 
-Given = str | Sequence[str] | Callable[[Tensor], Any] | None
+LensSpec = str | Sequence[str] | Callable[[Tensor], Any] | None
 
 
 @dataclass(frozen=True)
 class Lens:
-    """A way from a stream to logits.
+    """Turns a residual stream into logits: a chain of modules, or a function.
 
     Attributes:
-        modules: those it goes through, in their order; () for a function.
-        names: their names.
-        function: what it is instead of modules.
-        position: where the model reads the stream, for one that reads a single position (a class token, the last
-            token); None for one that reads all.
+        modules: the modules in order; () for a function.
+        names: the names of the modules.
+        function: the function, if there are no modules.
+        position: the only position that the model reads, such as a class token; None if it reads all.
 
     """
 
@@ -42,7 +41,7 @@ class Lens:
         """Return logits, (batch, tokens, words), for a stream, (batch, tokens, width).
 
         Raises:
-            ValueError: what comes out is not of that shape.
+            ValueError: a module does not accept the stream, or the result has another shape.
 
         """
         out: Any = stream
@@ -54,32 +53,37 @@ class Lens:
                 out = first_tensor(module(out))
             except (TypeError, RuntimeError) as error:
                 said = str(error).partition("\n")[0]
-                raise ValueError(f"lens={self.text()}: {name!r} does not take {came}: {said}") from error
+                raise ValueError(
+                    f"lens={self.describe()}: the module {name!r} does not accept the shape {came} ({said}). Name "
+                    "other "
+                    "modules, or pass a function"
+                ) from error
             if out is None:
                 break
         if not isinstance(out, Tensor) or out.dim() != 3 or out.shape[:2] != stream.shape[:2]:
             what = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
             raise ValueError(
-                f"lens={self.text()}: it made {what} of a stream {tuple(stream.shape)}; it should make logits, "
-                "(batch, tokens, words)"
+                f"lens={self.describe()} turned a stream of shape {tuple(stream.shape)} into {what}. It must return "
+                "logits "
+                "of shape (batch, tokens, words)"
             )
         return out.detach()
 
-    def pieces(self, stream: Tensor, words: int) -> Iterator[Tensor]:
-        """Yield logits for so many positions at a time as memory allows; a function is given all at once."""
-        size = stream.shape[1] if self.function is not None else max(1, _AT_ONCE // max(words, 1))
+    def split_logits(self, stream: Tensor, words: int) -> Iterator[Tensor]:
+        """Yield the logits in pieces of limited size. A function gets the whole stream at once."""
+        size = stream.shape[1] if self.function is not None else max(1, _MOST_LOGITS // max(words, 1))
         for piece in torch.split(stream, size, 1):
             yield self(piece)
 
-    def text(self) -> str:
-        """Name it: its modules, or its function."""
+    def describe(self) -> str:
+        """Return the names of the modules, or of the function."""
         if self.function is not None:
             return getattr(self.function, "__qualname__", type(self.function).__name__)
         return " → ".join(self.names)
 
 
-class Step(NamedTuple):
-    """A call outside of the blocks, after the last of them."""
+class OuterCall(NamedTuple):
+    """A call of a module outside the blocks, after the last block."""
 
     name: str
     module: nn.Module
@@ -87,12 +91,12 @@ class Step(NamedTuple):
     made: Tensor
 
 
-def given_lens(modules: Modules, given: Given) -> Lens | None:
-    """Turn what was given as `lens` into one; None where it is to be found.
+def parse_lens(modules: Modules, given: LensSpec) -> Lens | None:
+    """Return the `Lens` for the argument `lens=`, or None if that is None.
 
     Raises:
         LayerNotFoundError: there is no such module.
-        TypeError: it is neither names nor a function.
+        TypeError: it is neither names of modules nor a function.
 
     """
     if given is None:
@@ -105,17 +109,18 @@ def given_lens(modules: Modules, given: Given) -> Lens | None:
     elif callable(given):
         return Lens(function=given)
     raise TypeError(
-        f"lens={given!r}: give names of modules, as lens=('norm', 'head'), or a function from a stream (batch, tokens, "
-        "width) to logits (batch, tokens, words)"
+        f"lens={given!r} is neither names of modules nor a function. Pass names, as lens=('norm', 'head'), or a "
+        "function "
+        "that turns (batch, tokens, width) into logits (batch, tokens, words)"
     )
 
 
-def outside(modules: Modules, blocks: Sequence[nn.Module]) -> list[nn.Module]:
-    """List the outermost modules that are called and neither are blocks nor hold any.
+def find_outer_modules(modules: Modules, blocks: Sequence[nn.Module]) -> list[nn.Module]:
+    """List the outermost modules that are not blocks, do not contain blocks, and can be called.
 
     Example:
         >>> net = nn.Sequential(nn.Embedding(3, 2), nn.Sequential(nn.ReLU(), nn.ReLU()), nn.Linear(2, 3))
-        >>> outside(Modules(net), [net[1]])
+        >>> find_outer_modules(Modules(net), [net[1]])
         [Embedding(3, 2), Linear(in_features=2, out_features=3, bias=True)]
 
     """
@@ -134,74 +139,75 @@ def outside(modules: Modules, blocks: Sequence[nn.Module]) -> list[nn.Module]:
     return list(found)
 
 
-def found_lens(modules: Modules, last: Tensor, steps: Sequence[Step], returned: Any) -> Lens | None:
-    """Follow the last stream to the logits: through every call that was given just what the one before it made.
+def find_lens(modules: Modules, last: Tensor, steps: Sequence[OuterCall], returned: Any) -> Lens | None:
+    """Follow the last stream to the logits, through each call whose input is the output of the call before.
 
     Args:
-        modules: those of the model.
-        last: the stream of the last block, (batch, tokens, width).
-        steps: the calls after it, in their order.
-        returned: what the model returned.
+        modules: the modules of the model.
+        last: the stream after the last block, (batch, tokens, width).
+        steps: the calls after the last block, in order.
+        returned: the output of the model.
 
     Returns:
-        A lens that ends at a linear layer; for a model of transformers at its output embeddings. None if there is none.
+        A lens that ends at a linear layer, or at the output embeddings of a transformers model; None if the chain of
+        calls breaks.
 
     """
-    now, chain, position = last, list[Step](), None
+    now, chain, position = last, list[OuterCall](), None
     for step in steps:
-        place = _taken(now, step.given)
+        place = _find_position(now, step.given)
         if place is None or step.made.dim() != step.given.dim() or step.made.shape[:-1] != step.given.shape[:-1]:
             continue
         chain.append(step)
         now = step.made
         position = position if place is _ALL else place
-    ends = any(_same(now, tensor) for tensor in tensors_in(returned))
+    ends = any(_is_same(now, tensor) for tensor in tensors_in(returned))
     head = _output_embeddings(modules.model)
     if head is not None:
         if not any(head in step.module.modules() for step in chain):
-            chain.append(Step(modules.names.get(head, ""), head, now, now))
+            chain.append(OuterCall(modules.names.get(head, ""), head, now, now))
     elif not (ends and chain and _last_linear(chain[-1].module)):
         return None
     return Lens(tuple(step.module for step in chain), tuple(step.name for step in chain), None, position)
 
 
-_ALL = -(1 << 40)  # no position, but all
+_ALL = -(1 << 40)  # stands for all positions
 
 
-def _taken(stream: Tensor, given: Tensor) -> int | None:
-    """Say which position of a stream a call was given: `_ALL`, one of them, or None for something else."""
-    if _same(stream, given) or (given.dim() == 3 and _same(stream.transpose(0, 1), given)):
+def _find_position(stream: Tensor, given: Tensor) -> int | None:
+    """Return the position of a stream that a call got as input, `_ALL`, or None for any other tensor."""
+    if _is_same(stream, given) or (given.dim() == 3 and _is_same(stream.transpose(0, 1), given)):
         return _ALL
-    if given.dim() == 3 and stream.dim() == 3 and given.shape[1] < stream.shape[1]:  # only the last logits were wanted
-        return _ALL if given.shape[1] and _same(stream[:, -given.shape[1] :], given) else None
+    if given.dim() == 3 and stream.dim() == 3 and given.shape[1] < stream.shape[1]:  # only the last logits
+        return _ALL if given.shape[1] and _is_same(stream[:, -given.shape[1] :], given) else None
     if given.dim() == 2 and stream.dim() == 3:
         for place in (0, stream.shape[1] - 1):
-            if _same(stream[:, place], given):
+            if _is_same(stream[:, place], given):
                 return place
     return None
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
+def _is_same(one: Tensor, other: Tensor) -> bool:
     if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
         return False
     return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def _output_embeddings(model: nn.Module) -> nn.Module | None:
-    """What transformers calls the layer that makes logits; None elsewhere, and where a model has none."""
+    """Return the layer that makes the logits of a transformers model, or None."""
     ask = getattr(model, "get_output_embeddings", None)
     found = ask() if callable(ask) else None
     return found if isinstance(found, nn.Module) else None
 
 
 def _last_linear(module: nn.Module) -> bool:
-    """Whether the last part of a module that is not a mere activation or dropout is a linear layer."""
+    """Return whether the last leaf module with parameters is a linear layer."""
     leaves = [each for each in module.modules() if not each._modules and next(each.parameters(), None) is not None]
     return bool(leaves) and isinstance(leaves[-1], nn.Linear)
 
 
-def difference(mine: Tensor, theirs: Tensor) -> tuple[float, float, float]:
-    """Return the largest difference of logits, what rounding may make of it, and the largest logit."""
+def compare_logits(mine: Tensor, theirs: Tensor) -> tuple[float, float, float]:
+    """Return the largest difference of the logits, the difference that rounding can cause, and the largest logit."""
     largest = float(theirs.abs().nan_to_num().max()) if theirs.numel() else 0.0
     wide = torch.promote_types(mine.dtype, theirs.dtype)
     differs = (mine.to(wide) - theirs.to(wide)).abs()

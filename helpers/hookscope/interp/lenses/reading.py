@@ -1,4 +1,4 @@
-"""What is read of the streams of one sample: their norms, how much each layer changed them, and the words in them."""
+"""Compute the norms of the streams of one sample, their changes, and the words that the lens reads."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hookscope.interp.lenses.lens import Lens, difference
+from hookscope.interp.lenses.lens import Lens, compare_logits
 
-__all__ = ["MOST_WORDS", "Reading", "read"]
+__all__ = ["MOST_WORDS", "Reading", "read_streams"]
 
 MOST_WORDS = 5
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """The numbers of one sample, all on the CPU; layers are those of `Streams.labels`.
+    """The values of one sample, on the CPU. The layers are those of `Streams.labels`.
 
     Attributes:
-        norm: [layers, tokens], the length of the stream.
-        change: [layers, tokens], the length of what the stream differs by from the layer before, divided by the length
-            that it had there; for the first layer, from what that was given. NaN where that is not known.
-        words: [layers, tokens, up to 5], the numbers of the words with the highest logits, highest first; None without
-            a lens.
-        probabilities: their probabilities by a softmax over all words.
-        final: [tokens], the word that the model chose in the end: that of its own highest logit. Where the model
-            returns no logits for a token, that of the lens on the last layer.
-        final_probability: [layers, tokens], its probability.
-        next_probability: [layers, tokens], that of the token that comes next in the text, NaN for the last one; None
-            without token numbers.
-        error: the largest difference between the lens on the last layer and the logits that the model returned; None
-            if it returned none to compare with.
-        bound: what rounding may make of that.
-        largest: the largest absolute value of those logits.
+        norm: [layers, tokens], the L2 norm of the stream.
+        change: [layers, tokens], the norm of the change since the layer before, divided by the norm there. NaN if the
+            input of the first layer is unknown.
+        words: [layers, tokens, up to 5], the IDs of the words with the highest logits, highest first; None without a
+            lens.
+        probabilities: the softmax probabilities of these words.
+        final: [tokens], the word with the highest logit that the model returned. If it returned no logits for a token,
+            the word that the lens reads after the last layer.
+        final_probability: [layers, tokens], the probability of this word.
+        next_probability: [layers, tokens], the probability of the next token in the text, NaN for the last token; None
+            without token IDs.
+        error: the largest difference between the lens after the last layer and the logits that the model returned; None
+            if there are no logits to compare with.
+        bound: the largest difference that rounding can cause.
+        largest: the largest absolute value of these logits.
 
     """
 
@@ -52,21 +52,21 @@ class Reading:
 
     @property
     def verified(self) -> bool:
-        """Whether the lens on the last layer gives what the model returned, but for rounding."""
+        """Whether the lens after the last layer gives the logits of the model, up to rounding."""
         return self.error is not None and self.error <= self.bound
 
 
-def read(
+def read_streams(
     streams: Sequence[Tensor], before: Tensor | None, lens: Lens | None, logits: Tensor | None, ids: Tensor | None
 ) -> Reading:
-    """Read the streams of one sample.
+    """Compute the values of one sample.
 
     Args:
-        streams: one for each layer, (tokens, width).
-        before: what the first layer was given, of the same shape.
-        lens: makes logits of them.
-        logits: what the model returned for this sample, (tokens, words), or (words,) if it reads one position.
-        ids: the numbers of the tokens in the text, (tokens,); left out where a number is no word.
+        streams: one stream per layer, (tokens, width).
+        before: the input of the first layer, of the same shape.
+        lens: turns a stream into logits.
+        logits: the logits of the model for this sample, (tokens, words), or (words,) if it reads one position.
+        ids: the token IDs of the text, (tokens,). They are ignored if an ID is not a word of the lens.
 
     """
     norm = torch.stack([stream.double().norm(dim=-1).cpu() for stream in streams])
@@ -81,23 +81,25 @@ def read(
     if lens is None:
         return Reading(norm, change)
 
-    last = _logits(lens, streams[-1])
+    last = _compute_logits(lens, streams[-1])
     words = last.shape[-1]
     error, bound, largest = None, 0.0, 0.0
     final = last.argmax(-1)
     if logits is not None and logits.shape[-1] == words:
         mine = last[lens.position] if logits.dim() == 1 and lens.position is not None else last
-        mine = mine[-len(logits) :] if logits.dim() == 2 else mine  # a model may return the last ones only
+        mine = mine[-len(logits) :] if logits.dim() == 2 else mine  # a model can return the last ones only
         if mine.shape == logits.shape:
-            error, bound, largest = difference(mine, logits)
+            error, bound, largest = compare_logits(mine, logits)
         if logits.dim() == 2 and len(logits) == len(final):
             final = logits.argmax(-1)
-    goes_on = None
+    next_ids = None
     if ids is not None and bool((ids >= 0).all()) and int(ids.max()) < words:
-        goes_on = torch.cat([ids[1:], ids[:1]])  # the last is blanked below
+        next_ids = torch.cat([ids[1:], ids[:1]])  # the last token has no next one, and is set to NaN below
     kept: list[list[Tensor]] = [[], [], [], []]
     for number, stream in enumerate(streams):
-        pieces = [last] if number == len(streams) - 1 else [piece[0] for piece in lens.pieces(stream[None], words)]
+        pieces = (
+            [last] if number == len(streams) - 1 else [piece[0] for piece in lens.split_logits(stream[None], words)]
+        )
         at = 0
         rows: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         for piece in pieces:
@@ -106,18 +108,18 @@ def read(
             top = wide.topk(min(MOST_WORDS, words), dim=-1)
             here = slice(at, at + len(piece))
             chosen = (wide.gather(-1, final[here, None]) - total).exp()[:, 0]
-            going = chosen if goes_on is None else (wide.gather(-1, goes_on[here, None]) - total).exp()[:, 0]
-            rows.append((top.indices, (top.values - total).exp(), chosen, going))
+            following = chosen if next_ids is None else (wide.gather(-1, next_ids[here, None]) - total).exp()[:, 0]
+            rows.append((top.indices, (top.values - total).exp(), chosen, following))
             at += len(piece)
         for into, parts in zip(kept, zip(*rows, strict=True), strict=True):
             into.append(torch.cat(parts).cpu())
     tops, chances, finals, nexts = map(torch.stack, kept)
-    if goes_on is not None:
+    if next_ids is not None:
         nexts[:, -1] = math.nan
-    going_on = nexts if goes_on is not None else None
-    return Reading(norm, change, tops, chances, final.cpu(), finals, going_on, error, bound, largest)
+    next_probability = nexts if next_ids is not None else None
+    return Reading(norm, change, tops, chances, final.cpu(), finals, next_probability, error, bound, largest)
 
 
-def _logits(lens: Lens, stream: Tensor) -> Tensor:
-    """All logits of the last layer: as many as the model itself has made."""
-    return torch.cat([piece[0] for piece in lens.pieces(stream[None], 1)])
+def _compute_logits(lens: Lens, stream: Tensor) -> Tensor:
+    """Return all logits of the last layer. The model itself made as many."""
+    return torch.cat([piece[0] for piece in lens.split_logits(stream[None], 1)])

@@ -1,4 +1,4 @@
-"""The text that a model was given: numbers of tokens, strings for them, and words for the numbers of a lens."""
+"""Find the token IDs among the inputs of a model, and turn IDs into words."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hookscope.pictures.tokens import checked_tokens
-from hookscope.pictures.words import counted
+from hookscope.pictures.tokens import check_tokens
+from hookscope.pictures.words import count_text
 
-__all__ = ["Vocabulary", "Words", "numbers_in", "tokens_of"]
+__all__ = ["Vocabulary", "WordTable", "find_token_ids", "label_tokens"]
 
 Vocabulary = Sequence[str] | Callable[[int], str] | None
-_NAMES = ("decoder_input_ids", "input_ids")  # of transformers; the first is what a decoder reads
+_NAMES = ("decoder_input_ids", "input_ids")  # of transformers; a decoder reads the first one
 
 
-def numbers_in(args: Sequence[Any], kwargs: Mapping[str, Any], batch: int, tokens: int, swapped: bool) -> Tensor | None:
-    """Find the numbers of the tokens among the inputs of a model: integers, [batch, tokens].
+def find_token_ids(
+    args: Sequence[Any], kwargs: Mapping[str, Any], batch: int, tokens: int, swapped: bool
+) -> Tensor | None:
+    """Find the token IDs among the inputs of a model: integers of shape [batch, tokens].
 
     Args:
         args: the positional arguments.
-        kwargs: the keyword arguments; those of transformers are known by name, and another is taken if it is the only
-            one of that shape.
-        batch: how many samples there are.
-        tokens: how many positions.
-        swapped: the model takes (tokens, batch).
+        kwargs: the keyword arguments. `input_ids` comes first; otherwise the only tensor of that shape is used.
+        batch: the number of samples.
+        tokens: the number of positions.
+        swapped: True if the model takes (tokens, batch).
 
     """
 
@@ -43,19 +44,19 @@ def numbers_in(args: Sequence[Any], kwargs: Mapping[str, Any], batch: int, token
     return others[0] if len(others) == 1 else None
 
 
-class Words:
-    """Words for the numbers of a lens.
+class WordTable:
+    """Maps word IDs to words.
 
     Args:
-        vocabulary: a word for each number, or a function from a number to its word; None for the numbers themselves.
-        count: how many numbers there are; None if that is not known.
+        vocabulary: a list of words, or a function from an ID to its word; None to show the IDs.
+        count: the number of IDs; None if unknown.
 
     Raises:
-        TypeError: it is neither.
-        ValueError: it has not as many words.
+        TypeError: the vocabulary is neither a list nor a function.
+        ValueError: the list is too short.
 
     Example:
-        >>> Words(["a", "b"], 2)[1], Words(None, 2)[1], Words(lambda number: f"<{number}>", 2)[1]
+        >>> WordTable(["a", "b"], 2)[1], WordTable(None, 2)[1], WordTable(lambda number: f"<{number}>", 2)[1]
         ('b', '1', '<1>')
 
     """
@@ -65,11 +66,15 @@ class Words:
             vocabulary is None or callable(vocabulary) or isinstance(vocabulary, Sequence)
         ):
             raise TypeError(
-                f"vocabulary of type {type(vocabulary).__name__}: give a list with a word for each number, or a "
-                "function from a number to its word, as tokenizer.convert_ids_to_tokens"
+                f"vocabulary is a {type(vocabulary).__name__}. Pass a list with one word for each ID, or a function "
+                "from an "
+                "ID to its word, such as tokenizer.convert_ids_to_tokens"
             )
         if isinstance(vocabulary, Sequence) and count is not None and len(vocabulary) < count:
-            raise ValueError(f"vocabulary has {len(vocabulary)} words, but the lens makes logits for {count}")
+            raise ValueError(
+                f"vocabulary has {len(vocabulary)} words, but the lens makes logits for {count}. Pass a word for each "
+                "of them"
+            )
         self._vocabulary = vocabulary
 
     def __getitem__(self, number: int) -> str:
@@ -83,22 +88,22 @@ class Words:
         return self._vocabulary is not None
 
 
-def tokens_of(tokens: Any, ids: Tensor | None, words: Words, batch: int, count: int) -> list[tuple[str, ...]]:
-    """Return strings for the positions of each sample: those given, or the words of the numbers, or the numbers.
+def label_tokens(tokens: Any, ids: Tensor | None, words: WordTable, batch: int, count: int) -> list[tuple[str, ...]]:
+    """Return one string for each position of each sample: the given strings, or the words of the token IDs.
 
     Args:
-        tokens: a string for each position, or such a list for each sample.
-        ids: the numbers of the tokens, [batch, tokens].
-        words: what to call them.
-        batch: how many samples there are.
-        count: how many positions.
+        tokens: a string for each position, or one such list for each sample.
+        ids: the token IDs, [batch, tokens].
+        words: maps an ID to its word.
+        batch: the number of samples.
+        count: the number of positions.
 
     Raises:
-        TypeError: tokens are no strings.
-        ValueError: there are not as many as there are positions.
+        TypeError: the tokens are not strings.
+        ValueError: the number of strings differs from the number of positions.
 
     Example:
-        >>> tokens_of(None, torch.tensor([[1, 0]]), Words(["a", "b"], 2), 1, 2)
+        >>> label_tokens(None, torch.tensor([[1, 0]]), WordTable(["a", "b"], 2), 1, 2)
         [('b', 'a')]
 
     """
@@ -108,11 +113,16 @@ def tokens_of(tokens: Any, ids: Tensor | None, words: Words, batch: int, count: 
         return [tuple([words[int(number)] for number in row]) for row in ids]
     lists = list(tokens) if isinstance(tokens, list | tuple) else tokens
     several = isinstance(lists, list) and bool(lists) and all(isinstance(each, list | tuple) for each in lists)
-    found = [checked_tokens(each) for each in lists] if several else [checked_tokens(tokens)] * batch
+    found = [check_tokens(each) for each in lists] if several else [check_tokens(tokens)] * batch
     if len(found) != batch:
-        raise ValueError(f"tokens has {len(found)} lists for {batch} samples: give one for each, or one for all")
+        raise ValueError(
+            f"tokens has {len(found)} lists for {batch} samples. Pass one list for each sample, or one for all"
+        )
     for number, each in enumerate(found):
         if len(each) != count:
             of = f" of sample {number}" if several else ""
-            raise ValueError(f"tokens{of} has {counted(len(each), 'string')}, but there are {count} positions")
+            raise ValueError(
+                f"tokens{of} has {count_text(len(each), 'string')}, but there are {count} positions. Pass one string "
+                "each"
+            )
     return found

@@ -1,4 +1,4 @@
-"""Measure what each layer costs, forward and backward: time, FLOPs and memory."""
+"""Measure time, FLOPs and memory of each layer, in forward and in backward."""
 
 from hookscope.interp.profiles.profile import profile
 from hookscope.interp.profiles.result import LayerProfile, Profile, Time

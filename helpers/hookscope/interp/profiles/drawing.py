@@ -1,4 +1,4 @@
-"""Draw bars of time, with what they show in words."""
+"""Draw the time of each layer as bars."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any, Protocol
 from hookscope.extras import needed_by
 from hookscope.pictures import Picture
 from hookscope.pictures.picture import from_figure
-from hookscope.pictures.words import counted, shorten
+from hookscope.pictures.words import count_text, shorten
 
-__all__ = ["draw"]
+__all__ = ["draw_bars"]
 
-_LONG = 40  # letters of a name
-# Okabe and Ito's blue and vermilion; the bars are hatched differently as well.
+_LONG = 40  # characters of a name
+# Okabe and Ito's blue and vermilion, for color-blind readers. The hatching differs, too.
 _FORWARD, _BACKWARD = "#0072B2", "#D55E00"
 
 
-class Timed(Protocol):
-    """What is drawn of a `Time`."""
+class HasQuartiles(Protocol):
+    """The part of `Time` that is drawn."""
 
     @property
     def median(self) -> float: ...
@@ -27,20 +27,20 @@ class Timed(Protocol):
     def quartiles(self) -> tuple[float, float]: ...
 
 
-class Drawn(Protocol):
-    """What is drawn of a `LayerProfile`."""
+class HasTimes(Protocol):
+    """The part of `LayerProfile` that is drawn."""
 
     @property
     def name(self) -> str: ...
     @property
-    def forward_self(self) -> Timed: ...
+    def forward_self(self) -> HasQuartiles: ...
     @property
-    def backward_self(self) -> Timed | None: ...
+    def backward_self(self) -> HasQuartiles | None: ...
 
 
-def draw(layers: Sequence[Drawn], title: str, rows: Sequence[Mapping[str, object]]) -> Picture:
-    """Draw a bar for each layer, the first one on top, and a line between the quartiles."""
-    with needed_by("the picture of a profile"):
+def draw_bars(layers: Sequence[HasTimes], title: str, rows: Sequence[Mapping[str, object]]) -> Picture:
+    """Draw a bar for each layer from top to bottom, with a line between the quartiles."""
+    with needed_by("the plot of a profile"):
         from matplotlib.figure import Figure
     figure = Figure(figsize=(8, 1.2 + 0.3 * len(layers)), layout="constrained")
     axis = figure.subplots()
@@ -50,15 +50,15 @@ def draw(layers: Sequence[Drawn], title: str, rows: Sequence[Mapping[str, object
         _bars(axis, [layer.backward_self for layer in layers], 0.2, "backward", _BACKWARD, "//")
     axis.set_yticks(range(len(layers)), [shorten(layer.name or "(root)", _LONG) for layer in layers], parse_math=False)
     axis.invert_yaxis()
-    axis.set_xlabel("milliseconds of its own in a pass: median, line between the quartiles")
+    axis.set_xlabel("milliseconds in the layer itself: median, with a line between the quartiles")
     axis.grid(axis="x", color="0.9")
     axis.set_axisbelow(True)
-    # Beside no bar: the longest may stand anywhere.
+    # Outside the axes, because a long bar can be anywhere.
     figure.legend(loc="outside upper right", ncols=2, frameon=False)
-    return from_figure(figure, _in_words(layers), title, rows, when_seen=True)
+    return from_figure(figure, _describe_bars(layers), title, rows, when_seen=True)
 
 
-def _bars(axis: Any, times: Sequence[Timed | None], offset: float, label: str, color: str, hatch: str) -> None:
+def _bars(axis: Any, times: Sequence[HasQuartiles | None], offset: float, label: str, color: str, hatch: str) -> None:
     shown = [(place + offset, time) for place, time in enumerate(times) if time is not None]
     at = [place for place, _ in shown]
     means = [1e3 * time.median for _, time in shown]
@@ -67,7 +67,7 @@ def _bars(axis: Any, times: Sequence[Timed | None], offset: float, label: str, c
     axis.hlines(at, low, high, color="black", linewidth=1)
 
 
-def _in_words(layers: Sequence[Drawn]) -> str:
+def _describe_bars(layers: Sequence[HasTimes]) -> str:
     parts = []
     for layer in layers[:3]:
         if isnan(layer.forward_self.median):
@@ -77,5 +77,5 @@ def _in_words(layers: Sequence[Drawn]) -> str:
         if layer.backward_self is not None:
             text += f" and {1e3 * layer.backward_self.median:.3g} ms backward"
         parts.append(text)
-    count = counted(len(layers), "layer")
-    return f"Bars of {count}, the slowest on top, each showing its own time: {'; '.join(parts)}."
+    count = count_text(len(layers), "layer")
+    return f"Bars of {count}, the slowest on top, with the time in the layer itself: {'; '.join(parts)}."

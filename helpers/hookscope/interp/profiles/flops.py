@@ -1,4 +1,4 @@
-"""Count the FLOPs of a pass, those of fused operations, too, and note the operations that are left out."""
+"""Count the FLOPs of a pass, including fused operations, and note the operations without a formula."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 from torch import nn, ops
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from hookscope.interp.profiles.spans import Span
-from hookscope.pictures.words import counted
+from hookscope.interp.profiles.spans import CallSpan
+from hookscope.pictures.words import count_text
 
 __all__ = ["FlopCounter"]
 
 Shape = Sequence[int]
 
-_NAMED = 4  # operations, and layers of each, in a note
+_NAMED = 4  # operations in a note, and layers for each
 
 
 class FlopCounter(FlopCounterMode):
-    """Counts as `FlopCounterMode` does, with more formulas, and notes the products that no formula counts.
+    """A `FlopCounterMode` with more formulas, which notes matrix products that it cannot count.
 
     Attributes:
-        running: returns the call of a layer that runs; None in backward.
-        left_out: the operations that were left out, each with the calls of layers that ran.
+        running: a function that returns the running call of a layer; None in backward.
+        left_out: maps each operation that was not counted to the calls of layers that ran it.
 
     Example:
         >>> import torch
@@ -36,42 +36,47 @@ class FlopCounter(FlopCounterMode):
     """
 
     def __init__(self) -> None:
-        # torch's own formulas, and those of users, come first.
+        # The formulas of torch and of the user take precedence.
         more = {operation: count for operation, count in _formulas() if operation not in flop_registry}
         super().__init__(display=False, custom_mapping=more)
         self.mod_tracker = _NoTracker()  # type: ignore[assignment]
-        self.running: Callable[[], Span | None] = lambda: None
-        self.left_out: dict[str, list[Span | None]] = {}
+        self.running: Callable[[], CallSpan | None] = lambda: None
+        self.left_out: dict[str, list[CallSpan | None]] = {}
 
     def _count_flops(self, func_packet: Any, out: Any, args: Any, kwargs: Any) -> Any:
         name = getattr(func_packet, "_qualified_op_name", str(func_packet))
         if func_packet in self.flop_registry:
             try:
                 return super()._count_flops(func_packet, out, args, kwargs)  # type: ignore[no-untyped-call]
-            except Exception:  # a formula may not know such tensors, as nested ones
+            except Exception:  # a formula can fail for some tensors, such as nested ones
                 self.left_out.setdefault(name, []).append(self.running())
         elif _has_products(name):
             self.left_out.setdefault(name, []).append(self.running())
         return out
 
     def notes(self, names: dict[nn.Module, str]) -> Iterator[str]:
-        """Say what is left out, and where."""
+        """Yield a note that names the operations that were not counted."""
         if not self.left_out:
             return
-        told = []
+        parts = []
         for operation, spans in list(self.left_out.items())[:_NAMED]:
             layers = dict.fromkeys(repr(names[span.module] or "(root)") for span in spans if span is not None)
             where = ", ".join([*layers][:_NAMED]) + (", …" if len(layers) > _NAMED else "")
-            told.append(f"{operation} ({counted(len(spans), 'call')}, {f'in {where}' if layers else 'in backward'})")
-        more = f" and {counted(len(self.left_out) - _NAMED, 'other operation')}" if len(self.left_out) > _NAMED else ""
+            parts.append(
+                f"{operation} ({count_text(len(spans), 'call')}, {f'in {where}' if layers else 'in backward'})"
+            )
+        more = (
+            f" and {count_text(len(self.left_out) - _NAMED, 'other operation')}" if len(self.left_out) > _NAMED else ""
+        )
         yield (
-            f"FLOPs leave out {', '.join(told)}{more}, since no formula fits; to count it, write one with "
-            "torch.utils.flop_counter.register_flop_formula"
+            f"FLOPs do not include {', '.join(parts)}{more}, because there is no formula for it. To count it, "
+            "register one "
+            "with torch.utils.flop_counter.register_flop_formula"
         )
 
 
 class _NoTracker:
-    """Stands where torch's counter of FLOPs follows modules, which spans do: for small layers it costs a good deal."""
+    """Replaces torch's module tracker, which is slow for small layers. `CallSpans` tracks the modules."""
 
     parents = frozenset({"Global"})
 
@@ -82,11 +87,11 @@ class _NoTracker:
 
 # -- products that have no formula ------------------------------------------------------------------------------------
 
-_TORCHS = {
+_TORCH_NAMESPACES = {
     "aten", "prim", "prims", "profiler", "quantized", "mkldnn", "mkldnn_prepacked", "onednn", "sparse", "inductor",
     "c10d", "_c10d_functional", "rngprims", "debugprims",
 }  # fmt: skip
-"""Namespaces of torch's own operations; nothing is known of others, such as those of extensions."""
+"""Namespaces of torch's own operations. Any other operation, such as one of an extension, can hold a product."""
 _WORDS = (
     "conv", "fft", "rnn", "lstm", "gru", "attention", "linear", "linalg", "cholesky", "solve", "cdist", "euclidean",
     "matmul",
@@ -95,11 +100,11 @@ _WITHOUT = (
     "upsample", "convert", "thnn_fused", "linalg_vector_norm", "linalg_cross", "linalg_check", "linalg__powsum",
     "fft_fftfreq", "fft_rfftfreq",
 )  # fmt: skip
-"""How names begin that have one of these words, and no products."""
+"""Operations whose names contain one of these words, although they compute no products."""
 
 
 def _has_products(name: str) -> bool:
-    """Whether an operation is likely to have products of matrices in it.
+    """Return whether an operation is likely to compute matrix products.
 
     Example:
         >>> [_has_products(f"aten::{name}") for name in ("_sparse_addmm", "conv_tbc", "digamma", "upsample_bilinear2d")]
@@ -107,34 +112,34 @@ def _has_products(name: str) -> bool:
 
     """
     space, _, name = name.rpartition("::")
-    if space not in _TORCHS:
+    if space not in _TORCH_NAMESPACES:
         return True
     name = name.strip("_")
     parts = name.split("_")
     return not name.startswith(_WITHOUT) and any(p.endswith("mm") or any(w in p for w in _WORDS) for p in parts)
 
 
-# -- formulas, of shapes, with 2 for a multiplication and an addition -------------------------------------------------
+# -- formulas over shapes: one multiplication and one addition count as 2 ---------------------------------------------
 
 
 def _product(a: Shape, *_: Any, out_shape: Shape, **__: Any) -> int:
     return 2 * prod(out_shape) * a[-1]
 
 
-def _added(to: Shape, a: Shape, *_: Any, out_shape: Shape, **__: Any) -> int:
+def _add_product(to: Shape, a: Shape, *_: Any, out_shape: Shape, **__: Any) -> int:
     return 2 * prod(out_shape) * a[-1]
 
 
-def _added_batches(to: Shape, a: Shape, *_: Any, out_shape: Shape, **__: Any) -> int:
+def _add_batched_product(to: Shape, a: Shape, *_: Any, out_shape: Shape, **__: Any) -> int:
     return 2 * prod(out_shape) * a[-1] * a[0]
 
 
-def _outer(*_: Any, out_shape: Shape, **__: Any) -> int:
+def _outer_product(*_: Any, out_shape: Shape, **__: Any) -> int:
     return 2 * prod(out_shape)
 
 
-def _grouped(a: Shape, b: Shape, *_: Any, out_shape: Shape, **__: Any) -> int:
-    # Two matrices are cut along what is summed over, so each group has a part of that.
+def _grouped_product(a: Shape, b: Shape, *_: Any, out_shape: Shape, **__: Any) -> int:
+    # Two matrices are split along the summed axis, so each group sums over a part of it.
     return 2 * prod(a) * b[-1] if len(a) == len(b) == 2 else 2 * prod(out_shape) * a[-1]
 
 
@@ -160,7 +165,7 @@ def _trilinear(
     i1: Shape, i2: Shape, i3: Shape, expand1: Shape, expand2: Shape, expand3: Shape, sumdim: Shape, unroll_dim: int = 1,
     **_: Any,
 ) -> int:  # fmt: skip
-    # Two products one after the other, at each place of one axis; Source: aten/src/ATen/native/Linear.cpp, torch 2.15.
+    # Two products in sequence, at each position of one axis. Source: aten/src/ATen/native/Linear.cpp, torch 2.15.
     shapes = []
     for shape, expanded in ((i1, expand1), (i2, expand2), (i3, expand3)):
         sides = iter(shape)
@@ -169,11 +174,11 @@ def _trilinear(
     one, two, three = ([*shape[:unroll_dim], 1, *shape[unroll_dim + 1 :]] for shape in shapes)
     first = {axis for axis in sumdim if axis in expand3 and axis != unroll_dim}
     both = [1 if axis in first else max(sides) for axis, sides in enumerate(zip(one, two, strict=True))]
-    return times * (_pair(one, two, first) + _pair(both, three, {*sumdim} - first - {unroll_dim}))
+    return times * (_count_pair(one, two, first) + _count_pair(both, three, {*sumdim} - first - {unroll_dim}))
 
 
-def _pair(one: Shape, other: Shape, summed: set[int]) -> int:
-    """Count the product of two tensors that is summed over some axes; without any, nothing counts."""
+def _count_pair(one: Shape, other: Shape, summed: set[int]) -> int:
+    """Return the FLOPs of a product of two tensors that is summed over some axes; 0 without any."""
     sides = enumerate(zip(one, other, strict=True))
     return 2 * prod(min(pair) if axis in summed else max(pair) for axis, pair in sides) if summed else 0
 
@@ -187,14 +192,14 @@ def _formulas() -> Iterator[tuple[Any, Callable[..., int]]]:
 
 _FORMULAS: dict[Callable[..., int], str] = {
     _product: "mv dot vdot _int_mm",
-    _added: "addmv addmv_ addmm_ baddbmm_ _addmm_activation",
-    _added_batches: "addbmm addbmm_",
-    _outer: "addr addr_",
-    _grouped: "_grouped_mm",
+    _add_product: "addmv addmv_ addmm_ baddbmm_ _addmm_activation",
+    _add_batched_product: "addbmm addbmm_",
+    _outer_product: "addr addr_",
+    _grouped_product: "_grouped_mm",
     _recurrent: "mkldnn_rnn_layer",
     _recurrent_backward: "mkldnn_rnn_layer_backward",
     _attention: "_native_multi_head_attention",
     _encoder_layer: "_transformer_encoder_layer_fwd",
     _trilinear: "_trilinear",
 }
-"""Formula -> operations of aten that it is of."""
+"""Formula -> the aten operations that it counts."""

@@ -1,4 +1,4 @@
-"""Run the passes of one profile: plain ones, timed ones, and those that count FLOPs, bytes and what autograd saves."""
+"""Run the passes of a profile: without hooks, with timing hooks, and to count FLOPs and memory."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from hookscope.interp.profiles.spans import Span, Spans, nodes_of, sequence_number
+from hookscope.interp.profiles.spans import CallSpan, CallSpans, nodes_of, sequence_number
 from hookscope.layers import Modules
 from hookscope.structures import map_tensors, tensors_in
 from hookscope.unchanged import ModelState
 
-__all__ = ["Job", "Sums"]
+__all__ = ["LayerTotals", "PassRunner"]
 
 _T = TypeVar("_T")
 
 
-class _UsedUpError(ValueError):
-    """Backward would go through a graph that an earlier pass made, and has used up."""
+class _GraphFreedError(ValueError):
+    """Backward would go through a graph that an earlier pass has already freed."""
 
 
-class Job:
-    """The passes of one profile.
+class PassRunner:
+    """Runs the passes of one profile.
 
     Attributes:
-        before: the model as it was before them.
-        notes: what there is to say about them.
-        gradients: parameters, and other leaves that backward may reach, with the gradients that they had.
+        before: the state of the model before the first pass.
+        notes: remarks about the passes.
+        gradients: parameters and other leaf tensors that backward can reach, with their `.grad` from before.
 
     """
 
@@ -44,32 +44,32 @@ class Job:
         backward: bool,
         loss: Callable[[Any], Tensor] | None,
     ) -> None:
-        self.model, self._names, self._hooked, self._given = modules.model, modules.names, hooked, (args, kwargs)
+        self.model, self._names, self._hooked, self._passed = modules.model, modules.names, hooked, (args, kwargs)
         self.backward, self._loss = backward, loss
-        self.before, self._resets = ModelState(self.model, attributes=True), False
-        self._first = self._begun = sequence_number()  # of the nodes that these passes make, and that this one makes
+        self.before, self._restores = ModelState(self.model, attributes=True), False
+        self._first = self._start = sequence_number()  # of autograd nodes: of all passes, and of this one
         self.notes: list[str] = []
         self.gradients: list[tuple[Tensor, Tensor | None]] = [(leaf, leaf.grad) for leaf in self.model.parameters()]
 
-    def _again(self, run: Callable[[], _T]) -> _T:
-        """Run a pass; if the model keeps a graph of an earlier one, let this and all others begin as the first did."""
+    def _run_pass(self, run: Callable[[], _T]) -> _T:
+        """Run a pass. If the model keeps the graph of an earlier pass, restore the model before each later pass."""
         try:
             return run()
-        except _UsedUpError:
-            self._resets = True
+        except _GraphFreedError:
+            self._restores = True
             return run()
 
     def _inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if self._resets:
+        if self._restores:
             self.before.put_back()
-        self._begun = sequence_number()
+        self._start = sequence_number()
         for parameter in self.model.parameters():
             parameter.grad = None
-        args, kwargs = map_tensors(lambda t: t.detach().clone().requires_grad_(t.requires_grad), self._given)
+        args, kwargs = map_tensors(lambda t: t.detach().clone().requires_grad_(t.requires_grad), self._passed)
         return args, kwargs
 
     def _scalar(self, output: Any) -> Tensor | None:
-        """Return where backward begins; None where it cannot."""
+        """Return the scalar that backward starts from; None if nothing requires grad."""
         if not self.backward:
             return None
         if self._loss is not None:
@@ -80,37 +80,40 @@ class Job:
                     grad = "" if scalar.requires_grad else ", which does not require grad"
                     what = f"a tensor of shape {tuple(scalar.shape)}{grad}"
                 raise ValueError(
-                    f"loss returned {what}; it has to return one number that requires grad, as "
+                    f"loss returned {what}. It must return a scalar that requires grad, for example "
                     "loss=lambda output: output.mean()"
                 )
             return scalar
         sums = [t.sum() for t in tensors_in(output) if t.requires_grad]
         if not sums:
             self.backward = False
-            self.notes.append("no backward: the output does not require grad")
+            self.notes.append("backward was not measured, because the output does not require grad")
             return None
         return torch.stack([part.real.double() if part.is_complex() else part.double() for part in sums]).sum()
 
     def _backward(self, scalar: Tensor) -> Callable[[], None]:
-        """Prepare backward, so that it leaves the graphs that were there before the first pass.
+        """Return a function that runs backward and keeps graphs from before the first pass.
 
         Raises:
-            _UsedUpError: it would go through one that an earlier pass has used up.
+            _GraphFreedError: backward would go through a graph that an earlier pass has freed.
 
         """
         nodes = [node for node, _ in nodes_of(scalar)]
-        old = {number: node for node in nodes if (number := node._sequence_nr()) < self._begun}
+        old = {number: node for node in nodes if (number := node._sequence_nr()) < self._start}
         if old and max(old) >= self._first:
-            raise _UsedUpError(
+            raise _GraphFreedError(
                 f"the model keeps a tensor with its graph ({type(old[max(old)]).__name__}) from one pass to the next, "
-                "where profile cannot put it back, so a second backward would go through that graph; let the model "
-                "detach what it keeps, or write backward=False"
+                "so a second backward would go through a graph that is already freed. Detach the tensor that the model "
+                "keeps, or pass backward=False"
             )
         if old:
             leaves = [node.variable for node in nodes if type(node).__name__ == "AccumulateGrad"]
             known = {id(leaf) for leaf, _ in self.gradients}
             self.gradients += [(leaf, leaf.grad) for leaf in leaves if id(leaf) not in known]
-            self.notes.append("the model kept tensors with their graph: backward goes through it, too, for no layer")
+            self.notes.append(
+                "the model kept tensors with their graph from an earlier pass. Backward runs through it, but it "
+                "counts for no layer"
+            )
 
         def run() -> None:
             try:
@@ -119,22 +122,23 @@ class Job:
                 if not old or "second time" not in str(error):
                     raise
                 raise ValueError(
-                    f"the model keeps a tensor with its graph ({type(old[max(old)]).__name__}) that a backward before "
-                    "this profile has used up, so no other backward can go through it; take what the model keeps away, "
-                    "as model.train() and model.eval() often do, or write backward=False"
+                    f"the model keeps a tensor with its graph ({type(old[max(old)]).__name__}), and an earlier "
+                    "backward has "
+                    "freed that graph. Delete the tensor (model.train() or model.eval() often does), or pass "
+                    "backward=False"
                 ) from error
 
         return run
 
-    def plain(self) -> tuple[float, float]:
+    def time_plain(self) -> tuple[float, float]:
         """Time a pass without hooks."""
-        return self._again(self._plain)
+        return self._run_pass(self._time_plain)
 
-    def timed(self) -> tuple[float, float, Sums]:
+    def time_hooked(self) -> tuple[float, float, LayerTotals]:
         """Time a pass with hooks."""
-        return self._again(self._timed)
+        return self._run_pass(self._time_hooked)
 
-    def _plain(self) -> tuple[float, float]:
+    def _time_plain(self) -> tuple[float, float]:
         args, kwargs = self._inputs()
         start = time.perf_counter_ns()
         output = self.model(*args, **kwargs)
@@ -146,38 +150,38 @@ class Job:
         backward()
         return forward / 1e9, (time.perf_counter_ns() - start) / 1e9
 
-    def _timed(self) -> tuple[float, float, Sums]:
+    def _time_hooked(self) -> tuple[float, float, LayerTotals]:
         args, kwargs = self._inputs()
-        spans = Spans(self._hooked, time.perf_counter_ns)
+        spans = CallSpans(self._hooked, time.perf_counter_ns)
         with spans.forward():
             start = time.perf_counter_ns()
             output = self.model(*args, **kwargs)
             forward = time.perf_counter_ns() - start
         if (scalar := self._scalar(output)) is None:
-            return forward / 1e9, 0.0, Sums(spans)
+            return forward / 1e9, 0.0, LayerTotals(spans)
         backward = self._backward(scalar)
         with spans.backward(scalar):
             start = time.perf_counter_ns()
             backward()
             took = time.perf_counter_ns() - start
-        return forward / 1e9, took / 1e9, Sums(spans)
+        return forward / 1e9, took / 1e9, LayerTotals(spans)
 
-    def counted(self) -> tuple[Spans, bool]:
-        """Count FLOPs and bytes in a pass; whether torch could count FLOPs."""
+    def count_flops(self) -> tuple[CallSpans, bool]:
+        """Count FLOPs and bytes in a pass, and return whether torch could count FLOPs."""
         from hookscope.interp.profiles.flops import FlopCounter
 
         counter = FlopCounter()
         try:
-            spans = self._counted(counter.get_total_flops, counter)
+            spans = self._count(counter.get_total_flops, counter)
             self.notes += counter.notes(self._names)
             return spans, True
-        except Exception as error:  # a mode sees every operation, and some do not bear it
-            self.notes.append(f"FLOPs not counted: torch.utils.flop_counter raised {type(error).__name__}")
-            return self._counted(lambda: 0, None), False
+        except Exception as error:  # some operations fail under a dispatch mode
+            self.notes.append(f"FLOPs were not counted, because torch.utils.flop_counter raised {type(error).__name__}")
+            return self._count(lambda: 0, None), False
 
-    def _counted(self, read: Callable[[], int], mode: Any) -> Spans:
+    def _count(self, read: Callable[[], int], mode: Any) -> CallSpans:
         args, kwargs = self._inputs()
-        spans = Spans(self._hooked, read, look=True)
+        spans = CallSpans(self._hooked, read, keep_outputs=True)
         if mode is not None:
             mode.running = lambda: spans.running
         with nullcontext() if mode is None else mode:
@@ -189,40 +193,42 @@ class Job:
                     backward()
         return spans
 
-    def saved(self) -> tuple[dict[nn.Module, int], Spans] | None:
-        """Count the bytes that autograd saves, for the layers that save them; None if torch does not let us."""
+    def count_saved(self) -> tuple[dict[nn.Module, int], CallSpans] | None:
+        """Return the bytes that autograd saves in each layer; None if torch allows no saved-tensor hooks here."""
         if not self.backward:
             return None
         args, kwargs = self._inputs()
         known = {
             id(s): s
-            for s in map(_memory, (*self.model.parameters(), *self.model.buffers(), *tensors_in((args, kwargs))))
+            for s in map(_storage_of, (*self.model.parameters(), *self.model.buffers(), *tensors_in((args, kwargs))))
         }
         held = {_key(storage): storage for storage in known.values()}
-        spans, found = Spans(self._hooked, lambda: 0), dict.fromkeys(self._hooked, 0)
+        spans, found = CallSpans(self._hooked, lambda: 0), dict.fromkeys(self._hooked, 0)
 
         def pack(tensor: Tensor) -> Tensor:
-            memory = _memory(tensor)
+            memory = _storage_of(tensor)
             if _key(memory) not in held:
-                held[_key(memory)] = memory  # held, so that no other gets its place
-                for module in {span.module for span in _around(spans.running)}:
+                held[_key(memory)] = memory  # a reference, so that no other storage gets its address
+                for module in {span.module for span in _enclosing_spans(spans.running)}:
                     found[module] += memory.nbytes() if isinstance(memory, torch.UntypedStorage) else tensor.nbytes
-            return tensor.detach()  # not itself: an output that its own node holds would never be freed
+            return tensor.detach()  # detached, because a node that holds its own output is never freed
 
         try:
             with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), spans.forward():
                 self.model(*args, **kwargs)
-        except RuntimeError as error:  # torch.func has no such hooks
-            self.notes.append(f"memory saved for backward not counted ({type(error).__name__})")
+        except RuntimeError as error:  # torch.func forbids saved-tensor hooks
+            self.notes.append(
+                f"the memory that autograd saves was not counted, because torch raised {type(error).__name__}"
+            )
             return None
         return found, spans
 
 
-def _around(span: Span | None) -> Iterator[Span]:
-    return iter(()) if span is None else span.inside()
+def _enclosing_spans(span: CallSpan | None) -> Iterator[CallSpan]:
+    return iter(()) if span is None else span.enclosing()
 
 
-def _memory(tensor: Tensor) -> Any:
+def _storage_of(tensor: Tensor) -> Any:
     try:
         return tensor.untyped_storage()
     except (RuntimeError, NotImplementedError):  # sparse
@@ -233,10 +239,10 @@ def _key(memory: Any) -> int:
     return int(memory._cdata) if isinstance(memory, torch.UntypedStorage) else id(memory)
 
 
-class Sums:
-    """What the calls of each layer add up to in one pass: totals, and parts of their own."""
+class LayerTotals:
+    """The sums over all calls of each layer in one pass: totals, and the layer's own parts."""
 
-    def __init__(self, spans: Spans) -> None:
+    def __init__(self, spans: CallSpans) -> None:
         self.calls = Counter(span.module for span in spans.calls)
         self.forward: dict[nn.Module, int] = {}
         self.forward_self: dict[nn.Module, int] = {}
@@ -245,14 +251,14 @@ class Sums:
         self.gradients: dict[nn.Module, int] = {}
         self.outside = spans.outside.backward
         for span in spans.calls:
-            around = list(span.inside())[1:]
-            if span.module not in {outer.module for outer in around}:  # inside itself it has been counted
+            around = list(span.enclosing())[1:]
+            if span.module not in {outer.module for outer in around}:  # a layer that calls itself counts once
                 _add(self.forward, span.module, span.forward)
             _add(self.forward_self, span.module, span.forward)
             if span.parent is not None:
                 _add(self.forward_self, span.parent.module, -span.forward)
             _add(self.backward_self, span.module, span.backward)
-            for module in {each.module for each in span.inside()}:
+            for module in {each.module for each in span.enclosing()}:
                 _add(self.backward, module, span.backward)
                 _add(self.gradients, module, span.gradients)
 

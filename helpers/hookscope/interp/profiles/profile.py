@@ -1,4 +1,4 @@
-"""Run a model several times, with hooks and without, and return what each layer costs."""
+"""Run a model several times, with hooks and without, and return the costs of each layer."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any, Never
 import torch
 from torch import Tensor, nn
 
-from hookscope.interp.profiles.passes import Job, Sums
+from hookscope.interp.profiles.passes import LayerTotals, PassRunner
 from hookscope.interp.profiles.result import LayerProfile, Profile, Time
-from hookscope.interp.profiles.spans import Span, Spans
-from hookscope.layers import Modules, fused_around, refuse_unhookable
+from hookscope.interp.profiles.spans import CallSpan, CallSpans
+from hookscope.layers import Modules, find_fused, refuse_unhookable
 from hookscope.layers.modules import kind_of
 from hookscope.layers.offloaded import execution_devices, is_offloaded
 from hookscope.model_inputs import check_kwargs
-from hookscope.pictures.words import counted
+from hookscope.pictures.words import count_text
 from hookscope.structures import tensors_in
 from hookscope.unchanged import same_random_numbers
 
 __all__ = ["profile"]
 
 _NAMED = 4  # layers in a note
-_ENOUGH, _FEW, _USUAL = 5.0, 3, 10  # unless told how many: no more passes after so many seconds, but a few at least
+_ENOUGH, _FEW, _USUAL = 5.0, 3, 10  # without repeats=: stop after 5 seconds, but run 3 to 10 passes
 
 
 def profile(
@@ -39,7 +39,7 @@ def profile(
     warmup: int = 2,
     **_unknown: Never,
 ) -> Profile:
-    """Measure what each layer of a model costs on the CPU: time, FLOPs and memory, forward and backward.
+    """Measure time, FLOPs and memory of each layer on the CPU, in forward and in backward.
 
     Every layer that is called gets a row, with a total and a part of its own (`self`). Times are medians with quartiles
     over `repeats` passes; a pass without hooks runs before each, so you see what the hooks add. The model runs as it
@@ -73,41 +73,41 @@ def profile(
     hooked = [module for module in modules.names if not isinstance(module, torch.jit.ScriptModule)]
     refuse_unhookable(modules, set(hooked), "profile")
     _check(model, (args, kwargs), backward, loss, repeats, warmup)
-    job = Job(modules, hooked, args, kwargs, backward and torch.is_grad_enabled(), loss)
-    fused = dict.fromkeys(f.name for f in fused_around(modules, hooked).values() if f.would_run())
+    job = PassRunner(modules, hooked, args, kwargs, backward and torch.is_grad_enabled(), loss)
+    fused = dict.fromkeys(f.name for f in find_fused(modules, hooked).values() if f.would_run())
     job.notes += [
-        f"hooks switch off the fused path of layer {name!r}, not so in the times without hooks" for name in fused
+        f"the hooks switch off the fused path of layer {name!r}; the times without hooks include it" for name in fused
     ]
     if is_offloaded(modules.names):
         job.notes.append(
-            "accelerate loads weights each time a layer runs: that is part of the layer's time, and if backward needs "
-            "these weights, they are part of what the layer saves"
+            "accelerate loads the weights each time a layer runs, so loading is part of the layer's time. If backward "
+            "needs these weights, they are part of its saved memory"
         )
     if len(hooked) < len(modules.names):
-        job.notes.append("modules of TorchScript count as part of the layer around them")
-    with job.before.unchanged(), same_random_numbers(model, args, kwargs), _gradients_put_back(job):
+        job.notes.append("TorchScript modules take no hooks, so they count as part of the layer around them")
+    with job.before.unchanged(), same_random_numbers(model, args, kwargs), _restore_gradients(job):
         for _ in range(warmup):
-            job.plain()
-        began, pairs = time.perf_counter(), list[tuple[tuple[float, float], tuple[float, float, Sums]]]()
+            job.time_plain()
+        began, pairs = time.perf_counter(), list[tuple[tuple[float, float], tuple[float, float, LayerTotals]]]()
         while len(pairs) < (repeats or _USUAL):
-            pairs.append((job.plain(), job.timed()))
+            pairs.append((job.time_plain(), job.time_hooked()))
             if repeats is None and len(pairs) >= _FEW and time.perf_counter() - began > _ENOUGH:
                 break
-        counted, flops = job.counted()
-        saved = job.saved()
-    return _result(modules, job, pairs, counted, flops, saved)
+        counted, flops = job.count_flops()
+        saved = job.count_saved()
+    return _build_profile(modules, job, pairs, counted, flops, saved)
 
 
 def _check(model: nn.Module, given: Any, backward: object, loss: object, repeats: object, warmup: object) -> None:
     if not isinstance(backward, bool):
-        raise TypeError(f"backward={backward!r}: give True or False")
+        raise TypeError(f"backward={backward!r} is not a bool. Pass True or False")
     if loss is not None and not callable(loss):
-        raise TypeError(f"loss={loss!r}: give a function of the output that returns a scalar")
+        raise TypeError(f"loss={loss!r} is not callable. Pass a function: loss=lambda output: output.mean()")
     for name, number, least in (("repeats", _USUAL if repeats is None else repeats, 1), ("warmup", warmup, 0)):
         if isinstance(number, bool) or not isinstance(number, int):
-            raise TypeError(f"{name}={number!r}: give a whole number of passes")
+            raise TypeError(f"{name}={number!r} is not an integer. Pass the number of passes")
         if number < least:
-            raise ValueError(f"{name}={number}: give a number of passes from {least}")
+            raise ValueError(f"{name}={number} is too small. Pass {least} or more")
     devices = [("the model", tensor.device) for tensor in (*model.parameters(), *model.buffers())]
     if is_offloaded(model.modules()):
         devices = [(what, device) for what, device in devices if device.type != "meta"]
@@ -115,23 +115,25 @@ def _check(model: nn.Module, given: Any, backward: object, loss: object, repeats
     for what, device in (*devices, *(("an input", tensor.device) for tensor in tensors_in(given))):
         if device.type == "meta":
             raise ValueError(
-                f"{what} is on meta, where tensors have no values, so nothing runs: move it to the CPU first"
+                f"{what} is on the meta device, where tensors have no values, so nothing runs. Move it to the CPU first"
             )
         if device.type != "cpu":
             raise ValueError(
-                f"{what} is on {device}; a GPU works on while Python goes on, so hooks cannot time it: profile a copy "
-                "on the CPU, or use torch.profiler"
+                f"{what} is on {device}. A GPU runs asynchronously, so hooks cannot measure its time. Profile a copy "
+                "on the "
+                "CPU, or use torch.profiler"
             )
     for name, parameter in model.named_parameters():
         if backward and getattr(parameter, "_post_accumulate_grad_hooks", None):
             raise ValueError(
-                f"parameter {name!r} has a hook that runs after its gradient has come, and may change it, as an "
-                "optimizer's step does; remove it, or write backward=False"
+                f"parameter {name!r} has a post-accumulate-grad hook, which can change it, as an optimizer step does. "
+                "Each "
+                "pass would then measure another model. Remove the hook, or pass backward=False"
             )
 
 
 @contextmanager
-def _gradients_put_back(job: Job) -> Iterator[None]:
+def _restore_gradients(job: PassRunner) -> Iterator[None]:
     try:
         yield
     finally:
@@ -139,18 +141,18 @@ def _gradients_put_back(job: Job) -> Iterator[None]:
             leaf.grad = grad
 
 
-def _result(
+def _build_profile(
     modules: Modules,
-    job: Job,
-    pairs: list[tuple[tuple[float, float], tuple[float, float, Sums]]],
-    counting: Spans,
+    job: PassRunner,
+    pairs: list[tuple[tuple[float, float], tuple[float, float, LayerTotals]]],
+    counting: CallSpans,
     could_count: bool,
-    saving: tuple[dict[nn.Module, int], Spans] | None,
+    saving: tuple[dict[nn.Module, int], CallSpans] | None,
 ) -> Profile:
-    sums, counts = [timed[2] for _, timed in pairs], Sums(counting)
-    saved = None if saving is None else (saving[0], Sums(saving[1]).calls)
-    # A model may call other layers in each pass, and code that torch.compile has made calls some without their hooks.
-    calls: dict[nn.Module, list[Span]] = {module: [] for each in (counts, *sums) for module in each.calls}
+    sums, counts = [timed[2] for _, timed in pairs], LayerTotals(counting)
+    saved = None if saving is None else (saving[0], LayerTotals(saving[1]).calls)
+    # A model can call different layers in each pass, and compiled code can call layers without their hooks.
+    calls: dict[nn.Module, list[CallSpan]] = {module: [] for each in (counts, *sums) for module in each.calls}
     for span in counting.calls:
         calls[span.module].append(span)
 
@@ -188,23 +190,25 @@ def _result(
         "outside": Time(tuple(each.outside / 1e9 for each in sums)) if job.backward else None,
     }
     passes = [each.calls for each in (counts, *sums)] + ([] if saved is None else [saved[1]])
-    notes = (*job.notes, *_varying(modules, list(calls), passes))
+    notes = (*job.notes, *_note_varying_calls(modules, list(calls), passes))
     return Profile(type(modules.model).__name__, layers, times, tuple(dict.fromkeys(notes)))
 
 
-def _varying(modules: Modules, layers: list[nn.Module], passes: list[Counter[nn.Module]]) -> Iterator[str]:
-    """Say which layers were not called alike in all passes."""
+def _note_varying_calls(modules: Modules, layers: list[nn.Module], passes: list[Counter[nn.Module]]) -> Iterator[str]:
+    """Yield notes about layers whose number of calls differs between passes."""
     found = [module for module in layers if len({calls[module] for calls in passes}) > 1]
     if not found:
         return
     often = [calls[module] for module in found for calls in passes]
     names = ", ".join(repr(modules.names[module]) for module in found[:_NAMED])
     yield (
-        f"{counted(len(found), 'layer')} ({names}{', …' if len(found) > _NAMED else ''}), called {min(often)} to "
-        f"{max(often)} times in a pass: times are those of the passes with a call, the other numbers those of one pass"
+        f"{count_text(len(found), 'layer')} ({names}{', …' if len(found) > _NAMED else ''}) ran {min(often)} to "
+        f"{max(often)} times in a pass. Times come from the passes with a call, all other values from one pass"
     )
     if "torch._dynamo" in sys.modules:
         yield (
-            "code that torch.compile has made runs layers without their hooks, and what they cost counts for the layer "
-            'around them; if that is the reason here, profile under torch.compiler.set_stance("force_eager")'
+            "code compiled by torch.compile can run layers without their hooks; their costs then count for the layer "
+            "around them. To "
+            "avoid "
+            'that, profile under torch.compiler.set_stance("force_eager")'
         )

@@ -1,4 +1,4 @@
-"""Hold what each layer costs, and show it as a table and as bars."""
+"""The costs of each layer, shown as a table and as bars."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import nan
 from statistics import median, quantiles
 
-from hookscope.interp.profiles.drawing import draw
-from hookscope.layers.suggestions import not_among
+from hookscope.interp.profiles.drawing import draw_bars
+from hookscope.layers.suggestions import not_found
 from hookscope.pictures import Picture, Result
 
 __all__ = ["LayerProfile", "Profile", "Time"]
@@ -18,10 +18,10 @@ _KIB = 1024
 
 @dataclass(frozen=True)
 class Time:
-    """Seconds, measured several times.
+    """A time in seconds, measured in several passes.
 
     Attributes:
-        runs: one number for each pass; of a layer, for each pass that called it.
+        runs: one value for each pass that called the layer.
 
     Example:
         >>> Time((0.002, 0.001, 0.004, 0.003))
@@ -35,12 +35,12 @@ class Time:
 
     @property
     def median(self) -> float:
-        """Half of the passes took less; NaN where there were none."""
+        """The median; NaN if there were no passes."""
         return median(self.runs) if self.runs else nan
 
     @property
     def quartiles(self) -> tuple[float, float]:
-        """Between these two is the half of the passes around the median."""
+        """The lower and the upper quartile."""
         if len(self.runs) < 2:
             return self.median, self.median
         low, _, high = quantiles(self.runs, n=4, method="inclusive")
@@ -48,7 +48,7 @@ class Time:
 
     @property
     def spread(self) -> str:
-        """The quartiles, in milliseconds."""
+        """The quartiles as text, in milliseconds."""
         if not self.runs:
             return "not measured"
         low, high = self.quartiles
@@ -60,28 +60,24 @@ class Time:
 
 @dataclass(frozen=True)
 class LayerProfile:
-    """What one layer costs in a pass, all calls of it together.
+    """The costs of one layer in a pass, summed over its calls.
 
-    A total counts what ran inside the calls, its own part (`…_self`) leaves out the layers that are called there.
-    Backward counts for the layer in whose forward the operation was.
+    A total includes the layers inside; `…_self` does not. Backward counts for the layer that ran the operation in
+    forward.
 
     Attributes:
         name: the layer's dotted name, "" for the root.
         type: class name of the module.
-        calls: how often it was called in a pass, that in which FLOPs are counted.
-        forward: total time.
-        forward_self: its own part; what the hooks on the layers inside take is in it.
-        backward: total time of the backward nodes; None without backward.
-        backward_self: its own part.
-        flops: FLOPs, total, by `torch.utils.flop_counter`; None where they could not be counted.
-        flops_self: its own part.
-        backward_flops: FLOPs of backward, total; None without backward.
-        backward_flops_self: its own part.
-        parameters: bytes of parameters and buffers, with those of the layers inside, each once.
-        outputs: bytes of the tensors that it returned.
-        saved: bytes that autograd keeps for backward, parameters and inputs of the model apart, total; None where not
-            counted. Memory that several layers save counts for the first.
-        gradients: bytes of the gradients that its backward makes, total; None without backward.
+        calls: the number of calls in the pass that counts FLOPs.
+        forward, forward_self: the time. The hooks on layers inside are part of `forward_self`.
+        backward, backward_self: the time of the backward nodes; None without backward.
+        flops, flops_self: the FLOPs, as `torch.utils.flop_counter` counts them; None if it failed.
+        backward_flops, backward_flops_self: the FLOPs of backward; None without backward.
+        parameters: the bytes of all parameters and buffers, including the layers inside.
+        outputs: the bytes of the tensors that it returned.
+        saved: the bytes that autograd saves for backward, without parameters and inputs of the model; None if not
+            counted. A tensor that several layers save counts for the first one.
+        gradients: the bytes of the gradients that its backward makes; None without backward.
 
     """
 
@@ -102,7 +98,7 @@ class LayerProfile:
     gradients: int | None
 
     def row(self) -> dict[str, object]:
-        """Write one row of the table: milliseconds, millions of FLOPs, KiB."""
+        """Return one row of the table, in milliseconds, millions of FLOPs, and KiB."""
         row: dict[str, object] = {"layer": self.name or "(root)", "type": self.type, "calls": self.calls}
         for what, total, own in (
             ("forward", self.forward, self.forward_self),
@@ -111,23 +107,21 @@ class LayerProfile:
             if total is not None and own is not None:
                 row |= {f"{what} ms": 1e3 * total.median, f"{what} quartiles": total.spread}
                 row |= {f"{what} self ms": 1e3 * own.median}
-        row |= {"MFLOPs": _scaled(self.flops, 1e6), "backward MFLOPs": _scaled(self.backward_flops, 1e6)}
+        row |= {"MFLOPs": _scale(self.flops, 1e6), "backward MFLOPs": _scale(self.backward_flops, 1e6)}
         row |= {"parameters KiB": self.parameters / _KIB, "outputs KiB": self.outputs / _KIB}
-        row |= {"saved KiB": _scaled(self.saved, _KIB), "gradients KiB": _scaled(self.gradients, _KIB)}
+        row |= {"saved KiB": _scale(self.saved, _KIB), "gradients KiB": _scale(self.gradients, _KIB)}
         return {name: value for name, value in row.items() if value is not None}
 
 
 class Profile(Result, Mapping[str, LayerProfile]):
-    """What `profile` returns: a mapping from the names of the layers that were called to what each costs.
+    """The result of `profile`: maps the name of each layer that was called to its costs.
 
     Attributes:
-        title: class name of the model.
-        forward: time of the whole pass with hooks.
-        backward: time of its backward, likewise; None without backward.
-        plain_forward: time of the whole pass without any hook of hookscope.
-        plain_backward: likewise.
-        outside: time of backward in nodes that no layer made, such as those of the loss; None without backward.
-        notes: what else there is to know.
+        title: the class name of the model.
+        forward, backward: the time of the whole pass with hooks; `backward` is None without backward.
+        plain_forward, plain_backward: the same without the hooks of `profile`.
+        outside: the time of backward nodes that no layer made, such as those of the loss; None without backward.
+        notes: remarks about the measurement.
 
     """
 
@@ -151,7 +145,7 @@ class Profile(Result, Mapping[str, LayerProfile]):
     def __getitem__(self, name: str) -> LayerProfile:
         if name in self._layers:
             return self._layers[name]
-        raise not_among(self._layers, name, f"no layer {name!r} was called in this profile")
+        raise not_found(self._layers, name, f"no layer {name!r} was called in this profile")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._layers)
@@ -164,7 +158,7 @@ class Profile(Result, Mapping[str, LayerProfile]):
 
     @property
     def overhead(self) -> dict[str, float]:
-        """What the hooks add to the pass, as a share of the pass without them: 0.05 is 5 %; forward and backward."""
+        """The time that the hooks add to forward and backward, as a fraction: 0.05 is 5 %."""
         shares = {"forward": self.forward.median / self.plain_forward.median - 1}
         if self.backward is not None and self.plain_backward is not None:
             shares["backward"] = self.backward.median / self.plain_backward.median - 1
@@ -172,23 +166,23 @@ class Profile(Result, Mapping[str, LayerProfile]):
 
     @property
     def rows(self) -> list[dict[str, object]]:
-        """One row for each layer, in the order of the first calls."""
+        """One row for each layer, in call order."""
         return [layer.row() for layer in self._layers.values()]
 
     def slowest(self, count: int = 10) -> list[LayerProfile]:
-        """List the layers with the most time of their own, forward and backward together, the slowest first.
+        """List the layers with the longest forward and backward time in the layer itself, slowest first.
 
         Args:
-            count: how many, at most.
+            count: the maximum number of layers.
 
         """
         return sorted(self._layers.values(), key=lambda layer: -_own(layer))[:count]
 
     def picture(self, count: int = 24) -> Picture:
-        """Draw a bar of the time of its own for each of the slowest layers, forward and backward.
+        """Plot the forward and backward time in each of the slowest layers as bars.
 
         Args:
-            count: how many layers, at most.
+            count: the maximum number of layers.
 
         Raises:
             ModuleNotFoundError: matplotlib is not installed.
@@ -197,11 +191,11 @@ class Profile(Result, Mapping[str, LayerProfile]):
         shown = self.slowest(count)
         left = len(self._layers) - len(shown)
         title = f"{self.caption}; {len(shown)} slowest of {len(self._layers)} layers" if left else self.caption
-        return draw(shown, title, [layer.row() for layer in shown])
+        return draw_bars(shown, title, [layer.row() for layer in shown])
 
     @property
     def caption(self) -> str:
-        """What the whole pass takes, and what the hooks add."""
+        """The time of the whole pass, and the time that the hooks add."""
         text = f"{self.title}: forward {self.plain_forward!r}"
         if self.plain_backward is not None:
             text += f", backward {self.plain_backward!r}"
@@ -214,5 +208,5 @@ def _own(layer: LayerProfile) -> float:
     return sum(time.median for time in times if time is not None and time.runs)
 
 
-def _scaled(number: int | None, unit: float) -> float | None:
+def _scale(number: int | None, unit: float) -> float | None:
     return None if number is None else number / unit

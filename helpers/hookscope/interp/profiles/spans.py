@@ -1,4 +1,4 @@
-"""Read a clock, or a counter, before and after every call of a layer and every node of backward in one pass."""
+"""Read a clock or a counter around each call of a layer and each backward node of one pass."""
 
 from __future__ import annotations
 
@@ -12,71 +12,71 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope.layers import call_of
+from hookscope.layers import call_id
 
-__all__ = ["Span", "Spans", "nodes_of", "sequence_number"]
+__all__ = ["CallSpan", "CallSpans", "nodes_of", "sequence_number"]
 
 sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
 
 
-class Span:
+class CallSpan:
     """One call of a layer.
 
     Attributes:
         module: the layer.
-        parent: the call around it, if any.
-        call: what tells it from the others while it runs; see `call_of`.
-        forward: what the reading grew by, forward.
-        backward: what it grew by in the nodes that this call itself made, not those of calls in it.
-        gradients: bytes of the gradients that these nodes made.
+        parent: the call around it, or None.
+        call: its ID while it runs; see `call_id`.
+        forward: the increase of the reading during the call.
+        backward: the increase during the backward nodes of this call, without those of calls inside.
+        gradients: the bytes of the gradients that these nodes made.
 
     """
 
     __slots__ = ("backward", "call", "forward", "gradients", "module", "outputs", "parent", "start")
 
-    def __init__(self, module: nn.Module, parent: Span | None, call: int = 0) -> None:
+    def __init__(self, module: nn.Module, parent: CallSpan | None, call: int = 0) -> None:
         self.module, self.parent, self.call = module, parent, call
         self.forward = self.backward = self.gradients = self.start = 0
         self.outputs: Any = None
 
-    def inside(self) -> Iterator[Span]:
-        """Yield this call and those around it."""
-        span: Span | None = self
+    def enclosing(self) -> Iterator[CallSpan]:
+        """Yield this call and the calls around it, from the inside out."""
+        span: CallSpan | None = self
         while span is not None:
             yield span
             span = span.parent
 
 
-class Spans:
+class CallSpans:
     """The calls of one pass.
 
     Attributes:
-        calls: those that returned, in the order in which they began.
-        outside: what backward nodes that no layer made took.
+        calls: the calls, in the order in which they began.
+        outside: the increase during backward nodes that no layer made.
 
     """
 
-    def __init__(self, modules: Iterable[nn.Module], read: Callable[[], int], *, look: bool = False) -> None:
-        """Prepare a pass.
+    def __init__(self, modules: Iterable[nn.Module], read: Callable[[], int], *, keep_outputs: bool = False) -> None:
+        """Store the layers and the reading; the hooks come later.
 
         Args:
             modules: the layers.
-            read: returns the reading, which grows.
-            look: keep outputs until the pass is over, and count bytes of gradients; this costs time.
+            read: returns the reading of a clock or counter.
+            keep_outputs: keep outputs until the pass ends, and count the bytes of gradients. This takes time.
 
         """
-        self._modules, self._read, self._look = list(modules), read, look
-        self.calls: list[Span] = []
-        self.outside = Span(nn.Identity(), None)
-        self._running: list[Span] = []
-        # From each number on, the nodes that are made belong to the call beside it.
+        self._modules, self._read, self._keep_outputs = list(modules), read, keep_outputs
+        self.calls: list[CallSpan] = []
+        self.outside = CallSpan(nn.Identity(), None)
+        self._running: list[CallSpan] = []
+        # Nodes with this sequence number or a later one belong to the call at the same index of _owners.
         self._numbers: list[int] = []
-        self._owners: list[Span | None] = []
+        self._owners: list[CallSpan | None] = []
         self._thread = threading.get_ident()
         self._handles: list[Any] = []
 
     @property
-    def running(self) -> Span | None:
+    def running(self) -> CallSpan | None:
         """The innermost call that has not returned."""
         return self._running[-1] if self._running else None
 
@@ -86,7 +86,7 @@ class Spans:
         with ExitStack() as stack:
             for module in self._modules:
                 stack.callback(module.register_forward_pre_hook(self._before).remove)
-                # Always: a layer that has raised, which the model caught, has ended, too.
+                # always_call, because a call also ends when it raises and the model catches the exception.
                 stack.callback(module.register_forward_hook(self._after, prepend=True, always_call=True).remove)
             yield
 
@@ -94,10 +94,10 @@ class Spans:
     def backward(self, root: Tensor) -> Iterator[None]:
         """Hook the nodes behind a tensor while the block runs.
 
-        What layers are called again meanwhile, as `torch.utils.checkpoint` does, counts for the node that asks for it.
+        A recomputation, as in `torch.utils.checkpoint`, counts for the node that starts it.
         """
         try:
-            for node, owner in self._owned(root):
+            for node, owner in self._nodes_with_owner(root):
                 self._hook(node, self.outside if owner is None else owner)
             yield
         finally:
@@ -107,10 +107,10 @@ class Spans:
     def _before(self, module: nn.Module, args: Any) -> None:
         if threading.get_ident() != self._thread:
             raise RuntimeError(
-                "the model runs layers in several threads, whose times cannot be told apart; profile what one runs, "
-                "such as the .module of an nn.DataParallel"
+                "the model runs layers in several threads, and hooks cannot separate their times. Profile a part that "
+                "runs in one thread, such as the .module of an nn.DataParallel"
             )
-        span = Span(module, self.running, call_of(sys._getframe(1)))
+        span = CallSpan(module, self.running, call_id(sys._getframe(1)))
         self.calls.append(span)
         self._running.append(span)
         self._numbers.append(sequence_number())
@@ -119,28 +119,28 @@ class Spans:
 
     def _after(self, module: nn.Module, args: Any, output: Any) -> None:
         now = self._read()
-        this = call_of(sys._getframe(1))
+        this = call_id(sys._getframe(1))
         places = range(len(self._running))[::-1]
         place = next((i for i in places if self._running[i].call == this), None)
         if place is None:
             return
         span = self._running[place]
         span.forward = now - span.start
-        if self._look:
+        if self._keep_outputs:
             span.outputs = output
-        del self._running[place:]  # with what an exception that the model caught has left there
+        del self._running[place:]  # and calls inside that ended by an exception
         self._numbers.append(sequence_number())
         self._owners.append(self.running)
 
-    def _owned(self, root: Tensor) -> Iterator[tuple[Any, Span | None]]:
-        """Yield the nodes behind a tensor, each with the call that made it."""
+    def _nodes_with_owner(self, root: Tensor) -> Iterator[tuple[Any, CallSpan | None]]:
+        """Yield the autograd nodes of a tensor, each with the call that made it."""
         for node, user in nodes_of(root):
-            # What writes into `.grad` has no number of its own: it goes with the node that uses the parameter.
+            # AccumulateGrad has no useful number, so it counts for the node that uses the parameter.
             number = (user if type(node).__name__ == "AccumulateGrad" and user is not None else node)._sequence_nr()
             place = bisect_right(self._numbers, number) - 1
             yield node, self._owners[place] if place >= 0 else None
 
-    def _hook(self, node: Any, owner: Span) -> None:
+    def _hook(self, node: Any, owner: CallSpan) -> None:
         read, start = self._read, 0
 
         def before(grads: Any) -> None:
@@ -149,7 +149,7 @@ class Spans:
 
         def after(made: Any, given: Any) -> None:
             owner.backward += read() - start
-            if self._look:
+            if self._keep_outputs:
                 owner.gradients += _new_bytes(made, given)
 
         self._handles.append(node.register_prehook(before))
@@ -157,7 +157,7 @@ class Spans:
 
 
 def nodes_of(root: Tensor) -> Iterator[tuple[Any, Any]]:
-    """Yield the autograd nodes behind a tensor, each once, with a node that uses it; None for the first."""
+    """Yield each autograd node of a tensor once, with a node that uses it; None for the first."""
     waiting: list[tuple[Any, Any]] = [(root.grad_fn, None)] if root.grad_fn is not None else []
     seen = {root.grad_fn}
     while waiting:
@@ -170,11 +170,11 @@ def nodes_of(root: Tensor) -> Iterator[tuple[Any, Any]]:
 
 
 def _new_bytes(made: Iterable[Any], given: Iterable[Any]) -> int:
-    """Count the bytes of what is in memory that was not given."""
-    known = {_place(tensor) for tensor in given if isinstance(tensor, Tensor)}
+    """Return the bytes of the tensors in `made` whose memory is not in `given`."""
+    known = {_storage_key(tensor) for tensor in given if isinstance(tensor, Tensor)}
     total = 0
     for tensor in made:
-        if isinstance(tensor, Tensor) and (place := _place(tensor)) not in known:
+        if isinstance(tensor, Tensor) and (place := _storage_key(tensor)) not in known:
             known.add(place)
             total += _bytes_of(tensor)
     return total
@@ -189,7 +189,7 @@ def _bytes_of(tensor: Tensor) -> int:
         return int(tensor.values().nbytes)
 
 
-def _place(tensor: Tensor) -> int:
+def _storage_key(tensor: Tensor) -> int:
     try:
         return int(tensor.untyped_storage()._cdata)
     except (RuntimeError, NotImplementedError):  # sparse

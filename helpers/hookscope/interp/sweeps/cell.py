@@ -19,7 +19,7 @@ from hookscope.interp.edits.parts import get
 from hookscope.interp.sweeps.outputs import number_of
 from hookscope.interp.sweeps.passes import Inputs
 from hookscope.interp.sweeps.result import Made, Row, Sweep
-from hookscope.layers.suggestions import not_among
+from hookscope.layers.suggestions import not_found
 from hookscope.pictures.picture import as_text
 from hookscope.unchanged import model_unchanged, same_random_numbers
 
@@ -103,7 +103,7 @@ class Cell:
 
     def __init__(self, found: Sweep, layer: str, column: int = 0) -> None:
         if layer not in found.layers:
-            raise not_among(found.layers, layer, f"no layer {layer!r} in this sweep")
+            raise not_found(found.layers, layer, f"no layer {layer!r} in this sweep")
         if column not in found.columns:
             some = ", ".join(map(str, found.columns[:8])) + (", …" if len(found.columns) > 8 else "")
             raise IndexError(f"no {found.kind} {column!r} in this sweep: it has {some}")

@@ -248,7 +248,7 @@ def _named(modules: Modules, item: Which) -> Iterable[tuple[str, nn.Module, int 
     """Yield what one item means: names, modules, and the number of the call if it names one."""
     if isinstance(item, str) and "#" in item:
         name, _, number = item.rpartition("#")
-        if number.isdecimal() and int(number) >= 1 and modules.called(item) is None:
+        if number.isdecimal() and int(number) >= 1 and modules.find(item) is None:
             for found, module in pick(modules, name).items():
                 yield found, module, int(number)
             return

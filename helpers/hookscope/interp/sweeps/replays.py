@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.interp.sweeps.passes import Span
-from hookscope.layers.modules import within
+from hookscope.layers.modules import collect_submodules
 from hookscope.structures import map_tensors, tensors_in
 
 __all__ = ["Replays", "replaying"]
@@ -49,7 +49,7 @@ class Replays:
         self._usable = {
             span.module: span
             for span in self._spans
-            if span.alone and times[span.module] == 1 and not (hooked and hooked & within([span.module]))
+            if span.alone and times[span.module] == 1 and not (hooked and hooked & collect_submodules([span.module]))
         }
         self._kept: dict[nn.Module, Any] = {}
 

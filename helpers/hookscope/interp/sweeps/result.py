@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from hookscope.extras import needed_by
 from hookscope.interp.sweeps.passes import Inputs
 from hookscope.pictures import Picture, Result, Table
-from hookscope.pictures.fonts import families
+from hookscope.pictures.fonts import find_families
 from hookscope.pictures.palette import COOLWARM
-from hookscope.pictures.picture import as_text, from_figure, noted
-from hookscope.pictures.tokens import shortened
-from hookscope.pictures.words import counted, visible
+from hookscope.pictures.picture import as_text, format_notes, from_figure
+from hookscope.pictures.tokens import shorten_token
+from hookscope.pictures.words import count_text, visible
 
 if TYPE_CHECKING:
     pass
@@ -154,7 +154,7 @@ class Sweep(Result):
     def _named(self, form: str) -> tuple[str, ...]:
         if not self.tokens:
             return tuple(map(str, self.columns))
-        shown = (shortened(token, _LETTERS) for token in self.tokens)
+        shown = (shorten_token(token, _LETTERS) for token in self.tokens)
         return tuple(form.format(number, token) for number, token in zip(self.columns, shown, strict=True))
 
     @property
@@ -181,12 +181,12 @@ class Sweep(Result):
     def how(self) -> str:
         """How the cells were computed, in a sentence."""
         run = self.values.numel() - self.idle - self._left_out
-        cells = counted(run, "cell")
-        idle = f"; {counted(self.idle, 'cell')} not run, for what is put in is there already" if self.idle else ""
+        cells = count_text(run, "cell")
+        idle = f"; {count_text(self.idle, 'cell')} not run, for what is put in is there already" if self.idle else ""
         if not self.batches:
             alone = f", {'' if run == 1 else 'each '}run alone, with plain hooks" if run else ""
             return f"{cells}{alone}{idle}"
-        batches = f"{cells} in {counted(len(self.batches), 'batch', 'batches')}"
+        batches = f"{cells} in {count_text(len(self.batches), 'batch', 'batches')}"
         skipped = ", without the layers before the change" if self.skipped else ""
         apart = "they are equal"
         if self.largest_difference:
@@ -234,8 +234,8 @@ class Sweep(Result):
     @property
     def caption(self) -> str:
         """What was changed, and the metric with no change."""
-        rows = counted(len(self.layers), "layer")
-        across = "" if self.kind == "layer" else f" × {counted(len(self.columns), self.kind)}"
+        rows = count_text(len(self.layers), "layer")
+        across = "" if self.kind == "layer" else f" × {count_text(len(self.columns), self.kind)}"
         run = "" if self.source is None else f", {as_text(self.source)} in the source"
         head = f"{self.title}: {rows}{across}, each {self.change}, one at a time"
         return f"{head}\nthe metric is {as_text(self.baseline)} with no change{run}"
@@ -250,19 +250,19 @@ class Sweep(Result):
         return f"largest change: {as_text(value - self.baseline)}, to {as_text(value)} ({where})"
 
     def _lines(self) -> list[str]:
-        return [visible(self._largest()), self.how, *noted(self.notes)]
+        return [visible(self._largest()), self.how, *format_notes(self.notes)]
 
     def _in_words(self) -> str:
         shown = self.values[self.values.isfinite()]
-        rows = counted(len(self.layers), "layer")
-        across = "" if self.kind == "layer" else f" by {counted(len(self.columns), self.kind)}"
+        rows = count_text(len(self.layers), "layer")
+        across = "" if self.kind == "layer" else f" by {count_text(len(self.columns), self.kind)}"
         ends = (
             f"values from {as_text(float(shown.min()))} to {as_text(float(shown.max()))}" if len(shown) else "no value"
         )
         left = self._left_out
         blank = self.values.numel() - len(shown) - left
-        hatched = f"; {counted(left, 'cell')} hatched, left out by an interrupt" if left else ""
-        black = f"; {counted(blank, 'cell')} black, without a finite number" if blank else ""
+        hatched = f"; {count_text(left, 'cell')} hatched, left out by an interrupt" if left else ""
+        black = f"; {count_text(blank, 'cell')} black, without a finite number" if blank else ""
         more = f" and {len(self.names) - _WIDE} more" if len(self.names) > _WIDE else ""
         named = f"; {self.kind}s: {', '.join(self.names[:_WIDE])}{more}" if self.tokens else ""
         return (
@@ -296,7 +296,7 @@ class Sweep(Result):
         if self.kind == "layer":
             axes.set_xticks([])
         else:
-            turned: dict[str, Any] = {"rotation": 90, "fontfamily": families(self.names)} if self.tokens else {}
+            turned: dict[str, Any] = {"rotation": 90, "fontfamily": find_families(self.names)} if self.tokens else {}
             axes.set_xticks(below, [self.names[column] for column in below], fontsize=8, parse_math=False, **turned)
             axes.set_xlabel(self.kind)
         axes.set_ylabel("layer")

@@ -23,8 +23,8 @@ from hookscope.interp.sweeps.study import Study, tensors_at
 from hookscope.layers import Modules, Which, refuse_unhookable
 from hookscope.layers.offloaded import is_offloaded
 from hookscope.model_inputs import check_kwargs
-from hookscope.pictures.tokens import checked_tokens
-from hookscope.pictures.words import counted
+from hookscope.pictures.tokens import check_tokens
+from hookscope.pictures.words import count_text
 from hookscope.progress import progress_bar
 from hookscope.structures import tensors_in
 from hookscope.unchanged import ModelState, model_unchanged, same_random_numbers
@@ -107,7 +107,7 @@ def sweep(
             for column, number in enumerate(header.numbers):
                 cells.append(Variant(place, number, place.index(shape, header, number), (row, column)))
             if named and len(named) != (size := shape[header.axis or 1]):
-                given, needed = counted(len(named), "string"), counted(size, "position")
+                given, needed = count_text(len(named), "string"), count_text(size, "position")
                 raise ValueError(f"tokens has {given}, but layer {place.label!r} has {needed}")
         baseline = number_of(metric(study.output))
         new, sourced, said = _new(patching, study, places, metric)
@@ -166,7 +166,7 @@ def _seen_before(places: Sequence[Place]) -> str:
     hooked = [place.label for place in places if place.to == "output" and place.module._forward_hooks]
     if not hooked:
         return ""
-    others = f" and {counted(len(hooked) - 1, 'other')}" if hooked[1:] else ""
+    others = f" and {count_text(len(hooked) - 1, 'other')}" if hooked[1:] else ""
     return (
         f" {hooked[0]!r}{others} had forward hooks before the sweep, such as transformers puts on for hidden_states; "
         "what these keep is from before the change"
@@ -184,7 +184,7 @@ def _named(tokens: Any, columns: Columns) -> tuple[str, ...]:
         return ()
     if columns.kind != "position":
         raise ValueError("tokens= goes with positions=, which it names")
-    named = checked_tokens(tokens)
+    named = check_tokens(tokens)
     if wrong := [number for number in columns.numbers if not -len(named) <= number < len(named)]:
         raise ValueError(
             f"tokens has {len(named)} strings, and none for position {wrong[0]}: give one for each token of a sample"

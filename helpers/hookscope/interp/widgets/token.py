@@ -11,8 +11,8 @@ from torch import nn
 
 from hookscope.interp.attentions import AttentionMap, AttentionMaps
 from hookscope.interp.lenses import Reading, Streams
-from hookscope.interp.lenses.lens import Given
-from hookscope.interp.lenses.texts import Vocabulary, Words, tokens_of
+from hookscope.interp.lenses.lens import LensSpec
+from hookscope.interp.lenses.texts import Vocabulary, WordTable, label_tokens
 from hookscope.interp.widgets.token_view import (
     SHOWS,
     Names,
@@ -25,7 +25,7 @@ from hookscope.interp.widgets.token_view import (
     weights_of,
 )
 from hookscope.layers import Which
-from hookscope.layers.suggestions import not_among
+from hookscope.layers.suggestions import not_found
 from hookscope.model_inputs import check_kwargs
 from hookscope.pictures.picture import Rows, as_text
 from hookscope.widgets.base import assets, shows_errors
@@ -119,22 +119,25 @@ class TokenPicker(CodeWidget):
         kwargs: Mapping[str, Any] | None = None,
         tokens: Sequence[str] | Sequence[Sequence[str]] | None = None,
         layers: Which | Sequence[Which] | None = None,
-        lens: Given = None,
+        lens: LensSpec = None,
         vocabulary: Vocabulary = None,
         max_bytes: float | None = _MOST_BYTES,
         **_unknown: Never,
     ) -> None:
         kwargs = check_kwargs(TokenPicker, kwargs, _unknown)
-        Words(vocabulary, None)  # before anything runs
+        WordTable(vocabulary, None)  # before anything runs
         with explaining_inputs(model, args, kwargs):
             streams = Streams(model, args, kwargs, layers, lens, max_bytes)
         self._streams, self._given = streams, (args, kwargs)
-        self._words = Words(vocabulary, streams.words or None)
+        self._words = WordTable(vocabulary, streams.words or None)
         known = streams.ids if streams.words and self._words else None
-        self._texts = tokens_of(
-            tokens, streams.ids if known is None else known, self._words if known is not None else Words(None, None),
-            streams.samples, streams.tokens,
-        )  # fmt: skip
+        self._texts = label_tokens(
+            tokens,
+            streams.ids if known is None else known,
+            self._words if known is not None else WordTable(None, None),
+            streams.samples,
+            streams.tokens,
+        )
         self._drawn: tuple[Any, ...] = ()
         self._looked_at: tuple[Any, ...] = ()
         self._names = Names(streams.labels, self._texts[0])
@@ -210,7 +213,7 @@ class TokenPicker(CodeWidget):
     @traitlets.validate("layer")
     def _a_layer(self, proposal: Mapping[str, Any]) -> str:
         if proposal["value"] not in self._streams.labels:
-            raise not_among(self._streams.labels, proposal["value"], f"no layer {proposal['value']!r} on the map")
+            raise not_found(self._streams.labels, proposal["value"], f"no layer {proposal['value']!r} on the map")
         return str(proposal["value"])
 
     @traitlets.validate("attention")
@@ -218,7 +221,7 @@ class TokenPicker(CodeWidget):
         if not self._settling and proposal["value"] not in self._maps:
             if not self._maps:
                 raise ValueError(self._streams.why_no_map(self._row))
-            raise not_among(self._maps, proposal["value"], f"no map {proposal['value']!r} in layer {self.layer!r}")
+            raise not_found(self._maps, proposal["value"], f"no map {proposal['value']!r} in layer {self.layer!r}")
         return str(proposal["value"])
 
     @traitlets.validate("show", "look")
@@ -286,7 +289,7 @@ class TokenPicker(CodeWidget):
 
     def _code(self) -> str:
         """Write the plain torch lines that capture the stream at the chosen layer and token."""
-        layer, call = self._streams.call_of(self._row)
+        layer, call = self._streams.call_at(self._row)
         pick = "output = output if isinstance(output, torch.Tensor) else output[0]  # the stream comes first"
         axes = [("token", self.token), ("sample", self.sample)]
         (first, one), (second, other) = axes if self._streams.tokens_first else axes[::-1]

@@ -12,10 +12,10 @@ from torch import Tensor
 from hookscope.interp.attentions import AttentionMap
 from hookscope.interp.attentions.drawing import choosing
 from hookscope.interp.lenses import Reading
-from hookscope.interp.lenses.texts import Words
-from hookscope.pictures.heat import Heat, heat
+from hookscope.interp.lenses.texts import WordTable
+from hookscope.pictures.heatmap import Heatmap, draw_heatmap
 from hookscope.pictures.picture import as_text
-from hookscope.pictures.tokens import shortened
+from hookscope.pictures.tokens import shorten_token
 
 __all__ = [
     "SHOWS",
@@ -45,7 +45,7 @@ _LETTERS = 24
 class Drawn(NamedTuple):
     """A picture with what is said about it."""
 
-    heat: Heat
+    heat: Heatmap
     alt: str
     caption: str
 
@@ -86,7 +86,7 @@ class Names:
     def token(self, place: int) -> str:
         """Name a token: its place, and what it is."""
         token = self.tokens[place]
-        text = shortened(token if token.strip() else repr(token), _LETTERS) if token else ""
+        text = shorten_token(token if token.strip() else repr(token), _LETTERS) if token else ""
         return f"{place} {text}".strip()
 
 
@@ -105,7 +105,7 @@ def draw_map(values: Tensor, show: str, names: Names, title: str, width: int) ->
     """Draw a row for each layer and a column for each token."""
     log = show in _BY_LOG
     columns = [names.token(place) for place in range(len(names.tokens))]
-    picture = heat(values.numpy(), names.short, columns, log=log, low=None if log else 0.0, width=width)
+    picture = draw_heatmap(values.numpy(), names.short, columns, log=log, low=None if log else 0.0, width=width)
     by = ", by its logarithm" if log else ""
     alike = picture.ends[0] == picture.ends[1]
     scale = f"from {picture.ends[0]} (dark) to {picture.ends[1]} (bright){by}"
@@ -139,7 +139,7 @@ def map_rows(values: Tensor | None, names: Names, token: int) -> list[dict[str, 
     ]
 
 
-def prediction_rows(reading: Reading, token: int, names: Names, words: Words) -> list[dict[str, object]]:
+def prediction_rows(reading: Reading, token: int, names: Names, words: WordTable) -> list[dict[str, object]]:
     """List for each layer the words with the highest probabilities at a token."""
     if reading.words is None or reading.probabilities is None:
         return []
@@ -148,18 +148,18 @@ def prediction_rows(reading: Reading, token: int, names: Names, words: Words) ->
         row: dict[str, object] = {"layer": label}
         found = zip(reading.words[layer, token].tolist(), reading.probabilities[layer, token].tolist(), strict=True)
         for rank, (number, chance) in enumerate(found, start=1):
-            row |= {f"{rank}": shortened(words[number], _LETTERS), f"{rank} probability": chance}
+            row |= {f"{rank}": shorten_token(words[number], _LETTERS), f"{rank} probability": chance}
         rows.append(row)
     return rows
 
 
-def told_of(reading: Reading, layer: int, token: int, names: Names, words: Words) -> str:
+def told_of(reading: Reading, layer: int, token: int, names: Names, words: WordTable) -> str:
     """Say in a line what is known of a token at a layer."""
     said = [f"norm {as_text(float(reading.norm[layer, token]))}"]
     if not math.isnan(change := float(reading.change[layer, token])):
         said.append(f"changed by {as_text(change)} × the norm before")
     if reading.final is not None and reading.final_probability is not None:
-        word = shortened(words[int(reading.final[token])], _LETTERS)
+        word = shorten_token(words[int(reading.final[token])], _LETTERS)
         said.append(f"{word!r}, chosen in the end, has {as_text(float(reading.final_probability[layer, token]))}")
     if reading.next_probability is not None and token + 1 < len(names.tokens):
         chance = as_text(float(reading.next_probability[layer, token]))
@@ -190,7 +190,7 @@ def draw_attention(shown: AttentionMap, sample: int, head: int, names: Names, wi
     weights = shown.weights[sample, head].detach().float().cpu()
     queries = [names.token(place) for place in range(len(names.tokens))]
     keys = queries if weights.shape[1] == len(queries) else [str(place) for place in range(weights.shape[1])]
-    picture = heat(weights.numpy(), queries, keys, low=0.0, width=width, height=400, largest=(24, 24))
+    picture = draw_heatmap(weights.numpy(), queries, keys, low=0.0, width=width, height=400, largest=(24, 24))
     known = weights.nan_to_num(0.0)
     chosen = choosing(known)
     query, key = divmod(int(torch.where(chosen, known, -1.0).argmax()), weights.shape[1])

@@ -45,17 +45,17 @@ BATCHES: dict[str, tuple[Any, Any, str]] = {
     "an object": (
         SimpleNamespace(x=X, edges=EDGES, graph=GRAPH),
         lambda model, batch: model(batch.x, batch.edges, batch.graph),
-        r"6 for the number of samples.* rows of x \(6, 4\), graph \(6,\), and left edges \(2, 3\) whole",
+        r"assumed 6 samples.* rows of x \(6, 4\), graph \(6,\), and passed edges \(2, 3\) whole",
     ),
     "a dict": (
         {"x": X, "edges": EDGES, "graph": GRAPH},
         lambda model, batch: model(**batch),
-        r"rows of x \(6, 4\), graph \(6,\), and left edges \(2, 3\) whole",
+        r"rows of x \(6, 4\), graph \(6,\), and passed edges \(2, 3\) whole",
     ),
     "a tuple": (
         (TOKENS, OFFSETS),
         lambda model, batch: model(*batch),
-        r"7 for the number of samples.* rows of \[0\] \(7,\), and left \[1\] \(3,\) whole",
+        r"assumed 7 samples.* rows of \[0\] \(7,\), and passed \[1\] \(3,\) whole",
     ),
     "deeper": (
         [SimpleNamespace(held=[TOKENS, OFFSETS])],
@@ -69,7 +69,9 @@ BATCHES: dict[str, tuple[Any, Any, str]] = {
 def test_rows_that_are_not_samples(kind: str, tmp_path: Path) -> None:
     batch, run, said = BATCHES[kind]
     model = (Graphs() if "x" in said else Bags()).eval()
-    with pytest.raises(ValueError, match=f"the first batch runs, and its first [23] samples do not .*{said}") as caught:
+    with pytest.raises(
+        ValueError, match=f"the model runs on the first batch, but not on its first [23] samples .*{said}"
+    ) as caught:
         collect(model, [batch], "linear", to=tmp_path / "a", run=run, progress=False)
     assert "run=lambda model, numbers: model(batch_of(numbers))" in str(caught.value)
     assert caught.value.__cause__ is not None  # torch's own
@@ -83,7 +85,7 @@ def test_a_batch_that_does_not_run_at_all_keeps_its_error(tmp_path: Path) -> Non
 
 def test_rows_that_run_and_are_not_samples(tmp_path: Path) -> None:
     batch = SimpleNamespace(x=X, edges=torch.tensor([[0], [1]]), graph=torch.tensor([1, 0, 0, 1, 1, 1]))
-    with pytest.raises(ValueError, match=r"no axis of samples.* let the loader yield the numbers of the samples"):
+    with pytest.raises(ValueError, match=r"no sample axis.* let the loader yield sample numbers"):
         collect(
             Graphs().eval(), [batch], "linear", to=tmp_path / "a", progress=False,
             run=lambda model, batch: model(batch.x, batch.edges, batch.graph),

@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from hookscope import Activations, census, collect
 from hookscope.interp.activations import DamagedError
-from hookscope.interp.activations.marks import mark_of_batch
-from hookscope.interp.activations.shards import shards_in
+from hookscope.interp.activations.fingerprint import fingerprint_batch
+from hookscope.interp.activations.shards import list_shards
 from tests.package.interp.activations.test_what_is_collected import X, by_hand, small
 from tests.shared import ROOT
 from tests.shared.disks import a_small_disk
@@ -47,7 +47,7 @@ def test_after_an_exception_all_that_was_there_is_there(after, error, tmp_path):
     stopped(net, tmp_path, after, error)
     begun = Activations(tmp_path)
     assert not begun.complete
-    assert "goes on" in begun.notes[0]
+    assert "to resume" in begun.notes[0]
     assert torch.equal(begun["0"][:], by_hand(net, X.split(2))[: 2 * after])
     runs = []
     net.register_forward_hook(lambda *_: runs.append(1))
@@ -78,14 +78,14 @@ def other_module():
 
 
 DIFFERENT = {
-    "weights": (other_weights, X.split(2), ("0",), {}, "another model"),
-    "modules": (other_module, X.split(2), ("0",), {}, "another model"),
-    "layers": (small, X.split(2), ("0", "2"), {}, r'the layers \["0"\], and now it is \["0", "2"\]'),
+    "weights": (other_weights, X.split(2), ("0",), {}, "a different model"),
+    "modules": (other_module, X.split(2), ("0",), {}, "a different model"),
+    "layers": (small, X.split(2), ("0", "2"), {}, r'the layers \["0"\], but now it is \["0", "2"\]'),
     "dtype": (small, X.split(2), ("0",), {"dtype": torch.float16}, "outputs"),
-    "data": (small, (X + 1).split(2), ("0",), {}, "the data of the batch is not that of then"),
-    "order": (small, X.flip(0).split(2), ("0",), {}, "the data of the batch is not that of then"),
-    "batches": (small, X.split(3), ("0",), {}, "batches had 2 samples there, and have 3 now"),
-    "less": (small, X[:2].split(2), ("0",), {}, "the loader has 2 samples, and 6 are there"),
+    "data": (small, (X + 1).split(2), ("0",), {}, "the batch has different data"),
+    "order": (small, X.flip(0).split(2), ("0",), {}, "the batch has different data"),
+    "batches": (small, X.split(3), ("0",), {}, "batches had 2 samples, but now they have 3"),
+    "less": (small, X[:2].split(2), ("0",), {}, "the loader has 2 samples, but 6 are stored"),
 }
 
 
@@ -101,7 +101,7 @@ def test_what_is_not_the_same_is_refused_and_nothing_is_written(different, tmp_p
 
 def test_more_data_than_a_complete_one_had(tmp_path):
     collect(small(), X[:6].split(2), "0", to=tmp_path)
-    with pytest.raises(ValueError, match="more than the 6 samples of then"):
+    with pytest.raises(ValueError, match="more than the 6 samples of the earlier run"):
         collect(small(), X.split(2), "0", to=tmp_path)
 
 
@@ -149,10 +149,10 @@ def fill(disk):
     net = nn.Sequential(nn.Linear(4, 1000)).eval()
     with pytest.raises(OSError, match=r"11 samples take 43\.0 KiB.*are free"), a_file(disk / "much", 180_000):
         collect(net, X.split(2), to=disk / "a")
-    full = pytest.raises(OSError, match=r"full at sample \d+; the \d+ samples before are whole")
+    full = pytest.raises(OSError, match=r"full at sample \d+\. The first \d+ samples are saved")
     with full as caught, a_file(disk / "much", 150_000):
         collect(net, (x for x in X.split(2)), to=disk / "a", shard_bytes=1)
-    assert "call collect(...) again to go on" in str(caught.value)
+    assert "call collect(...) again to resume" in str(caught.value)
     begun = Activations(disk / "a")
     begun.check()
     assert 0 < len(begun) < 11
@@ -214,7 +214,7 @@ def test_killed_in_the_middle_of_writing(when, number, tmp_path, monkeypatch):
     stored.check()
     assert torch.equal(stored["0"][:], by_hand(net, X.split(2)))
     batches = [batch for shard in stored.shards for batch in shard.batches]
-    assert batches == [(len(x), mark_of_batch(x)) for x in X.split(2)]
+    assert batches == [(len(x), fingerprint_batch(x)) for x in X.split(2)]
     assert not list(tmp_path.glob(".*.part")), "a file that was half written stays"
 
 
@@ -300,14 +300,16 @@ def test_room_is_asked_for_what_is_not_there_yet(tmp_path, monkeypatch):
     assert there > 132 - 20, "heads and samples: more than what all samples take"
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=20))
     assert len(collect(net, X.split(2), "0", to=tmp_path, shard_bytes=40)) == 11
-    with pytest.raises(OSError, match="11 samples take 132 bytes, 0 bytes of it are there, and 20 bytes are free"):
+    with pytest.raises(
+        OSError, match=r"11 samples take 132 bytes. 0 bytes of them are stored, and only 20 bytes are free"
+    ):
         collect(net, X.split(2), "0", to=tmp_path / "other")
 
 
 def test_a_shard_that_is_missing_in_the_middle_is_noticed(tmp_path):
     stopped(small(), tmp_path, 5, KeyboardInterrupt())
     Activations(tmp_path).shards[1].path.unlink()
-    with pytest.raises(DamagedError, match="does not go on at sample 4: a shard before it is missing"):
+    with pytest.raises(DamagedError, match="not 4, so a shard before it is missing"):
         Activations(tmp_path)
 
 
@@ -326,7 +328,7 @@ def test_a_shard_with_other_tensors_than_its_head_says(tmp_path):
     assert read_shard(path).samples == 2
     for tensors in ({"1": X[:2]}, {"0": X[:2], "1": X[2:4].clone()}):
         save_file(tensors, path, head)
-        with pytest.raises(DamagedError, match="has other tensors than it says; delete it"):
+        with pytest.raises(DamagedError, match=r"does not hold the tensors that its header lists. Delete"):
             read_shard(path)
 
 
@@ -334,11 +336,11 @@ def test_the_way_out_of_a_damaged_shard_is_one(tmp_path):
     whole = collect(small(), X.split(2), "0", to=tmp_path, shard_bytes=40)["0"][:]
     third = Activations(tmp_path).shards[2].path
     third.write_bytes(third.read_bytes()[:-10])
-    with pytest.raises(DamagedError, match=r"delete it and all shards after it, and collect\(...\) makes them again"):
+    with pytest.raises(DamagedError, match=r"Delete this file and all later shards"):
         collect(small(), X.split(2), "0", to=tmp_path, shard_bytes=40)
-    for path in shards_in(tmp_path)[2:]:
+    for path in list_shards(tmp_path)[2:]:
         path.unlink()
-    with pytest.raises(DamagedError, match=r"8 samples of 11: .* collect\(...\) makes them again"):
+    with pytest.raises(DamagedError, match=r"only 8 of 11 samples.*collect\(...\) again"):
         Activations(tmp_path)
     stored = collect(small(), X.split(2), "0", to=tmp_path, shard_bytes=40)
     stored.check()
@@ -350,4 +352,4 @@ def test_shards_are_in_the_order_of_their_numbers(tmp_path):
     names = [f"{number:05}.safetensors" for number in (0, 1, 99_998, 99_999, 100_000, 100_001)]
     for name in names:
         (tmp_path / name).touch()
-    assert [path.name for path in shards_in(tmp_path)] == names
+    assert [path.name for path in list_shards(tmp_path)] == names

@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 
 from hookscope import Activations, LayerNotFoundError, census, collect, edit
 from hookscope.interp.activations import DamagedError
-from hookscope.interp.activations.marks import mark_of_model
+from hookscope.interp.activations.fingerprint import fingerprint_model
 from tests.shared.clocks import Clock
 
 X = torch.arange(44.0).reshape(11, 4) / 7
@@ -99,7 +99,7 @@ def test_a_data_set_of_samples_that_workers_can_read(tmp_path):
     with pytest.raises(LayerNotFoundError, match=r"no '\[2\]' in .* which has '0', '2'; did you mean '2'\?"):
         stored["[2]"]
     assert "11 samples" in repr(stored)
-    assert "axis of samples" in repr(stored)
+    assert "sample axis" in repr(stored)
 
 
 def test_reading_is_from_a_memory_map(tmp_path):
@@ -189,15 +189,19 @@ def test_a_model_of_transformers(tmp_path):
     ("make", "loader", "said"),
     [
         (lambda: small().train(), X.split(4), r"the model is in train\(\)"),
-        (lambda: nn.Sequential(small(), nn.Dropout()).eval().train(False), [], "yields nothing"),
+        (lambda: nn.Sequential(small(), nn.Dropout()).eval().train(False), [], "yields no batches"),
         (small, DataLoader(X, shuffle=True), "shuffles"),
         (small, DataLoader(X, sampler=BatchSampler(RandomSampler(X), 4, False), batch_size=None), "shuffles"),
-        (lambda: nn.Sequential(nn.Flatten(0)).eval(), X.split(4), "holds more than samples"),
+        (lambda: nn.Sequential(nn.Flatten(0)).eval(), X.split(4), "is not the number of samples"),
         (lambda: nn.Sequential(Gram()).eval(), X.split(4), "several axes"),
-        (lambda: nn.Sequential(Mean()).eval(), X.split(4), "no axis of samples"),
+        (lambda: nn.Sequential(Mean()).eval(), X.split(4), "no sample axis"),
         (small, ["text"], "yields a str"),
-        (lambda: nn.Sequential(nn.Unflatten(0, (2, 2))).eval(), X.split(4), "and its first 2 samples do not"),
-        (lambda: nn.Sequential(nn.Unflatten(0, (3, 2))).eval(), X.split(4), "hookscope: on 2 samples"),
+        (lambda: nn.Sequential(nn.Unflatten(0, (2, 2))).eval(), X.split(4), "but not on its first 2 samples"),
+        (
+            lambda: nn.Sequential(nn.Unflatten(0, (3, 2))).eval(),
+            X.split(4),
+            "hookscope: collect ran the model on 2 samples",
+        ),
         (lambda: nn.Sequential(nn.Identity()).eval(), [X[:4], X[4:, :3]], "pad sequences to one length"),
     ],
 )
@@ -227,7 +231,7 @@ def test_finding_the_axes_is_no_pass_of_the_model(tmp_path):
 def test_a_file_is_no_folder(tmp_path):
     there = tmp_path / "there"
     there.write_text("mine")
-    with pytest.raises(NotADirectoryError, match=r"to='.*there' is a file: give the name of a folder"):
+    with pytest.raises(NotADirectoryError, match=r"to='.*there' is a file\. Pass the name of a folder"):
         collect(nn.Identity().eval(), [torch.ones(2, 2)], to=there)
     assert there.read_text() == "mine"
 
@@ -236,7 +240,7 @@ def test_an_edit_is_made_in_run_and_a_block_around_is_refused(tmp_path):
     net = small()
     with edit(net[0]) as e:
         e.set("", 7.0)
-        with pytest.raises(ValueError, match="begin the edit in run="):
+        with pytest.raises(ValueError, match="Begin the edit in run="):
             collect(net, X.split(4), to=tmp_path)
         net(X)
     assert not list(tmp_path.iterdir())
@@ -254,7 +258,7 @@ def test_an_edit_is_made_in_run_and_a_block_around_is_refused(tmp_path):
 
 def test_a_dtype_that_changes_is_refused(tmp_path):
     net = nn.Sequential(nn.Identity()).eval()
-    with pytest.raises(RuntimeError, match=r"'0' is \(4, 4\), torch.float64, from sample 4 on, and .*float32, before"):
+    with pytest.raises(RuntimeError, match=r"'0' is \(4, 4\), torch.float64, from sample 4 on, but .*float32, before"):
         collect(net, [X[:4], X[4:8].double()], to=tmp_path)
 
 
@@ -269,7 +273,7 @@ def test_a_shard_names_so_many_batches_at_most(tmp_path, monkeypatch):
 def test_few_files_are_open_at_once(tmp_path, monkeypatch):
     import sys
 
-    monkeypatch.setattr(sys.modules["hookscope.interp.activations.stored"], "_OPEN", 2)
+    monkeypatch.setattr(sys.modules["hookscope.interp.activations.dataset"], "_OPEN", 2)
     stored = collect(small(), X.split(2), "0", to=tmp_path, shard_bytes=20)
     assert torch.equal(stored["0"][:], by_hand(small(), X.split(2)))
     assert len(stored.shards) == 6
@@ -289,11 +293,11 @@ def test_the_mark_of_a_model_is_of_what_it_says_and_not_of_where_it_lies():
         def __init__(self, text):
             self.to_json_string = lambda: text
 
-    assert mark_of_model(Says(object())) == mark_of_model(Says(object()))
-    assert mark_of_model(Says(1)) != mark_of_model(Says(2))
+    assert fingerprint_model(Says(object())) == fingerprint_model(Says(object()))
+    assert fingerprint_model(Says(1)) != fingerprint_model(Says(2))
     one, other = small(), small()
     one.config, other.config = Config("relu"), Config("gelu")
-    assert mark_of_model(one) != mark_of_model(other)
+    assert fingerprint_model(one) != fingerprint_model(other)
 
 
 class Gram(nn.Module):
@@ -337,14 +341,14 @@ def test_what_was_changed_on_disk_is_noticed(tmp_path):
     path = stored.shards[1].path
     data = bytearray(path.read_bytes())
     path.write_bytes(data[:-1])
-    with pytest.raises(DamagedError, match="is not whole"):
+    with pytest.raises(DamagedError, match="is truncated"):
         Activations(tmp_path)
     data[-1] ^= 1
     path.write_bytes(data)
-    with pytest.raises(DamagedError, match=r"'0' in .*00001\.safetensors is not what was written"):
+    with pytest.raises(DamagedError, match=r"'0' in .*00001\.safetensors was changed after it was written"):
         Activations(tmp_path).check()
     path.write_bytes(bytes(data).replace(b"first", b"fIrst"))
-    with pytest.raises(DamagedError, match="head"):
+    with pytest.raises(DamagedError, match="header"):
         Activations(tmp_path)
     path.unlink()
     with pytest.raises(DamagedError, match="missing"):
@@ -369,7 +373,7 @@ def test_what_was_changed_in_the_description_is_noticed(alter, tmp_path):
     text = about.read_text()
     about.write_text(alter(text))
     assert about.read_text() != text
-    with pytest.raises(DamagedError, match=r"collected\.json is not what was written"):
+    with pytest.raises(DamagedError, match=r"collected\.json was changed after it was written"):
         Activations(tmp_path)
 
 

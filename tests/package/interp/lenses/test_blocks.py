@@ -113,9 +113,9 @@ def test_tokens_first(size: tuple[int, int]) -> None:
 
 def test_a_cnn_has_none() -> None:
     net = nn.Sequential(nn.Sequential(nn.Conv2d(3, 4, 3)), nn.Sequential(nn.Conv2d(4, 4, 3)), nn.Flatten())
-    with pytest.raises(NoBlocksError, match=r"no layers whose outputs are \(batch, tokens, width\).* layers="):
+    with pytest.raises(NoBlocksError, match=r"returns \(batch, tokens, width\).* layers="):
         Streams(net, (torch.ones(1, 3, 8, 8),))
-    with pytest.raises(NoBlocksError, match=r"layer '1' returned \(1, 4, 4, 4\), and not a stream"):
+    with pytest.raises(NoBlocksError, match=r"layer '1' returned \(1, 4, 4, 4\), not a residual stream"):
         Streams(net, (torch.ones(1, 3, 8, 8),), layers="1")
     assert hooks_on(net) == 0
 
@@ -157,7 +157,7 @@ def test_the_model_stays_as_it_was() -> None:
 
 def test_a_pass_that_takes_too_much_is_refused_with_the_way_out() -> None:
     net = Reader()
-    with pytest.raises(MemoryError, match=r"take more than max_bytes=2,000: give a shorter text"):
+    with pytest.raises(MemoryError, match=r"need more than max_bytes=2,000. Pass a shorter text"):
         Streams(net, (IDS,), max_bytes=2000)
     assert hooks_on(net) == 0
     long = torch.zeros(1, 40, dtype=torch.long)

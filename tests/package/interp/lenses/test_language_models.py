@@ -57,7 +57,7 @@ def test_a_head_that_more_is_done_to_is_said() -> None:
     options = {"num_key_value_heads": 2, "head_dim": 8, "final_logit_softcapping": 0.5}
     read = Streams(made("Gemma2ForCausalLM", "Gemma2Config", **options, **SIZES, **ENDS), (IDS,))
     assert not read.reading().verified
-    assert any("not what the model returned, by up to" in text for text in read.remarks())
+    assert any("differs from the logits of the model by up to" in text for text in read.remarks())
 
 
 def test_bert() -> None:
@@ -66,7 +66,7 @@ def test_bert() -> None:
     assert read.lens.names == ("cls",)
     assert read.reading().verified
     assert read.reading().next_probability is None
-    assert any("look at later ones" in text for text in read.remarks())
+    assert any("attend to later ones" in text for text in read.remarks())
     plain = Streams(made("BertModel", "BertConfig", vocab_size=50, **SIZES), (IDS,))
     assert plain.lens is None  # its pooler reads one token, and makes no words
 

@@ -57,13 +57,13 @@ def test_numbers_are_those_of_plain_hooks(sample: int) -> None:
 
 def test_logits_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Streams(Reader(), (IDS,)).reading()
-    monkeypatch.setattr("hookscope.interp.lenses.lens._AT_ONCE", 2 * len(WORDS))
+    monkeypatch.setattr("hookscope.interp.lenses.lens._MOST_LOGITS", 2 * len(WORDS))
     pieces = Streams(Reader(), (IDS,)).reading()
     assert torch.equal(whole.words, pieces.words)
     assert torch.allclose(whole.next_probability, pieces.next_probability, equal_nan=True)
     calls: list[tuple[int, ...]] = []
     lens = Lens(function=lambda stream: calls.append(tuple(stream.shape)) or stream)
-    list(lens.pieces(torch.ones(1, 6, 3), len(WORDS)))
+    list(lens.split_logits(torch.ones(1, 6, 3), len(WORDS)))
     assert calls == [(1, 6, 3)]  # a function may look at all tokens
 
 
@@ -77,7 +77,7 @@ def test_a_lens_that_is_not_the_model_s_is_said_to_be_none() -> None:
         error = float((net.head(net.norm(streams[-1])) - logits)[0].abs().max())
     assert read.reading().error == pytest.approx(error)
     assert not read.reading().verified
-    assert any(f"not what the model returned, by up to {error:.2g}" in text for text in read.remarks())
+    assert any(f"differs from the logits of the model by up to {error:.2g}" in text for text in read.remarks())
     mended = Streams(net, (IDS,), lens=lambda stream: net.head(net.norm(stream)).tanh())
     assert mended.reading().verified
     assert mended.remarks() == []
@@ -102,7 +102,7 @@ def test_a_model_that_reads_its_class_token() -> None:
             return self.head(x.mean(1) if self.place == 9 else x[:, self.place])
 
     x = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
-    for place, said in ((0, "the first token alone"), (-1, "the last token alone")):
+    for place, said in ((0, "the first token only"), (-1, "the last token only")):
         net = Pictures(place).eval()
         read = Streams(net, (x,))
         assert read.lens is not None
@@ -126,15 +126,15 @@ def test_a_lens_that_is_given_is_checked_at_once() -> None:
     net = Reader()
     with pytest.raises(LayerNotFoundError, match="no layer 'hed'; did you mean 'head'"):
         Streams(net, (IDS,), lens=("norm", "hed"))
-    with pytest.raises(TypeError, match="lens=3: give names of modules"):
+    with pytest.raises(TypeError, match="lens=3 is neither names of modules"):
         Streams(net, (IDS,), lens=3)
-    with pytest.raises(ValueError, match="'norm' does not take"):
+    with pytest.raises(ValueError, match="'norm' does not accept"):
         Streams(net, (IDS,), lens=("head", "norm"))
-    with pytest.raises(ValueError, match=r"it made \(1, 6\) of a stream \(1, 6, 20\)"):
+    with pytest.raises(ValueError, match=r"a stream of shape \(1, 6, 20\) into \(1, 6\)"):
         Streams(net, (IDS,), lens=lambda stream: stream.sum(-1))
     unlike = Streams(net, (IDS,), lens=lambda stream: stream[..., :4])
     assert unlike.reading().error is None
-    assert any("not checked" in text for text in unlike.remarks())
+    assert any("could not be checked" in text for text in unlike.remarks())
 
 
 def test_values_that_are_no_numbers() -> None:

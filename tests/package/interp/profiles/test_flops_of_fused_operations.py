@@ -180,7 +180,7 @@ def test_products_with_vectors_and_products_in_place(name: str) -> None:
 def test_a_product_without_a_formula_is_named_with_its_layers(function: Callable[[Tensor], Any], named: str) -> None:
     model = nn.Sequential(nn.Linear(5, 5), nn.Sequential(Does(lambda x: (function(x), x)[1])), nn.Linear(5, 5))
     costs = quick(model, torch.randn(4, 5), backward=False)
-    (note,) = [note for note in costs.notes if "FLOPs leave out" in note]
+    (note,) = [note for note in costs.notes if "FLOPs do not include" in note]
     assert named in note
     assert "in '1.0'" in note
     assert "register_flop_formula" in note

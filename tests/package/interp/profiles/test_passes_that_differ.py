@@ -38,7 +38,7 @@ def test_a_layer_that_some_passes_skip(repeats: int) -> None:
     assert math.isnan(costs["even"].forward.median)
     assert costs["even"].flops == 2 * 4 * 8 * 8
     assert costs["even"].saved is None
-    assert costs.notes[0].startswith("2 layers ('even', 'odd'), called 0 to 1 times in a pass: times are those of the ")
+    assert costs.notes[0].startswith("2 layers ('even', 'odd') ran 0 to 1 times in a pass. Times come from the passes")
     assert [layer.name for layer in costs.slowest()][-1] == "even"
     assert "even not measured" in costs.picture().alt
     assert next(row for row in costs.rows if row["layer"] == "even")["forward quartiles"] == "not measured"

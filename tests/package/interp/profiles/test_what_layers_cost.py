@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hookscope import LayerNotFoundError, census, profile
 from hookscope.interp.profiles import LayerProfile, Profile, Time, passes
-from hookscope.interp.profiles.spans import Spans
+from hookscope.interp.profiles.spans import CallSpans
 from tests.shared.clocks import Clock
 
 
@@ -186,9 +186,9 @@ def test_the_loss_is_the_callers():
     assert set(seen) == {(16, 8)}
     assert costs[""].backward_flops == quick(net(), X)[""].backward_flops  # the loss belongs to no layer
     for wrong, said in (
-        (lambda y: y, r"a tensor of shape \(16, 8\); it has to return one number"),
-        (lambda y: y.detach().sum(), r"a tensor of shape \(\), which does not require grad; it has to"),
-        (lambda y: {"loss": 3}, r"\{'loss': 3\}; it has to return one number that requires grad, as loss=lambda"),
+        (lambda y: y, r"a tensor of shape \(16, 8\). It must return a scalar"),
+        (lambda y: y.detach().sum(), r"a tensor of shape \(\), which does not require grad. It must"),
+        (lambda y: {"loss": 3}, r"\{'loss': 3\}. It must return a scalar that requires grad"),
     ):
         with pytest.raises(ValueError, match=f"^loss returned {said}"):
             quick(net(), X, loss=wrong)
@@ -197,7 +197,7 @@ def test_the_loss_is_the_callers():
 def test_without_gradients_there_is_no_backward():
     frozen = net().requires_grad_(False)
     costs = quick(frozen, X)
-    assert costs.notes == ("no backward: the output does not require grad",)
+    assert costs.notes == ("backward was not measured, because the output does not require grad",)
     assert costs.backward is costs[""].backward is costs[""].saved is None
     assert "backward" not in repr(costs.rows)
     with torch.no_grad():
@@ -265,7 +265,7 @@ def test_what_writes_gradients_keeps_no_hook():
 
 def _spans() -> int:
     gc.collect()
-    return sum(type(thing) is Spans for thing in gc.get_objects())
+    return sum(type(thing) is CallSpans for thing in gc.get_objects())
 
 
 # --- what is said, and refused
@@ -279,7 +279,7 @@ def test_it_is_shown_as_a_table_and_as_bars():
     picture = costs.picture(2)
     slowest = [each.name or "(root)" for each in costs.slowest(2)]
     assert [row["layer"] for row in picture.rows] == slowest
-    said = f"Bars of 2 layers, the slowest on top, each showing its own time: {slowest[0]} "
+    said = f"Bars of 2 layers, the slowest on top, with the time in the layer itself: {slowest[0]} "
     assert picture.alt.startswith(said)
     assert costs.picture(1).alt.startswith("Bars of 1 layer, the slowest on top")
     assert "2 slowest of 4 layers" in picture.caption
@@ -304,7 +304,7 @@ def test_a_fused_path_that_hooks_switch_off_is_said():
     model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
     with torch.no_grad():
         costs = quick(nn.Sequential(model), torch.ones(1, 3, 8))
-    assert "hooks switch off the fused path of layer '0'" in costs.notes[0]
+    assert "the hooks switch off the fused path of layer '0'" in costs.notes[0]
     assert not quick(nn.Sequential(model), torch.ones(1, 3, 8)).notes
 
 
@@ -319,11 +319,11 @@ def test_a_scripted_part_counts_for_the_layer_around():
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"repeats": 0}, ValueError, "repeats=0: give a number of passes from 1"),
+        ({"repeats": 0}, ValueError, "repeats=0 is too small. Pass 1 or more"),
         ({"repeats": True}, TypeError, "repeats=True"),
         ({"warmup": 1.5}, TypeError, "warmup=1.5"),
-        ({"backward": 1}, TypeError, "backward=1: give True or False"),
-        ({"loss": "sum"}, TypeError, "loss='sum': give a function"),
+        ({"backward": 1}, TypeError, "backward=1 is not a bool"),
+        ({"loss": "sum"}, TypeError, "loss='sum' is not callable"),
     ],
 )
 def test_options_are_checked_when_they_are_given(options: dict[str, Any], error: type[Exception], text: str):
@@ -332,16 +332,16 @@ def test_options_are_checked_when_they_are_given(options: dict[str, Any], error:
 
 
 def test_models_that_cannot_be_measured_are_refused():
-    with pytest.raises(ValueError, match="the model is on meta"):
+    with pytest.raises(ValueError, match="the model is on the meta device"):
         profile(net().to("meta"), X)
-    with pytest.raises(ValueError, match="an input is on meta"):
+    with pytest.raises(ValueError, match="an input is on the meta device"):
         profile(net(), X.to("meta"))
     compiled = nn.Sequential(torch.compile(net()))
     with pytest.raises(ValueError, match="is compiled"):
         profile(compiled, X)
     model = net()
     model[2].weight.register_post_accumulate_grad_hook(lambda weight: None)
-    with pytest.raises(ValueError, match=r"parameter '2\.weight' has a hook that runs after its gradient has come"):
+    with pytest.raises(ValueError, match=r"parameter '2\.weight' has a post-accumulate-grad hook"):
         quick(model, X)
     quick(model, X, backward=False)
 

@@ -133,7 +133,7 @@ def test_options_are_checked_when_they_are_given() -> None:
         TokenPicker(Reader(), IDS, tokens=[1] * 6)
     with pytest.raises(ValueError, match="vocabulary has 2 words, but the lens makes logits for 10"):
         TokenPicker(Reader(), IDS, vocabulary=["the", "cat"])
-    with pytest.raises(TypeError, match="vocabulary of type dict"):
+    with pytest.raises(TypeError, match="vocabulary is a dict"):
         TokenPicker(Reader(), IDS, vocabulary={"the": 0})
     assert TokenPicker(Reader(), IDS, tokens=[list("abcdef"), list("uvwxyz")])._texts[1] == tuple("uvwxyz")
 
@@ -157,8 +157,8 @@ def test_without_a_lens_and_without_attention() -> None:
 
 def test_a_lens_that_is_not_the_model_s_is_said_in_the_static_picture_too() -> None:
     picker = TokenPicker(Reader(cap=True), IDS, lens=("norm", "head"))
-    assert any("not what the model returned" in text for text in picker._notes)
-    assert "not what the model returned" in repr(picker)
+    assert any("differs from the logits of the model" in text for text in picker._notes)
+    assert "differs from the logits of the model" in repr(picker)
 
 
 def test_what_is_sent_has_no_nan() -> None:

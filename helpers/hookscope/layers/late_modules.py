@@ -11,11 +11,11 @@ from torch.nn.modules.module import register_module_module_registration_hook
 
 from hookscope.layers.modules import Modules
 
-__all__ = ["Arrivals"]
+__all__ = ["LateModules"]
 
 
-class Arrivals:
-    """Tells of modules that come into a model, as soon as they do, between `watch` and `forget`.
+class LateModules:
+    """Tells of modules that come into a model, as soon as they do, between `register` and `remove`.
 
     torch calls the hook behind it for each module that is put into another one, anywhere in the process.
 
@@ -31,24 +31,24 @@ class Arrivals:
     def __init__(self, names: Mapping[nn.Module, str], arrived: Callable[[nn.Module, str, bool], None]) -> None:
         self.names: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
         self._there, self._arrived = names, arrived
-        self._remove: weakref.finalize[..., Arrivals] | None = None
+        self._finalizer: weakref.finalize[..., LateModules] | None = None
 
-    def watch(self) -> None:
+    def register(self) -> None:
         """Register torch's hook."""
-        handle = register_module_module_registration_hook(_Bell(self))
-        self._remove = weakref.finalize(self, handle.remove)  # also when nobody called `forget`
+        handle = register_module_module_registration_hook(_RegistrationHook(self))
+        self._finalizer = weakref.finalize(self, handle.remove)  # also when nobody called `remove`
 
-    def forget(self) -> None:
+    def remove(self) -> None:
         """Remove it."""
-        if self._remove is not None:
-            self._remove()
+        if self._finalizer is not None:
+            self._finalizer()
 
     def name_of(self, module: nn.Module) -> str | None:
         """Return the name of a module, also of one that has come; None if it is not in the model."""
         name = self._there.get(module)
         return self.names.get(module) if name is None else name
 
-    def registered(self, parent: nn.Module, part: str, module: nn.Module | None) -> None:
+    def add(self, parent: nn.Module, part: str, module: nn.Module | None) -> None:
         """Tell of a module that is about to be put into another, and of what is in it."""
         if module is None or (prefix := self.name_of(parent)) is None or self.name_of(module) is not None:
             return
@@ -60,12 +60,12 @@ class Arrivals:
                 self._arrived(each, name, each in leaves)
 
 
-class _Bell:
+class _RegistrationHook:
     """The hook itself, which keeps no model alive."""
 
-    def __init__(self, to: Arrivals) -> None:
+    def __init__(self, to: LateModules) -> None:
         self.to = weakref.ref(to)
 
     def __call__(self, parent: nn.Module, part: str, module: nn.Module | None) -> None:
         if (to := self.to()) is not None:
-            to.registered(parent, part, module)
+            to.add(parent, part, module)

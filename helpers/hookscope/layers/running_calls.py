@@ -6,12 +6,12 @@ from types import FrameType
 
 from torch import nn
 
-__all__ = ["call_of"]
+__all__ = ["call_id"]
 
 _runs = nn.Module._call_impl.__code__
 
 
-def call_of(frame: FrameType | None) -> int:
+def call_id(frame: FrameType | None) -> int:
     """Return a number of the call of a module that a hook belongs to, which no other call has until that one ends.
 
     The module alone does not say it: where it calls itself, and a hook of somebody else or a `KeyboardInterrupt` ends
@@ -24,7 +24,7 @@ def call_of(frame: FrameType | None) -> int:
         >>> import sys, torch
         >>> numbers = []
         >>> def hook(*_):
-        ...     numbers.append(call_of(sys._getframe(1)))
+        ...     numbers.append(call_id(sys._getframe(1)))
         >>> layer = nn.Identity()
         >>> handles = layer.register_forward_pre_hook(hook), layer.register_forward_hook(hook)
         >>> _ = layer(torch.ones(1))

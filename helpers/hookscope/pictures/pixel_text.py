@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hookscope.pictures.palette import EDGE, INK, PAPER, SHADE
 
-__all__ = ["LINE", "drawable", "letters", "wide"]
+__all__ = ["LINE", "render_text", "replace_missing", "text_width"]
 
 LINE = 17
 """Height of a line of text, in pixels."""
@@ -22,19 +22,19 @@ _LIKE = str.maketrans({"×": "x", "−": "-", "–": "-", "→": "->", "…": ".
 
 
 @lru_cache(maxsize=4096)
-def letters(text: str) -> NDArray[np.uint8]:
+def render_text(text: str) -> NDArray[np.uint8]:
     """Return ``text`` as palette indices, uint8 (`LINE`, width): ink on paper, with two greys at the edges.
 
     What the font lacks becomes what looks like it, or ``?``.
 
     Example:
-        >>> letters("12").shape[0] == LINE, letters("").shape[1]
+        >>> render_text("12").shape[0] == LINE, render_text("").shape[1]
         (True, 0)
 
     """
     from PIL import Image, ImageDraw
 
-    font, text = _font(), drawable(text)
+    font, text = _font(), replace_missing(text)
     image = Image.new("L", (math.ceil(font.getlength(text)), LINE))
     if image.width:
         ImageDraw.Draw(image).text((0, -_RISE), text, fill=255, font=font)
@@ -43,20 +43,20 @@ def letters(text: str) -> NDArray[np.uint8]:
     return line
 
 
-def wide(text: str) -> int:
+def text_width(text: str) -> int:
     """Return the width of a text, in pixels."""
-    return int(letters(text).shape[1])
+    return int(render_text(text).shape[1])
 
 
-def drawable(text: str) -> str:
+def replace_missing(text: str) -> str:
     """Replace what the font lacks by what looks like it, or by ``?``.
 
     Example:
-        >>> drawable("2×2 → 緑")
+        >>> replace_missing("2×2 → 緑")
         '2x2 -> ?'
 
     """
-    return "".join(letter if _is_there(letter) else "?" for letter in text.translate(_LIKE))
+    return "".join(letter if _has_glyph(letter) else "?" for letter in text.translate(_LIKE))
 
 
 @lru_cache(maxsize=1)
@@ -67,7 +67,7 @@ def _font() -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _is_there(letter: str) -> bool:
+def _has_glyph(letter: str) -> bool:
     """Tell whether the font has a letter; in the place of one that it lacks it draws always the same box."""
     if letter.isascii():
         return letter.isprintable()

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 
 from hookscope.pictures import palette as pal
-from hookscope.pictures.letters import LINE, drawable, letters, wide
+from hookscope.pictures.pixel_text import LINE, render_text, replace_missing, text_width
 from tests.shared.patience import PATIENCE
 
 
 def test_letters_are_dark_on_paper_with_soft_edges():
-    line = letters("15 dead")
-    assert line.shape == (LINE, wide("15 dead"))
+    line = render_text("15 dead")
+    assert line.shape == (LINE, text_width("15 dead"))
     assert set(np.unique(line)) == {pal.PAPER, pal.EDGE, pal.SHADE, pal.INK}
     assert not line.flags.writeable
-    ink = np.flatnonzero((letters("H") != pal.PAPER).any(axis=1))
+    ink = np.flatnonzero((render_text("H") != pal.PAPER).any(axis=1))
     assert len(ink) >= 9  # pixels: the bitmap font's capitals had 7
-    for row in letters("|gÉ")[[0, -1]]:  # nothing is cut off at the top or the bottom
+    for row in render_text("|gÉ")[[0, -1]]:  # nothing is cut off at the top or the bottom
         assert (row == pal.PAPER).all()
 
 
@@ -38,8 +38,8 @@ def test_the_greys_between_ink_and_paper_fall_evenly():
     ],
 )
 def test_what_the_font_lacks_is_replaced(text, shown):
-    assert drawable(text) == shown
-    assert np.array_equal(letters(text), letters(shown))
+    assert replace_missing(text) == shown
+    assert np.array_equal(render_text(text), render_text(shown))
 
 
 def test_pictures_need_no_matplotlib():

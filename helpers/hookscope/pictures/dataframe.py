@@ -11,10 +11,10 @@ from hookscope.extras import needed_by
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["frame_of"]
+__all__ = ["to_dataframe"]
 
 
-def frame_of(rows: Sequence[Mapping[str, object]], caption: str = "") -> pandas.DataFrame:
+def to_dataframe(rows: Sequence[Mapping[str, object]], caption: str = "") -> pandas.DataFrame:
     """Return rows as a DataFrame: all of them, with their values and not the text that is shown of these.
 
     Args:

@@ -1,4 +1,4 @@
-"""Tell by a short mark whether a model, or a batch of data, is the one of last time."""
+"""Fingerprint a model or a batch, to see whether it is the same as in an earlier run."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from torch import Tensor, nn
 from hookscope.layers.offloaded import named_tensors
 from hookscope.structures import tensors_in
 
-__all__ = ["mark_of_batch", "mark_of_model", "mark_of_tensor", "state_of"]
+__all__ = ["fingerprint_batch", "fingerprint_model", "fingerprint_state", "fingerprint_tensor"]
 
 
-def mark_of_tensor(tensor: Tensor) -> str:
-    """Return the SHA-256 of a dense tensor: of its dtype, its shape and its bytes.
+def fingerprint_tensor(tensor: Tensor) -> str:
+    """Return the SHA-256 of the dtype, shape and bytes of a dense tensor.
 
     Example:
-        >>> mark_of_tensor(torch.ones(2)) == mark_of_tensor(torch.ones(1, 2))
+        >>> fingerprint_tensor(torch.ones(2)) == fingerprint_tensor(torch.ones(1, 2))
         False
 
     """
-    return _mark([("", tensor)])
+    return _fingerprint([("", tensor)])
 
 
-def mark_of_batch(batch: Any) -> str:
-    """Return the SHA-256 of all numbers in a batch, of where they are in it, and of the plain values beside them.
+def fingerprint_batch(batch: Any) -> str:
+    """Return the SHA-256 of all values in a batch and of their positions in it.
 
     Example:
         >>> one, other = ({"a": torch.ones(1), "scale": scale} for scale in (1, 2))
-        >>> mark_of_batch(one) == mark_of_batch(other)
+        >>> fingerprint_batch(one) == fingerprint_batch(other)
         False
 
     """
@@ -47,7 +47,7 @@ def _outline(value: Any, around: tuple[int, ...]) -> Any:
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return value
     if isinstance(value, Tensor):
-        return mark_of_tensor(value)
+        return fingerprint_tensor(value)
     if id(value) in around:  # it contains itself
         return kind
     within = partial(_outline, around=(*around, id(value)))
@@ -60,53 +60,47 @@ def _outline(value: Any, around: tuple[int, ...]) -> Any:
         return [kind, *((within(key), within(item)) for key, item in value.items())]
     if isinstance(value, list | tuple):
         return [kind, *map(within, value)]
-    # Of other objects: the tensors that are found in them, and what their attributes are.
-    return [kind, *map(mark_of_tensor, tensors_in(value)), within(getattr(value, "__dict__", None))]
+    # Any other object counts by the tensors inside it and by its attributes.
+    return [kind, *map(fingerprint_tensor, tensors_in(value)), within(getattr(value, "__dict__", None))]
 
 
-_HASHED = 1 << 16  # elements of a parameter; of larger ones sums are taken
+_HASHED = 1 << 16  # elements; larger parameters are summed first, which is faster than hashing them
 
 
-def state_of(model: nn.Module) -> dict[str, object]:
-    """Return what tells whether the passes of a model change it: for each buffer a mark, for each parameter signs.
+def fingerprint_state(model: nn.Module) -> dict[str, object]:
+    """Return a fingerprint of each buffer and parameter, to see whether a pass changes the model.
 
-    The numbers of a large parameter are added along its first axis and along its last, not hashed: this is asked again
-    and again.
+    It runs once per shard, so large parameters are summed along their first and last axes before they are hashed.
     """
-    # What accelerate has offloaded has no values now, and is loaded anew for each pass.
+    # Offloaded tensors have no values now; accelerate loads them again for each pass.
     buffers, parameters = (
         [(name, tensor) for name, tensor in named if not tensor.is_meta]
         for named in (model.named_buffers(), model.named_parameters())
     )
-    found: dict[str, object] = {f"buffer {name!r}": mark_of_tensor(tensor) for name, tensor in buffers}
+    found: dict[str, object] = {f"buffer {name!r}": fingerprint_tensor(tensor) for name, tensor in buffers}
     for name, tensor in parameters:
         signs: list[str] = []
-        with suppress(RuntimeError, NotImplementedError), torch.no_grad():  # a dtype that cannot be added
+        with suppress(RuntimeError, NotImplementedError), torch.no_grad():  # a dtype that torch cannot sum
             whole = tensor.detach()
             for sign in (whole,) if whole.numel() <= _HASHED else (whole.sum(0), whole.sum(-1)):
-                signs.append(mark_of_tensor(sign))
+                signs.append(fingerprint_tensor(sign))
         found[f"parameter {name!r}"] = (tuple(tensor.shape), *signs)
     return found
 
 
-def mark_of_model(model: nn.Module) -> str:
-    """Return the SHA-256 of all that a model says of itself: class, modules, options, parameters, buffers.
-
-    What its code does is not part of it.
-    """
-    # Whatever a class of somebody's own prints may have an address in it, which is another in each process.
+def fingerprint_model(model: nn.Module) -> str:
+    """Return the SHA-256 of a model's class, modules, options, parameters and buffers, but not of its code."""
+    # A custom repr can contain an address, which differs between processes.
     said = re.sub(r"0x[0-9a-fA-F]+", "", f"{type(model).__module__}.{type(model).__qualname__} {model!r}")
     config = getattr(model, "config", None)
-    if config is not None and hasattr(
-        config, "to_json_string"
-    ):  # of transformers, whose activations and scales it does not always print
-        # A classifier's pass
-        # writes its problem_type there if it is given labels; only the loss reads that.
+    # The repr of a transformers model lacks some options, such as activations and scales.
+    if config is not None and hasattr(config, "to_json_string"):
+        # A classifier writes problem_type into its config in a pass with labels; only the loss reads it.
         said += re.sub(r'\n *"problem_type": .*', "", str(config.to_json_string()))
-    return _mark(named_tensors(model), said)
+    return _fingerprint(named_tensors(model), said)
 
 
-def _mark(tensors: Iterable[tuple[str, Tensor]], said: str = "") -> str:
+def _fingerprint(tensors: Iterable[tuple[str, Tensor]], said: str = "") -> str:
     found = hashlib.sha256(said.encode())
     for name, tensor in tensors:
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())

@@ -1,4 +1,4 @@
-"""Read what was collected: memory-mapped, sample by sample, or as one tensor of all samples."""
+"""Read collected activations from disk, one sample at a time or as one tensor."""
 
 from __future__ import annotations
 
@@ -17,54 +17,50 @@ from hookscope.captures.estimate import format_bytes
 from hookscope.captures.saving import refuse_pipes
 from hookscope.captures.serialize import expect, parse_dtype
 from hookscope.extras import needed_by
-from hookscope.interp.activations.marks import mark_of_tensor
-from hookscope.interp.activations.shards import DamagedError, Shard, read_shard, shards_in
-from hookscope.layers.suggestions import not_among
+from hookscope.interp.activations.fingerprint import fingerprint_tensor
+from hookscope.interp.activations.shards import DamagedError, Shard, list_shards, read_shard
+from hookscope.layers.suggestions import not_found
 from hookscope.pictures import Result
-from hookscope.pictures.words import counted
+from hookscope.pictures.words import count_text
 
-__all__ = ["ABOUT", "Activations", "Column", "DamagedError", "described"]
+__all__ = ["ABOUT", "Activations", "Column", "DamagedError", "encode_description"]
 
 ABOUT = "collected.json"
-_OPEN = 64  # files at once; systems allow a few hundred
+_OPEN = 64  # files open at once; operating systems allow a few hundred
 
 
 class Activations(Result, Dataset[dict[str, Tensor]]):
-    """What `collect` wrote into a folder: a `torch.utils.data.Dataset`, and a mapping from names to columns.
+    """The activations that `collect` wrote to a folder, as a `torch.utils.data.Dataset`.
 
-    Nothing is read before it is asked for, and then from a memory map: a sample costs its own bytes, and what you do to
-    it changes nothing here. It pickles as its folder, so that the workers of a DataLoader read for themselves.
+    - ``stored[5]`` is sample 5: a dict from name to tensor. Samples are in the order of the loader.
+    - ``stored["conv"]`` is a `Column`: ``stored["conv"][10:20]`` reads ten samples, ``stored["conv"][:]`` all.
+    - A name is the layer name, then `#2` for a second call, then `/` and the part if there are several tensors:
+      `"rnn/0"`. The output of the whole model is `"(root)"`, or `""`.
 
-    - ``stored[5]`` is sample 5: a dict from names to tensors, without the axis of samples.
-    - ``stored["conv"]`` is a `Column`: ``stored["conv"][10:20]`` are ten samples, ``stored["conv"][:]`` all.
-    - Names are those of the layers; with `#2` for the second call of a layer in each pass, and with `/` and the part
-      for outputs of several tensors: `"rnn/0"`, `"rnn/1/0"`. The model's own name, `""`, is shown as `"(root)"`; both
-      are taken.
-
-    Sample numbers count from 0 in the order of the loader, so that labels kept elsewhere in that order fit.
+    Files are memory-mapped, so a sample is read only when you index it. Limits: docs/limits/collect.md.
 
     Args:
         folder: the folder.
-        going_on: take what was complete, and has lost shards at its end since, for the beginning that it is now.
+        resuming: accept a folder that has lost its last shards.
 
     Attributes:
         folder: the folder.
-        names: of the tensors.
-        complete: whether the loader had come to its end; else this is the beginning.
-        about: what `collect` was asked for.
-        shards: what each file has.
+        names: the names of the tensors.
+        complete: False if `collect` was interrupted before the loader ended.
+        about: the arguments of `collect`, and the shapes and dtypes.
+        shards: the header of each file.
 
     Raises:
-        FileNotFoundError: nothing was collected there.
-        DamagedError: a file is cut off or missing, or its head is not what was written; see `check` for the rest.
+        FileNotFoundError: the folder has no collected activations.
+        DamagedError: a file is truncated or missing, or its header was changed. `check` compares the tensors, too.
 
     """
 
-    def __init__(self, folder: str | Path, *, going_on: bool = False) -> None:
+    def __init__(self, folder: str | Path, *, resuming: bool = False) -> None:
         self.folder = Path(folder)
         about = self.folder / ABOUT
         if not about.is_file():
-            raise FileNotFoundError(f"nothing was collected in {self.folder}: it has no {ABOUT}")
+            raise FileNotFoundError(f"nothing was collected in {self.folder}, because it has no {ABOUT}")
         self.about: dict[str, Any] = _read(about)
         self.complete = self.about["samples"] is not None
         self.names: list[str] = list(self.about["tensors"])
@@ -73,21 +69,29 @@ class Activations(Result, Dataset[dict[str, Tensor]]):
         self._files: dict[int, Any] = {}
         tensors, samples = self.about["tensors"].items(), 0
         kinds = {name: (like["shape"], parse_dtype(like["dtype"])) for name, like in tensors}
-        for path in shards_in(self.folder):
+        for path in list_shards(self.folder):
             shard = read_shard(path)
             if shard.kinds != kinds:
-                raise DamagedError(f"{path} has other tensors than {ABOUT} says: it was put here from elsewhere")
+                raise DamagedError(
+                    f"{path} does not hold the tensors that {ABOUT} lists, so it belongs to another folder. Move it "
+                    "away"
+                )
             if shard.first != samples:
-                raise DamagedError(f"{path} does not go on at sample {samples:,}: a shard before it is missing")
+                raise DamagedError(
+                    f"{path} begins with sample {shard.first:,}, not {samples:,}, so a shard before it is missing. "
+                    "Put that "
+                    "shard back, or delete this one and all later ones and call collect(...) again"
+                )
             self.shards.append(shard)
             self._starts.append(samples)
             samples += shard.samples
         self._samples = samples
         if self.complete and samples != self.about["samples"]:
-            if not going_on or samples > self.about["samples"]:
+            if not resuming or samples > self.about["samples"]:
                 raise DamagedError(
-                    f"{self.folder} has {samples:,} samples of {self.about['samples']:,}: shards are missing at the "
-                    "end; the same collect(...) makes them again"
+                    f"{self.folder} has only {samples:,} of {self.about['samples']:,} samples, because the last "
+                    "shards are "
+                    "missing. Call collect(...) again with the same arguments to write them"
                 )
             self.complete = False
 
@@ -95,70 +99,77 @@ class Activations(Result, Dataset[dict[str, Tensor]]):
         return self._samples
 
     def __getitem__(self, which: int | str) -> Any:
-        """Return a sample by its number, or a `Column` by its name.
+        """Return the sample with this number, or the `Column` with this name.
 
         Raises:
             IndexError: there is no such sample.
-            LayerNotFoundError: there is no such column; names the nearest.
+            LayerNotFoundError: there is no such column; suggests the closest names.
 
         """
         if isinstance(which, str):
             if (of_root := f"(root){which}") in self.names:
                 which = of_root
             if which not in self.names:
-                raise not_among(self.names, which, f"no {which!r} in {self.folder}, which has {_listed(self.names)}")
+                raise not_found(
+                    self.names, which, f"no {which!r} in {self.folder}, which has {_format_names(self.names)}"
+                )
             return Column(self, which)
         return {name: self.column(name)[which] for name in self.names}
 
     def column(self, name: str) -> Column:
-        """Return the column of that name."""
+        """Return the column with this name."""
         column: Column = self[name]
         return column
 
     @property
     def nbytes(self) -> int:
-        """How many bytes all samples take."""
+        """The size of all samples in bytes."""
         return sum(column.nbytes for column in map(self.column, self.names))
 
     @property
     def notes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What else there is to know."""
-        notes = [] if self.complete else ["not complete: the same collect(...) goes on where it stopped"]
+        """Remarks: whether samples are missing, and which layers were left out."""
+        notes = [] if self.complete else ["collecting was interrupted; call collect(...) again to resume"]
         if left_out := self.about.get("left out"):
             reasons = list(left_out.values())
             more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
-            notes.append(f"left out, as no layers were named: {'; '.join(reasons[:3])}{more}")
+            notes.append(f"these layers were left out: {'; '.join(reasons[:3])}{more}")
         made = dict.fromkeys(shard.made for shard in self.shards)
         if len(made) > 1:
-            notes.append(f"made in several ways, which may round differently: {'; '.join(made)}")
+            notes.append(
+                f"several torch versions or devices wrote this, and they can round differently: {'; '.join(made)}"
+            )
         return tuple(notes)
 
     def check(self) -> None:
-        """Read every byte, and hold it against the checksums.
+        """Read every tensor and compare it with its checksum.
 
         Raises:
-            DamagedError: names the file and the tensor that is not what was written.
+            DamagedError: a tensor differs; names it and its file.
 
         """
         for number, shard in enumerate(self.shards):
             for name, mark in shard.marks.items():
-                if mark_of_tensor(self._file(number).get_tensor(name)) != mark:
-                    raise DamagedError(f"{name!r} in {shard.path} is not what was written")
+                if fingerprint_tensor(self._file(number).get_tensor(name)) != mark:
+                    raise DamagedError(
+                        f"{name!r} in {shard.path} was changed after it was written. Delete this file and all later "
+                        "shards, and call collect(...) again to write them"
+                    )
 
     def read(self, name: str, first: int, last: int) -> Tensor:
-        """Return samples of one tensor, `first` to before `last`; for the inside of this package."""
+        """Return samples `first` to `last` - 1 of one tensor. Use `Column` instead."""
         parts = []
         number = max(0, bisect_right(self._starts, first) - 1)
         while first < last:
             start, shard = self._starts[number], self.shards[number]
             stop = min(last, start + shard.samples)
-            with torch.device("cpu"):  # safetensors puts slices on torch's default device
+            with torch.device("cpu"):  # safetensors uses torch's default device for slices
                 parts.append(self._file(number).get_slice(name)[first - start : stop - start])
             first, number = stop, number + 1
         if not parts:
             like = self.about["tensors"][name]
             return torch.empty((0, *like["shape"]), dtype=getattr(torch, like["dtype"]), device="cpu")
-        # A copy: what is written into a map would be there for every later reader of it.
+        # A copy, because a write into a memory map would reach every later reader.
         return parts[0].clone() if len(parts) == 1 else torch.cat(parts)
 
     def _file(self, number: int) -> Any:
@@ -176,8 +187,8 @@ class Activations(Result, Dataset[dict[str, Tensor]]):
                 same = False
             if not same:
                 raise DamagedError(
-                    f"{shard.path} is gone, or was written anew since {self.folder} was opened: open "
-                    f"Activations({str(self.folder)!r}) again"
+                    f"{shard.path} was deleted or written again after {self.folder} was opened. Open it once more: "
+                    f"hookscope.Activations({str(self.folder)!r})"
                 )
             self._files[number] = file
         return self._files[number]
@@ -190,28 +201,28 @@ class Activations(Result, Dataset[dict[str, Tensor]]):
         """One row for each tensor."""
         return [
             {"name": name, "shape": column.shape, "dtype": str(column.dtype).removeprefix("torch."),
-             "axis of samples": self.about["tensors"][name]["axis"], "bytes": format_bytes(column.nbytes)}
+             "sample axis": self.about["tensors"][name]["axis"], "bytes": format_bytes(column.nbytes)}
             for name, column in ((name, self.column(name)) for name in self.names)
         ]  # fmt: skip
 
     @property
     def caption(self) -> str:
-        """Of which model, and how much there is."""
-        shards = counted(len(self.shards), "shard")
+        """The model, the number of samples, and their size."""
+        shards = count_text(len(self.shards), "shard")
         return f"{self.about['model']}: {len(self):,} samples in {shards}, {format_bytes(self.nbytes)}"
 
 
-def described(about: dict[str, Any]) -> bytes:
-    """Return what stands in `collected.json`: what was asked for, and the SHA-256 of that."""
-    return json.dumps(about | {"sha256": _mark(about)}, indent=1).encode()
+def encode_description(about: dict[str, Any]) -> bytes:
+    """Return the bytes of `collected.json`: the description of the folder with its SHA-256."""
+    return json.dumps(about | {"sha256": _checksum(about)}, indent=1).encode()
 
 
 def _read(path: Path) -> dict[str, Any]:
-    way = "put it back as it was, or collect into another folder"
-    # It may come from anybody: whatever it makes json, torch or us raise, is said in a sentence.
+    way = "Restore it, or pass another folder as to="
+    # The file can come from an untrusted source, so any exception becomes one readable error.
     try:
         about: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        same = about.pop("sha256") == _mark(about)
+        same = about.pop("sha256") == _checksum(about)
         for text in (
             about["model"],
             about["mark"],
@@ -220,32 +231,32 @@ def _read(path: Path) -> dict[str, Any]:
         ):
             expect(text, str)
         if (expect(about["samples"], int, type(None)) or 0) < 0 or not about["tensors"]:
-            raise ValueError("there are less than no samples, or no tensors")
+            raise ValueError("it lists no tensors, or a negative number of samples")
         for like in expect(about["tensors"], dict).values():
             expect(like["axis"], int, type(None))
             torch.empty(expect(like["shape"], list), dtype=parse_dtype(like["dtype"]), device="meta")
     except OSError:
         raise
     except Exception as error:
-        raise DamagedError(f"{path} is not what was written ({error!r:.200}): {way}") from error
+        raise DamagedError(f"{path} was changed after it was written ({error!r:.200}). {way}") from error
     if not same:
-        raise DamagedError(f"{path} is not what was written: {way}")
+        raise DamagedError(f"{path} was changed after it was written. {way}")
     return about
 
 
-def _mark(about: dict[str, Any]) -> str:
+def _checksum(about: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()
 
 
-def _listed(names: list[str]) -> str:
+def _format_names(names: list[str]) -> str:
     return ", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
 class Column:
-    """One tensor of all samples, along axis 0, on disk: an index or a slice reads what it asks for.
+    """One tensor on disk, with all samples along axis 0. An index or a slice reads only those samples.
 
     Attributes:
-        stored: what it is of.
+        stored: the `Activations` that it belongs to.
         name: its name.
 
     """
@@ -256,36 +267,42 @@ class Column:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the tensor, samples first."""
+        """The shape, with samples along axis 0."""
         return (len(self.stored), *self._like["shape"])
 
     @property
     def dtype(self) -> torch.dtype:
-        """Its dtype."""
+        """The dtype."""
         dtype: torch.dtype = getattr(torch, self._like["dtype"])
         return dtype
 
     @property
     def nbytes(self) -> int:
-        """How many bytes it takes."""
+        """The size in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def __len__(self) -> int:
         return len(self.stored)
 
     def __getitem__(self, which: SupportsIndex | slice) -> Tensor:
-        """Read a sample, or several: of the file those bytes alone, into a tensor of your own."""
+        """Read one sample or a slice of samples into a new tensor."""
         if isinstance(which, bool) or not isinstance(which, SupportsIndex | slice):
-            raise TypeError(f"{self.name!r} is taken by a number or by [first:last], not by {type(which).__name__}")
+            raise TypeError(
+                f"{self.name!r} cannot be indexed by {type(which).__name__}. Pass a sample number or a slice "
+                "[first:last]"
+            )
         if isinstance(which, slice):
             first, last, step = which.indices(len(self))
             if step != 1:
-                raise ValueError(f"step {step}: take {self.name!r} by [first:last], and the step of what it gives")
+                raise ValueError(
+                    f"{self.name!r} cannot be sliced with step {step}. Read [first:last] and slice the result: "
+                    f"stored[{self.name!r}][first:last][::{step}]"
+                )
             return self.stored.read(self.name, first, max(first, last))
         index = which.__index__()
         index += len(self) if index < 0 else 0
         if not 0 <= index < len(self):
-            raise IndexError(f"no sample {which}: {self.stored.folder} has {len(self):,}")
+            raise IndexError(f"no sample {which}: {self.stored.folder} has {len(self):,} samples, counted from 0")
         return self.stored.read(self.name, index, index + 1)[0]
 
     def __repr__(self) -> str:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hookscope.pictures.letters import LINE, letters, wide
-from hookscope.pictures.mosaic import encode, hatch, levels, scale_bar
+from hookscope.pictures.mosaic import draw_scale_bar, encode_png, hatch, to_levels
 from hookscope.pictures.palette import EDGE, LEVELS, NAN, NEG_INF, PAPER, POS_INF, VIRIDIS
 from hookscope.pictures.picture import as_text
-from hookscope.pictures.tokens import shortened
+from hookscope.pictures.pixel_text import LINE, render_text, text_width
+from hookscope.pictures.tokens import shorten_token
 
-__all__ = ["Heat", "heat"]
+__all__ = ["Heatmap", "draw_heatmap"]
 
 _GAP = 6  # pixels
 _HATCH = 4  # cells at least this large can carry a pattern
@@ -23,7 +23,7 @@ _LETTERS = 14  # of a name
 
 
 @dataclass(frozen=True)
-class Heat:
+class Heatmap:
     """A picture of a table, and where its cells lie.
 
     Attributes:
@@ -40,7 +40,7 @@ class Heat:
     ends: tuple[str, str]
 
 
-def heat(
+def draw_heatmap(
     values: NDArray[np.floating],
     rows: Sequence[str],
     columns: Sequence[str],
@@ -50,7 +50,7 @@ def heat(
     width: int = 640,
     height: int = 330,
     largest: tuple[int, int] = (30, 24),
-) -> Heat:
+) -> Heatmap:
     """Draw a table from dark, its lowest value, to bright, its highest; NaN is black, with dots where there is room.
 
     Args:
@@ -64,26 +64,26 @@ def heat(
         largest: width and height of a cell, at most.
 
     Example:
-        >>> picture = heat(np.array([[0.0, 0.5], [1.0, np.nan]]), ["first", "second"], ["the", "cat"])
+        >>> picture = draw_heatmap(np.array([[0.0, 0.5], [1.0, np.nan]]), ["first", "second"], ["the", "cat"])
         >>> picture.ends, picture.box[2:]
         (('0', '1'), (60, 48))
 
     """
-    table, below, above, ends = _scaled(values, log, low)
+    table, below, above, ends = _scale(values, log, low)
     down = max(3, min(largest[1], height // max(1, table.shape[0])))
-    names = _every(rows, down)
-    left = max([wide(name) for name in names.values()], default=0) + 2 * _GAP
+    names = _choose_names(rows, down)
+    left = max([text_width(name) for name in names.values()], default=0) + 2 * _GAP
     across = max(3, min(largest[0], (width - left - LINE) // max(1, table.shape[1])))
-    colours = levels(table[None], np.array([below]), np.array([above]))[0]
+    colours = to_levels(table[None], np.array([below]), np.array([above]))[0]
     if ends[0] == ends[1]:  # what differs by rounding has one colour
         colours[np.isfinite(table)] = LEVELS // 2
     special = [index for index in (NAN, POS_INF, NEG_INF) if (colours == index).any()]
     cells = np.repeat(np.repeat(colours, across, axis=1), down, axis=0)
     if special and min(across, down) >= _HATCH:
         hatch(cells)
-    above_it = _every(columns, across)
-    head = max([wide(name) for name in above_it.values()], default=0) + 2 * _GAP
-    bar = scale_bar(ends, special)
+    above_it = _choose_names(columns, across)
+    head = max([text_width(name) for name in above_it.values()], default=0) + 2 * _GAP
+    bar = draw_scale_bar(ends, special)
     high, long = cells.shape
     mosaic = np.full(
         (head + max(high, LINE) + 2 * _GAP + len(bar) + _GAP, max(left + long + LINE, bar.shape[1] + 2 * _GAP)),
@@ -93,17 +93,17 @@ def heat(
     mosaic[head - 1 : head + high + 1, left - 1 : left + long + 1] = EDGE
     mosaic[head : head + high, left : left + long] = cells
     for number, name in names.items():
-        line, top = letters(name), head + number * down + (down - LINE) // 2
+        line, top = render_text(name), head + number * down + (down - LINE) // 2
         mosaic[top : top + LINE, left - _GAP - line.shape[1] : left - _GAP] = line
     for number, name in above_it.items():
-        line, start = np.rot90(letters(name)), left + number * across + (across - LINE) // 2
+        line, start = np.rot90(render_text(name)), left + number * across + (across - LINE) // 2
         mosaic[head - _GAP - len(line) : head - _GAP, start : start + LINE] = line
     mosaic[-len(bar) - _GAP : -_GAP, _GAP : _GAP + bar.shape[1]] = bar
     size = (mosaic.shape[1], mosaic.shape[0])
-    return Heat(encode(mosaic, VIRIDIS), size, (left, head, long, high), ends)
+    return Heatmap(encode_png(mosaic, VIRIDIS), size, (left, head, long, high), ends)
 
 
-def _scaled(
+def _scale(
     values: NDArray[np.floating], log: bool, low: float | None
 ) -> tuple[NDArray[np.float64], float, float, tuple[str, str]]:
     """Return the values as they are coloured, both ends of the colours, and the ends in words."""
@@ -121,8 +121,8 @@ def _scaled(
     return table, math.log(first), math.log(last), ends
 
 
-def _every(names: Sequence[str], step: int) -> dict[int, str]:
+def _choose_names(names: Sequence[str], step: int) -> dict[int, str]:
     """Choose so many names that they do not stand on each other."""
     apart = math.ceil(LINE / step)
-    short = {number: shortened(names[number], _LETTERS) for number in range(0, len(names), apart)}
+    short = {number: shorten_token(names[number], _LETTERS) for number in range(0, len(names), apart)}
     return {number: name for number, name in short.items() if name}
