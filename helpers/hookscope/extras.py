@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["needed_by"]
+__all__ = ["optional_import"]
 
 _PACKAGES = {"sklearn": "scikit-learn", "PIL": "pillow"}  # called otherwise than what is imported
 _ALONE = ("pandas",)  # in no extra: one function needs it
 
 
 @contextmanager
-def needed_by(what: str) -> Iterator[None]:
+def optional_import(what: str) -> Iterator[None]:
     """Name the package if an import inside the block does not find it.
 
     Args:
@@ -22,7 +22,7 @@ def needed_by(what: str) -> Iterator[None]:
         ModuleNotFoundError: a module is missing; says which package has it, and how to install that.
 
     Example:
-        >>> with needed_by("this example"):
+        >>> with optional_import("this example"):
         ...     import sklearn.nothing_of_this_name
         Traceback (most recent call last):
         ModuleNotFoundError: this example needs scikit-learn: pip install scikit-learn, or, in a checkout of \

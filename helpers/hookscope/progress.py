@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
-__all__ = ["checked_progress", "progress_bar"]
+__all__ = ["check_progress", "progress_bar"]
 
 
-def checked_progress(progress: object) -> None:
+def check_progress(progress: object) -> None:
     """Refuse what does not say whether to show a bar.
 
     Raises:

@@ -25,7 +25,7 @@ from torch.nn.modules.module import _WrappedHook
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from hookscope.censuses.entry import KINDS, HookEntry, hooks_of, identify, weakly
+from hookscope.censuses.entry import KINDS, HookEntry, identify, list_hooks, make_weakref
 from hookscope.layers import Modules
 from hookscope.layers.suggestions import not_among
 from hookscope.pictures import Result
@@ -105,11 +105,11 @@ class Census(Result, Sequence[HookEntry]):
         left = [entry for entry in self if include_torch or not entry.by_torch]
         if not left:
             return
-        shown = [f"  {entry.in_words(self._where(entry))}" for entry in left[:20]]
+        shown = [f"  {entry.describe(self._where(entry))}" for entry in left[:20]]
         more = [f"  and {len(left) - 20} more"] if len(left) > 20 else []
         out = "Call remove() on the handle that register_… returned, or take all off: census(…).remove_all()."
         head = f"{message}: " if message else ""
-        raise AssertionError("\n".join([head + self._heading(left), *shown, *more, out]))
+        raise AssertionError("\n".join([head + self._count_hooks(left), *shown, *more, out]))
 
     def remove_all(self, kind: str | None = None, layer: str | None = None, include_torch: bool = False) -> int:
         """Take the hooks of this census off; hooks registered since the census stay.
@@ -155,13 +155,13 @@ class Census(Result, Sequence[HookEntry]):
     @property
     def caption(self) -> str:
         """How many hooks there are, and where."""
-        return self._heading(self)
+        return self._count_hooks(self)
 
     def _where(self, entry: HookEntry) -> str:
         several = len(self._owners) > 1 and entry.layer is not None
         return f"{entry.owner}: {entry.where}" if several else entry.where
 
-    def _heading(self, entries: Sequence[HookEntry]) -> str:
+    def _count_hooks(self, entries: Sequence[HookEntry]) -> str:
         everywhere = sum(entry.kind.startswith("global") for entry in entries)
         parts = [f"{_hooks(len(entries) - everywhere, 'hook')} on {', '.join(self._owners)}"] if self._owners else []
         parts += [_hooks(everywhere, "global hook")] if everywhere or not parts else []
@@ -213,7 +213,7 @@ def census(*targets: nn.Module | Optimizer | Tensor, include_global: bool = True
     def add(holder: object, **place: Any) -> None:
         if id(holder) not in seen:
             seen[id(holder)] = holder
-            entries.extend(hooks_of(holder, **place))
+            entries.extend(list_hooks(holder, **place))
 
     for target in targets:
         if isinstance(target, type) or not isinstance(target, (nn.Module, Optimizer, Tensor)):
@@ -236,8 +236,8 @@ def census(*targets: nn.Module | Optimizer | Tensor, include_global: bool = True
                 for tensor_name, tensor in tensors(recurse=False):
                     add(tensor, layer=layer, tensor=tensor_name, owner=owners[-1])
     if include_global:
-        entries.extend(hooks_of(global_module_hooks))
-        entries.extend(hooks_of(global_optimizer_hooks))
+        entries.extend(list_hooks(global_module_hooks))
+        entries.extend(list_hooks(global_optimizer_hooks))
     return Census(entries, owners, frozenset(layers), replaced)
 
 
@@ -272,10 +272,10 @@ def removing_new_hooks(*models: nn.Module | Optimizer | Tensor) -> Iterator[list
 
     """
     before = {entry._id for entry in census(*models, include_global=False)}
-    made: list[_Note] = []
+    made: list[_NewHandle] = []
     removed: list[HookEntry] = []
     try:
-        with noting_handles(made):
+        with record_handles(made):
             yield removed
     finally:
         try:
@@ -283,57 +283,57 @@ def removing_new_hooks(*models: nn.Module | Optimizer | Tensor) -> Iterator[list
                 if entry._id not in before and not entry.by_torch and entry._remove():
                     removed.append(entry)
         finally:
-            removed.extend(filter(None, map(_take_off, made)))
+            removed.extend(filter(None, map(_remove_new, made)))
 
 
 # A handle, the module, tensor, … whose method made it (weakly), and the kind of hook if that says it.
-_Note = tuple[RemovableHandle, Callable[[], object], str]
-_notes: list[tuple[int, list[_Note]]] = []  # thread and what was noted in it
+_NewHandle = tuple[RemovableHandle, Callable[[], object], str]
+_recorders: list[tuple[int, list[_NewHandle]]] = []  # thread and what was noted in it
 _lock = threading.Lock()
 _installed = False
-_torchs_init: Callable[..., None] = RemovableHandle.__init__
+_torch_init: Callable[..., None] = RemovableHandle.__init__
 
 
-def _noting_init(self: RemovableHandle, *args: Any, **kwargs: Any) -> None:
-    _torchs_init(self, *args, **kwargs)
+def _recording_init(self: RemovableHandle, *args: Any, **kwargs: Any) -> None:
+    _torch_init(self, *args, **kwargs)
     maker = sys._getframe(1)
     holder = maker.f_locals.get("self", sys.modules.get(maker.f_globals.get("__name__", "")))
     node = maker.f_code.co_name == "_register_hook"
     kind = "node" if node else "tensor" if isinstance(holder, Tensor) else ""
-    for thread, made in tuple(_notes):
+    for thread, made in tuple(_recorders):
         if thread == threading.get_ident():
-            made.append((self, weakly(holder), kind))
+            made.append((self, make_weakref(holder), kind))
 
 
 @contextmanager
-def noting_handles(made: list[_Note]) -> Iterator[None]:
+def record_handles(made: list[_NewHandle]) -> Iterator[None]:
     """Note every handle made in this thread; every way to register a hook makes one."""
-    global _installed, _torchs_init
+    global _installed, _torch_init
     note = (threading.get_ident(), made)
     with _lock:
-        _notes.append(note)
+        _recorders.append(note)
         if not _installed:
-            _torchs_init, _installed = RemovableHandle.__init__, True
-            RemovableHandle.__init__ = _noting_init  # type: ignore[method-assign]
+            _torch_init, _installed = RemovableHandle.__init__, True
+            RemovableHandle.__init__ = _recording_init  # type: ignore[method-assign]
     try:
         yield
     finally:
         with _lock:
-            _notes[:] = [other for other in _notes if other is not note]
+            _recorders[:] = [other for other in _recorders if other is not note]
             # If somebody has wrapped our function since, theirs calls ours, which then only passes on.
-            if not _notes and RemovableHandle.__init__ is _noting_init:
-                RemovableHandle.__init__ = _torchs_init  # type: ignore[method-assign]
+            if not _recorders and RemovableHandle.__init__ is _recording_init:
+                RemovableHandle.__init__ = _torch_init  # type: ignore[method-assign]
                 _installed = False
 
 
-def _take_off(note: _Note) -> HookEntry | None:
+def _remove_new(note: _NewHandle) -> HookEntry | None:
     handle, holder, kind = note
     hooks = handle.hooks_dict_ref()
     if hooks is None or handle.id not in hooks:
         return None
     hook = hooks[handle.id]
     owner = "" if isinstance(holder(), ModuleType) else type(holder()).__name__
-    entry = next((e for e in hooks_of(holder(), owner=owner) if e._id == handle.id), None)
+    entry = next((e for e in list_hooks(holder(), owner=owner) if e._id == handle.id), None)
     if entry is None and kind:  # on an autograd node, or on a tensor that only the graph holds
         name, location, by_torch = identify(hook)
         # A legacy module hook reaches its node through a _WrappedHook; the module's own dict is what counts.

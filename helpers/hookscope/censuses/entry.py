@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from hookscope.pictures.words import visible
 
-__all__ = ["KINDS", "ON_ALL", "ON_MODULE", "ON_TENSOR", "HookEntry", "hooks_of", "identify", "weakly"]
+__all__ = ["KINDS", "ON_ALL", "ON_MODULE", "ON_TENSOR", "HookEntry", "identify", "list_hooks", "make_weakref"]
 
 # Where torch keeps its hooks: attribute -> kind. `_with_kwargs` and `_always_called` beside some of them hold
 # the ids of the hooks that were registered with that option.
@@ -106,7 +106,7 @@ class HookEntry:
     _attribute: str = field(default="", repr=False, compare=False)
 
     def __str__(self) -> str:
-        return visible(self.in_words(self.where))
+        return visible(self.describe(self.where))
 
     @property
     def where(self) -> str:
@@ -122,7 +122,7 @@ class HookEntry:
         """The kind, and in brackets the options it was registered with."""
         return f"{self.kind} ({', '.join(self.options)})" if self.options else self.kind
 
-    def in_words(self, where: str) -> str:
+    def describe(self, where: str) -> str:
         """Say in a phrase which hook this is; `where` may be more exact than `self.where`."""
         return f"{self.kind_and_options} hook {self.callable} on {where} ({self.location})"
 
@@ -139,7 +139,7 @@ class HookEntry:
         return True
 
 
-def hooks_of(holder: object, layer: str | None = None, tensor: str = "", owner: str = "") -> Iterator[HookEntry]:
+def list_hooks(holder: object, layer: str | None = None, tensor: str = "", owner: str = "") -> Iterator[HookEntry]:
     """List the hooks in the dicts of one module (its children's not), tensor, optimizer, or module of torch."""
     for attribute, kind in next((table for kind, table in _TABLES if isinstance(holder, kind)), {}).items():
         if not (hooks := getattr(holder, attribute, None)):
@@ -151,10 +151,10 @@ def hooks_of(holder: object, layer: str | None = None, tensor: str = "", owner: 
             options = tuple(option for option, ids in marks.items() if key in ids)
             name, location, by_torch = identify(hook)
             place = (kind, layer, tensor, name, location, options, by_torch, owner)
-            yield HookEntry(*place, key, weakly(holder), attribute)
+            yield HookEntry(*place, key, make_weakref(holder), attribute)
 
 
-def weakly(holder: object) -> Callable[[], object]:
+def make_weakref(holder: object) -> Callable[[], object]:
     """Refer to an object without keeping it alive."""
     try:
         return weakref.ref(holder)

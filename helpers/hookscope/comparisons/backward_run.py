@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hookscope.censuses.census import census
 
-__all__ = ["Gradients", "HookView", "Run", "alike", "argument_names", "copies", "first_tensor", "named_tensors"]
+__all__ = ["Gradients", "HookView", "Run", "argument_names", "copy_inputs", "first_tensor", "is_close", "named_tensors"]
 
 Gradients = tuple[Tensor | None, ...]
 
@@ -78,7 +78,7 @@ class Run:
         self.arguments = argument_names(module, inputs)
         self.keywords = list(kwargs)
         # One tuple, so that a tensor that is both an input and in the module is one in the copy, too.
-        module, inputs, kwargs, leaves = copies(module, inputs, kwargs)
+        module, inputs, kwargs, leaves = copy_inputs(module, inputs, kwargs)
         named = [
             *(
                 (name, value)
@@ -134,7 +134,7 @@ class Run:
         )
 
 
-def copies(
+def copy_inputs(
     module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], dict[int, Tensor]]:
     """Copy all; the last dict has the leaf behind each input copy that is not a leaf, by the id of the copy."""
@@ -217,7 +217,7 @@ def first_tensor(output: object, name: str) -> Tensor | None:
     return output
 
 
-def alike(one: Tensor, other: Tensor) -> bool:
+def is_close(one: Tensor, other: Tensor) -> bool:
     """Compare values, whatever the precision; a gradient computed twice differs in its last digits."""
     if one.shape != other.shape:
         return False

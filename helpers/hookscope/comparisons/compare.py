@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hookscope.comparisons.backward_run import Gradients, HookView, Run, alike
+from hookscope.comparisons.backward_run import Gradients, HookView, Run, is_close
 from hookscope.pictures.picture import Result
 from hookscope.pictures.words import visible
-from hookscope.unchanged import same_random_numbers
+from hookscope.preserve import preserve_rng_state as same_random_numbers
 
 __all__ = ["BackwardComparison", "HookView", "compare_backward_hooks"]
 
@@ -159,16 +159,18 @@ def _meaning(entry: Tensor | None, grad_output: Gradients, gradients: Mapping[st
     if entry is None:
         return ""
     known = {name: gradient for name, gradient in gradients.items() if gradient is not None}
-    same = [name for name, gradient in known.items() if alike(entry, gradient)]
-    same = same or [f"{name}.T" for name, gradient in known.items() if gradient.ndim == 2 and alike(entry, gradient.T)]
+    same = [name for name, gradient in known.items() if is_close(entry, gradient)]
+    same = same or [
+        f"{name}.T" for name, gradient in known.items() if gradient.ndim == 2 and is_close(entry, gradient.T)
+    ]
     if same:
         return " = ".join(same[:3]) + (" = …" if len(same) > 3 else "")
     if not entry.to_dense().any() if entry.layout != torch.strided else not entry.any():
         return "all zeros"
     for index, gradient in enumerate(grad_output):
-        if gradient is not None and alike(entry, gradient):
+        if gradient is not None and is_close(entry, gradient):
             return f"grad_output[{index}]"
-        if gradient is not None and alike(entry.flatten(), gradient.flatten()):
+        if gradient is not None and is_close(entry.flatten(), gradient.flatten()):
             return f"grad_output[{index}] in another shape"
     return ""
 

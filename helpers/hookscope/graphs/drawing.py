@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from hookscope.extras import needed_by
+from hookscope.extras import optional_import
 from hookscope.graphs.node import Node
 
 if TYPE_CHECKING:
@@ -19,15 +19,15 @@ __all__ = [
     "READABLE",
     "Arrows",
     "Box",
-    "box_of",
     "draw",
-    "fits_a_page",
+    "escape",
+    "fits_page",
     "fold",
     "fold_leaves",
+    "make_box",
     "mermaid_text",
     "place_boxes",
-    "plain",
-    "shortened",
+    "shorten_line",
     "tree",
 ]
 
@@ -59,7 +59,7 @@ class Box:
     labels: tuple[str, ...] = ()
 
 
-def box_of(node: Node) -> Box:
+def make_box(node: Node) -> Box:
     """Say what stands in the box of a node."""
     shapes = " ".join("?" if shape is None else str(shape) for shape in node.shapes)
     first = " ".join(filter(None, [node.label, shapes]))
@@ -225,25 +225,25 @@ def _indented(boxes: Sequence[Box], arrows: Arrows, *, compact: bool) -> tuple[l
         box = by_id[index]
         again = index in met
         met.add(index)
-        details = ["(see above)" if after[index] else "(again)"] if again else [plain(line) for line in box.details]
-        lines.append("  ".join([f"{'  ' * depth}{mark}{index} {plain(box.title)}", *details]))
+        details = ["(see above)" if after[index] else "(again)"] if again else [escape(line) for line in box.details]
+        lines.append("  ".join([f"{'  ' * depth}{mark}{index} {escape(box.title)}", *details]))
         if not again:
             alone = compact and len(after[index]) == 1
             stack.extend((target, depth + (not alone), "↓ " * alone) for target in reversed(after[index]))
     return lines, deepest
 
 
-def plain(text: str) -> str:
+def escape(text: str) -> str:
     """Return text that can be printed: what cannot is escaped."""
     return text if text.isprintable() else repr(text)[1:-1]
 
 
 def mermaid_text(text: str) -> str:
     """Escape all that Mermaid or the HTML in its labels could read as more than text."""
-    return "".join(c if c.isalnum() or c in " ()[],._-:=/?" else f"#{ord(c)};" for c in plain(text))
+    return "".join(c if c.isalnum() or c in " ()[],._-:=/?" else f"#{ord(c)};" for c in escape(text))
 
 
-def fits_a_page(boxes: Sequence[Box], arrows: Arrows) -> bool:
+def fits_page(boxes: Sequence[Box], arrows: Arrows) -> bool:
     """Say whether a page of usual width shows the Mermaid drawing at a size that can be read."""
     if len(boxes) > _SMALL:
         return False
@@ -311,10 +311,10 @@ def draw(boxes: Sequence[Box], arrows: Arrows) -> Figure:
         ModuleNotFoundError: matplotlib is not installed.
 
     """
-    with needed_by("drawing a graph"):
+    with optional_import("drawing a graph"):
         from matplotlib.figure import Figure
     places, routes = place_boxes(boxes, arrows)
-    text = {box.id: [shortened(plain(line)) for line in (f"{box.id} {box.title}", *box.details)] for box in boxes}
+    text = {box.id: [shorten_line(escape(line)) for line in (f"{box.id} {box.title}", *box.details)] for box in boxes}
     # All in inches: in 8 point monospace a character is 0.067 wide, a line 0.14 high.
     wide = max(len(line) for lines in text.values() for line in lines) * 0.067 + 0.45
     high = max(map(len, text.values())) * 0.14 + 0.5
@@ -349,6 +349,6 @@ def draw(boxes: Sequence[Box], arrows: Arrows) -> Figure:
     return figure
 
 
-def shortened(text: str) -> str:
+def shorten_line(text: str) -> str:
     """Leave out the middle of a line that is too long for a box."""
     return text if len(text) <= 34 else f"{text[:16]}…{text[-17:]}"

@@ -14,8 +14,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hookscope.censuses.entry import hooks_of
-from hookscope.graphs.drawing import Arrows, Box, box_of, draw, fits_a_page, fold, mermaid_text, tree
+from hookscope.censuses.entry import list_hooks
+from hookscope.graphs.drawing import Arrows, Box, draw, fits_page, fold, make_box, mermaid_text, tree
 from hookscope.graphs.node import Edge, Node, Shape
 from hookscope.pictures.picture import Picture, Table, from_figure
 
@@ -146,7 +146,7 @@ class Graph:
             bundle["image/png"] = picture.png
             metadata = {"image/png": {"alt": picture.alt}}
         # JupyterLab takes HTML before Mermaid, and shrinks a wide Mermaid drawing until nobody can read it.
-        if not fits_a_page(boxes, arrows):
+        if not fits_page(boxes, arrows):
             bundle["text/html"] = html
         return bundle, metadata
 
@@ -174,7 +174,7 @@ class Graph:
 
     def _view(self) -> tuple[list[Box], Arrows, str]:
         """Return what is shown: boxes, arrows, and in words what was folded."""
-        boxes = {node.id: box_of(node) for node in self.nodes}
+        boxes = {node.id: make_box(node) for node in self.nodes}
         arrows: Arrows = {}
         for edge in self.edges:
             arrows[edge.source, edge.target] = (*arrows.get((edge.source, edge.target), ()), edge.index)
@@ -314,7 +314,7 @@ def _shapes(node: Any) -> tuple[Shape, ...]:
 def _hooks(tensors: Iterable[Tensor]) -> tuple[str, ...]:
     hooks: list[str] = []
     for tensor in tensors:
-        hooks += [f"{entry.kind} hook {entry.callable}" for entry in hooks_of(tensor)]
+        hooks += [f"{entry.kind} hook {entry.callable}" for entry in list_hooks(tensor)]
         hooks += ["retain_grad"] if tensor.retains_grad else []
     return tuple(hooks)
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from hookscope.pictures.picture import as_text
-from hookscope.structures import contents_of
+from hookscope.pytree import list_items
 
 Shapes = tuple["Shapes", ...] | dict[str, "Shapes"] | str | int | None
 Phase = Literal["forward", "backward", "step"]
@@ -106,19 +106,19 @@ class Event:
     def to_dict(self) -> dict[str, Any]:
         """The event as a dict that `json.dumps` takes."""
         event = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return event | {"shapes": _as_json(self.shapes), "values": _as_json(plain(self.values))}
+        return event | {"shapes": _as_json(self.shapes), "values": _as_json(to_lists(self.values))}
 
 
-def phase_of(kind: str) -> Phase:
+def find_phase(kind: str) -> Phase:
     """Tell in which phase hooks of a kind fire."""
     return "forward" if kind.startswith("forward") else "step" if kind.startswith("step") else "backward"
 
 
-def shapes_of(value: object, depth: int = 0) -> Shapes:
+def describe_shapes(value: object, depth: int = 0) -> Shapes:
     """Describe a value by the shapes of the tensors in it.
 
     Example:
-        >>> shapes_of((torch.ones(2, 4), None, {"mask": torch.ones(4)}, 3))
+        >>> describe_shapes((torch.ones(2, 4), None, {"mask": torch.ones(4)}, 3))
         ((2, 4), None, {'mask': (4,)}, 'int')
 
     """
@@ -129,15 +129,15 @@ def shapes_of(value: object, depth: int = 0) -> Shapes:
         return tuple(side if type(side) is int else str(side) for side in value.shape)
     if isinstance(value, torch.Tensor):
         return "nested tensor"
-    found: Shapes = _inside(value, depth, shapes_of)
+    found: Shapes = _inside(value, depth, describe_shapes)
     return found
 
 
-def values_of(value: object, depth: int = 0) -> Any:
+def summarize_values(value: object, depth: int = 0) -> Any:
     """Keep the numbers in a value: small tensors whole, large ones summed up; nothing that holds a graph.
 
     Example:
-        >>> values_of((torch.ones(2), None, {"mask": torch.arange(100.0)}, 3))
+        >>> summarize_values((torch.ones(2), None, {"mask": torch.arange(100.0)}, 3))
         (tensor([1., 1.]), None, {'mask': Summary(mean=49.5, min=0.0, max=99.0)}, 3)
 
     """
@@ -145,7 +145,7 @@ def values_of(value: object, depth: int = 0) -> Any:
         return value
     if isinstance(value, torch.Tensor):
         return _numbers(value)
-    return _inside(value, depth, values_of)
+    return _inside(value, depth, summarize_values)
 
 
 def _inside(value: object, depth: int, describe: Callable[[object, int], Any]) -> Any:
@@ -153,7 +153,7 @@ def _inside(value: object, depth: int, describe: Callable[[object, int], Any]) -
     if not isinstance(value, Mapping | tuple | list) or depth >= _DEEP:
         return type(value).__name__
     try:
-        held = contents_of(value)
+        held = list_items(value)
     except Exception:  # whatever somebody else's container raises
         return type(value).__name__
     if isinstance(value, Mapping):
@@ -183,28 +183,28 @@ def _numbers(tensor: torch.Tensor) -> torch.Tensor | Summary | str:
         return "unreadable tensor"
 
 
-def plain(values: Any) -> Any:
+def to_lists(values: Any) -> Any:
     """Replace the tensors in `values` by nested lists of numbers."""
     if isinstance(values, torch.Tensor):
         return values.tolist()
     if isinstance(values, dict):
-        return {key: plain(item) for key, item in values.items()}
-    return tuple(plain(item) for item in values) if isinstance(values, tuple) else values
+        return {key: to_lists(item) for key, item in values.items()}
+    return tuple(to_lists(item) for item in values) if isinstance(values, tuple) else values
 
 
-def in_words(values: Any) -> str:
+def format_values(values: Any) -> str:
     """Write `values` for people, numbers with four digits.
 
     Example:
-        >>> in_words((torch.tensor([[1.0, 1 / 3]]), {"scale": 2}))
+        >>> format_values((torch.tensor([[1.0, 1 / 3]]), {"scale": 2}))
         '([[1, 0.3333]], {scale: 2})'
 
     """
     if isinstance(values, dict):
-        return "{" + ", ".join(f"{key}: {in_words(item)}" for key, item in values.items()) + "}"
+        return "{" + ", ".join(f"{key}: {format_values(item)}" for key, item in values.items()) + "}"
     if isinstance(values, tuple):
-        return "(" + ", ".join(map(in_words, values)) + ("," if len(values) == 1 else "") + ")"
-    return "None" if values is None else as_text(plain(values))
+        return "(" + ", ".join(map(format_values, values)) + ("," if len(values) == 1 else "") + ")"
+    return "None" if values is None else as_text(to_lists(values))
 
 
 def _as_json(value: Any) -> Any:

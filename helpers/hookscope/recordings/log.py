@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hookscope.pictures.picture import Picture, Result, Table
 from hookscope.recordings.call_tree import CallTree
-from hookscope.recordings.event import GIVEN, PHASES, Event, in_words
+from hookscope.recordings.event import GIVEN, PHASES, Event, format_values
 from hookscope.recordings.timeline import draw
 
 if TYPE_CHECKING:
@@ -209,5 +209,5 @@ def _rows(events: Sequence[Event]) -> list[dict[str, object]]:
             row["thread or task"] = event.by
     if any(event.values is not None for event in events):
         for row, event in zip(rows, events, strict=True):
-            row["values"] = in_words(event.values) if event.values is not None else ""
+            row["values"] = format_values(event.values) if event.values is not None else ""
     return rows

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from hookscope.compiler import note_traced_hooks
 from hookscope.layers import Modules, Which, pick, refuse_unhookable
 from hookscope.recordings.event import GIVEN, Event
-from hookscope.recordings.journal import Journal
+from hookscope.recordings.event_buffer import EventBuffer
 from hookscope.recordings.log import EventLog
 from hookscope.recordings.recorder import KINDS, Recorder, has_forward
 from hookscope.recordings.watcher import PARAMETER_KINDS
@@ -169,9 +169,9 @@ class Recording(EventLog):
         values: bool,
         max_events: int,
     ) -> None:
-        self._journal = Journal(max_events, values)
-        self._recorder = Recorder(layers, kinds, self._journal)
-        super().__init__(type(modules.model).__name__, kinds, self._journal.events, self._journal.notes)
+        self._buffer = EventBuffer(max_events, values)
+        self._recorder = Recorder(layers, kinds, self._buffer)
+        super().__init__(type(modules.model).__name__, kinds, self._buffer.events, self._buffer.notes)
         self._names = tuple(layers.values())
         self._to_start = [(modules, dict(tensors), parameters, dict(optimizers))]
 
@@ -260,21 +260,21 @@ class Recording(EventLog):
         self._recorder.watcher.add_all(tensors, mode)
 
     def _check_running(self, name: str) -> None:
-        if not self._journal.running:
+        if not self._buffer.running:
             raise RuntimeError(f"tensor {name!r} is watched outside the with-block; watch it inside")
 
     def __getstate__(self) -> dict[str, Any]:
         # What was logged, to be read elsewhere; not the hooks, nor the model that they were on.
-        if self._journal.running:
+        if self._buffer.running:
             raise RuntimeError("this recording is running; copy or pickle it after the with-block")
-        state = {name: value for name, value in vars(self).items() if name not in ("_journal", "_recorder")}
+        state = {name: value for name, value in vars(self).items() if name not in ("_buffer", "_recorder")}
         return state | {"_to_start": [], "_ran": set(self._recorder.ran)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         ran = state.pop("_ran")
         vars(self).update(state)
-        self._journal = Journal(1, values=False)
-        self._recorder = Recorder({}, frozenset(self._kinds), self._journal)
+        self._buffer = EventBuffer(1, values=False)
+        self._recorder = Recorder({}, frozenset(self._kinds), self._buffer)
         self._recorder.ran = ran
 
     def __enter__(self) -> Self:
@@ -295,8 +295,8 @@ class Recording(EventLog):
         note_traced_hooks(error)
         if not isinstance(error, FullBackwardHookError) and (text := self._recorder.explain(error)):
             raise FullBackwardHookError(text) from error
-        if error is None and not self._journal.events and not self._recorder.ran:
-            self._journal.note(
+        if error is None and not self._buffer.events and not self._recorder.ran:
+            self._buffer.note(
                 "nothing was called inside the block: run the model in it, by model(...), not by model.forward(...); "
                 "code that was compiled, traced or exported before runs no hooks"
             )

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from hookscope.extras import needed_by
+from hookscope.extras import optional_import
 from hookscope.pictures.picture import Picture, from_figure
 from hookscope.pictures.words import shorten
-from hookscope.recordings.event import phase_of
+from hookscope.recordings.event import find_phase
 
 if TYPE_CHECKING:
     from hookscope.recordings.event import Event
@@ -49,7 +49,7 @@ def draw(events: Sequence[Event], caption: str, rows: Sequence[Mapping[str, obje
         ModuleNotFoundError: matplotlib is not installed.
 
     """
-    with needed_by("a timeline"):
+    with optional_import("a timeline"):
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
 
@@ -68,7 +68,7 @@ def draw(events: Sequence[Event], caption: str, rows: Sequence[Mapping[str, obje
     size = 9 if len(events) <= 45 else 6.5 if len(events) <= 90 else 4
     for kind, (marker, filled) in MARKERS.items():
         if group := [event.index for event in events if event.kind == kind]:
-            color = COLORS[phase_of(kind)]
+            color = COLORS[find_phase(kind)]
             axes.plot(
                 group,
                 [places[index] for index in group],

@@ -19,7 +19,7 @@ from hookscope.captures import Capture, capture
 from hookscope.captures.estimate import format_bytes
 from hookscope.captures.options import check_bytes
 from hookscope.captures.saving import write_whole
-from hookscope.extras import needed_by
+from hookscope.extras import optional_import
 from hookscope.interp.activations.loaders import chained, length_of, shuffles
 from hookscope.interp.activations.marks import mark_of_batch, mark_of_model, state_of
 from hookscope.interp.activations.samples import Place, Run, called_with, count, outputs, places
@@ -29,8 +29,8 @@ from hookscope.interp.edits.layer_hooks import LayerHooks as Edited
 from hookscope.interp.edits.parts import Part, path_of
 from hookscope.layers import Which, find_layers
 from hookscope.layers.offloaded import is_offloaded, named_tensors
-from hookscope.progress import checked_progress, progress_bar
-from hookscope.structures import map_tensors
+from hookscope.progress import check_progress, progress_bar
+from hookscope.pytree import tree_map
 
 __all__ = ["collect"]
 
@@ -116,12 +116,12 @@ def collect(
         (5, (5, 3), True)
 
     """
-    with needed_by("collect"):
+    with optional_import("collect"):
         import safetensors.torch  # noqa: F401 (now, not after the first shard has been computed)
     check_bytes("shard_bytes", shard_bytes, 1)
     if max_bytes is not None:
         check_bytes("max_bytes", max_bytes)
-    checked_progress(progress)
+    check_progress(progress)
     if not isinstance(loader, Iterable) or isinstance(loader, str | bytes | Tensor):  # a tensor yields its samples
         raise TypeError(f"loader is a {type(loader).__name__}: give a DataLoader, or batches, as inputs.split(32)")
     if not isinstance(to, str | Path):
@@ -222,7 +222,7 @@ class _Collecting:
         return Activations(self._folder)
 
     def _moved(self, batch: Any) -> Any:
-        return map_tensors(lambda tensor: tensor.to(self._device), batch)
+        return tree_map(lambda tensor: tensor.to(self._device), batch)
 
     def _take(self, batch: Any, samples: int, mark: str) -> None:
         self._state = self._state or state_of(self._model)

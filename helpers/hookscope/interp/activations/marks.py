@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.layers.offloaded import named_tensors
-from hookscope.structures import tensors_in
+from hookscope.pytree import find_tensors
 
 __all__ = ["mark_of_batch", "mark_of_model", "mark_of_tensor", "state_of"]
 
@@ -61,7 +61,7 @@ def _outline(value: Any, around: tuple[int, ...]) -> Any:
     if isinstance(value, list | tuple):
         return [kind, *map(within, value)]
     # Of other objects: the tensors that are found in them, and what their attributes are.
-    return [kind, *map(mark_of_tensor, tensors_in(value)), within(getattr(value, "__dict__", None))]
+    return [kind, *map(mark_of_tensor, find_tensors(value)), within(getattr(value, "__dict__", None))]
 
 
 _HASHED = 1 << 16  # elements of a parameter; of larger ones sums are taken

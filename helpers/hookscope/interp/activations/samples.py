@@ -15,8 +15,8 @@ from hookscope.captures import Capture
 from hookscope.interp.activations.shards import can_be_written
 from hookscope.interp.edits.parts import listed, tensors
 from hookscope.layers.offloaded import is_offloaded
-from hookscope.structures import map_tensors, tensors_in
-from hookscope.unchanged import model_unchanged, same_random_numbers
+from hookscope.preserve import preserve_model, preserve_rng_state
+from hookscope.pytree import find_tensors, tree_map
 
 __all__ = ["Place", "Run", "called_with", "count", "outputs", "places"]
 
@@ -60,7 +60,7 @@ def called_with(model: nn.Module, batch: Any) -> Any:
 
 def count(batch: Any) -> int:
     """Count the samples of a batch: the first axis of its first tensor that has axes."""
-    for tensor in tensors_in(batch):
+    for tensor in find_tensors(batch):
         if tensor.dim():
             return len(tensor)
     raise TypeError(f"the loader yields a {type(batch).__name__} without a tensor that has axes: no samples to count")
@@ -135,13 +135,13 @@ def places(
         TypeError: an output has a dtype that is not written.
 
     """
-    with same_random_numbers(model, batch):
+    with preserve_rng_state(model, batch):
         if not is_offloaded(model.modules()):  # a copy would have all weights in memory
             with suppress(Exception), _copied(model) as copied:  # if anything is wrong, the model itself says what
                 return _places(copied, watch(copied), run, batch, part, left_out)
         if left_out:
             left_out.clear()
-        with model_unchanged(model, attributes=True):
+        with preserve_model(model, attributes=True):
             return _places(model, watch(model), run, batch, part, left_out)
 
 
@@ -255,4 +255,4 @@ def _only(batch: Any, number: int) -> Any:
     if not there:
         raise ValueError("the loader's first batch has no samples")
     which = [index % there for index in range(number)]
-    return map_tensors(lambda each: each[which] if each.dim() and len(each) == there else each, batch)
+    return tree_map(lambda each: each[which] if each.dim() and len(each) == there else each, batch)

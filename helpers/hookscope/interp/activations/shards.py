@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hookscope.captures.saving import refuse_pipes, write_whole
 from hookscope.captures.serialize import expect
-from hookscope.extras import needed_by
+from hookscope.extras import optional_import
 from hookscope.interp.activations.marks import mark_of_tensor
 
 __all__ = ["DamagedError", "Shard", "can_be_written", "read_shard", "shards_in", "write_shard"]
@@ -67,7 +67,7 @@ def can_be_written(dtype: torch.dtype) -> bool:
         False
 
     """
-    with needed_by("collect"):
+    with optional_import("collect"):
         from safetensors import SafetensorError
         from safetensors.torch import save
     try:
@@ -84,7 +84,7 @@ def write_shard(shard: Shard, tensors: Mapping[str, Tensor]) -> int:
         OSError: the disk is full, for example; then nothing of this shard is there.
 
     """
-    with needed_by("collect"):
+    with optional_import("collect"):
         from safetensors.torch import save
     shard.marks = {name: mark_of_tensor(tensor) for name, tensor in tensors.items()}
     about = {"first": shard.first, "batches": shard.batches, "marks": shard.marks, "made": shard.made}
@@ -102,7 +102,7 @@ def read_shard(path: Path) -> Shard:
         DamagedError: it is not.
 
     """
-    with needed_by("reading activations"):
+    with optional_import("reading activations"):
         from safetensors import safe_open
     # A file may come from anybody: whatever it makes safetensors, torch or us raise, is said in a sentence.
     try:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hookscope.interp.lenses.blocks import first_tensor
 from hookscope.layers import Modules, pick
-from hookscope.structures import tensors_in
+from hookscope.pytree import find_tensors
 
 __all__ = ["Given", "Lens", "Step", "difference", "found_lens", "given_lens", "outside"]
 
@@ -155,7 +155,7 @@ def found_lens(modules: Modules, last: Tensor, steps: Sequence[Step], returned: 
         chain.append(step)
         now = step.made
         position = position if place is _ALL else place
-    ends = any(_same(now, tensor) for tensor in tensors_in(returned))
+    ends = any(_same(now, tensor) for tensor in find_tensors(returned))
     head = _output_embeddings(modules.model)
     if head is not None:
         if not any(head in step.module.modules() for step in chain):

@@ -19,8 +19,8 @@ from hookscope.layers import Modules, fused_around, refuse_unhookable
 from hookscope.layers.modules import kind_of
 from hookscope.layers.offloaded import execution_devices, is_offloaded
 from hookscope.pictures.words import counted
-from hookscope.structures import tensors_in
-from hookscope.unchanged import same_random_numbers
+from hookscope.preserve import preserve_rng_state
+from hookscope.pytree import find_tensors
 
 __all__ = ["profile"]
 
@@ -106,7 +106,7 @@ def profile(
         )
     if len(hooked) < len(modules.names):
         job.notes.append("modules of TorchScript count as part of the layer around them")
-    with job.before.unchanged(), same_random_numbers(model, inputs, kwargs), _gradients_put_back(job):
+    with job.before.preserve(), preserve_rng_state(model, inputs, kwargs), _gradients_put_back(job):
         for _ in range(warmup):
             job.plain()
         began, pairs = time.perf_counter(), list[tuple[tuple[float, float], tuple[float, float, Sums]]]()
@@ -133,7 +133,7 @@ def _check(model: nn.Module, given: Any, backward: object, loss: object, repeats
     if is_offloaded(model.modules()):
         devices = [(what, device) for what, device in devices if device.type != "meta"]
     devices += [("what accelerate runs", device) for device in execution_devices(model.modules())]
-    for what, device in (*devices, *(("an input", tensor.device) for tensor in tensors_in(given))):
+    for what, device in (*devices, *(("an input", tensor.device) for tensor in find_tensors(given))):
         if device.type == "meta":
             raise ValueError(
                 f"{what} is on meta, where tensors have no values, so nothing runs: move it to the CPU first"
@@ -197,7 +197,7 @@ def _result(
             backward_flops=number(counts.backward, module, back and could_count),
             backward_flops_self=number(counts.backward_self, module, back and could_count),
             parameters=sum(tensor.nbytes for tensor in {*module.parameters(), *module.buffers()}),
-            outputs=sum(tensor.nbytes for span in ours for tensor in tensors_in(span.outputs)),
+            outputs=sum(tensor.nbytes for span in ours for tensor in find_tensors(span.outputs)),
             saved=None if saved is None or saved[1][module] != len(ours) else saved[0][module],
             gradients=number(counts.gradients, module, back),
         )

@@ -8,23 +8,23 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-__all__ = ["Strands", "strand_name"]
+__all__ = ["TaskLocal", "current_task_name"]
 
 _T = TypeVar("_T")
 
 
-class Strands(Generic[_T]):
+class TaskLocal(Generic[_T]):
     """One object for each thread and each asyncio task, made when it is asked for first.
 
     Args:
         make: makes one.
 
     Example:
-        >>> mine = Strands(list)
-        >>> mine.here().append(1)
-        >>> other = threading.Thread(target=lambda: mine.here().append(2))
+        >>> mine = TaskLocal(list)
+        >>> mine.get().append(1)
+        >>> other = threading.Thread(target=lambda: mine.get().append(2))
         >>> other.start(); other.join()
-        >>> mine.here()
+        >>> mine.get()
         [1]
 
     """
@@ -35,7 +35,7 @@ class Strands(Generic[_T]):
         self._of_threads = threading.local()
         self._of_tasks: WeakKeyDictionary[asyncio.Task[object], _T] = WeakKeyDictionary()
 
-    def here(self) -> _T:
+    def get(self) -> _T:
         """Return what belongs to the code that is running."""
         # Not asyncio.current_task(), which raises where no loop runs: this is asked at every call of a layer.
         if (loop := asyncio._get_running_loop()) is not None and (task := asyncio.current_task(loop)) is not None:
@@ -54,11 +54,11 @@ class Strands(Generic[_T]):
         self._of_tasks.clear()
 
 
-def strand_name() -> str:
+def current_task_name() -> str:
     """Name the thread, or the task of asyncio, that is running.
 
     Example:
-        >>> strand_name()
+        >>> current_task_name()
         'MainThread'
 
     """

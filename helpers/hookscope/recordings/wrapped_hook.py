@@ -13,18 +13,18 @@ Hook = Callable[..., Any]
 Hooks = MutableMapping[int, Hook]
 
 
-class Owner(Protocol):
+class HookOwner(Protocol):
     """What a tap belongs to."""
 
     running: bool
 
 
-class Point:
+class OwnHook:
     """A hook of hookscope's own; of whose recording it is says the owner."""
 
     __slots__ = ("owner", "run")
 
-    def __init__(self, owner: Owner, run: Hook) -> None:
+    def __init__(self, owner: HookOwner, run: Hook) -> None:
         self.owner, self.run = owner, run
 
     def __call__(self, *given: Any) -> None:
@@ -35,29 +35,29 @@ class Point:
         raise RuntimeError("a model cannot be copied or saved while it is recorded; do it outside the with-block")
 
 
-class Tap:
+class WrappedHook:
     """Stands in for a hook: logs that it fires, then calls it."""
 
     # No own entry in __dict__: torch copies that of a legacy hook into the object it wraps it in.
-    __slots__ = ("__dict__", "below", "log", "owner")
+    __slots__ = ("__dict__", "hook", "log", "owner")
 
-    def __init__(self, owner: Owner, below: Hook, log: Hook) -> None:
-        functools.update_wrapper(self, below)
-        self.owner, self.below, self.log = owner, below, log
+    def __init__(self, owner: HookOwner, hook: Hook, log: Hook) -> None:
+        functools.update_wrapper(self, hook)
+        self.owner, self.hook, self.log = owner, hook, log
 
     def __call__(self, *given: Any) -> Any:
         """Log, then do what the hook does."""
         self.log(*given)
-        return self.below(*given)
+        return self.hook(*given)
 
 
-def untap(hooks: Hooks, key: int) -> None:
+def unwrap(hooks: Hooks, key: int) -> None:
     """Take out the taps of recordings that are over."""
     hook = hooks.get(key)
-    while isinstance(hook, Tap) and hook.owner.running is False:
-        hooks[key] = hook = hook.below
+    while isinstance(hook, WrappedHook) and hook.owner.running is False:
+        hooks[key] = hook = hook.hook
 
 
-def name_of(hook: Hook) -> str:
+def short_name(hook: Hook) -> str:
     """Name a callable without the functions it was defined in."""
     return re.sub(r"[^(]*<locals>\.", "", identify(hook)[0])

@@ -8,10 +8,10 @@ from torch import nn
 
 from hookscope.layers import call_of
 
-__all__ = ["Here"]
+__all__ = ["ThreadState"]
 
 
-class Here:
+class ThreadState:
     """Where a thread, or a task of asyncio, is.
 
     Attributes:
@@ -28,7 +28,7 @@ class Here:
         self.last = ""
         self.at: nn.Module | None = None
 
-    def ending(self) -> int | None:
+    def find_call(self) -> int | None:
         """Find the place in `open` of the call that a forward hook belongs to; to be asked inside of the hook."""
         this = call_of(sys._getframe(1))
         return next((i for i in range(len(self.open))[::-1] if self.open[i][3] == this), None)

@@ -16,17 +16,17 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
-__all__ = ["attributes_of", "contents_of", "copied", "map_tensors", "model_output", "tensors_in"]
+__all__ = ["find_tensors", "get_attributes", "list_items", "rebuild_model_output", "shallow_copy", "tree_map"]
 
 _DEEP = 20  # levels of structure that are followed
 
 
-def tensors_in(value: Any) -> list[Tensor]:
-    """List the tensors in a value of any structure that `map_tensors` follows, in its order, each of them once.
+def find_tensors(value: Any) -> list[Tensor]:
+    """List the tensors in a value of any structure that `tree_map` follows, in its order, each of them once.
 
     Example:
         >>> one = torch.ones(1)
-        >>> tensors_in({"states": [one, (one, 2 * one)], "name": "h"})
+        >>> find_tensors({"states": [one, (one, 2 * one)], "name": "h"})
         [tensor([1.]), tensor([2.])]
 
     """
@@ -58,7 +58,7 @@ def _parts_of(value: Any) -> Iterable[Any]:
     if isinstance(value, np.ndarray):
         return value.ravel().tolist() if value.dtype == object else ()
     try:
-        held = contents_of(value)
+        held = list_items(value)
     except Exception:  # whatever somebody else's container raises
         return ()
     if isinstance(value, deque):
@@ -67,15 +67,15 @@ def _parts_of(value: Any) -> Iterable[Any]:
         return [*(item for _, item in held), *_beside(value).values()]
     if isinstance(value, _PLAIN):
         return [*held, *_beside(value).values()]
-    return attributes_of(value).values()
+    return get_attributes(value).values()
 
 
-def map_tensors(
+def tree_map(
     function: Callable[[Any], Any],
     value: Any,
     kind: type | tuple[type, ...] = Tensor,
     *,
-    say: Callable[[str], None] | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Any:
     """Rebuild a value with every tensor (or other `kind` of object) in it replaced by `function(tensor)`.
 
@@ -91,22 +91,22 @@ def map_tensors(
         function: makes the replacement.
         value: any value.
         kind: what is replaced: objects of a class, or of one of several.
-        say: is told what could not be rebuilt. If it is given, objects without tensors are copied, too: who changes
+        note: is told what could not be rebuilt. If it is given, objects without tensors are copied, too: who changes
             them later does not change the result.
 
     """
-    return function(value) if isinstance(value, kind) else _Mapping(function, kind, say).of(value, 0)
+    return function(value) if isinstance(value, kind) else _TreeMap(function, kind, note).of(value, 0)
 
 
-class _Mapping:
+class _TreeMap:
     """One walk through one value."""
 
     def __init__(
-        self, function: Callable[[Any], Any], kind: type | tuple[type, ...], say: Callable[[str], None] | None
+        self, function: Callable[[Any], Any], kind: type | tuple[type, ...], note: Callable[[str], None] | None
     ) -> None:
         self._function = function
         self._kind = kind
-        self._say = say
+        self._on_note = note
         self._done: dict[int, tuple[object, Any]] = {}  # by id; the object is held, lest its id be used again
         self._shells: dict[int, Any] = {}  # what stands for an object that is reached again from inside of itself
         self._replaced = 0  # how many tensors have been replaced so far
@@ -144,7 +144,7 @@ class _Mapping:
 
     def _container(self, value: Any, depth: int) -> Any:
         try:
-            held = contents_of(value)
+            held = list_items(value)
         except Exception:  # whatever somebody else's container raises
             self._note(f"a {type(value).__name__} cannot be read: it is kept as it is, and may change later")
             return value
@@ -155,7 +155,7 @@ class _Mapping:
             if value.dtype == object:
                 for index in np.ndindex(value.shape):
                     copied[index] = self.of(value[index], depth)
-            return copied
+            return shallow_copy
         if isinstance(value, deque):
             kind = deque if _frees(value) else type(value)
             return kind((self.of(item, depth) for item in held), value.maxlen)
@@ -196,8 +196,8 @@ class _Mapping:
             if isinstance(value, MappingProxyType):
                 return MappingProxyType(items)
             if isinstance(value, OrderedDict) and dataclasses.is_dataclass(type(value)):
-                return model_output(value, items, self._attributes(value, depth))
-            rebuilt: Any = copied(value)
+                return rebuild_model_output(value, items, self._attributes(value, depth))
+            rebuilt: Any = shallow_copy(value)
             for name, item in self._attributes(value, depth).items():
                 if vars(rebuilt).get(name) is not item:
                     object.__setattr__(rebuilt, name, item)
@@ -215,21 +215,21 @@ class _Mapping:
         return self._instead(value, items)
 
     def _object(self, value: Any, depth: int) -> Any:
-        was = attributes_of(value)
+        was = get_attributes(value)
         if not was:
             return value
         replaced, done = self._replaced, len(self._done)
         mapped = {name: self.of(item, depth) for name, item in was.items()}
         shell = self._shells.get(id(value))
-        if self._say is None and shell is not None and self._replaced == replaced:
+        if self._on_note is None and shell is not None and self._replaced == replaced:
             # All that is new are copies that point to each other: they are not wanted.
             for key in list(self._done)[done:]:
                 del self._done[key]
             return value
-        if (same := all(item is was[name] for name, item in mapped.items())) and self._say is None:
+        if (same := all(item is was[name] for name, item in mapped.items())) and self._on_note is None:
             return value
         try:
-            rebuilt = copied(value) if shell is None or shell is value else shell
+            rebuilt = shallow_copy(value) if shell is None or shell is value else shell
             for name, item in mapped.items():
                 if rebuilt is not value and getattr(rebuilt, name, None) is not item:
                     object.__setattr__(rebuilt, name, item)
@@ -247,11 +247,11 @@ class _Mapping:
         return plain
 
     def _note(self, text: str) -> None:
-        if self._say is not None:
-            self._say(text)
+        if self._on_note is not None:
+            self._on_note(text)
 
 
-def copied(value: Any) -> Any:
+def shallow_copy(value: Any) -> Any:
     """Copy an object as `copy.copy` does, except that a copy does nothing when it goes: its `__del__` is left out.
 
     The original may own a file, a page of a cache or a process, which `__del__` gives back; a copy owns nothing.
@@ -264,7 +264,7 @@ def copied(value: Any) -> Any:
         ...     def __del__(self):
         ...         print("freed")
         >>> page = Page()
-        >>> copy = copied(page)
+        >>> copy = shallow_copy(page)
         >>> isinstance(copy, Page)
         True
         >>> del copy
@@ -278,7 +278,7 @@ def copied(value: Any) -> Any:
     named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
     quiet = type(kind.__name__, (kind,), {**named, "__slots__": (), "__del__": lambda self: None})
     made: Any = object.__new__(quiet)
-    for name, held in attributes_of(value).items():
+    for name, held in get_attributes(value).items():
         object.__setattr__(made, name, held)
     return made
 
@@ -288,11 +288,11 @@ def _frees(value: Any) -> bool:
     return hasattr(type(value), "__del__")
 
 
-def contents_of(value: Any) -> list[Any]:
+def list_items(value: Any) -> list[Any]:
     """List the items of a tuple, list, set, frozenset or deque, the pairs of a mapping; nothing for anything else.
 
     Example:
-        >>> contents_of(("a", "b")), contents_of({"a": 1}), contents_of(range(2)), contents_of("ab")
+        >>> list_items(("a", "b")), list_items({"a": 1}), list_items(range(2)), list_items("ab")
         (['a', 'b'], [('a', 1)], [], [])
 
     """
@@ -307,7 +307,7 @@ def _beside(value: Any) -> dict[str, Any]:
     return held if isinstance(held, dict) else {}
 
 
-def attributes_of(value: Any) -> dict[str, Any]:
+def get_attributes(value: Any) -> dict[str, Any]:
     """Map what an object holds, and what its class declares for it; nothing if that cannot be read."""
     if isinstance(value, Proxy):
         return {}
@@ -320,7 +320,9 @@ def attributes_of(value: Any) -> dict[str, Any]:
 
 def _shell_of(value: Any) -> Any:
     """Copy an object, to be filled later; a container of another kind cannot be."""
-    return value if isinstance(value, (tuple, list, set, frozenset, deque, Mapping, np.ndarray)) else copied(value)
+    return (
+        value if isinstance(value, (tuple, list, set, frozenset, deque, Mapping, np.ndarray)) else shallow_copy(value)
+    )
 
 
 def _declared(kind: type) -> tuple[str, ...]:
@@ -335,7 +337,9 @@ def _declared(kind: type) -> tuple[str, ...]:
 _known: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()
 
 
-def model_output(value: OrderedDict[Any, Any], items: dict[Any, Any], beside: dict[str, Any]) -> OrderedDict[Any, Any]:
+def rebuild_model_output(
+    value: OrderedDict[Any, Any], items: dict[Any, Any], beside: dict[str, Any]
+) -> OrderedDict[Any, Any]:
     """Rebuild a ModelOutput of transformers: its fields are entries and attributes at the same time.
 
     Not by copying it and writing to the copy, which looks through all its fields for each of them, and takes longer

@@ -11,30 +11,30 @@ from typing import Any
 
 import torch
 
-from hookscope.recordings.event import Event, phase_of, shapes_of, values_of
-from hookscope.recordings.tap import Hooks, Point, name_of
-from hookscope.strands import Strands, strand_name
+from hookscope.recordings.event import Event, describe_shapes, find_phase, summarize_values
+from hookscope.recordings.wrapped_hook import Hooks, OwnHook, short_name
+from hookscope.task_local import TaskLocal, current_task_name
 
-__all__ = ["Journal"]
+__all__ = ["EventBuffer"]
 
 
-class Names:
+class ThreadNames:
     """Names of the threads and the tasks of asyncio in which hooks fire; no two have the same."""
 
     def __init__(self) -> None:
-        self._strands = Strands(lambda: self._new(strand_name()))
+        self._per_task = TaskLocal(lambda: self._new(current_task_name()))
         self._given: set[str] = set()
         self._last: dict[int, str] = {}  # by number of the thread, what it was at last: one thread may run many tasks
         self._passes: dict[int, str] = {}  # the same of backward passes on threads of torch's own
 
-    def here(self) -> str:
+    def get(self) -> str:
         """Return the name of what is running."""
         task = torch._C._current_graph_task_id()
         if task >= 0 and isinstance(threading.current_thread(), threading._DummyThread):  # not one of Python's
             if task not in self._passes:
                 self._passes[task] = self._waiting() or self._new(f"backward pass {len(self._passes) + 1}")
             return self._passes[task]
-        name = self._last[threading.get_ident()] = self._strands.here()
+        name = self._last[threading.get_ident()] = self._per_task.get()
         return name
 
     def _new(self, name: str) -> str:
@@ -50,7 +50,7 @@ class Names:
         return waiting.pop() if len(waiting) == 1 else ""
 
 
-class Journal:
+class EventBuffer:
     """Where the hooks of one recording log that they fire, until it is closed.
 
     Args:
@@ -64,7 +64,7 @@ class Journal:
         lock: several threads may run the model.
         names: knows which of them is running.
         cleanup: removes hooks and restores state, last first, when the recording is over.
-        settle: logs what happened without a hook, before anything else is logged; does nothing at first.
+        flush: logs what happened without a hook, before anything else is logged; does nothing at first.
 
     """
 
@@ -73,9 +73,9 @@ class Journal:
         self.notes: dict[str, None] = {}  # an ordered set
         self.running = False
         self.lock = threading.RLock()
-        self.names = Names()
+        self.names = ThreadNames()
         self.cleanup = ExitStack()
-        self.settle: Callable[[], None] = lambda: None
+        self.flush: Callable[[], None] = lambda: None
         self._max_events = max_events
         self._values = values
 
@@ -86,15 +86,15 @@ class Journal:
         if not self.running:
             return
         with self.lock:
-            self.settle()
+            self.flush()
             if self.full:
                 self.note(f"Only the first {self._max_events} events were logged. A larger max_events= logs more.")
                 return
             values = None
             if self._values:
-                values = values_of(value.grad if kind == "post_accumulate_grad" else value)
-            index, shapes, by = len(self.events) + 1, shapes_of(value), by or self.names.here()
-            self.events.append(Event(index, kind, name, of, call, phase_of(kind), shapes, hook, depth, values, by))
+                values = summarize_values(value.grad if kind == "post_accumulate_grad" else value)
+            index, shapes, by = len(self.events) + 1, describe_shapes(value), by or self.names.get()
+            self.events.append(Event(index, kind, name, of, call, find_phase(kind), shapes, hook, depth, values, by))
 
     @property
     def full(self) -> bool:
@@ -108,5 +108,5 @@ class Journal:
     def note_new(self, hooks: Hooks, known: set[int], where: str) -> None:
         """Note the hooks that are not among the known ones."""
         for key, hook in hooks.items():
-            if key not in known and not isinstance(hook, Point):
-                self.note(f"The hook {name_of(hook)} was registered {where} inside the block, so it is not logged.")
+            if key not in known and not isinstance(hook, OwnHook):
+                self.note(f"The hook {short_name(hook)} was registered {where} inside the block, so it is not logged.")

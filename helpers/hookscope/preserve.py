@@ -16,25 +16,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hookscope.structures import tensors_in
+from hookscope.pytree import find_tensors
 
-__all__ = ["Attributes", "ModelState", "model_unchanged", "same_random_numbers"]
+__all__ = ["ModelState", "ModuleAttributes", "preserve_model", "preserve_rng_state"]
 
 
 @contextmanager
-def model_unchanged(
+def preserve_model(
     model: nn.Module, attributes: bool = False, modules: Iterable[nn.Module] | None = None
 ) -> Iterator[None]:
     """Put back training flags and buffers, whatever happens to them inside the block.
 
     Args:
         model: the model.
-        attributes: put back what modules hold besides, too, see `Attributes`.
+        attributes: put back what modules hold besides, too, see `ModuleAttributes`.
         modules: those of the model, where they are known: to look for them takes time.
 
     Example:
         >>> norm = nn.BatchNorm1d(2)
-        >>> with model_unchanged(norm):
+        >>> with preserve_model(norm):
         ...     _ = norm(torch.ones(3, 2))
         ...     norm.eval().running_mean
         tensor([0.1000, 0.1000])
@@ -42,7 +42,7 @@ def model_unchanged(
         (tensor([0., 0.]), True)
 
     """
-    with ModelState(model, attributes, modules).unchanged():
+    with ModelState(model, attributes, modules).preserve():
         yield
 
 
@@ -51,7 +51,7 @@ class ModelState:
 
     Args:
         model: the model.
-        attributes: what modules hold besides belongs to it, too, see `Attributes`.
+        attributes: what modules hold besides belongs to it, too, see `ModuleAttributes`.
         given: the modules of the model, where they are known.
 
     Attributes:
@@ -72,11 +72,11 @@ class ModelState:
             buffers = dict.fromkeys(model.buffers())
         held = (each for each in buffers if not (is_lazy(each) or each.is_inference() or each.is_meta))
         self._values = [(each, each.clone()) for each in held]
-        self.attributes = Attributes(modules if attributes else ())
+        self.attributes = ModuleAttributes(modules if attributes else ())
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Put it back."""
-        self.attributes.put_back()
+        self.attributes.restore()
         for module, was in self._training:
             if module.training is not was:  # to set it takes ten times as long as to look
                 module.training = was
@@ -91,15 +91,15 @@ class ModelState:
                 buffer.detach().copy_(value)
 
     @contextmanager
-    def unchanged(self) -> Iterator[None]:
+    def preserve(self) -> Iterator[None]:
         """Put it back after a block, whatever happens inside."""
         try:
             yield
         finally:
-            self.put_back()
+            self.restore()
 
 
-class Attributes:
+class ModuleAttributes:
     """What modules hold, as it is when this is made; the numbers in parameters and buffers are not part of it.
 
     A value put into an attribute, and what is in lists, dicts, sets, deques, tensors, arrays and generators of random
@@ -113,10 +113,10 @@ class Attributes:
     Example:
         >>> module = nn.Identity()
         >>> module.calls, module.seen = 0, [1]
-        >>> held = Attributes([module])
+        >>> held = ModuleAttributes([module])
         >>> module.calls, module.more = 1, 2
         >>> module.seen.append(2)
-        >>> held.put_back(), module.calls, module.seen, hasattr(module, "more"), held.put_back()
+        >>> held.restore(), module.calls, module.seen, hasattr(module, "more"), held.restore()
         (True, 0, [1], False, False)
 
     """
@@ -145,7 +145,7 @@ class Attributes:
         sizes = [before.nbytes for _, _, before in self._inside if isinstance(before, (Tensor, np.ndarray))]
         return sum(sizes) + max(sizes, default=0)
 
-    def put_back(self) -> bool:
+    def restore(self) -> bool:
         """Put back what has changed; return whether anything had."""
         changed = False
         for module, own in self._held:
@@ -252,12 +252,12 @@ _EASY = (int, float, str, bool, set)
 
 def _gpus(used: Iterable[object]) -> list[int]:
     found = [tensor for each in used if isinstance(each, nn.Module) for tensor in (*each.parameters(), *each.buffers())]
-    found += tensors_in([each for each in used if not isinstance(each, nn.Module)])
+    found += find_tensors([each for each in used if not isinstance(each, nn.Module)])
     return sorted({tensor.device.index or 0 for tensor in found if tensor.device.type == "cuda"})
 
 
 @contextmanager
-def same_random_numbers(*used: object) -> Iterator[None]:
+def preserve_rng_state(*used: object) -> Iterator[None]:
     """Put back the state of the random number generators of torch, NumPy and Python.
 
     Args:
@@ -270,7 +270,7 @@ def same_random_numbers(*used: object) -> Iterator[None]:
     pythons, numpys = random.getstate(), numpy.random.get_state() if numpy else None
     torchs, on_gpus = torch.get_rng_state(), [(device, torch.cuda.get_rng_state(device)) for device in devices]
 
-    def put_back() -> None:
+    def restore() -> None:
         random.setstate(pythons)
         if numpy is not None:
             numpy.random.set_state(numpys)
@@ -281,4 +281,4 @@ def same_random_numbers(*used: object) -> Iterator[None]:
     try:
         yield
     finally:
-        put_back()
+        restore()
