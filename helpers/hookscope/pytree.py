@@ -155,7 +155,7 @@ class _TreeMap:
             if value.dtype == object:
                 for index in np.ndindex(value.shape):
                     copied[index] = self.of(value[index], depth)
-            return shallow_copy
+            return copied
         if isinstance(value, deque):
             kind = deque if _frees(value) else type(value)
             return kind((self.of(item, depth) for item in held), value.maxlen)
