@@ -1,4 +1,4 @@
-"""Hold the events of one recording, and what has to be undone when it ends."""
+"""Store the events of one recording, and the cleanup to run when it ends."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["EventBuffer"]
 
 
 class ThreadNames:
-    """Names of the threads and the tasks of asyncio in which hooks fire; no two have the same."""
+    """Unique names for the threads and asyncio tasks in which hooks fire."""
 
     def __init__(self) -> None:
         self._per_task = TaskLocal(lambda: self._new(current_task_name()))
         self._given: set[str] = set()
-        self._last: dict[int, str] = {}  # by number of the thread, what it was at last: one thread may run many tasks
-        self._passes: dict[int, str] = {}  # the same of backward passes on threads of torch's own
+        self._last: dict[int, str] = {}  # thread ID -> latest name, since one thread can run many tasks
+        self._passes: dict[int, str] = {}  # backward pass on a thread of torch's -> name
 
     def get(self) -> str:
-        """Return the name of what is running."""
+        """Return the name of the running thread or task."""
         task = torch._C._current_graph_task_id()
-        if task >= 0 and isinstance(threading.current_thread(), threading._DummyThread):  # not one of Python's
+        if task >= 0 and isinstance(threading.current_thread(), threading._DummyThread):  # a thread of torch
             if task not in self._passes:
                 self._passes[task] = self._waiting() or self._new(f"backward pass {len(self._passes) + 1}")
             return self._passes[task]
@@ -44,27 +44,27 @@ class ThreadNames:
         return new
 
     def _waiting(self) -> str:
-        """Name who waits for a backward pass that torch runs on a thread of its own; "" if it may be several."""
+        """Name the thread that waits for a backward pass on a thread of torch's; `""` if there are several."""
         inside = {i for i, frame in sys._current_frames().items() if frame.f_code.co_name == "_engine_run_backward"}
         waiting = {name for thread, name in self._last.items() if thread in inside} or set(self._last.values())
         return waiting.pop() if len(waiting) == 1 else ""
 
 
 class EventBuffer:
-    """Where the hooks of one recording log that they fire, until it is closed.
+    """Store the events that the hooks of one recording log.
 
     Args:
         max_events: how many events to log at most.
-        values: whether events keep the numbers that hooks were given.
+        values: whether events store the values that hooks get.
 
     Attributes:
-        events: what was logged.
-        notes: what else there is to know, as keys.
-        running: whether it is open.
-        lock: several threads may run the model.
-        names: knows which of them is running.
-        cleanup: removes hooks and restores state, last first, when the recording is over.
-        flush: logs what happened without a hook, before anything else is logged; does nothing at first.
+        events: the logged events.
+        notes: remarks on the recording, as keys.
+        running: whether events are logged.
+        lock: guards the events, since several threads can run the model.
+        names: names of these threads.
+        cleanup: removes hooks and restores state, in reverse order, when the recording ends.
+        flush: logs events that torch calls no hook for, before the next event.
 
     """
 
@@ -82,13 +82,16 @@ class EventBuffer:
     def log(
         self, kind: str, name: str, of: str, call: int, value: Any, hook: str = "", depth: int = 0, by: str = ""
     ) -> None:
-        """Add an event; `value` is what the hook was given, `by` whose it is, if not that of what is running."""
+        """Add an event. `value` is what the hook got, `by` the thread or task if it is not the running one."""
         if not self.running:
             return
         with self.lock:
             self.flush()
             if self.full:
-                self.note(f"Only the first {self._max_events} events were logged. A larger max_events= logs more.")
+                self.note(
+                    f"Only the first {self._max_events:,} events were logged. To log more, pass record a larger "
+                    "max_events."
+                )
                 return
             values = None
             if self._values:
@@ -98,15 +101,18 @@ class EventBuffer:
 
     @property
     def full(self) -> bool:
-        """Whether no more events are logged."""
+        """Whether `max_events` has been reached."""
         return len(self.events) >= self._max_events
 
     def note(self, text: str) -> None:
-        """Say what else there is to know, once."""
+        """Add a note, unless it is there."""
         self.notes[text] = None
 
     def note_new(self, hooks: Hooks, known: set[int], where: str) -> None:
-        """Note the hooks that are not among the known ones."""
+        """Add a note for each hook that was registered inside the block."""
         for key, hook in hooks.items():
             if key not in known and not isinstance(hook, OwnHook):
-                self.note(f"The hook {short_name(hook)} was registered {where} inside the block, so it is not logged.")
+                self.note(
+                    f"The hook {short_name(hook)} was registered {where} inside the block, so it is not logged. "
+                    "Register it before the block."
+                )

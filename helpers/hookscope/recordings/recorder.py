@@ -1,4 +1,4 @@
-"""Put hooks that log themselves on layers and tensors, log the hooks that are there, take all of it off."""
+"""Register logging hooks on layers, wrap the hooks that are already there, and remove everything at the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hookscope.recordings.watcher import PARAMETER_KINDS, Watcher
 from hookscope.recordings.wrapped_hook import Hook, Hooks, OwnHook, WrappedHook, short_name, unwrap
 from hookscope.task_local import TaskLocal
 
-# torch's hook dictionaries by kind: the module's own, and the one common to all modules.
+# torch's hook dictionaries by kind: that of a module, and the global one.
 _DICTS = {
     "forward_pre": ("_forward_pre_hooks", "_global_forward_pre_hooks"),
     "forward": ("_forward_hooks", "_global_forward_hooks"),
@@ -30,28 +30,27 @@ _DICTS = {
     "full_backward": ("_backward_hooks", "_global_backward_hooks"),
 }
 KINDS = (*_DICTS, *PARAMETER_KINDS)
-"""What `record(kinds=...)` takes: the kinds of layers and of their parameters. What is logged otherwise is of other
-kinds too: see `Event.kind`."""
+"""The kinds that `record(kinds=...)` takes. `Event.kind` also lists those of watched tensors and optimizers."""
 
 _OUTPUT_WARNING = "For backward hooks to be called"
 _INPUT_WARNING = "Full backward hook is firing when gradients are computed"
-# Errors that full backward hooks lead to: what the message holds, and what to say.
+# Errors that full backward hooks cause: a part of the message -> the reason and the fix.
 _BACKWARD_ERRORS = {
-    ("torch.return_types",): "they cannot rebuild the torch.return_types tuple that a layer returns. "
-    "Leave that layer out, or record",
-    ("setup_context staticmethod",): "they do not work under the transforms of torch.func. Record",
+    ("torch.return_types",): "these hooks cannot rebuild the torch.return_types tuple that a layer returns. "
+    "Do not record that layer, or record",
+    ("setup_context staticmethod",): "these hooks do not work under the transforms of torch.func. Record",
 }
 
-Calls = Mapping[nn.Module, int]  # the number of the call that a backward hook belongs to, by layer
+Calls = Mapping[nn.Module, int]  # layer -> number of the call that a backward hook belongs to
 
 
 class Recorder:
-    """Log what fires between `start` and `stop`.
+    """Log the hooks of layers that fire between `start` and `stop`.
 
     Args:
         layers: layers to record and their names.
-        kinds: kinds of hooks of theirs to log.
-        buffer: what to log them in.
+        kinds: the kinds of hooks to log.
+        buffer: stores the events.
 
     """
 
@@ -59,14 +58,14 @@ class Recorder:
         self.ran: set[str] = set()
         self._buffer = buffer
         self._layers = dict(layers)
-        self._all = False  # whether layers that come into the model are logged, too
+        self._all = False  # whether layers that are added to the model later are logged, too
         self._kinds = kinds
         self.watcher = Watcher(buffer)
         self._calls: Counter[nn.Module] = Counter()  # numbers given so far
-        self._early: set[tuple[str, int]] = set()  # calls no input of which requires grad
+        self._early: set[tuple[str, int]] = set()  # calls without an input that requires grad
         self._per_task = TaskLocal(ThreadState)
         self._has_backward_hooks = False
-        # The entries of backward hook dictionaries, and how to make the one for the next call: see _renew.
+        # Entries of backward hook dictionaries, and how to make the entry for the next call: see _renew.
         self._slots: dict[nn.Module | None, list[tuple[Hooks, int, Callable[[Hook, Calls], Hook]]]] = {}
         self._global_calls: dict[nn.Module, int] = {}
         self._filter = ("ignore", SimpleNamespace(match=self._is_own_warning), Warning, None, 0)
@@ -78,14 +77,17 @@ class Recorder:
         parameters: bool,
         optimizers: Mapping[Optimizer, str],
     ) -> None:
-        """Register everything. If that fails half-way, `stop` takes off what is on."""
+        """Register all hooks. If that fails half-way, call `stop`."""
         self._buffer.running = True
-        self._buffer.names.get()  # a backward pass may come first, on a thread of torch's own
+        self._buffer.names.get()  # names this thread, in case a backward pass on a thread of torch's comes first
         names = Modules(model).names
         self._all = len(self._layers) == sum(map(has_forward, names))
         self._legacy = legacy = _find_legacy_hook(model)
         if legacy and self._kinds & {"full_backward_pre", "full_backward"}:
-            self._buffer.note(f"{legacy}. Full backward hooks would change what it receives, so none are recorded.")
+            self._buffer.note(
+                f"{legacy}. Full backward hooks would change the gradients it gets, so none are recorded. Remove the "
+                "legacy hook to record them."
+            )
         for kind, (own, common) in _DICTS.items():
             if kind in self._kinds:
                 self._wrap_all(None, kind, getattr(torch_module, common))
@@ -106,7 +108,7 @@ class Recorder:
             self._buffer.cleanup.callback(met.remove)
 
     def stop(self) -> None:
-        """Remove our hooks, and put every hook that was there back in its place."""
+        """Remove hookscope's hooks, and unwrap the others."""
         try:
             self.watcher.flush()
         finally:
@@ -116,20 +118,20 @@ class Recorder:
             finally:
                 self.watcher.forget()
                 self._unmute()
-                # A graph built inside keeps the recorder alive, which must not keep the model alive.
+                # A graph built inside the block keeps the recorder alive, but must not keep the model alive.
                 self._layers, self._slots, self._global_calls = {}, {}, {}
                 self._calls.clear()
-                last = self._state.last  # `explain` will ask for it
+                last = self._state.last  # `explain` needs it
                 self._per_task.clear()
                 self._state.last = last
 
     def explain(self, error: BaseException | None) -> str:
-        """Say how hookscope's own full backward hooks led to `error`; "" if they did not."""
+        """Explain how full backward hooks caused `error`; `""` if they did not."""
         if not self._has_backward_hooks or not (why := _explain_error(error)):
             return ""
         inside, after = getattr(error, "_hookscope_at", ("the with-block", self._state.last))
         place = f"inside {inside}" + (f", after {after} returned" if after else "")
-        return f'full backward hooks stopped the model {place}: {why} with kinds=("forward_pre", "forward")'
+        return f'full backward hooks made the model fail {place}: {why} with kinds=("forward_pre", "forward")'
 
     @property
     def _state(self) -> ThreadState:
@@ -144,30 +146,34 @@ class Recorder:
             self._add_backward(module)
 
     def _add_registered(self, module: nn.Module, name: str, leaf: bool = False) -> None:
-        """Log a module that has come into the model, and, where all are logged or it was chosen, hook it."""
+        """Record a module that was added to the model, if all layers or its name are recorded."""
         if (self._all or name in self._layers.values()) and self._add_late(module, name):
-            self._buffer.note(f"{_capitalize(self._describe(module))} came into the model inside the block")
+            self._buffer.note(
+                f"{_capitalize(self._describe(module))} was added to the model inside the block. It is logged from "
+                "then on."
+            )
 
     def _add_late(self, module: nn.Module, name: str) -> bool:
         if self._buffer.full or not has_forward(module):
             return False
-        # Calls are counted on where another module had the name.
+        # If another module had this name, its calls count.
         self._calls[module] = max((self._calls[other] for other, of in self._layers.items() if of == name), default=0)
         self._layers[module] = name
         self._add(module)
         return True
 
     def _add_called(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """Log what is called inside the model and is not in it: made in forward, or kept in a list, say."""
+        """Record a module that a layer calls but that is not in the model, such as one made in `forward`."""
         if module in self._layers or not (around := self._state.open) or isinstance(module, torch.jit.ScriptModule):
             return
         name = f"{type(module).__name__} (in forward of {self._layers[around[-1][0]] or 'the root'})"
         if not self._add_late(module, name):
             return
-        self._before(module, args, {})  # torch has taken up the pre-hooks of this call already
+        self._before(module, args, {})  # torch has already read the pre-hooks of this call
         self._buffer.note(
-            f"{name} is not in the model: it was made in forward, or is kept in a list. Of its first call only "
-            "forward_pre, without keyword arguments, and forward are logged."
+            f"{name} is not a submodule of the model: it was made in forward, or is in a plain list. For its first "
+            "call, only forward_pre (without keyword arguments) and forward are logged. Assign it in __init__, or "
+            "use an nn.ModuleList, to log all."
         )
 
     def _add_backward(self, module: nn.Module) -> None:
@@ -175,7 +181,10 @@ class Recorder:
         latch = module._is_full_backward_hook
         if latch is False and "full_backward" in kinds:
             once = f"{_capitalize(self._describe(module))} once had a legacy backward hook"
-            self._buffer.note(f"{once}. torch refuses full ones on it since, so none are logged there.")
+            self._buffer.note(
+                f"{once}, and torch refuses full backward hooks on such a layer, so none are logged there. To avoid "
+                "this, remove the legacy hook with census(model).remove_all() instead of handle.remove()."
+            )
             kinds = ["full_backward_pre"]
         self._buffer.cleanup.callback(_restore_latch, module, latch)  # runs after the hooks are off
         # full_backward needs the pre-hook too: torch warns right after it.
@@ -188,12 +197,12 @@ class Recorder:
             self._slots.setdefault(module, []).append(slot)
 
     def _wrap_all(self, module: nn.Module | None, kind: str, hooks: Hooks) -> None:
-        """Replace every hook that is there by a tap, under its own id, until the end."""
+        """Replace each hook by a wrapper with the same id, until the recording ends."""
         full = torch_module._global_is_full_backward_hook if module is None else module._is_full_backward_hook
         shown = "backward" if kind == "full_backward" and full is False else kind
         calls: Calls = self._global_calls if module is None else {module: 1}
         for key, hook in list(hooks.items()):
-            if isinstance(hook, OwnHook):  # of a recording around this one
+            if isinstance(hook, OwnHook):  # an outer recording's
                 continue
             log = partial(self._log_module, shown, short_name(hook))
             self._buffer.cleanup.callback(unwrap, hooks, key)
@@ -207,7 +216,7 @@ class Recorder:
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if (name := self._layers.get(module)) is None:
-            return  # a replica that shares its hooks with a layer, as in nn.DataParallel
+            return  # a replica of a layer with the same hooks, as in nn.DataParallel
         self._unmute()
         self._log_module("forward_pre", "", {}, module, args, kwargs)
         number = self._coming(module)
@@ -218,34 +227,40 @@ class Recorder:
         given = [id(arg) for arg in args if isinstance(arg, torch.Tensor)]
         if self._has_backward_hooks and torch.is_grad_enabled() and len(set(given)) < len(given):
             self._buffer.note(
-                f"{self._describe(module)} was given one tensor several times; its full backward hooks make as many of "
-                "it, so that the layer may compute in another way and round differently"
+                f"{_capitalize(self._describe(module))} received the same tensor several times. Its full backward "
+                "hooks turn it into separate views, so the layer might take another code path and round differently. "
+                "To avoid this, "
+                'record with kinds=("forward_pre", "forward").'
             )
         if self._has_backward_hooks and kwargs and not given:
             self._buffer.note(
-                f"{self._describe(module)} was called with keyword arguments only: its full backward hooks get () for "
-                "grad_input, since torch looks at positional arguments"
+                f"{_capitalize(self._describe(module))} was called with keyword arguments only, so its full backward "
+                "hooks get () as grad_input. torch passes them the gradients of positional arguments only."
             )
         needs_grad = any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args)
         if not (needs_grad and torch.is_grad_enabled()):
             self._early.add((name, number))
         if isinstance(module, nn.TransformerEncoderLayer) and not (module.training or torch.is_grad_enabled()):
-            without = f"Hooks switch off the fused path of {self._describe(module)}"
-            self._buffer.note(f"{without}. On that path, which it may take without them, nothing inside it fires.")
+            self._buffer.note(
+                f"Hooks switch off the fused path of {self._describe(module)}. Without hooks, this layer can take "
+                "that path, on which no layer inside it is called."
+            )
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         stack, place, error = self._state.open, self._state.find_call(), sys.exception()
         if place is None:
-            return  # a pre-hook of the learner's raised before the call began
+            return  # another pre-hook raised before the call began
         if stack[place][2] is error:
             self._log_module("forward", "", {}, module, args, output)
             self._state.last = self._describe(module)
             if self._has_backward_hooks and not isinstance(output, torch.Tensor | tuple):
                 what = type(output).__name__
                 returns = f"{_capitalize(self._state.last)} returns a {what}"
-                self._buffer.note(f"{returns}, so its full backward hooks cannot fire.")
+                self._buffer.note(
+                    f"{returns}, so its full backward hooks cannot fire. They need a tensor or a tuple of tensors."
+                )
                 self._mute(module)
-        # With always_call torch comes by as an error goes up, to the innermost layer first.
+        # With always_call, torch runs this hook after an error too, for the innermost layer first.
         elif _explain_error(error) and not hasattr(error, "_hookscope_at"):
             vars(error)["_hookscope_at"] = (self._describe(module), self._state.last)
         del stack[place:]
@@ -255,7 +270,10 @@ class Recorder:
 
         def point(module: nn.Module, grads: Sequence[torch.Tensor | None], *_: Any) -> None:
             if not self._buffer.running:
-                self._buffer.note("A graph built inside the block was run backward after it, which is not logged.")
+                self._buffer.note(
+                    "A graph built inside the block was run backward after the block, so its backward hooks are not "
+                    "logged. Call backward() inside the block."
+                )
             elif kind in self._kinds:
                 self._log_module(kind, "", calls, module, grads)
             if (name, calls.get(module)) not in self._early:
@@ -263,23 +281,26 @@ class Recorder:
             if kind == "full_backward":
                 self._unmute()
                 if self._buffer.running:
-                    of = f"No input of layer {name or '(root)'} requires grad"
-                    self._buffer.note(f"{of}, so its full backward hooks fire early.")
+                    self._buffer.note(
+                        f"No input of layer {name or '(root)'} requires grad, so its full backward hooks fire early, "
+                        "before the hooks of the layers inside it. Call requires_grad_() on a floating-point input "
+                        "to change that."
+                    )
             elif "full_backward" in self._kinds or self._buffer.running:
                 self._mute(module)
 
         return OwnHook(self._buffer, point)
 
     def _rewrap(self, log: Hook, hook: Hook, calls: Calls) -> Hook:
-        """Copy the taps on a hook, this recording's with another log; see _renew."""
+        """Copy the wrappers around a hook; that of this recording logs for other calls, see `_renew`."""
         if not isinstance(hook, WrappedHook):
             return hook
         inner = self._rewrap(log, hook.hook, calls)
         return WrappedHook(hook.owner, inner, partial(log, calls) if hook.owner is self._buffer else hook.log)
 
     def _renew(self, module: nn.Module, number: int) -> None:
-        # A call takes its backward hooks up when it starts, before any pre-hook. Once the dictionaries hold
-        # new callables, the ones it took belong to it alone: so each knows the number of its call.
+        # A call reads its backward hooks when it starts, before any pre-hook. Each call gets hooks of its own in the
+        # dictionaries, so that a hook can log the number of its call.
         def renew(owner: nn.Module | None, calls: Calls) -> None:
             for hooks, key, make in self._slots.get(owner, ()):
                 if key in hooks:
@@ -311,7 +332,7 @@ class Recorder:
             self._buffer.log(kind, name, type(module).__name__, call, value, hook, depth)
 
     def _coming(self, module: nn.Module) -> int:
-        """Return the number of the call that begins, the same for all its pre-hooks, and for no other thread's call."""
+        """Return the number of the call that begins. All its pre-hooks get the same, calls in other threads do not."""
         coming = self._state.coming
         if module not in coming:
             with self._buffer.lock:
@@ -322,10 +343,9 @@ class Recorder:
     def _describe(self, module: nn.Module) -> str:
         return f"layer {self._layers[module] or '(root)'} ({type(module).__name__})"
 
-    # torch's warnings about hookscope's own hooks. The filter is there only about the moment when torch
-    # warns, and is the first then, whatever the learner does to the filters inside the block. In place of a
-    # pattern it holds an object that also knows about whose hooks torch warns. What is ignored is not
-    # entered in any registry of warnings shown, so no cache needs to be told.
+    # torch warns about hookscope's own hooks. The filter against that is installed just before torch warns, as the
+    # first, so that filters set inside the block do not matter. Its pattern is an object that checks which hooks the
+    # warning is about. Ignored warnings enter no registry, so no cache has to be cleared.
 
     def _mute(self, module: nn.Module) -> None:
         self._unmute()
@@ -355,7 +375,7 @@ def has_forward(module: nn.Module) -> bool:
 
 
 def _restore_latch(module: nn.Module, latch: bool | None) -> None:
-    """Take back the mark that makes torch refuse legacy hooks on a module, unless a full hook is there."""
+    """Reset the flag that makes torch refuse legacy hooks on a module, unless it has a full hook."""
     if not module._backward_hooks:
         module._is_full_backward_hook = latch
 
@@ -374,12 +394,12 @@ def _capitalize(text: str) -> str:
 
 
 def _explain_error(error: BaseException | None) -> str:
-    """Say why full backward hooks led to this error, and what helps; "" if they did not."""
+    """Explain why full backward hooks caused this error, and the fix; `""` if they did not."""
     if not isinstance(error, RuntimeError | TypeError):
         return ""
     if is_write_to_hooked(error):
         return (
-            "they turn what a layer receives and returns into views, and such a view was changed in place. "
-            "Leave out layers like those, or record"
+            "these hooks turn the inputs and outputs of a layer into views, and such a view was changed in place. "
+            "Do not record the layers that do this, or record"
         )
     return next((why for parts, why in _BACKWARD_ERRORS.items() if all(part in str(error) for part in parts)), "")

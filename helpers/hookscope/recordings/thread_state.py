@@ -1,4 +1,4 @@
-"""Know where a thread, or a task of asyncio, is in the model."""
+"""Track which layers a thread, or an asyncio task, is calling."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["ThreadState"]
 
 
 class ThreadState:
-    """Where a thread, or a task of asyncio, is.
+    """The open calls of one thread or asyncio task.
 
     Attributes:
-        open: the calls that have begun: layer, number, the exception that was being handled, and what tells them apart.
-        coming: numbers of calls that have not begun: their pre-hooks run, or raised.
+        open: calls that have begun: layer, number, the exception being handled, and the ID of the call.
+        coming: layer -> number of a call whose pre-hooks are running.
         last: the layer that returned last.
-        at: the layer that torch may warn about.
+        at: the layer that torch might warn about.
 
     """
 
@@ -29,6 +29,6 @@ class ThreadState:
         self.at: nn.Module | None = None
 
     def find_call(self) -> int | None:
-        """Find the place in `open` of the call that a forward hook belongs to; to be asked inside of the hook."""
+        """Return the index in `open` of the call that the running forward hook belongs to."""
         this = call_of(sys._getframe(1))
         return next((i for i in range(len(self.open))[::-1] if self.open[i][3] == this), None)

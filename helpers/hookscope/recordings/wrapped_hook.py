@@ -1,4 +1,4 @@
-"""Tell hooks of hookscope's own from those that were there, and log those too."""
+"""Mark hookscope's own hooks, and wrap other hooks so that they are logged too."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Hooks = MutableMapping[int, Hook]
 
 
 class HookOwner(Protocol):
-    """What a tap belongs to."""
+    """The recording that a hook or wrapper belongs to."""
 
     running: bool
 
 
 class OwnHook:
-    """A hook of hookscope's own; of whose recording it is says the owner."""
+    """A hook that a recording has registered itself."""
 
     __slots__ = ("owner", "run")
 
@@ -28,17 +28,19 @@ class OwnHook:
         self.owner, self.run = owner, run
 
     def __call__(self, *given: Any) -> None:
-        """Log."""
+        """Log the call."""
         self.run(*given)
 
     def __reduce__(self) -> NoReturn:
-        raise RuntimeError("a model cannot be copied or saved while it is recorded; do it outside the with-block")
+        raise RuntimeError(
+            "the model has hooks of a recording, so it cannot be copied or saved now. Copy it outside the with-block"
+        )
 
 
 class WrappedHook:
-    """Stands in for a hook: logs that it fires, then calls it."""
+    """A callable in place of a hook: it logs the call, then calls the hook."""
 
-    # No own entry in __dict__: torch copies that of a legacy hook into the object it wraps it in.
+    # Slots, because torch copies the __dict__ of a legacy hook into its own wrapper.
     __slots__ = ("__dict__", "hook", "log", "owner")
 
     def __init__(self, owner: HookOwner, hook: Hook, log: Hook) -> None:
@@ -46,18 +48,18 @@ class WrappedHook:
         self.owner, self.hook, self.log = owner, hook, log
 
     def __call__(self, *given: Any) -> Any:
-        """Log, then do what the hook does."""
+        """Log the call, then call the hook."""
         self.log(*given)
         return self.hook(*given)
 
 
 def unwrap(hooks: Hooks, key: int) -> None:
-    """Take out the taps of recordings that are over."""
+    """Remove the wrappers of recordings that have ended."""
     hook = hooks.get(key)
     while isinstance(hook, WrappedHook) and hook.owner.running is False:
         hooks[key] = hook = hook.hook
 
 
 def short_name(hook: Hook) -> str:
-    """Name a callable without the functions it was defined in."""
+    """Return the name of a callable, without the functions around its definition."""
     return re.sub(r"[^(]*<locals>\.", "", identify(hook)[0])
