@@ -236,7 +236,7 @@ class Recording(EventLog):
 
 def _check_tensor(tensor: object, name: str) -> None:
     if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"{name!r} is of type {type(tensor).__name__}. Pass a torch.Tensor")
+        raise TypeError(f"tensor {name!r} is of type {type(tensor).__name__}. Pass a torch.Tensor")
     if not tensor.requires_grad:
         raise ValueError(
             f"tensor {name!r} does not require grad, so its tensor hooks never fire. Call {name}.requires_grad_() "

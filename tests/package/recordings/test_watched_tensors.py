@@ -161,5 +161,5 @@ def test_bad_options_are_named_before_anything_is_registered(options, error, tex
 
 
 def test_watching_several_outside_the_block():
-    with pytest.raises(RuntimeError, match="'x, y' .*outside the with-block"):
+    with pytest.raises(RuntimeError, match=r"'x, y' .*outside the with-block"):
         record(nn.Identity()).watch_all({"x": ones(1), "y": ones(1)})
