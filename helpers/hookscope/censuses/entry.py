@@ -78,8 +78,8 @@ class HookEntry:
 
     Attributes:
         kind: one of `KINDS`.
-        layer: name of the module that has the hook, or whose tensor has it; `""` for the root. None for global hooks and
-            for hooks on optimizers and single tensors.
+        layer: name of the module that has the hook, or whose tensor has it; `""` for the root. None for global hooks
+            and for hooks on optimizers and single tensors.
         tensor: name of the parameter or buffer that has the hook, else `""`.
         callable: qualified name of the function. A callable object is shown as `Class()`, and a `functools.partial`
             as `partial(…)`.
@@ -139,7 +139,7 @@ class HookEntry:
 
 
 def list_hooks(holder: object, layer: str | None = None, tensor: str = "", owner: str = "") -> Iterator[HookEntry]:
-    """List the hooks in the dicts of one module (without its children), tensor, optimizer, or Python module of torch."""
+    """List the hooks in the dicts of one module, tensor, optimizer or Python module of torch."""
     for attribute, kind in next((table for kind, table in _TABLES if isinstance(holder, kind)), {}).items():
         if not (hooks := getattr(holder, attribute, None)):
             continue
