@@ -59,7 +59,7 @@ def _parts_of(value: Any) -> Iterable[Any]:
         return value.ravel().tolist() if value.dtype == object else ()
     try:
         held = list_items(value)
-    except Exception:  # whatever somebody else's container raises
+    except Exception:  # a container of another library can raise anything
         return ()
     if isinstance(value, deque):
         return held
@@ -142,7 +142,7 @@ class _TreeMap:
     def _container(self, value: Any, depth: int) -> Any:
         try:
             held = list_items(value)
-        except Exception:  # whatever somebody else's container raises
+        except Exception:  # a container of another library can raise anything
             self._note(f"a {type(value).__name__} cannot be read, so it is not copied and can change later")
             return value
         if isinstance(value, (tuple, list, set, frozenset)):

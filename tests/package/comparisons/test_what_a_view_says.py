@@ -150,7 +150,7 @@ def test_text_and_html():
     assert "<img" not in bundle["text/html"]
     parser = HTMLParser()
     parser.feed(bundle["text/html"])
-    for name in ("grad_input[2]", "weight.grad.T", "AddmmBackward0", "gets what that node passes on"):
+    for name in ("grad_input[2]", "weight.grad.T", "AddmmBackward0", "gets the gradients that this node computes"):
         assert name in bundle["text/html"]
     assert repr(both.legacy) == "legacy hook: grad_input ((5,), (3, 4), (4, 5)), grad_output ((3, 5),)"
 
