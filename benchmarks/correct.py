@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.tools import TOOLS, Kept, at_work
-from hookscope.structures import tensors_in
+from hookscope.pytree import find_tensors
 from tests.shared.awkward import MODELS, PEERS, RAISED, Case, cloning
 
 SKIPPED = (
@@ -25,7 +25,7 @@ SKIPPED = (
 
 
 def _same(kept: Any, expected: Any) -> bool:
-    mine, theirs = tensors_in(kept), tensors_in(expected)
+    mine, theirs = find_tensors(kept), find_tensors(expected)
     return len(mine) == len(theirs) and all(map(_equal, mine, theirs))
 
 

@@ -17,7 +17,7 @@ import hookscope as scope
 from benchmarks.changing import LAYERS, TOKENS, gpt2, in_turn
 from benchmarks.edits import CannotError, by_name, count, envoy_of
 from benchmarks.sweep_cases import CASES, SweepCase
-from hookscope.structures import map_tensors
+from hookscope.pytree import tree_map
 from tests.shared.swept import by_hand, outputs_of
 
 __all__ = ["SWEEPERS", "TIMED", "table", "timed", "times", "verdict"]
@@ -64,7 +64,7 @@ class _Trace:
 
     def __init__(self, module: nn.Module, layer: str, edit_output: Callable[[Any], Any] | None = None) -> None:
         def retain_hook(module: nn.Module, inputs: Any, output: Any) -> Any:
-            self.output = map_tensors(lambda tensor: tensor.clone().detach(), output)  # clone=True, detach=True
+            self.output = tree_map(lambda tensor: tensor.clone().detach(), output)  # clone=True, detach=True
             return output if edit_output is None else edit_output(output)
 
         self.registered_hook = dict(module.named_modules())[layer].register_forward_hook(retain_hook)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import hookscope
 from hookscope.captures.result import Capture
-from hookscope.structures import map_tensors, tensors_in
+from hookscope.pytree import find_tensors, tree_map
 
 Kept = Mapping[str, Any]
 """What a tool kept: label -> output. Labels are `layer`, and `layer#2` from the second call of a layer on."""
@@ -85,7 +85,7 @@ def bare_clones(model: nn.Module) -> Pass:
 
 
 def _clone(value: Any) -> Any:
-    return map_tensors(lambda tensor: tensor.detach().clone(), value)
+    return tree_map(lambda tensor: tensor.detach().clone(), value)
 
 
 def warm_buffers(model: nn.Module) -> Pass:
@@ -94,7 +94,7 @@ def warm_buffers(model: nn.Module) -> Pass:
 
     def run(*args: Any, **kwargs: Any) -> Run:
         copy_warm.start()
-        return _hooked(model, lambda output: map_tensors(copy_warm, output), *args, **kwargs)
+        return _hooked(model, lambda output: tree_map(copy_warm, output), *args, **kwargs)
 
     return run
 
@@ -136,7 +136,7 @@ def _watched(model: nn.Module, keep: Callable[[Tensor], Tensor], *args: Any, **k
 
     handles = [layer.register_forward_pre_hook(before, with_kwargs=True) for layer in hookscope.leaves(model).values()]
     try:
-        return _hooked(model, lambda output: map_tensors(keep_and_count, output), *args, **kwargs)
+        return _hooked(model, lambda output: tree_map(keep_and_count, output), *args, **kwargs)
     finally:
         for handle in handles:
             handle.remove()
@@ -198,7 +198,7 @@ def capture_again(**options: Any) -> Tool:
 
 
 def _backward(output: Any) -> None:
-    loss: Any = sum(tensor.sum() for tensor in tensors_in(output) if tensor.requires_grad)
+    loss: Any = sum(tensor.sum() for tensor in find_tensors(output) if tensor.requires_grad)
     loss.backward()
 
 

@@ -1,28 +1,28 @@
-"""Say which package is missing, and how to get it, where a function needs more than `import hookscope` does."""
+"""Explain how to install a package that a function needs and `import hookscope` does not."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["needed_by"]
+__all__ = ["optional_import"]
 
-_PACKAGES = {"sklearn": "scikit-learn", "PIL": "pillow"}  # called otherwise than what is imported
-_ALONE = ("pandas",)  # in no extra: one function needs it
+_PACKAGES = {"sklearn": "scikit-learn", "PIL": "pillow"}  # import name -> package name, if they differ
+_ALONE = ("pandas",)  # packages that are in no extra
 
 
 @contextmanager
-def needed_by(what: str) -> Iterator[None]:
-    """Name the package if an import inside the block does not find it.
+def optional_import(what: str) -> Iterator[None]:
+    """Explain how to install the package if an import inside the block fails.
 
     Args:
-        what: what needs the import; it begins the message.
+        what: the feature that needs the import; the first words of the message.
 
     Raises:
-        ModuleNotFoundError: a module is missing; says which package has it, and how to install that.
+        ModuleNotFoundError: a module is missing. The message names its package and the command to install it.
 
     Example:
-        >>> with needed_by("this example"):
+        >>> with optional_import("this example"):
         ...     import sklearn.nothing_of_this_name
         Traceback (most recent call last):
         ModuleNotFoundError: this example needs scikit-learn: pip install scikit-learn, or, in a checkout of \
@@ -36,7 +36,7 @@ hookscope, pip install -e '.[all]'
             raise
         top = error.name.partition(".")[0]
         package = _PACKAGES.get(top, top)
-        # Not 'hookscope[all]': a package of that name on an index would be somebody else's.
+        # Not 'hookscope[all]': on a package index, that name could belong to another project.
         text = f"{what} needs {package}: pip install {package}"
         if package not in _ALONE:
             text += ", or, in a checkout of hookscope, pip install -e '.[all]'"

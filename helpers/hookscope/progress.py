@@ -1,4 +1,4 @@
-"""Show how far something long has come, if tqdm is installed."""
+"""Show a progress bar for a long task, if tqdm is installed."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
-__all__ = ["checked_progress", "progress_bar"]
+__all__ = ["check_progress", "progress_bar"]
 
 
-def checked_progress(progress: object) -> None:
-    """Refuse what does not say whether to show a bar.
+def check_progress(progress: object) -> None:
+    """Check that `progress` is a bool.
 
     Raises:
-        TypeError: it is not True or False.
+        TypeError: it is not.
 
     """
     if not isinstance(progress, bool):
-        raise TypeError(f"progress={progress!r}: give True or False")
+        raise TypeError(f"progress={progress!r} is not a bool. Pass progress=True or progress=False")
 
 
 @contextmanager
 def progress_bar(
     what: str, total: int | None, unit: str, wanted: bool, beside: Callable[[int, float], str] | None = None
 ) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar while the block runs, if there is tqdm and it takes more than a second.
+    """Show a progress bar while the block runs, if tqdm is installed and the block takes more than a second.
 
     Args:
-        what: is being done; it stands before the bar.
-        total: how many there are, if that is known.
-        unit: of what.
-        wanted: whether to show it.
-        beside: says what stands beside the bar, from how many are done and in how many seconds.
+        what: the task; shown in front of the bar.
+        total: the number of steps, if it is known.
+        unit: the name of a step.
+        wanted: whether to show the bar.
+        beside: returns a text to show behind the bar, from the number of steps done and the seconds.
 
-    Returns:
-        What is to be told how many more are done; of a number below 0 it begins again.
+    Yields:
+        A function to call with the number of new steps; a negative number restarts the bar.
 
     Example:
         >>> with progress_bar("nothing", 2, "cell", wanted=False) as advance:
@@ -50,7 +50,7 @@ def progress_bar(
         yield lambda done: None
         return
     began, large = perf_counter(), total is None or total >= 10_000
-    # In a notebook what was written to stderr leaves a red strip, also when the bar has gone.
+    # In a notebook, output to stderr leaves a red strip even after the bar is gone.
     where = sys.stdout if type(sys.stdout).__module__.startswith("ipykernel") else sys.stderr
     with tqdm(total=total, unit=unit, unit_scale=large, desc=what, delay=1.0, leave=False, file=where) as bar:
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import hookscope
-from hookscope.extras import needed_by
+from hookscope.extras import optional_import
 from tests.shared import ROOT
 from tests.shared.patience import PATIENCE
 
@@ -107,10 +107,10 @@ def test_the_star_imports_nothing_heavy() -> None:
 
 
 def test_an_error_that_is_not_about_a_missing_package_is_left_alone() -> None:
-    with pytest.raises(ImportError, match="half installed") as caught, needed_by("this"):
+    with pytest.raises(ImportError, match="half installed") as caught, optional_import("this"):
         raise ImportError("half installed")
     assert not isinstance(caught.value, ModuleNotFoundError)
-    with pytest.raises(ModuleNotFoundError, match="without a name"), needed_by("this"):
+    with pytest.raises(ModuleNotFoundError, match="without a name"), optional_import("this"):
         raise ModuleNotFoundError("without a name")
     with pytest.raises(AttributeError, match=r"module 'hookscope\.widgets' has no attribute 'Nothing'"):
         hookscope.widgets.Nothing  # noqa: B018

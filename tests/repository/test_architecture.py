@@ -59,14 +59,14 @@ BROKEN = {
         "parts",
     ),
     "a part imports a widget": ("helpers/hookscope/graphs/graph.py", "import hookscope.widgets", "parts"),
-    "by a detour": ("helpers/hookscope/structures.py", "import hookscope", "parts"),
+    "by a detour": ("helpers/hookscope/pytree.py", "import hookscope", "parts"),
     "a part without a place": ("helpers/hookscope/attics.py", "", "parts"),
     "only for the type checker": (
         "helpers/hookscope/pictures/palette.py",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from hookscope.pictures.grid import FeatureGrid",
         "circles",
     ),
-    "hookscope imports the course": ("helpers/hookscope/structures.py", "import hookscope_course", "packages"),
+    "hookscope imports the course": ("helpers/hookscope/pytree.py", "import hookscope_course", "packages"),
     "the course imports lessons": ("helpers/hookscope_course/__init__.py", "import lessons", "packages"),
     "lessons import tests": ("lessons/__init__.py", "import tests.shared", "packages"),
 }

@@ -88,7 +88,7 @@ def test_the_tests_of_a_package_come_first_then_those_of_its_dependents(checkout
 
 
 def test_what_a_small_room_changes_reaches_all_above_it_nearest_first(checkout: Checkout) -> None:
-    checkout.change("helpers/hookscope/structures.py")
+    checkout.change("helpers/hookscope/pytree.py")
     plan = list(checkout.plan())
     above = [plan.index(own_tests_of(room)[0]) for room in ("captures", "explanations")]
     assert above == sorted(above)

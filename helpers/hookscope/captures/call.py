@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hookscope.captures.stats import Stats
 from hookscope.captures.storage_options import StorageOptions, keep_fallback
 from hookscope.pictures.words import visible
-from hookscope.structures import map_tensors
+from hookscope.pytree import tree_map
 
 __all__ = ["Call", "Missing", "NotCapturedError", "OverwrittenError", "Slot", "Wanted", "why_uncalled"]
 
@@ -113,7 +113,7 @@ class Call:
 
         """
         self._refuse(stats=False)
-        return map_tensors(self._read, self._results(), Slot)
+        return tree_map(self._read, self._results(), Slot)
 
     @property
     def grad(self) -> Any:
@@ -127,7 +127,7 @@ class Call:
 
         """
         self._refuse(stats=False)
-        return map_tensors(_grad_of, self._with_grads(), Slot)
+        return tree_map(_grad_of, self._with_grads(), Slot)
 
     @property
     def stats(self) -> Any:
@@ -138,7 +138,7 @@ class Call:
 
         """
         self._refuse(stats=True)
-        return map_tensors(lambda slot: slot.value, self._results(), Slot)
+        return tree_map(lambda slot: slot.value, self._results(), Slot)
 
     @property
     def grad_stats(self) -> Any:
@@ -157,7 +157,7 @@ class Call:
                 f"{passes} backward passes went through {self.label}; their gradients add up, their statistics do not: "
                 "enter a new block for each pass"
             )
-        return map_tensors(lambda slot: slot.grads[0] if slot.grads else None, output, Slot)
+        return tree_map(lambda slot: slot.grads[0] if slot.grads else None, output, Slot)
 
     @property
     def args(self) -> tuple[Any, ...]:
@@ -186,7 +186,7 @@ class Call:
     def _inputs(self) -> Any:
         if not self._wanted.inputs:
             raise NotCapturedError("inputs were not kept; write capture(model, ..., inputs=True)")
-        return map_tensors(partial(self._read, what="an input"), self._args, Slot)
+        return tree_map(partial(self._read, what="an input"), self._args, Slot)
 
     def _read(self, slot: Slot, what: str = "the output") -> Any:
         if slot.overwritten:
@@ -326,7 +326,7 @@ def _slots(value: Any) -> list[Slot]:
     if type(value) is Slot:
         return [value]
     found: list[Slot] = []
-    map_tensors(lambda slot: found.append(slot) or slot, value, Slot)  # type: ignore[func-returns-value]
+    tree_map(lambda slot: found.append(slot) or slot, value, Slot)  # type: ignore[func-returns-value]
     return found
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hookscope.captures.call import Call, NotCapturedError
-from hookscope.structures import map_tensors, tensors_in
+from hookscope.pytree import find_tensors, tree_map
 
 __all__ = ["join_calls", "stack_calls"]
 
@@ -19,7 +19,7 @@ __all__ = ["join_calls", "stack_calls"]
 def stack_calls(name: str, calls: Sequence[Call], part: int | str | None) -> Any:
     """Stack the outputs of calls along a new first axis; see `Layer.stack`."""
     values = [_part(call, part) for call in calls]
-    tensors = [tensors_in(value) for value in values]
+    tensors = [find_tensors(value) for value in values]
     for call, value in zip(calls, values, strict=True):
         if not _alike(values[0], value):
             they = f"{calls[0].label} and {call.label}"
@@ -34,7 +34,7 @@ def stack_calls(name: str, calls: Sequence[Call], part: int | str | None) -> Any
     if not tensors[0]:
         raise NotCapturedError(f"layer {name!r} returned no tensor to stack")
     whole = map(torch.stack, zip(*tensors, strict=True))
-    return map_tensors(lambda tensor: next(whole), values[0])
+    return tree_map(lambda tensor: next(whole), values[0])
 
 
 def join_calls(name: str, calls: Sequence[Call], dim: int, part: int | str | None) -> Tensor:

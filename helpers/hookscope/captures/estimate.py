@@ -13,7 +13,7 @@ from hookscope.captures.call import Wanted
 from hookscope.captures.functorch import is_wrapped, unwrap
 from hookscope.captures.stats import Stats
 from hookscope.captures.storage_options import StorageOptions
-from hookscope.unchanged import Attributes
+from hookscope.preserve import ModuleAttributes
 
 __all__ = ["estimate_bytes", "fake_parameters", "format_bytes"]
 
@@ -97,7 +97,7 @@ def fake_parameters(model: nn.Module, fake: Callable[[Tensor], Tensor]) -> Itera
     ]
     before = [dict(into) for into in held]
     fakes: dict[int, Tensor] = {}
-    own = Attributes(model.modules())  # a pass may leave a fake there
+    own = ModuleAttributes(model.modules())  # a pass may leave a fake there
     try:
         for into, was in zip(held, before, strict=True):
             for name, tensor in was.items():
@@ -110,4 +110,4 @@ def fake_parameters(model: nn.Module, fake: Callable[[Tensor], Tensor]) -> Itera
         for into, was in zip(held, before, strict=True):
             into.clear()
             into.update(was)
-        own.put_back()
+        own.restore()

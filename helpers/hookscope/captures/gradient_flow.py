@@ -10,10 +10,10 @@ from torch import Tensor
 
 from hookscope.captures.call import Call, NotCapturedError
 from hookscope.captures.stats import Stats, compute_stats
-from hookscope.extras import needed_by
+from hookscope.extras import optional_import
 from hookscope.pictures.picture import Picture, from_figure
 from hookscope.pictures.words import shorten
-from hookscope.structures import map_tensors
+from hookscope.pytree import tree_map
 
 if TYPE_CHECKING:
     from hookscope.captures.result import Capture
@@ -99,7 +99,7 @@ def _size(call: Call, what: str) -> dict[str, float]:
         found.append(compute_stats(item) if isinstance(item, Tensor) else item)
         return item
 
-    map_tensors(note, value, Stats if call.stats_only else Tensor)
+    tree_map(note, value, Stats if call.stats_only else Tensor)
     if not found:
         return {}
     known = [(s, max(1, _count(s))) for s in found if not math.isnan(s.zeros)]
@@ -122,7 +122,7 @@ def _count(stats: Stats) -> int:
 
 
 def _draw(calls: tuple[Call, ...], sizes: dict[str, list[dict[str, float]]]) -> Any:
-    with needed_by("gradient_flow"):
+    with optional_import("gradient_flow"):
         from matplotlib.figure import Figure
     each = -(-len(calls) // _COLUMNS)
     columns = -(-len(calls) // each)

@@ -22,8 +22,8 @@ from hookscope.captures.inplace import Overwrites
 from hookscope.captures.stats import Stats, shape_of
 from hookscope.captures.storage_options import StorageOptions, keep_fallback
 from hookscope.layers import FusedLayer, LateModules, Modules, call_id
-from hookscope.strands import Strands, strand_name
-from hookscope.structures import map_tensors
+from hookscope.pytree import tree_map
+from hookscope.task_local import TaskLocal, current_task_name
 
 __all__ = ["PassRecord", "PassRecorder"]
 
@@ -38,7 +38,7 @@ class _Strand:
         self.run, self.decoding = 0, ""
         self.generating: FrameType | None = None  # the last generate() that ran the model, and its number
         self.generation = 0
-        self.name = strand_name()
+        self.name = current_task_name()
 
 
 class PassRecord:
@@ -108,7 +108,7 @@ class PassRecorder(PassRecord):
         self._buffers = buffers
         self._owner: object = None
         self._numbers: dict[str, int] = {}  # calls of each layer so far
-        self._strands = Strands(_Strand)
+        self._per_task = TaskLocal(_Strand)
         self._runs, self._generations = count(1), count(1)
         self._lock = threading.Lock()  # several threads may run the model
         self._bytes = 0
@@ -123,7 +123,7 @@ class PassRecorder(PassRecord):
         """
         self._owner = owner
         if self.early_stop is not None:
-            self.early_stop.owner = self._strands.here()
+            self.early_stop.owner = self._per_task.get()
         for module in dict.fromkeys([self._model, *self._layers]):
             self._register_on(module)
         late_modules = LateModules(self._modules.names, self._arrived)
@@ -149,7 +149,7 @@ class PassRecorder(PassRecord):
             self._stack.close()
         finally:
             self._owner = None
-            self._strands.clear()
+            self._per_task.clear()
             self.writes.close(self.last)
             if self.early_stop is not None:
                 self.early_stop.owner = None
@@ -179,7 +179,7 @@ class PassRecorder(PassRecord):
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
         # Without kwargs only in a race: a thread may read torch's hooks just before it says that this one takes them.
-        here = self._strands.here()
+        here = self._per_task.get()
         if not here.running or (module is self._model and not self._calls_itself(here)):
             again = torch._C._current_graph_task_id() >= 0  # a checkpoint runs it again, in backward
             self.ran = True
@@ -196,7 +196,7 @@ class PassRecorder(PassRecord):
         self.writes.look(call, here.last, inside=False)
         if self._wanted.inputs:
             take = partial(self._slot, call=call)
-            call._args = map_tensors(take, (args, kwargs or {}), say=partial(self._say, call))
+            call._args = tree_map(take, (args, kwargs or {}), note=partial(self._say, call))
         if self._fused and (fused := self._fused.get(module)) and fused.would_run():
             self.notes[f"hooks switch off the fused path of layer {fused.name!r}"] = None
         with self._lock:
@@ -205,7 +205,7 @@ class PassRecorder(PassRecord):
         here.running.append((call_id(sys._getframe(1)), module, call))
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        here = self._strands.here()
+        here = self._per_task.get()
         running, this = here.running, call_id(sys._getframe(1))
         if running and running[-1][0] == this:
             call = running.pop()[2]
@@ -225,7 +225,7 @@ class PassRecorder(PassRecord):
         if type(output) is Tensor:
             call._output = self._take(output, call)
         else:
-            call._output = map_tensors(partial(self._take, call=call), output, say=partial(self._say, call))
+            call._output = tree_map(partial(self._take, call=call), output, note=partial(self._say, call))
         call._returned = True
         self.last = here.last = call
         if self.early_stop is not None and self.early_stop.returned(call.layer, call.label, here):

@@ -19,7 +19,7 @@ from hookscope.captures.recorder import PassRecord
 from hookscope.captures.serialize import Decoder, Encoder, expect
 from hookscope.captures.stats import Stats, compute_stats
 from hookscope.captures.storage_options import StorageOptions
-from hookscope.extras import needed_by
+from hookscope.extras import optional_import
 
 __all__ = ["load", "refuse_pipes", "save", "write_whole"]
 
@@ -32,7 +32,7 @@ def save(state: Mapping[str, Any], path: str | Path) -> None:
     path = Path(path)
     if path.suffix != ".safetensors":
         raise ValueError(f"a capture is saved as safetensors: name the file {path.stem + '.safetensors'!r}")
-    with needed_by("Capture.save"):
+    with optional_import("Capture.save"):
         from safetensors.torch import save as to_bytes
     encoder, kept, wanted = Encoder(), state["_record"], state["_wanted"]
     calls = []
@@ -62,7 +62,7 @@ def save(state: Mapping[str, Any], path: str | Path) -> None:
 
 def load(path: str | Path) -> dict[str, Any]:
     """Read the state of a capture; see `Capture.load`."""
-    with needed_by("Capture.load"):
+    with optional_import("Capture.load"):
         from safetensors import safe_open
     refuse_pipes(Path(path))
     # A file may come from anybody: whatever it makes safetensors, torch or us raise, is said in a sentence.

@@ -18,7 +18,7 @@ from hookscope.captures.stats import Stats
 
 __all__ = ["Decoder", "Encoder", "Fields", "expect", "parse_dtype"]
 
-_DEEP = 20  # levels of structure that are written, as map_tensors follows
+_DEEP = 20  # levels of structure that are written, as tree_map follows
 _SEQUENCES: dict[str, Callable[[Any], Any]] = {
     "tuple": tuple, "list": list, "set": set, "frozenset": frozenset, "deque": deque, "Size": torch.Size,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Say which hooks are on a model, an optimizer or a tensor right now, where they come from, and take them off."""
+"""List the hooks on a model, an optimizer or a tensor, with where they were defined, and remove them."""
 
 from hookscope.censuses.census import KINDS, Census, HookEntry, census, removing_new_hooks
 

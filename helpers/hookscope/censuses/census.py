@@ -1,9 +1,7 @@
-"""Find every hook on a model, an optimizer or a tensor, show them as a table, and take them off, all or only new ones.
+"""Find the hooks on a model, an optimizer or a tensor, show them as a table, and remove all or only new ones.
 
-What can be listed is what torch keeps in dicts that Python can read: the `_forward_hooks` and their like of every
-module, parameter, buffer and optimizer, and the global ones of `torch.nn.modules.module` and
-`torch.optim.optimizer`. Hooks on autograd nodes (`grad_fn.register_hook`) are kept in C++ and cannot be. What torch
-keeps elsewhere, behind private names, is not listed either: `saved_tensors_hooks` and DDP's communication hooks.
+A census reads the dicts in which torch stores hooks, such as `_forward_hooks`. `docs/limits/census.md` lists the hooks
+that torch stores elsewhere.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from torch.nn.modules.module import _WrappedHook
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from hookscope.censuses.entry import KINDS, HookEntry, hooks_of, identify, weakly
+from hookscope.censuses.entry import KINDS, HookEntry, identify, list_hooks, make_weakref
 from hookscope.layers import Modules
 from hookscope.layers.suggestions import not_found
 from hookscope.pictures import Result
@@ -34,7 +32,7 @@ __all__ = ["KINDS", "Census", "HookEntry", "census", "removing_new_hooks"]
 
 
 class Census(Result, Sequence[HookEntry]):
-    """The hooks found by `census`, in the order of the layers; it does not change when the model does."""
+    """The hooks that `census` found, in the order of the layers. It is a snapshot, so later changes do not appear."""
 
     def __init__(
         self,
@@ -50,7 +48,7 @@ class Census(Result, Sequence[HookEntry]):
 
     @property
     def notes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The layers whose `forward` was replaced, as accelerate does, and by what; these are not hooks."""
+        """The layers whose `forward` was replaced, as accelerate does. This changes a layer without a hook."""
         return self._replaced
 
     def __len__(self) -> int:
@@ -66,17 +64,17 @@ class Census(Result, Sequence[HookEntry]):
         return self._entries[index]
 
     def by_kind(self) -> dict[str, int]:
-        """Count the hooks of each kind that occurs, in the order of `KINDS`."""
+        """Count the hooks of each kind, in the order of `KINDS`."""
         count = Counter(entry.kind for entry in self)
         return {kind: count[kind] for kind in KINDS if kind in count}
 
     def filter(self, kind: str | None = None, layer: str | None = None) -> Census:
-        """Keep the hooks of one kind, of one layer, or both.
+        """Return the hooks of one kind, of one layer, or both.
 
         Args:
             kind: one of `KINDS`.
-            layer: the layer's first dotted name, `""` for the root; its parameters' and buffers' hooks count
-                as its own, its children's do not.
+            layer: the name of the layer, `""` for the root. This includes hooks on its parameters and buffers, but not
+                those of its children.
 
         Raises:
             ValueError: there is no such kind.
@@ -85,18 +83,18 @@ class Census(Result, Sequence[HookEntry]):
         """
         if kind is not None and kind not in KINDS:
             near = get_close_matches(kind, KINDS) or KINDS
-            raise ValueError(f"no kind of hook is called {kind!r}; did you mean one of {', '.join(near)}?")
+            raise ValueError(f"there is no kind of hook {kind!r}. Pass one of {', '.join(near)}")
         if layer is not None and layer not in self._layers:
             raise not_found(self._layers, layer, f"no layer {layer!r} in this census")
         kept = [e for e in self if kind in (None, e.kind) and layer in (None, e.layer)]
         return Census(kept, self._owners, self._layers)
 
     def assert_none(self, message: str = "", *, include_torch: bool = False) -> None:
-        """Raise if there are hooks, saying which, where they were defined, and how to take them off.
+        """Raise an error if there are hooks. The message lists them and where they were defined.
 
         Args:
-            message: what to say first.
-            include_torch: count the hooks that torch registered itself, too.
+            message: the first words of the error message.
+            include_torch: also count hooks that torch has registered itself.
 
         Raises:
             AssertionError: there are hooks.
@@ -105,31 +103,25 @@ class Census(Result, Sequence[HookEntry]):
         left = [entry for entry in self if include_torch or not entry.by_torch]
         if not left:
             return
-        shown = [f"  {entry.in_words(self._where(entry))}" for entry in left[:20]]
+        shown = [f"  {entry.describe(self._where(entry))}" for entry in left[:20]]
         more = [f"  and {len(left) - 20} more"] if len(left) > 20 else []
-        out = "Call remove() on the handle that register_… returned, or take all off: census(…).remove_all()."
+        out = (
+            "To remove one, call remove() on the handle that register_… returned. To remove all: census(…).remove_all()"
+        )
         head = f"{message}: " if message else ""
-        raise AssertionError("\n".join([head + self._heading(left), *shown, *more, out]))
+        raise AssertionError("\n".join([head + self._count_hooks(left), *shown, *more, out]))
 
     def remove_all(self, kind: str | None = None, layer: str | None = None, include_torch: bool = False) -> int:
-        """Take the hooks of this census off; hooks registered since the census stay.
+        """Remove the hooks in this census, and return how many were removed. Hooks registered later stay.
 
-        Also drops what `handle.remove()` forgets: torch (2.15 at least) leaves the mark of a global forward
-        hook's `with_kwargs` behind. And where the last backward hook of a module goes, both kinds can be
-        registered again: torch itself keeps refusing ("Cannot use both regular backward hooks and full
-        backward hooks on a single Module") after `handle.remove()`. Nothing else is reset.
-
-        A module's backward hooks that are taken off still fire for graphs built before: torch has put them
-        into the graph, where no census sees them. Tensor hooks do not.
+        Unlike `handle.remove()`, it also resets the flag that makes torch refuse full backward hooks on a module that
+        once had a legacy one. `docs/limits/census.md` describes hooks that still fire afterwards.
 
         Args:
-            kind: only hooks of this kind.
-            layer: only hooks of this layer.
-            include_torch: also hooks that torch registered itself. Without them a pruned or lazy module no
-                longer works.
-
-        Returns:
-            How many hooks were taken off; one that was gone already does not count.
+            kind: remove only hooks of this kind.
+            layer: remove only hooks of this layer.
+            include_torch: also remove hooks that torch has registered itself. A pruned or lazy module no longer works
+                without them.
 
         Raises:
             ValueError: there is no such kind.
@@ -154,14 +146,14 @@ class Census(Result, Sequence[HookEntry]):
 
     @property
     def caption(self) -> str:
-        """How many hooks there are, and where."""
-        return self._heading(self)
+        """The number of hooks, and the objects that they are on."""
+        return self._count_hooks(self)
 
     def _where(self, entry: HookEntry) -> str:
         several = len(self._owners) > 1 and entry.layer is not None
         return f"{entry.owner}: {entry.where}" if several else entry.where
 
-    def _heading(self, entries: Sequence[HookEntry]) -> str:
+    def _count_hooks(self, entries: Sequence[HookEntry]) -> str:
         everywhere = sum(entry.kind.startswith("global") for entry in entries)
         parts = [f"{_hooks(len(entries) - everywhere, 'hook')} on {', '.join(self._owners)}"] if self._owners else []
         parts += [_hooks(everywhere, "global hook")] if everywhere or not parts else []
@@ -173,21 +165,16 @@ def _hooks(number: int, noun: str) -> str:
 
 
 def census(*targets: nn.Module | Optimizer | Tensor, include_global: bool = True) -> Census:
-    """List every hook that is registered right now.
+    """List every hook that is registered on models, optimizers and tensors now.
 
-    A full backward hook that was removed after a forward pass still fires when that pass is
-    differentiated; it is in the graph then and no longer in a dict, and a census does not show it.
+    `docs/limits/census.md` lists the few hooks that torch does not let Python see.
 
     Args:
-        *targets: models, optimizers and single tensors. A model stands for all its modules, parameters and
-            buffers; one that occurs twice is counted once, under its first name.
-        include_global: list the global hooks, which fire for every module or optimizer, at the end.
-
-    Returns:
-        The hooks, in the order of the targets, of `named_modules()`, and for each module of `KINDS`.
+        *targets: models, optimizers and tensors. For a model, its modules, parameters and buffers are searched.
+        include_global: also list global hooks, which fire for every module or optimizer.
 
     Raises:
-        TypeError: a target is neither a module nor an optimizer nor a tensor.
+        TypeError: a target is of another type.
 
     Example:
         >>> from torch import nn
@@ -208,17 +195,17 @@ def census(*targets: nn.Module | Optimizer | Tensor, include_global: bool = True
     owners: list[str] = []
     layers: set[str] = set()
     replaced: list[str] = []
-    seen: dict[int, object] = {}  # keeps the objects, lest an id be used again
+    seen: dict[int, object] = {}  # keeps the objects alive, so that IDs stay unique
 
     def add(holder: object, **place: Any) -> None:
         if id(holder) not in seen:
             seen[id(holder)] = holder
-            entries.extend(hooks_of(holder, **place))
+            entries.extend(list_hooks(holder, **place))
 
     for target in targets:
         if isinstance(target, type) or not isinstance(target, (nn.Module, Optimizer, Tensor)):
             what = f"the class {target.__name__}" if isinstance(target, type) else type(target).__name__
-            raise TypeError(f"census takes models, optimizers and tensors, not {what}")
+            raise TypeError(f"census got {what}. Pass models, optimizers and tensors")
         name = type(target).__name__
         taken = sum(owner.split(" #")[0] == name for owner in owners)
         owners.append(f"{name} #{taken + 1}" if taken else name)
@@ -230,32 +217,30 @@ def census(*targets: nn.Module | Optimizer | Tensor, include_global: bool = True
             if "forward" in vars(module) and not isinstance(module, ScriptModule):
                 name, location, _ = identify(vars(module)["forward"])
                 title = f"layer {layer or '(root)'} ({type(module).__name__})"
-                replaced.append(f"forward of {title} is replaced by {name} ({location})")
+                replaced.append(f"The forward of {title} was replaced by {name} ({location}), which is not a hook.")
             add(module, layer=layer, owner=owners[-1])
             for tensors in (module.named_parameters, module.named_buffers):
                 for tensor_name, tensor in tensors(recurse=False):
                     add(tensor, layer=layer, tensor=tensor_name, owner=owners[-1])
     if include_global:
-        entries.extend(hooks_of(global_module_hooks))
-        entries.extend(hooks_of(global_optimizer_hooks))
+        entries.extend(list_hooks(global_module_hooks))
+        entries.extend(list_hooks(global_optimizer_hooks))
     return Census(entries, owners, frozenset(layers), replaced)
 
 
 @contextmanager
 def removing_new_hooks(*models: nn.Module | Optimizer | Tensor) -> Iterator[list[HookEntry]]:
-    """Take off, at the end of a `with` block and whatever happens in it, every hook registered inside.
+    """Remove every hook that was registered inside a `with` block when the block ends, even after an error.
 
-    Hooks that were there before stay, and so do those that torch registers itself. In the thread of the block
-    nothing needs to be named: whatever module, tensor, optimizer or autograd node a hook is on, and global
-    hooks, too. On the models named, the hooks that other threads register are taken off as well. Blocks may
-    be nested, and used in several threads at once. A module's backward hook still fires for a graph that was
-    built inside, as after `handle.remove()`.
+    It finds hooks on any module, tensor, optimizer or autograd node, and global hooks, if they were registered in the
+    thread of the block. Earlier hooks and hooks of torch itself stay. `docs/limits/census.md` has the details.
 
     Args:
-        *models: as for `census`; also tells in the list by which name a layer is known.
+        *models: as for `census`. On these, hooks that other threads register are removed too, and the list shows the
+            names of their layers.
 
     Yields:
-        A list that is empty inside the block; after it, it holds the hooks that were taken off.
+        A list that holds the removed hooks after the block.
 
     Raises:
         TypeError: as for `census`.
@@ -272,10 +257,10 @@ def removing_new_hooks(*models: nn.Module | Optimizer | Tensor) -> Iterator[list
 
     """
     before = {entry._id for entry in census(*models, include_global=False)}
-    made: list[_Note] = []
+    made: list[_NewHandle] = []
     removed: list[HookEntry] = []
     try:
-        with noting_handles(made):
+        with record_handles(made):
             yield removed
     finally:
         try:
@@ -283,67 +268,67 @@ def removing_new_hooks(*models: nn.Module | Optimizer | Tensor) -> Iterator[list
                 if entry._id not in before and not entry.by_torch and entry._remove():
                     removed.append(entry)
         finally:
-            removed.extend(filter(None, map(_take_off, made)))
+            removed.extend(filter(None, map(_remove_new, made)))
 
 
-# A handle, the module, tensor, … whose method made it (weakly), and the kind of hook if that says it.
-_Note = tuple[RemovableHandle, Callable[[], object], str]
-_notes: list[tuple[int, list[_Note], bool]] = []  # thread, what was noted in it, whether our own hooks are, too
+# A handle, a weak reference to the object whose method made it, and the kind of hook if it is known.
+_NewHandle = tuple[RemovableHandle, Callable[[], object], str]
+_recorders: list[tuple[int, list[_NewHandle], bool]] = []  # thread ID, its new handles, whether to include ours
 _lock = threading.Lock()
 _installed = False
-_torchs_init: Callable[..., None] = RemovableHandle.__init__
+_torch_init: Callable[..., None] = RemovableHandle.__init__
 
 
-def _noting_init(self: RemovableHandle, *args: Any, **kwargs: Any) -> None:
-    _torchs_init(self, *args, **kwargs)
+def _recording_init(self: RemovableHandle, *args: Any, **kwargs: Any) -> None:
+    _torch_init(self, *args, **kwargs)
     maker = sys._getframe(1)
     ours = maker.f_back is not None and maker.f_back.f_globals.get("__name__", "").startswith("hookscope.")
     holder = maker.f_locals.get("self", sys.modules.get(maker.f_globals.get("__name__", "")))
     node = maker.f_code.co_name == "_register_hook"
     kind = "node" if node else "tensor" if isinstance(holder, Tensor) else ""
-    for thread, made, include_ours in tuple(_notes):
+    for thread, made, include_ours in tuple(_recorders):
         if thread == threading.get_ident() and (include_ours or not ours):
-            made.append((self, weakly(holder), kind))
+            made.append((self, make_weakref(holder), kind))
 
 
 @contextmanager
-def noting_handles(made: list[_Note], include_ours: bool = True) -> Iterator[None]:
-    """Note every handle made in this thread; every way to register a hook makes one.
+def record_handles(made: list[_NewHandle], include_ours: bool = True) -> Iterator[None]:
+    """Append every handle that is made in this thread. Each way to register a hook makes one.
 
     Args:
-        made: where to note them.
-        include_ours: note also the hooks that `capture`, `record` and the like register and remove themselves.
+        made: the list to append to.
+        include_ours: also append the handles of hooks that `capture`, `record` and the like register and remove.
 
     """
-    global _installed, _torchs_init
+    global _installed, _torch_init
     note = (threading.get_ident(), made, include_ours)
     with _lock:
-        _notes.append(note)
+        _recorders.append(note)
         if not _installed:
-            _torchs_init, _installed = RemovableHandle.__init__, True
-            RemovableHandle.__init__ = _noting_init  # type: ignore[method-assign]
+            _torch_init, _installed = RemovableHandle.__init__, True
+            RemovableHandle.__init__ = _recording_init  # type: ignore[method-assign]
     try:
         yield
     finally:
         with _lock:
-            _notes[:] = [other for other in _notes if other is not note]
-            # If somebody has wrapped our function since, theirs calls ours, which then only passes on.
-            if not _notes and RemovableHandle.__init__ is _noting_init:
-                RemovableHandle.__init__ = _torchs_init  # type: ignore[method-assign]
+            _recorders[:] = [other for other in _recorders if other is not note]
+            # If another library has wrapped this function meanwhile, leave it: without recorders it does nothing.
+            if not _recorders and RemovableHandle.__init__ is _recording_init:
+                RemovableHandle.__init__ = _torch_init  # type: ignore[method-assign]
                 _installed = False
 
 
-def _take_off(note: _Note) -> HookEntry | None:
+def _remove_new(note: _NewHandle) -> HookEntry | None:
     handle, holder, kind = note
     hooks = handle.hooks_dict_ref()
     if hooks is None or handle.id not in hooks:
         return None
     hook = hooks[handle.id]
     owner = "" if isinstance(holder(), ModuleType) else type(holder()).__name__
-    entry = next((e for e in hooks_of(holder(), owner=owner) if e._id == handle.id), None)
-    if entry is None and kind:  # on an autograd node, or on a tensor that only the graph holds
+    entry = next((e for e in list_hooks(holder(), owner=owner) if e._id == handle.id), None)
+    if entry is None and kind:  # on an autograd node, or on a tensor that only the graph refers to
         name, location, by_torch = identify(hook)
-        # A legacy module hook reaches its node through a _WrappedHook; the module's own dict is what counts.
+        # A legacy module hook is on its node as a _WrappedHook, and was already removed with the module's dict.
         by_torch |= isinstance(hook, _WrappedHook)
         entry = HookEntry(kind, None, "", name, location, (), by_torch, kind)
     if entry is None or entry.by_torch:

@@ -1,4 +1,4 @@
-"""Know one registered hook: in which of torch's dicts it is, what its function is called, who wrote it and where."""
+"""Describe one registered hook: the dict of torch that it is in, its function, and where that was defined."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from torch.optim import Optimizer
 
 from hookscope.pictures.words import visible
 
-__all__ = ["KINDS", "ON_ALL", "ON_MODULE", "ON_TENSOR", "HookEntry", "hooks_of", "identify", "weakly"]
+__all__ = ["KINDS", "ON_ALL", "ON_MODULE", "ON_TENSOR", "HookEntry", "identify", "list_hooks", "make_weakref"]
 
-# Where torch keeps its hooks: attribute -> kind. `_with_kwargs` and `_always_called` beside some of them hold
-# the ids of the hooks that were registered with that option.
+# Where torch stores hooks: attribute -> kind. Some have a second dict, with the suffix `_with_kwargs` or
+# `_always_called`, of the IDs of the hooks that were registered with that option.
 ON_MODULE = {
     "_forward_pre_hooks": "forward_pre",
     "_forward_hooks": "forward",
@@ -58,7 +58,7 @@ _OPTIONS = {"_with_kwargs": "with_kwargs", "_always_called": "always_call"}
 _LEGACY = {"full_backward": "backward (legacy)", "global full_backward": "global backward (legacy)"}
 
 KINDS = (*ON_MODULE.values(), *ON_TENSOR.values(), *ON_OPTIMIZER.values(), *ON_ALL.values(), *_LEGACY.values())
-"""Every kind of hook that a census tells apart, in torch's own words."""
+"""The kinds of hooks in a census, named as in torch."""
 
 _TABLES: tuple[tuple[type, Mapping[str, str]], ...] = (
     (nn.Module, ON_MODULE),
@@ -78,17 +78,16 @@ class HookEntry:
 
     Attributes:
         kind: one of `KINDS`.
-        layer: dotted name of the module it is on or whose tensor it is on, `""` for the root module; None for
-            hooks that are on no layer: global ones, those of optimizers and of tensors outside a model.
-        tensor: name of the parameter or buffer it is on, `""` if it is on none.
-        callable: qualified name of the function, `Class()` for an object that can be called, `partial(…)`
-            around what a `functools.partial` calls.
-        location: file and line where the function is defined. Relative to the current directory, to
-            site-packages or to another directory of `sys.path`, else the file name alone;
-            `notebook cell, line N` in a notebook, `builtin` for what is not written in Python.
-        options: which of `with_kwargs` and `always_call` it was registered with. (`prepend` leaves no trace.)
-        by_torch: True for a hook that torch registered itself, to prune or to initialise a lazy module, say.
-        owner: class name of the model, optimizer or tensor it is on, `""` for a global hook.
+        layer: name of the module that has the hook, or whose tensor has it; `""` for the root. None for global hooks
+            and for hooks on optimizers and single tensors.
+        tensor: name of the parameter or buffer that has the hook, else `""`.
+        callable: qualified name of the function. A callable object is shown as `Class()`, and a `functools.partial`
+            as `partial(…)`.
+        location: file and line of the definition, `notebook cell, line N`, or `builtin` if it is not written in Python.
+            The file is relative to the current directory or to a directory of `sys.path`.
+        options: `with_kwargs` and `always_call`, if the hook was registered with them. torch does not store `prepend`.
+        by_torch: True if torch registered the hook itself, for example to prune a module.
+        owner: class name of the model, optimizer or tensor that has the hook; `""` for a global hook.
 
     """
 
@@ -100,17 +99,17 @@ class HookEntry:
     options: tuple[str, ...] = ()
     by_torch: bool = False
     owner: str = ""
-    # Not shown: ids count through the whole process, so they differ from run to run.
+    # Not shown, because IDs count all hooks of the process and differ from run to run.
     _id: int = field(default=-1, repr=False)
     _holder: Callable[[], object] = field(default=lambda: None, repr=False, compare=False)
     _attribute: str = field(default="", repr=False, compare=False)
 
     def __str__(self) -> str:
-        return visible(self.in_words(self.where))
+        return visible(self.describe(self.where))
 
     @property
     def where(self) -> str:
-        """The layer, with the tensor if it is on one, in words that also fit hooks that are on no layer."""
+        """The layer and tensor, or for example `every module` for a global hook."""
         if self.layer is not None:
             return ".".join(filter(None, [self.layer, self.tensor])) or "(root)"
         if self.kind.startswith("global"):
@@ -119,11 +118,11 @@ class HookEntry:
 
     @property
     def kind_and_options(self) -> str:
-        """The kind, and in brackets the options it was registered with."""
+        """The kind, with the options in brackets."""
         return f"{self.kind} ({', '.join(self.options)})" if self.options else self.kind
 
-    def in_words(self, where: str) -> str:
-        """Say in a phrase which hook this is; `where` may be more exact than `self.where`."""
+    def describe(self, where: str) -> str:
+        """Describe the hook in a phrase. `where` can be more exact than `self.where`."""
         return f"{self.kind_and_options} hook {self.callable} on {where} ({self.location})"
 
     def _remove(self) -> bool:
@@ -139,8 +138,8 @@ class HookEntry:
         return True
 
 
-def hooks_of(holder: object, layer: str | None = None, tensor: str = "", owner: str = "") -> Iterator[HookEntry]:
-    """List the hooks in the dicts of one module (its children's not), tensor, optimizer, or module of torch."""
+def list_hooks(holder: object, layer: str | None = None, tensor: str = "", owner: str = "") -> Iterator[HookEntry]:
+    """List the hooks in the dicts of one module, tensor, optimizer or Python module of torch."""
     for attribute, kind in next((table for kind, table in _TABLES if isinstance(holder, kind)), {}).items():
         if not (hooks := getattr(holder, attribute, None)):
             continue
@@ -151,14 +150,14 @@ def hooks_of(holder: object, layer: str | None = None, tensor: str = "", owner: 
             options = tuple(option for option, ids in marks.items() if key in ids)
             name, location, by_torch = identify(hook)
             place = (kind, layer, tensor, name, location, options, by_torch, owner)
-            yield HookEntry(*place, key, weakly(holder), attribute)
+            yield HookEntry(*place, key, make_weakref(holder), attribute)
 
 
-def weakly(holder: object) -> Callable[[], object]:
-    """Refer to an object without keeping it alive."""
+def make_weakref(holder: object) -> Callable[[], object]:
+    """Return a weak reference, or a function that returns None if the type has none."""
     try:
         return weakref.ref(holder)
-    except TypeError:  # not one of torch's, then
+    except TypeError:
         return lambda: None
 
 
@@ -167,15 +166,15 @@ def _latch(attribute: str) -> str:
 
 
 def identify(hook: Any) -> tuple[str, str, bool]:
-    """Name a callable, say where it was written, and whether that is torch's own hook."""
+    """Return the name and location of a callable, and whether it is a hook of torch's own."""
     partial = False
-    for _ in range(100):  # an end even to wrappers that go in a circle
+    for _ in range(100):  # wrappers can refer to each other in a circle
         if isinstance(hook, functools.partial):
             hook, partial = hook.func, True
         elif isinstance(hook, _WrappedHook):
             hook = hook.hook
         elif inspect.isfunction(hook) and hook.__module__ == "torch.autograd.graph" and hook.__closure__:
-            # register_multi_grad_hook puts a function of its own around the user's.
+            # register_multi_grad_hook wraps the function of the user.
             inside = dict(zip(hook.__code__.co_freevars, hook.__closure__, strict=True))
             if "fn" not in inside:
                 break
@@ -193,7 +192,7 @@ def identify(hook: Any) -> tuple[str, str, bool]:
         called = hook if name else type(hook).__call__
     code = getattr(called, "__code__", None)
     module = getattr(called, "__module__", None) or ""
-    # A public function of torch, or a module, has been put there by the user.
+    # A public function of torch, or a module, was registered by the user.
     private = not name or "<locals>" in name or name.rpartition(".")[2].startswith("_")
     by_torch = code is not None and module.startswith("torch.") and private and not isinstance(hook, nn.Module)
     name = name or f"{type(hook).__qualname__}()"
@@ -208,7 +207,7 @@ def _location(file: str, line: int) -> str:
     for packages in ("site-packages", "dist-packages"):
         if packages in parts:
             return f"{'/'.join(parts[len(parts) - parts[::-1].index(packages) :])}:{line}"
-    path = Path(file).resolve()  # `<stdin>` and relative names come out below as they went in
+    path = Path(file).resolve()  # `<stdin>` and relative names do not change
     roots = [Path.cwd(), *sorted(map(Path, filter(os.path.isabs, sys.path)), key=lambda root: -len(root.parts))]
     root = next((root for root in map(Path.resolve, roots) if path.is_relative_to(root)), path.parent)
     return f"{path.relative_to(root).as_posix()}:{line}"

@@ -1,4 +1,4 @@
-"""Show one module's legacy and full backward hook side by side, and say why they see different gradients."""
+"""Compare a legacy with a full backward hook on one module, and explain why they get different gradients."""
 
 from hookscope.comparisons.compare import BackwardComparison, HookView, compare_backward_hooks
 

@@ -1,4 +1,4 @@
-"""Run a module on copies of everything, with one backward hook on it, and note what the hook sees."""
+"""Run a copy of a module with one backward hook, and record the gradients that the hook gets."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ from torch import Tensor, nn
 
 from hookscope.censuses.census import census
 
-__all__ = ["Gradients", "HookView", "Run", "alike", "argument_names", "copies", "first_tensor", "named_tensors"]
+__all__ = ["Gradients", "HookView", "Run", "argument_names", "copy_inputs", "first_tensor", "is_close", "named_tensors"]
 
 Gradients = tuple[Tensor | None, ...]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HookView:
-    """What one backward hook saw.
+    """The gradients that one backward hook got.
 
     Attributes:
-        kind: "legacy" or "full".
-        grad_input: the tuple that the hook got, detached copies; None if it was not called.
-        grad_output: likewise.
-        firings: how often it was called. `grad_input` and `grad_output` are those of the first time.
-        node: name of the autograd node of the module's (first) output tensor, "" if it has none. A legacy hook sits
-            on this node.
-        next_nodes: names of the nodes that this node passes gradients on to, in the order of its inputs, "None" for
-            an input that needs no gradient.
-        warnings: texts of the warnings given with this hook and not without a hook.
-        error: type and text of the error raised with this hook, "" if there was none.
+        kind: `"legacy"` or `"full"`.
+        grad_input: copies of the gradients that the hook got at its first call, or None if it was not called.
+        grad_output: the same for `grad_output`.
+        firings: how often the hook was called.
+        node: name of the autograd node of the first output tensor, which gets the legacy hook; `""` if there is none.
+        next_nodes: names of the nodes to which this node passes gradients, in the order of its inputs. `"None"` for an
+            input that does not require a gradient.
+        warnings: the warnings that torch gives only with this hook.
+        error: type and text of the error that this hook causes, else `""`.
 
     """
 
@@ -52,7 +51,7 @@ class HookView:
 
     @property
     def shapes(self) -> dict[str, tuple[tuple[int, ...] | None, ...] | None]:
-        """The shapes in `grad_input` and `grad_output`, None for None."""
+        """The shapes of the gradients in `grad_input` and `grad_output`; None stays None."""
         return {"grad_input": _shapes(self.grad_input), "grad_output": _shapes(self.grad_output)}
 
     def __repr__(self) -> str:
@@ -77,8 +76,8 @@ class Run:
         self.gradients: dict[str, Tensor | None] = {}
         self.arguments = argument_names(module, inputs)
         self.keywords = list(kwargs)
-        # One tuple, so that a tensor that is both an input and in the module is one in the copy, too.
-        module, inputs, kwargs, leaves = copies(module, inputs, kwargs)
+        # Copied together, so that a tensor that is both an input and part of the module is one tensor in the copy.
+        module, inputs, kwargs, leaves = copy_inputs(module, inputs, kwargs)
         named = [
             *(
                 (name, value)
@@ -99,7 +98,7 @@ class Run:
             if kind == "plain":
                 raise
             self.error = f"{type(error).__name__}: {error}"
-        # After the call, since a lazy module has its parameters only then.
+        # After the call, because a lazy module has no parameters before it.
         for name, value in named:
             self.gradients[f"{name}.grad"] = _copy(leaves.get(id(value), value).grad)
         for name, parameter in module.named_parameters():
@@ -117,8 +116,8 @@ class Run:
         tensors = [value for _, value in named_tensors(output, "") if value.requires_grad]
         if not tensors and self.kind == "plain":
             raise ValueError(
-                f"nothing in the output of {type(module).__name__} requires a gradient, so no backward hook can fire; "
-                "call requires_grad_() on an input or a parameter"
+                f"no tensor in the output of {type(module).__name__} requires a gradient, so no backward hook can "
+                "fire. Call requires_grad_() on an input or a parameter"
             )
         torch.autograd.backward([(torch.view_as_real(t) if t.is_complex() else t).sum() for t in tensors])
 
@@ -126,7 +125,7 @@ class Run:
         self.seen.append((_gradients(grad_input), _gradients(grad_output)))
 
     def view(self, kind: Literal["legacy", "full"], plain: Run) -> HookView:
-        """Say what the hook saw, and what torch said beyond what it says in a run without hooks."""
+        """Return the gradients that the hook got, and the warnings that a run without hooks does not give."""
         grad_input, grad_output = self.seen[0] if self.seen else (None, None)
         texts = list(dict.fromkeys(text for text in self.warnings if text not in plain.warnings))
         return HookView(
@@ -134,10 +133,10 @@ class Run:
         )
 
 
-def copies(
+def copy_inputs(
     module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], dict[int, Tensor]]:
-    """Copy all; the last dict has the leaf behind each input copy that is not a leaf, by the id of the copy."""
+    """Copy all. The last dict maps the ID of an input copy that is not a leaf to the leaf that it was made from."""
     memo: dict[int, Any] = {}
     leaves: dict[int, Tensor] = {}
     for value in {id(value): value for _, value in named_tensors((inputs, kwargs), "")}.values():
@@ -145,12 +144,12 @@ def copies(
             leaf = value.detach().clone().requires_grad_(value.requires_grad)
             memo[id(value)] = leaf if value.is_leaf else leaf.clone()
             leaves[id(memo[id(value)])] = leaf
-    # A weight computed by a hook of torch's (pruning) is no leaf, and deepcopy refuses those.
+    # A weight that a hook of torch computes, as in pruning, is not a leaf, so deepcopy refuses it.
     for part in module.modules():
         for _, value in named_tensors(vars(part), ""):
             if not value.is_leaf:
                 memo.setdefault(id(value), value.detach().clone())
-    # The caller's hooks are taken off below; what they hold on to need not be copied first.
+    # The hooks are removed from the copy below, so the objects that they refer to need no copy.
     for entry in census(module, include_global=False):
         if not entry.by_torch:
             hook = getattr(entry._holder(), entry._attribute)[entry._id]
@@ -159,16 +158,16 @@ def copies(
         module, inputs, kwargs = copy.deepcopy((module, inputs, kwargs), memo)
     except Exception as error:
         raise TypeError(
-            f"{type(module).__name__} or one of its inputs cannot be copied, and on the originals a run would leave "
-            f"gradients behind: {error}"
+            f"{type(module).__name__} or one of its inputs cannot be copied, so it cannot be run without changing its "
+            f"gradients. Make copy.deepcopy work on both: {error}"
         ) from error
     census(module, include_global=False).remove_all()
-    module._is_full_backward_hook = None  # else a module that once had the other kind of hook refuses this one
+    module._is_full_backward_hook = None  # otherwise torch refuses this kind of hook if there was one of the other kind
     return module, inputs, kwargs, leaves
 
 
 def named_tensors(value: object, name: str) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors in nested tuples, lists, dicts and dataclasses, each with how to reach it."""
+    """Yield the tensors in nested tuples, lists, dicts and dataclasses, each with its path."""
     if isinstance(value, Tensor):
         yield name, value
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -186,7 +185,7 @@ def named_tensors(value: object, name: str) -> Iterator[tuple[str, Tensor]]:
 
 
 def argument_names(module: nn.Module, inputs: Sequence[object]) -> list[str]:
-    """Name the positional arguments as `forward` does, or args[i] where it has no name for them."""
+    """Return the names of the positional arguments in `forward`, or `args[i]` for those without a name."""
     try:
         known = list(inspect.signature(module.forward).parameters.values())
     except (TypeError, ValueError):
@@ -200,12 +199,12 @@ def argument_names(module: nn.Module, inputs: Sequence[object]) -> list[str]:
 
 
 def first_tensor(output: object, name: str) -> Tensor | None:
-    """Find the tensor whose node torch puts a legacy hook on, by the rule in `Module._call_impl`."""
+    """Find the tensor whose node gets the legacy hook, as `Module._call_impl` does."""
     while output is not None and not isinstance(output, Tensor):
         if isinstance(output, str) and output:  # "a"[0] is "a" again
             raise ValueError(
-                f"the output of {name} begins with a string, in which torch looks for a tensor for ever when the "
-                "module has a legacy hook; return the tensors first"
+                f"the output of {name} begins with a string. With a legacy hook, torch would search it for a tensor "
+                "forever. Return the tensors first"
             )
         try:
             if isinstance(output, dict):
@@ -217,8 +216,8 @@ def first_tensor(output: object, name: str) -> Tensor | None:
     return output
 
 
-def alike(one: Tensor, other: Tensor) -> bool:
-    """Compare values, whatever the precision; a gradient computed twice differs in its last digits."""
+def is_close(one: Tensor, other: Tensor) -> bool:
+    """Compare values up to rounding, because a gradient that is computed twice can differ in its last digits."""
     if one.shape != other.shape:
         return False
     precision = max(torch.finfo(one.dtype).eps, torch.finfo(other.dtype).eps)

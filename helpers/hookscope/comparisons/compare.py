@@ -1,8 +1,8 @@
-"""Put what two backward hooks got into one table, and say of every entry what it is, from the values seen.
+"""Show the gradients that two backward hooks get as a table, and find out from their values what they are.
 
-A legacy hook (`register_backward_hook`) is put on the autograd node of the module's output, whichever that is, and sees
-that node's inputs. A full hook (`register_full_backward_hook`) sees the gradients of the module's positional
-arguments. (Source: `torch.nn.Module._call_impl`.)
+A legacy hook (`register_backward_hook`) is registered on the autograd node of the module's output, and gets the
+gradients that this node computes. A full hook (`register_full_backward_hook`) gets the gradients of the module's
+positional arguments. (Source: `torch.nn.Module._call_impl`.)
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from typing import Any, Never
 import torch
 from torch import Tensor, nn
 
-from hookscope.comparisons.backward_run import Gradients, HookView, Run, alike
+from hookscope.comparisons.backward_run import Gradients, HookView, Run, is_close
 from hookscope.model_inputs import check_kwargs
 from hookscope.pictures.picture import Result
 from hookscope.pictures.words import visible
-from hookscope.unchanged import same_random_numbers
+from hookscope.preserve import preserve_rng_state as preserve_rng_state
 
 __all__ = ["BackwardComparison", "HookView", "compare_backward_hooks"]
 
 
 class BackwardComparison(Result):
-    """What the two hooks saw, and what their entries are; made by `compare_backward_hooks`.
+    """The gradients that a legacy and a full backward hook get; made by `compare_backward_hooks`.
 
     Attributes:
-        legacy: what the legacy hook saw, a `HookView`.
-        full: what the full hook saw, a `HookView`.
-        explanation: a few plain sentences on both, derived from the values seen.
+        legacy: the gradients of the legacy hook, a `HookView`.
+        full: the gradients of the full hook, a `HookView`.
+        explanation: a few sentences that explain both.
 
     """
 
@@ -48,8 +48,8 @@ class BackwardComparison(Result):
 
     @property
     def caption(self) -> str:
-        """Which module was compared."""
-        return f"{self._name}: what its backward hooks see"
+        """The class of the module."""
+        return f"The gradients that backward hooks on {self._name} get"
 
     @property
     def notes(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -64,13 +64,13 @@ class BackwardComparison(Result):
 
     @property
     def rows(self) -> list[dict[str, object]]:
-        """What each hook got, side by side."""
+        """One row for each entry of `grad_input` and `grad_output`, with a column for each hook."""
         columns: dict[str, dict[str, object]] = {
             "legacy hook": self._cells(self.legacy),
             "full hook": self._cells(self.full),
         }
         names = list(dict.fromkeys(name for cells in columns.values() for name in cells))
-        # Entries of the shorter tuple are missing in the middle of the merged names, so sort by kind.
+        # Sort by kind, because entries that only one hook has come last in the merged names.
         order = ("called", "node", "next nodes", "grad_input", "grad_output", "warning", "error")
         names.sort(key=lambda name: order.index(name.partition("[")[0]))
         return [{"what": name} | {column: cells.get(name, "") for column, cells in columns.items()} for name in names]
@@ -123,8 +123,13 @@ def compare_backward_hooks(
 
     Example:
         >>> both = compare_backward_hooks(nn.Linear(4, 5), torch.ones(3, 4, requires_grad=True))
-        >>> both.legacy.shapes["grad_input"], both.full.shapes["grad_input"]
-        (((5,), (3, 4), (4, 5)), ((3, 4),))
+        >>> both.legacy.shapes["grad_input"]
+        ((5,), (3, 4), (4, 5))
+        >>> both.full.shapes["grad_input"]
+        ((3, 4),)
+        >>> print(both.explanation.partition(". ")[0])
+        The legacy hook sits on AddmmBackward0, the node of the output, and gets the gradients that this node computes:
+        grad_input[0] is bias.grad, grad_input[1] is input.grad and grad_input[2] is weight.grad.T
 
     """
     kwargs = check_kwargs(compare_backward_hooks, kwargs, _unknown)
@@ -135,7 +140,7 @@ def compare_backward_hooks(
     runs = {}
     with torch.inference_mode(False), torch.enable_grad():
         for kind in ("plain", "legacy", "full"):
-            with same_random_numbers(module, args, kwargs), warnings.catch_warnings(record=True) as caught:
+            with preserve_rng_state(module, args, kwargs), warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 runs[kind] = Run(kind, module, args, kwargs)
             runs[kind].warnings = tuple(str(warning.message) for warning in caught)
@@ -143,7 +148,7 @@ def compare_backward_hooks(
 
 
 def _meanings(view: HookView, run: Run, plain: Run) -> list[str]:
-    """Say for each entry of grad_input which real gradient it is, "" if it is none."""
+    """Name the gradient that each entry of grad_input is equal to, or `""`."""
     gradients = plain.gradients if view.error else run.gradients
     return [_meaning(entry, view.grad_output or (), gradients) for entry in view.grad_input or ()]
 
@@ -152,16 +157,18 @@ def _meaning(entry: Tensor | None, grad_output: Gradients, gradients: Mapping[st
     if entry is None:
         return ""
     known = {name: gradient for name, gradient in gradients.items() if gradient is not None}
-    same = [name for name, gradient in known.items() if alike(entry, gradient)]
-    same = same or [f"{name}.T" for name, gradient in known.items() if gradient.ndim == 2 and alike(entry, gradient.T)]
+    same = [name for name, gradient in known.items() if is_close(entry, gradient)]
+    same = same or [
+        f"{name}.T" for name, gradient in known.items() if gradient.ndim == 2 and is_close(entry, gradient.T)
+    ]
     if same:
         return " = ".join(same[:3]) + (" = …" if len(same) > 3 else "")
     if not entry.to_dense().any() if entry.layout != torch.strided else not entry.any():
         return "all zeros"
     for index, gradient in enumerate(grad_output):
-        if gradient is not None and alike(entry, gradient):
+        if gradient is not None and is_close(entry, gradient):
             return f"grad_output[{index}]"
-        if gradient is not None and alike(entry.flatten(), gradient.flatten()):
+        if gradient is not None and is_close(entry.flatten(), gradient.flatten()):
             return f"grad_output[{index}] in another shape"
     return ""
 
@@ -169,25 +176,25 @@ def _meaning(entry: Tensor | None, grad_output: Gradients, gradients: Mapping[st
 def _explain_legacy(view: HookView, meanings: list[str], run: Run) -> str:
     where = f"The legacy hook sits on {view.node}, the node of the {_first(run)}"
     if view.error:
-        return f"With the legacy hook the module fails: {_first_sentence(view.error)}"
+        return f"With the legacy hook, the module fails: {_first_sentence(view.error)}"
     if not view.node:
-        return "The legacy hook is not called: the output has no autograd node to put it on, as if it were an input."
+        return "The legacy hook is not called, because the output has no autograd node that it could be registered on."
     if not view.called:
-        return f"{where}, but no gradient came through that node, so it is not called."
+        return f"{where}, but no gradient reaches that node, so the hook is not called."
     entries = _in_words(view, meanings, "the gradient of a step inside the module")
-    return f"{where}, and gets what that node passes on: {entries}.{_repeated(view)}"
+    return f"{where}, and gets the gradients that this node computes: {entries}.{_repeated(view)}"
 
 
 def _explain_full(view: HookView, meanings: list[str], run: Run) -> str:
     if view.error:
-        return f"With the full hook the module fails: {_first_sentence(view.error)}"
+        return f"With the full hook, the module fails: {_first_sentence(view.error)}"
     if not view.called:
         if not run.followed:
-            needs = "it needs a tensor or a tuple of tensors"
-            return f"The full hook is not called: {needs}, and the output is of type {run.output}."
-        return "The full hook is not called: no gradient came through a tensor that stands directly in the output."
+            needs = "because the output must be a tensor or a tuple of tensors"
+            return f"The full hook is not called, {needs}, and it is of type {run.output}."
+        return "The full hook is not called, because no gradient reaches a tensor that is directly in the output."
     if not view.grad_input:
-        return "The full hook gets an empty grad_input, for there is no positional argument." + _keywords(run)
+        return "The full hook gets an empty grad_input, because there is no positional argument." + _keywords(run)
     why = []
     for index, entry in enumerate(view.grad_input):
         name = run.arguments[index] if index < len(run.arguments) else f"args[{index}]"
@@ -204,11 +211,11 @@ def _explain_full(view: HookView, meanings: list[str], run: Run) -> str:
 
 
 def _explain_change(full: Run, plain: Run) -> str:
-    """Say where the full hook is no pure observer: an unused argument gets zeros in place of None."""
+    """Name the arguments whose gradient the full hook changes: an unused one gets zeros instead of None."""
     changed = [
         name for name, gradient in full.gradients.items() if gradient is not None and plain.gradients.get(name) is None
     ]
-    return f"Without a hook {_join(changed)} would be None." if changed and not full.error else ""
+    return f"Without a hook, {_join(changed)} would be None." if changed and not full.error else ""
 
 
 def _first_sentence(text: str) -> str:
@@ -224,7 +231,7 @@ def _keywords(run: Run) -> str:
 
 
 def _repeated(view: HookView) -> str:
-    return f" It was called {view.firings} times; this is the first." if view.firings > 1 else ""
+    return f" It was called {view.firings} times; these are the values of the first call." if view.firings > 1 else ""
 
 
 def _in_words(view: HookView, meanings: list[str], otherwise: str, whose: Sequence[str] = ()) -> str:

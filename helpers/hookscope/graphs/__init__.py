@@ -1,4 +1,4 @@
-"""Show the autograd nodes behind a tensor: which there are, what feeds what, and where hooks are."""
+"""Show the autograd graph of a tensor: its nodes, their edges and their hooks."""
 
 from hookscope.graphs.graph import Edge, Graph, Node, graph
 

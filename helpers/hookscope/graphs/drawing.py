@@ -1,4 +1,4 @@
-"""Fold an autograd graph to a size that can be read, and write or draw it in layers."""
+"""Fold an autograd graph to a readable size, and write or draw it in layers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from hookscope.extras import needed_by
+from hookscope.extras import optional_import
 from hookscope.graphs.node import Node
 
 if TYPE_CHECKING:
@@ -19,23 +19,23 @@ __all__ = [
     "READABLE",
     "Arrows",
     "Box",
-    "box_of",
     "draw",
-    "fits_a_page",
+    "escape",
+    "fits_page",
     "fold",
     "fold_leaves",
+    "make_box",
     "mermaid_text",
     "place_boxes",
-    "plain",
-    "shortened",
+    "shorten_line",
     "tree",
 ]
 
-READABLE = 200  # more boxes than that are folded
-_SMALL, _SIDE_BY_SIDE = 16, 4  # boxes, and boxes in one layer, that a page shows as Mermaid at a size to read
-_DEEP = 20  # levels of indentation that can be read
-_WIDE = 6  # columns that a picture may have for long arrows
-# What stands between a weight and the operation that uses it.
+READABLE = 200  # a graph with more boxes is folded
+_SMALL, _SIDE_BY_SIDE = 16, 4  # boxes, and boxes in one layer, of a readable Mermaid diagram
+_DEEP = 20  # readable levels of indentation
+_WIDE = 6  # columns that an image can have for long arrows
+# Operations between a weight and the operation that uses it.
 _RESHAPES = ("TBackward", "Transpose", "Permute", "View", "Unsqueeze", "Squeeze", "Expand", "ToCopy")
 _ARROW: dict[str, Any] = {"arrowstyle": "-|>", "color": "0.35", "shrinkA": 0, "shrinkB": 0}
 
@@ -43,24 +43,24 @@ _Key = int | tuple[int, int, int]
 """The id of a box, or source, target and layer of a long arrow."""
 
 Arrows = dict[tuple[int, int], tuple[int, ...]]
-"""(source, target) -> the indices in next_functions, none where boxes are folded."""
+"""(source, target) -> indices in next_functions; empty for folded boxes."""
 
 
 @dataclass(frozen=True)
 class Box:
-    """What is drawn for one node, or for several that are folded into one."""
+    """A box in the drawing, for one node or for several that were folded."""
 
     id: int
     title: str
     details: tuple[str, ...]
     leaf: bool = False
     count: int = 1
-    fixed: bool = False  # has a name or a hook of its own, so must not vanish in a chain
+    fixed: bool = False  # has a name or a hook, so it must not be folded into a chain
     labels: tuple[str, ...] = ()
 
 
-def box_of(node: Node) -> Box:
-    """Say what stands in the box of a node."""
+def make_box(node: Node) -> Box:
+    """Make the box of a node."""
     shapes = " ".join("?" if shape is None else str(shape) for shape in node.shapes)
     first = " ".join(filter(None, [node.label, shapes]))
     labels = (node.label,) if node.label else ()
@@ -69,12 +69,12 @@ def box_of(node: Node) -> Box:
 
 
 def fold(boxes: dict[int, Box], arrows: Arrows, inputs: dict[int, int]) -> tuple[list[Box], Arrows, str]:
-    """Fold until at most `READABLE` boxes are left, and say in words what was folded.
+    """Fold until at most `READABLE` boxes are left. The returned string says what was folded.
 
     Args:
-        boxes: one box per node, by id.
-        arrows: the edges between them.
-        inputs: for each id the length of the node's `next_functions`.
+        boxes: ID -> box of the node.
+        arrows: the edges.
+        inputs: ID -> length of the node's `next_functions`.
 
     """
     said = []
@@ -88,12 +88,12 @@ def fold(boxes: dict[int, Box], arrows: Arrows, inputs: dict[int, int]) -> tuple
         left = len(boxes) - READABLE
         boxes, arrows = _cut(boxes, arrows)
         said.append(f"{left} boxes far from the tensor are left out")
-    folded = f" More than {READABLE}, so {', '.join(said)}; .nodes and .edges have all." if said else ""
+    folded = f" More than {READABLE} nodes, so {', '.join(said)}; .nodes and .edges have all." if said else ""
     return list(boxes.values()), arrows, folded
 
 
 def fold_leaves(boxes: dict[int, Box], arrows: Arrows, inputs: dict[int, int]) -> tuple[dict[int, Box], Arrows]:
-    """Fold a leaf, and what only reshapes it, into the node that uses it, if that is one node."""
+    """Fold a leaf and the nodes that reshape it into the node that uses it, if there is only one."""
     users: dict[int, list[int]] = {}
     for source, target in arrows:
         users.setdefault(target, []).append(source)
@@ -122,7 +122,7 @@ def fold_leaves(boxes: dict[int, Box], arrows: Arrows, inputs: dict[int, int]) -
 
 
 def _fold_chains(boxes: dict[int, Box], arrows: Arrows) -> tuple[dict[int, Box], Arrows]:
-    """Fold every run of three or more boxes with one arrow in and one out into one box."""
+    """Fold each chain of three or more boxes, with one arrow in and one out, into one box."""
     after: dict[int, list[int]] = {index: [] for index in boxes}
     before: dict[int, list[int]] = {index: [] for index in boxes}
     for source, target in arrows:
@@ -159,7 +159,7 @@ def _fold_chains(boxes: dict[int, Box], arrows: Arrows) -> tuple[dict[int, Box],
 
 
 def _prefix(labels: Sequence[str]) -> str:
-    """Say which module all these parameters are in, if there is one."""
+    """Name the module that contains all these parameters, if there is one."""
     parts = [label.split(".")[:-1] for label in labels]
     common: list[str] = []
     for level in zip(*parts, strict=False):
@@ -170,7 +170,7 @@ def _prefix(labels: Sequence[str]) -> str:
 
 
 def _cut(boxes: dict[int, Box], arrows: Arrows) -> tuple[dict[int, Box], Arrows]:
-    """Keep the boxes with the fewest steps from the tensor, and one that stands for the others."""
+    """Keep the boxes that are closest to the tensor, and add one box for the others."""
     after: dict[int, list[int]] = {index: [] for index in boxes}
     for source, target in arrows:
         after[source].append(target)
@@ -202,14 +202,13 @@ def _next(boxes: Sequence[Box], arrows: Arrows) -> dict[int, list[int]]:
 
 
 def tree(boxes: Sequence[Box], arrows: Arrows) -> list[str]:
-    """Write one line per box, indented below the one it was first reached from.
+    """Write one line per box, indented below the first box that leads to it.
 
-    Where that would be deeper than 20 levels, a box that alone follows the line above it stands right below,
-    marked with ↓.
+    If that needs more than 20 levels, the only successor of a box is not indented, but marked with ↓.
     """
     lines, deepest = _indented(boxes, arrows, compact=False)
     if deepest > _DEEP:
-        lines = ["(↓ marks what alone follows the line above)", *_indented(boxes, arrows, compact=True)[0]]
+        lines = ["(↓ marks the only successor of the line above)", *_indented(boxes, arrows, compact=True)[0]]
     return lines
 
 
@@ -225,26 +224,26 @@ def _indented(boxes: Sequence[Box], arrows: Arrows, *, compact: bool) -> tuple[l
         box = by_id[index]
         again = index in met
         met.add(index)
-        details = ["(see above)" if after[index] else "(again)"] if again else [plain(line) for line in box.details]
-        lines.append("  ".join([f"{'  ' * depth}{mark}{index} {plain(box.title)}", *details]))
+        details = ["(see above)" if after[index] else "(again)"] if again else [escape(line) for line in box.details]
+        lines.append("  ".join([f"{'  ' * depth}{mark}{index} {escape(box.title)}", *details]))
         if not again:
             alone = compact and len(after[index]) == 1
             stack.extend((target, depth + (not alone), "↓ " * alone) for target in reversed(after[index]))
     return lines, deepest
 
 
-def plain(text: str) -> str:
-    """Return text that can be printed: what cannot is escaped."""
+def escape(text: str) -> str:
+    """Escape characters that cannot be printed."""
     return text if text.isprintable() else repr(text)[1:-1]
 
 
 def mermaid_text(text: str) -> str:
-    """Escape all that Mermaid or the HTML in its labels could read as more than text."""
-    return "".join(c if c.isalnum() or c in " ()[],._-:=/?" else f"#{ord(c)};" for c in plain(text))
+    """Escape characters that have a meaning in Mermaid or in the HTML of its labels."""
+    return "".join(c if c.isalnum() or c in " ()[],._-:=/?" else f"#{ord(c)};" for c in escape(text))
 
 
-def fits_a_page(boxes: Sequence[Box], arrows: Arrows) -> bool:
-    """Say whether a page of usual width shows the Mermaid drawing at a size that can be read."""
+def fits_page(boxes: Sequence[Box], arrows: Arrows) -> bool:
+    """Whether the Mermaid diagram is readable on a page of normal width."""
     if len(boxes) > _SMALL:
         return False
     layers = Counter(layer for _, layer in place_boxes(boxes, arrows)[0].values())
@@ -254,9 +253,9 @@ def fits_a_page(boxes: Sequence[Box], arrows: Arrows) -> bool:
 def place_boxes(
     boxes: Sequence[Box], arrows: Arrows
 ) -> tuple[dict[int, tuple[float, int]], dict[tuple[int, int], list[tuple[float, int]]]]:
-    """Place every box in a layer below all that have an arrow to it, and route long arrows between the boxes.
+    """Place each box in a layer below all boxes with an arrow to it, and route long arrows between the boxes.
 
-    Returns the place (column, layer) of each box, and of each arrow the places it goes through on its way.
+    Returns the position (column, layer) of each box, and the positions that each arrow passes.
     """
     after = _next(boxes, arrows)
     waiting = Counter(target for _, target in arrows)
@@ -271,7 +270,7 @@ def place_boxes(
     layers: list[list[_Key]] = [[] for _ in range(max(depth.values()) + 1)]
     for box in boxes:
         layers[depth[box.id]].append(box.id)
-    # A long arrow takes a free place in each layer it passes, as long as the picture does not get much wider.
+    # A long arrow takes a free position in each layer that it passes, unless the image gets much wider.
     widest = max(_WIDE, *map(len, layers))
     before: dict[_Key, list[_Key]] = {box.id: [] for box in boxes}
     passed: dict[tuple[int, int], list[_Key]] = {}
@@ -293,7 +292,7 @@ def place_boxes(
         spots: list[float] = []
         for position in order:
             spots.append(max(wish[row[position]], spots[-1] + 1 if spots else -math.inf))
-        if spots[-1] - spots[0] > 2 * room:  # it wishes to be wider than any layer: close ranks
+        if spots[-1] - spots[0] > 2 * room:  # wider than any layer, so close the gaps
             spots = [spots[0] + offset for offset in range(len(spots))]
         shift = (sum(wish.values()) - sum(spots)) / len(spots)
         shift = min(max(shift, -room - spots[0]), room - spots[-1])
@@ -311,11 +310,11 @@ def draw(boxes: Sequence[Box], arrows: Arrows) -> Figure:
         ModuleNotFoundError: matplotlib is not installed.
 
     """
-    with needed_by("drawing a graph"):
+    with optional_import("drawing a graph"):
         from matplotlib.figure import Figure
     places, routes = place_boxes(boxes, arrows)
-    text = {box.id: [shortened(plain(line)) for line in (f"{box.id} {box.title}", *box.details)] for box in boxes}
-    # All in inches: in 8 point monospace a character is 0.067 wide, a line 0.14 high.
+    text = {box.id: [shorten_line(escape(line)) for line in (f"{box.id} {box.title}", *box.details)] for box in boxes}
+    # In inches: a character of 8 point monospace is 0.067 wide, and a line is 0.14 high.
     wide = max(len(line) for lines in text.values() for line in lines) * 0.067 + 0.45
     high = max(map(len, text.values())) * 0.14 + 0.5
     columns = [place for place, _ in [*places.values(), *(stop for way in routes.values() for stop in way)]]
@@ -349,6 +348,6 @@ def draw(boxes: Sequence[Box], arrows: Arrows) -> Figure:
     return figure
 
 
-def shortened(text: str) -> str:
+def shorten_line(text: str) -> str:
     """Leave out the middle of a line that is too long for a box."""
     return text if len(text) <= 34 else f"{text[:16]}…{text[-17:]}"

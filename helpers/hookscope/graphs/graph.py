@@ -1,8 +1,7 @@
-"""Read the autograd graph behind a tensor into names and numbers, and show it as text, as Mermaid or as a picture.
+"""Read the autograd graph behind a tensor, and show it as text, Mermaid or an image.
 
-A graph here is read from the tensor backwards, the way gradients flow: from `tensor.grad_fn` along `next_functions` to
-the `AccumulateGrad` nodes that write a leaf's `.grad`. Only names, shapes and numbers are kept, no node and no tensor,
-so the real graph is freed as if nobody had looked.
+The graph is read in the direction of the gradients: from `tensor.grad_fn` along `next_functions` to the
+`AccumulateGrad` nodes of the leaves. Only names and shapes are stored, so torch can free the real graph.
 """
 
 from __future__ import annotations
@@ -14,29 +13,30 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hookscope.censuses.entry import hooks_of
-from hookscope.graphs.drawing import Arrows, Box, box_of, draw, fits_a_page, fold, mermaid_text, tree
+from hookscope.censuses.entry import list_hooks
+from hookscope.graphs.drawing import Arrows, Box, draw, fits_page, fold, make_box, mermaid_text, tree
 from hookscope.graphs.node import Edge, Node, Shape
 from hookscope.pictures.picture import Picture, Table, from_figure
 
 __all__ = ["Edge", "Graph", "Node", "graph"]
 
-_WIDE_LABELS = '%%{init: {"flowchart": {"wrappingWidth": 320}}}%%'  # pixels; Mermaid's own 200 break node names
+_WIDE_LABELS = '%%{init: {"flowchart": {"wrappingWidth": 320}}}%%'  # pixels; Mermaid's default of 200 breaks node names
 _MODULE_HOOK = "BackwardHookFunctionBackward"
-_UNSEEN = "Hooks on nodes (grad_fn.register_hook) and on tensors that are neither leaves nor named cannot be seen."
+_UNSEEN = (
+    "Hooks on nodes (grad_fn.register_hook), and on tensors that are neither leaves nor in names=, cannot be listed."
+)
 
 
 class Graph:
-    """The autograd graph behind a tensor, as names and numbers; made by `graph`.
+    """The autograd graph behind a tensor; made by `graph`.
 
-    It shows itself as a tree of text, as a Mermaid drawing where that is small enough to be read (up to 16 nodes, up to
-    4 side by side), and else as a picture with its nodes in a table. Up to 200 nodes are shown one by one; what is
-    folded beyond that is said in the caption, and `nodes` and `edges` always hold all.
+    A notebook shows small graphs as a Mermaid diagram, and larger ones as an image with a table. A graph of more than
+    200 nodes is folded, and the caption says how. `nodes` and `edges` always hold all.
 
     Attributes:
-        nodes: all nodes, in the order of their ids.
+        nodes: all nodes, in the order of their IDs.
         edges: all edges, in the order of source and index.
-        notes: sentences on what is special about this graph, or cannot be seen.
+        notes: remarks on this graph.
 
     """
 
@@ -55,7 +55,7 @@ class Graph:
 
     @property
     def caption(self) -> str:
-        """What this is, how large, and what of it is folded."""
+        """The shape of the tensor, the size of the graph, and what was folded."""
         return self._caption(self._view()[2])
 
     def __repr__(self) -> str:
@@ -65,10 +65,8 @@ class Graph:
     def to_mermaid(self) -> str:
         """Return the graph as a Mermaid flowchart, for a README or a Markdown cell.
 
-        Every text in it is escaped. On top stands the caption; leaves have round ends, folded nodes double sides; an
-        arrow out of a node with several carries the index in `next_functions`. The description, which a screen reader
-        reads, has every node in words. (Mermaid refuses more than 500 arrows; they can be more only above 200 nodes
-        or where many nodes use the same ones: draw `picture` then.)
+        Leaves have round ends, and folded nodes have double sides. If several arrows leave a node, each shows its
+        index in `next_functions`. Mermaid refuses more than 500 arrows; use `picture` for such a graph.
 
         Example:
             >>> import torch
@@ -87,7 +85,7 @@ class Graph:
                 n0 --> n1
                 linkStyle default stroke:#777
                 caption["Autograd graph behind a tensor of shape (2,): 2 nodes, 1 edge, 1 leaf.<br/>Hooks on nodes \
-        (grad_fn.register_hook) and on tensors that are neither leaves nor named cannot be seen."] ~~~ n0
+        (grad_fn.register_hook), and on tensors that are neither leaves nor in names=, cannot be listed."] ~~~ n0
                 style caption fill:#fff,stroke:none,color:#000
 
         """
@@ -105,14 +103,14 @@ class Graph:
         for (source, target), indices in arrows.items():
             text = f"|{', '.join(map(str, indices))}|" if indices and several[source] > 1 else ""
             lines.append(f"n{source} -->{text} n{target}")
-        # A drawing keeps its colours when the page turns dark: these can be seen on both.
+        # The colors must be visible on a light and on a dark page.
         lines.append("linkStyle default stroke:#777")
         lines.append(f"caption[{_label(self._caption(folded).splitlines())}] ~~~ n0")
         lines.append("style caption fill:#fff,stroke:none,color:#000")
         return "\n".join([_WIDE_LABELS, "flowchart TD", *(f"    {line}" for line in lines)])
 
     def picture(self) -> Picture:
-        """Draw the graph from top to bottom, in layers, with its nodes as a table.
+        """Draw the graph in layers from top to bottom, with a table of its nodes.
 
         Raises:
             ModuleNotFoundError: matplotlib is not installed.
@@ -127,7 +125,7 @@ class Graph:
         )
         alt = f"Autograd graph of {self._size()}, drawn from {boxes[0].title} at the top downwards.{ends}"
         with warnings.catch_warnings():
-            # The font lacks a letter of a name: the table has the name.
+            # The font lacks a character of a name; the table shows it.
             warnings.filterwarnings("ignore", "Glyph ", UserWarning)
             return from_figure(draw(boxes, arrows), alt, self._caption(folded), self._rows(boxes, arrows))
 
@@ -145,8 +143,8 @@ class Graph:
             html = picture.to_html()
             bundle["image/png"] = picture.png
             metadata = {"image/png": {"alt": picture.alt}}
-        # JupyterLab takes HTML before Mermaid, and shrinks a wide Mermaid drawing until nobody can read it.
-        if not fits_a_page(boxes, arrows):
+        # JupyterLab prefers HTML to Mermaid, and shrinks a wide Mermaid diagram until it is illegible.
+        if not fits_page(boxes, arrows):
             bundle["text/html"] = html
         return bundle, metadata
 
@@ -173,8 +171,8 @@ class Graph:
         ]
 
     def _view(self) -> tuple[list[Box], Arrows, str]:
-        """Return what is shown: boxes, arrows, and in words what was folded."""
-        boxes = {node.id: box_of(node) for node in self.nodes}
+        """Return the boxes, the arrows, and a sentence on what was folded."""
+        boxes = {node.id: make_box(node) for node in self.nodes}
         arrows: Arrows = {}
         for edge in self.edges:
             arrows[edge.source, edge.target] = (*arrows.get((edge.source, edge.target), ()), edge.index)
@@ -182,19 +180,16 @@ class Graph:
 
 
 def graph(tensor: Tensor, names: Mapping[str, Tensor] | None = None, model: nn.Module | None = None) -> Graph:
-    """Read the autograd graph behind a tensor, without adding a hook to it or keeping it alive.
+    """Read the autograd graph behind a tensor, without adding hooks or keeping it alive.
 
     Args:
-        tensor: a tensor of any shape that requires a gradient. A leaf makes a graph of one node.
-        names: tensors to name in the graph, leaves or not. They come before the model's names.
-        model: a model, whose parameters (and buffers that require a gradient) are called by their dotted names.
-
-    Returns:
-        Nodes and edges, to be shown as text, picture or Mermaid diagram.
+        tensor: a tensor that requires grad.
+        names: names and tensors. The graph shows these names.
+        model: a model. The graph shows the names of its parameters.
 
     Raises:
         TypeError: an argument is of the wrong type.
-        ValueError: the tensor requires no gradient, so there is no graph.
+        ValueError: the tensor does not require grad, so it has no graph.
 
     Example:
         >>> import torch
@@ -202,7 +197,7 @@ def graph(tensor: Tensor, names: Mapping[str, Tensor] | None = None, model: nn.M
         >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
         >>> graph(model(torch.ones(4, 2)).sum(), model=model)
         Autograd graph behind a tensor of shape (): 6 nodes, 5 edges, 2 leaves.
-        Hooks on nodes (grad_fn.register_hook) and on tensors that are neither leaves nor named cannot be seen.
+        Hooks on nodes (grad_fn.register_hook), and on tensors that are neither leaves nor in names=, cannot be listed.
         0 SumBackward0  ()
           1 ReluBackward0  (4, 3)
             2 AddmmBackward0  (4, 3)
@@ -212,7 +207,7 @@ def graph(tensor: Tensor, names: Mapping[str, Tensor] | None = None, model: nn.M
 
     """
     _check(tensor, names, model)
-    # Names asked for, then the model's: the first name of a tensor counts.
+    # A tensor gets its first name, and names= comes before the model.
     named = [(name, value, True) for name, value in (names or {}).items()]
     if model is not None:
         named += [(name, value, False) for name, value in model.named_parameters()]
@@ -223,12 +218,12 @@ def graph(tensor: Tensor, names: Mapping[str, Tensor] | None = None, model: nn.M
     if tensor.grad_fn is None:
         label = known.get(id(tensor), "")
         only = Node(0, "AccumulateGrad", label, (tuple(tensor.shape),), _hooks([tensor]), True, 0)
-        text = "The tensor is a leaf: nothing is behind it, and a gradient that reaches it is added to its .grad."
+        text = "The tensor is a leaf, so no operation is behind it. Its gradient is added to its .grad."
         return Graph([only], [], tuple(tensor.shape), [text])
 
     found, edges = _walk(tensor.grad_fn)
     number = {id(node): index for index, node in enumerate(found)}
-    # The tensors known at each node; those of a leaf stand at the node that accumulates their gradient.
+    # The named tensors of each node. A leaf belongs to the node that accumulates its gradient.
     at: dict[int, list[tuple[str, Tensor]]] = {}
     variables = {id(_variable(node)): index for index, node in enumerate(found) if _variable(node) is not None}
     missing = []
@@ -254,25 +249,30 @@ def graph(tensor: Tensor, names: Mapping[str, Tensor] | None = None, model: nn.M
 
 def _check(tensor: object, names: object, model: object) -> None:
     if not isinstance(tensor, Tensor):
-        hint = "; pick one tensor of it" if isinstance(tensor, (tuple, list, Mapping)) else ""
-        hint = "; pass what it returns, and the module as model=" if isinstance(tensor, nn.Module) else hint
-        raise TypeError(f"graph takes a tensor, not {type(tensor).__name__}{hint}")
+        hint = (
+            ". Pass one of its tensors"
+            if isinstance(tensor, (tuple, list, Mapping))
+            else ". Pass a loss or an output of the model"
+        )
+        hint = ". Pass its output, and the module as model=" if isinstance(tensor, nn.Module) else hint
+        raise TypeError(f"graph needs a tensor, but got a {type(tensor).__name__}{hint}")
     if names is not None and not isinstance(names, Mapping):
-        raise TypeError(f"names must map names to tensors, as in {{'x': x}}, not be of type {type(names).__name__}")
+        raise TypeError(f"names is of type {type(names).__name__}. Pass a dict of tensors, such as names={{'x': x}}")
     for name, value in (names or {}).items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
-            raise TypeError(f"names must map names to tensors, but names[{name!r}] is of type {type(value).__name__}")
+            raise TypeError(f"names must map strings to tensors, but names[{name!r}] is of type {type(value).__name__}")
     if model is not None and not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
+        raise TypeError(f"model is of type {type(model).__name__}. Pass a torch.nn.Module")
     if not tensor.requires_grad:
         raise ValueError(
-            "this tensor requires no gradient, so there are no autograd nodes behind it; it was made under "
-            "torch.no_grad() or inference_mode(), went through detach(), or nothing that it was made from requires one"
+            f"the tensor of shape {tuple(tensor.shape)} does not require grad, so it has no autograd graph. Perhaps "
+            "it was computed under torch.no_grad() or detached, or no input of the computation requires grad. Call "
+            "requires_grad_() on an input, and compute it without torch.no_grad()"
         )
 
 
 def _walk(start: Any) -> tuple[list[Any], list[Edge]]:
-    """Number the nodes depth first. The list keeps them alive, so that torch hands out the same object for each."""
+    """Number the nodes depth first. The list keeps them alive, so that torch returns the same objects again."""
     found: list[Any] = []
     number: dict[int, int] = {}
     stack = [start]
@@ -293,18 +293,18 @@ def _walk(start: Any) -> tuple[list[Any], list[Edge]]:
 
 
 def _variable(node: Any) -> Tensor | None:
-    """Return the leaf of an `AccumulateGrad`. Another node may have the attribute, too: its Function has set it."""
+    """Return the leaf of an `AccumulateGrad`. A custom Function can set this attribute too, so check the name."""
     return node.variable if node.name() == "torch::autograd::AccumulateGrad" else None
 
 
 def _shapes(node: Any) -> tuple[Shape, ...]:
-    """Read the shapes that the engine checks gradients against; torch has them in a private place only."""
+    """Read the shapes against which autograd checks the gradients. They are in a private attribute."""
     shapes: list[Shape] = []
     try:
         for metadata in node._input_metadata:
             try:
                 shapes.append(tuple(int(size) for size in metadata.shape))
-            except (AttributeError, RuntimeError, TypeError):  # a nested tensor, or an output that nobody uses
+            except (AttributeError, RuntimeError, TypeError):  # a nested tensor, or an unused output
                 shapes.append(None)
     except (AttributeError, RuntimeError):
         return ()
@@ -314,7 +314,7 @@ def _shapes(node: Any) -> tuple[Shape, ...]:
 def _hooks(tensors: Iterable[Tensor]) -> tuple[str, ...]:
     hooks: list[str] = []
     for tensor in tensors:
-        hooks += [f"{entry.kind} hook {entry.callable}" for entry in hooks_of(tensor)]
+        hooks += [f"{entry.kind} hook {entry.callable}" for entry in list_hooks(tensor)]
         hooks += ["retain_grad"] if tensor.retains_grad else []
     return tuple(hooks)
 
@@ -323,10 +323,10 @@ def _notes(nodes: Sequence[Node], missing: Sequence[str]) -> list[str]:
     notes = []
     if count := sum(node.name == _MODULE_HOOK for node in nodes):
         were = "node was" if count == 1 else "nodes were"
-        notes.append(f"{count} {_MODULE_HOOK} {were} put in by full backward hooks or pre-hooks of modules.")
+        notes.append(f"{count} {_MODULE_HOOK} {were} added by full backward hooks or pre-hooks of modules.")
     if missing := list(filter(None, missing)):
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-        notes.append(f"Not in this graph: {', '.join(missing[:5])}{more}.")
+        notes.append(f"These tensors are not in this graph: {', '.join(missing[:5])}{more}.")
     return [*notes, _UNSEEN]
 
 

@@ -1,4 +1,4 @@
-"""What an autograd graph is made of: a node with its names and shapes, and the way of one gradient to the next."""
+"""The nodes and edges of an autograd graph."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class Node:
     """One autograd node.
 
     Attributes:
-        id: its number: 0 is the tensor's own node, the others follow depth first, in the order of `next_functions`.
-        name: what torch calls it, "AddmmBackward0" say.
-        label: the name of the tensor that this node made or, for a leaf, writes `.grad` of; "" if not known.
-        shapes: the shapes of what the forward operation returned, so also of this node's `grad_output`; None for one
-            that is not known, `()` in brackets for a scalar. Empty where torch does not say.
-        hooks: the hooks that are seen on these tensors, "retain_grad" among them.
-        leaf: whether it is an `AccumulateGrad`, the end of the graph at a leaf.
-        inputs: the number of entries in `next_functions`; those without an edge need no gradient.
+        id: number of the node. 0 is the node of the tensor; the others follow depth first.
+        name: the name in torch, such as `"AddmmBackward0"`.
+        label: name of the tensor that this node made, or of the leaf whose `.grad` it writes; `""` if it is not known.
+        shapes: shapes of the outputs of the forward operation, so also of `grad_output`. None for an unknown one, empty
+            if torch does not store them.
+        hooks: the hooks on these tensors, including `"retain_grad"`.
+        leaf: whether it is an `AccumulateGrad` node.
+        inputs: length of `next_functions`. Entries without an edge require no gradient.
 
     """
 
@@ -36,13 +36,13 @@ class Node:
 
 @dataclass(frozen=True, order=True)
 class Edge:
-    """The way of one gradient from a node to the next.
+    """The path of one gradient from a node to the next.
 
     Attributes:
-        source: id of the node that computes the gradient.
-        index: which entry of `source`'s `next_functions`, and so of its `grad_input`.
-        target: id of the node that gets it.
-        input_nr: which entry of `target`'s `grad_output` it adds to.
+        source: ID of the node that computes the gradient.
+        index: its index in `next_functions` and `grad_input` of the source.
+        target: ID of the node that gets the gradient.
+        input_nr: its index in `grad_output` of the target.
 
     """
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from hookscope.extras import needed_by
+from hookscope.extras import optional_import
 
 if TYPE_CHECKING:
     import pandas
@@ -25,7 +25,7 @@ def to_dataframe(rows: Sequence[Mapping[str, object]], caption: str = "") -> pan
         ModuleNotFoundError: pandas is not installed.
 
     """
-    with needed_by("to_pandas"):
+    with optional_import("to_pandas"):
         import pandas
     names = list(dict.fromkeys(name for row in rows for name in row))
     table = [[_plain(row.get(name)) for name in names] for row in rows]

@@ -1,4 +1,4 @@
-"""Write down in which order every kind of hook fired."""
+"""Record in which order hooks of every kind fire."""
 
 from hookscope.recordings.record import KINDS, Event, FullBackwardHookError, Recording, record
 

@@ -1,4 +1,4 @@
-"""Nest recorded events as the calls that they belong to."""
+"""Show recorded events as a tree of the calls that they belong to."""
 
 from __future__ import annotations
 
@@ -15,37 +15,39 @@ _SHOWN = 1000  # lines
 
 
 @dataclass
-class Branch:
-    """A line of the tree and what hangs below it."""
+class TreeLine:
+    """A line of the tree and its children."""
 
     text: str
-    below: list[Branch] = field(default_factory=list)
+    children: list[TreeLine] = field(default_factory=list)
 
     def lines(self, indent: str = "") -> list[str]:
-        """Write what is below, a line each, as a tree."""
+        """Return the lines of the children, indented as a tree."""
         lines = []
-        for branch in self.below:
-            last = branch is self.below[-1]
+        for branch in self.children:
+            last = branch is self.children[-1]
             lines.append(f"{indent}{'└── ' if last else '├── '}{branch.text}")
             lines += branch.lines(indent + ("    " if last else "│   "))
         return lines
 
 
 class CallTree:
-    """The calls of a recording as a tree, in text and HTML; where several threads or tasks ran, as a tree of each.
+    """The calls of a recording as a tree in text and HTML, one for each thread or task.
 
     Args:
-        events: what happened, with the kinds `forward_pre` and `forward`.
+        events: the events, including kinds `forward_pre` and `forward`.
 
     """
 
     def __init__(self, events: Sequence[Event]) -> None:
         returned = {(event.name, event.call) for event in events if event.kind == "forward" and not event.hook}
-        trees = [Branch(by, _phases(own, returned)) for by, own in by_thread(events).items()]
-        tops = trees[0].below if len(trees) == 1 else trees
+        trees = [TreeLine(by, _phases(own, returned)) for by, own in group_by_thread(events).items()]
+        tops = trees[0].children if len(trees) == 1 else trees
         lines = [line for top in tops for line in (top.text, *top.lines())]
         if (more := len(lines) - _SHOWN) > 0:
-            lines[_SHOWN:] = [f"… and {more:,} more lines; the events are in .events, record fewer layers or calls"]
+            lines[_SHOWN:] = [
+                f"… and {more:,} more lines. All events are in .events; to see the tree, record fewer layers"
+            ]
         self._text = visible("\n".join(lines)) or "(no events)"
 
     def __repr__(self) -> str:
@@ -55,61 +57,61 @@ class CallTree:
         return {"text/plain": self._text, "text/html": f"<pre>{html_of(self._text)}</pre>"}
 
 
-def by_thread(events: Iterable[Event]) -> dict[str, list[Event]]:
-    """List the events of each thread, or task of asyncio, by its name: what nests, nests in one of them."""
+def group_by_thread(events: Iterable[Event]) -> dict[str, list[Event]]:
+    """Return the events of each thread or asyncio task, because calls nest only within one of them."""
     threads: dict[str, list[Event]] = {}
     for event in events:
         threads.setdefault(event.by, []).append(event)
     return threads
 
 
-def _phases(events: Sequence[Event], returned: set[tuple[str, int]]) -> list[Branch]:
-    """Make the trees of one thread, one for each phase."""
+def _phases(events: Sequence[Event], returned: set[tuple[str, int]]) -> list[TreeLine]:
+    """Return the trees of one thread, one for each phase."""
     tops = []
     for phase, group in groupby(events, key=lambda event: event.phase):
-        tops.append(top := Branch(phase))
+        tops.append(top := TreeLine(phase))
         if phase == "forward":
-            grow(top, group, returned)
+            add_forward_calls(top, group, returned)
         else:
-            grow_backward(top, list(group))
+            add_backward_hooks(top, list(group))
     return tops
 
 
-def grow(top: Branch, events: Iterable[Event], returned: set[tuple[str, int]]) -> None:
-    """Hang the calls of one forward phase below `top`."""
-    calls: list[_Call] = []  # open, outermost first
+def add_forward_calls(top: TreeLine, events: Iterable[Event], returned: set[tuple[str, int]]) -> None:
+    """Add the calls of one forward phase below `top`."""
+    calls: list[_OpenCall] = []  # open, outermost first
     for event in events:
         key = (event.depth, event.name, event.call)
         while calls and calls[-1].key != key and calls[-1].key[0] >= event.depth:
             calls.pop()
         if not calls or calls[-1].key != key:
             again = f" #{event.call}" if event.call > 1 else ""
-            line = Branch(f"{event.name or '(root)'}{again}: {event.type}.__call__()")
-            (calls[-1].inside if calls else top).below.append(line)
-            calls.append(_Call(key, line, line))
+            line = TreeLine(f"{event.name or '(root)'}{again}: {event.type}.__call__()")
+            (calls[-1].inside if calls else top).children.append(line)
+            calls.append(_OpenCall(key, line, line))
         call = calls[-1]
         whose = f": {event.hook}" if event.hook else ""
-        call.line.below.append(Branch(f"[{event.index}] {event.kind}{whose}  {event.given}"))
-        if event.kind == "forward_pre" and not event.hook:  # hookscope's own is the last pre-hook
-            call.inside = Branch("forward()" if key[1:] in returned else "forward() did not return")
-            call.line.below.append(call.inside)
+        call.line.children.append(TreeLine(f"[{event.index}] {event.kind}{whose}  {event.given}"))
+        if event.kind == "forward_pre" and not event.hook:  # hookscope's is the last pre-hook
+            call.inside = TreeLine("forward()" if key[1:] in returned else "forward() did not return")
+            call.line.children.append(call.inside)
 
 
 @dataclass
-class _Call:
-    """A call that is open: depth, name and number, its line, and where what it calls is hung.
+class _OpenCall:
+    """A call that has not returned: depth, name and number, its line, and the line for the calls inside it.
 
-    That is its line itself where its `forward()` began elsewhere, as before a backward pass in it.
+    The two lines are the same if `forward()` began in an earlier phase.
     """
 
     key: tuple[int, str, int]
-    line: Branch
-    inside: Branch
+    line: TreeLine
+    inside: TreeLine
 
 
-def grow_backward(top: Branch, events: Sequence[Event]) -> None:
-    """Hang the hooks of one backward phase below `top`, each layer inside the one whose hooks enclose its own."""
-    spans: dict[tuple[str, int, int], list[int]] = {}  # layer, call, pass -> places of its first and last hook
+def add_backward_hooks(top: TreeLine, events: Sequence[Event]) -> None:
+    """Add the hooks of one backward phase below `top`, each layer inside the layer whose hooks enclose it."""
+    spans: dict[tuple[str, int, int], list[int]] = {}  # layer, call, pass -> indices of its first and last hook
     passes: Counter[tuple[str, int]] = Counter()
     closed: set[tuple[str, int, int]] = set()
     keys: list[tuple[str, int, int] | None] = []
@@ -118,24 +120,24 @@ def grow_backward(top: Branch, events: Sequence[Event]) -> None:
             keys.append(None)
             continue
         key = (event.name, event.call, passes[event.name, event.call])
-        if event.kind == "full_backward_pre" and key in closed:  # the same graph, run backward once more
+        if event.kind == "full_backward_pre" and key in closed:  # a second backward pass over the same graph
             passes[event.name, event.call] += 1
             key = (event.name, event.call, passes[event.name, event.call])
         elif event.kind == "full_backward":
             closed.add(key)
         spans.setdefault(key, [place, place])[1] = place
         keys.append(key)
-    # Innermost last: the layer, the place of its last hook, its line of the tree.
-    around: list[tuple[object, int, Branch]] = [(None, len(events), top)]
+    # Innermost last: the layer, the index of its last hook, its line.
+    around: list[tuple[object, int, TreeLine]] = [(None, len(events), top)]
     for place, (event, of) in enumerate(zip(events, keys, strict=True)):
         while around[-1][1] < place:
             around.pop()
         if of is not None and spans[of][0] == place:
             again = f" #{event.call}" if event.call > 1 else ""
-            layer = Branch(f"{event.name or '(root)'}{again}: {event.type}")
-            around[-1][2].below.append(layer)
+            layer = TreeLine(f"{event.name or '(root)'}{again}: {event.type}")
+            around[-1][2].children.append(layer)
             around.append((of, min(spans[of][1], around[-1][1]), layer))
         whose = f": {event.hook}" if event.hook else ""
-        # Two branches of a model may interleave; then a hook says itself which layer it belongs to.
+        # If two branches of a model interleave, the line of a hook also names its layer.
         what = f"{event.kind}{whose}" if of is not None and of == around[-1][0] else event.label
-        around[-1][2].below.append(Branch(f"[{event.index}] {what}  {event.given}"))
+        around[-1][2].children.append(TreeLine(f"[{event.index}] {what}  {event.given}"))

@@ -1,4 +1,4 @@
-"""One hook that fired: what it was, and what it was given."""
+"""One event of a recording: which hook fired, and which values it got."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, Literal, get_args
 import torch
 
 from hookscope.pictures.picture import as_text
-from hookscope.structures import contents_of
+from hookscope.pytree import list_items
 
 Shapes = tuple["Shapes", ...] | dict[str, "Shapes"] | str | int | None
 Phase = Literal["forward", "backward", "step"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
-_DEEP = 8  # containers nested deeper are named, not opened: one may contain itself
-_WHOLE = 16  # a tensor with more elements is kept as its mean, min and max
-# What a hook of each kind is given.
+_DEEP = 8  # deeper containers are shown by their type, because one can contain itself
+_WHOLE = 16  # a larger tensor is stored as its mean, min and max
+# The argument that a hook of each kind gets.
 GIVEN = {
     "forward_pre": "args",
     "forward": "output",
@@ -37,7 +37,7 @@ GIVEN = {
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What is kept of a tensor with many elements."""
+    """Mean, min and max of a large tensor."""
 
     mean: float
     min: float
@@ -52,31 +52,19 @@ class Event:
     """One hook that fired.
 
     Attributes:
-        index: place in the recording, from 1.
-        kind: one of `KINDS`; `"backward"` for a legacy hook that was already on the model; `"retain_grad"`,
-            `"node_pre"`, `"node_post"` and `"multi_grad"` for what is watched; `"step_pre"` and `"step_post"`
-            for optimizers.
-        name: dotted name of the layer (`""` is the root), the name of the tensor, the names of the tensors of a
-            `multi_grad` with commas, or the class of the optimizer, numbered if there are several.
-        type: class of the module, tensor or optimizer. For the kinds of nodes the name of the node, for
-            `multi_grad` its mode.
-        call: for a layer the number of its call within the recording, from 1; a backward event has the
-            number of the forward call that it belongs to. For an optimizer the number of its step, else how
-            often this hook has fired.
+        index: number of the event, from 1.
+        kind: one of `KINDS`, or a kind of watched tensors, nodes and optimizers, or `"backward"` for a legacy hook.
+        name: name of the layer, with `""` for the root, of the tensors, or class of the optimizer.
+        type: class of the module, tensor or optimizer; name of the autograd node; mode of a `multi_grad`.
+        call: number of the call or optimizer step that the event belongs to, from 1. For tensors: how often this hook
+            has fired.
         phase: `"forward"`, `"backward"` or `"step"`.
-        shapes: what the hook was given, every tensor replaced by its shape, `None` kept, anything else by
-            the name of its type: args (with kwargs, if there are any, as a dict at the end) for
-            `forward_pre`, output for `forward`, grad_output for `full_backward_pre`, grad_input for
-            `full_backward`, the gradient or the parameter for the hooks of tensors, the gradients of a node's
-            outputs for `node_pre` and of its inputs for `node_post`, the args and kwargs of `step`.
-        hook: `""` for hookscope's own hook, else the name of the learner's callable.
-        depth: how many calls of recorded layers were open around this one; 0 outside the forward phase.
-        values: None without `record(..., values=True)`. Else what the hook was given, with every tensor of 16
-            elements or fewer detached and cloned, a larger one as its `mean`, `min` and `max`, and numbers as
-            they are. For `post_accumulate_grad` the `.grad` of the parameter.
-        by: name of the thread, or of the task of asyncio, that ran the hook. What torch runs on a thread of its own,
-            as backward on a GPU, belongs to the thread that waits for it; where several wait, it is `backward pass 1`
-            and so on. Events that differ in nothing else are equal.
+        shapes: the hook's argument, with shapes in place of tensors and type names in place of other objects.
+        hook: name of the function, `""` for hookscope's own hook.
+        depth: how many calls of recorded layers were open; 0 outside the forward phase.
+        values: with `record(..., values=True)`, the values that the hook got. Tensors of up to 16 elements are cloned,
+            larger ones become their mean, min and max. For `post_accumulate_grad` this is the parameter's `.grad`.
+        by: name of the thread or asyncio task. Two events that differ only here or in `values` are equal.
 
     """
 
@@ -90,35 +78,35 @@ class Event:
     hook: str = ""
     depth: int = 0
     values: Any = field(default=None, compare=False)  # tensors do not compare to one truth value
-    by: str = field(default="", compare=False)  # Python numbers its threads anew in each run
+    by: str = field(default="", compare=False)  # thread names differ from run to run
 
     @property
     def label(self) -> str:
-        """The event in short: kind, name, `#call` from the second call on, the learner's callable."""
+        """Kind and name, with `#2` for a second call and the name of a hook that is not hookscope's."""
         label = f"{self.kind} {self.name or '(root)'}{f' #{self.call}' if self.call > 1 else ''}"
         return f"{label}: {self.hook}" if self.hook else label
 
     @property
     def given(self) -> str:
-        """What the hook was given, in words and shapes: `"args ((2, 4),)"`."""
+        """The hook's argument with its shapes, such as `"args ((2, 4),)"`."""
         return f"{GIVEN[self.kind]} {self.shapes}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The event as a dict that `json.dumps` takes."""
+        """Return a dict that you can pass to `json.dumps`."""
         event = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return event | {"shapes": _as_json(self.shapes), "values": _as_json(plain(self.values))}
+        return event | {"shapes": _as_json(self.shapes), "values": _as_json(to_lists(self.values))}
 
 
-def phase_of(kind: str) -> Phase:
-    """Tell in which phase hooks of a kind fire."""
+def find_phase(kind: str) -> Phase:
+    """Return the phase in which hooks of this kind fire."""
     return "forward" if kind.startswith("forward") else "step" if kind.startswith("step") else "backward"
 
 
-def shapes_of(value: object, depth: int = 0) -> Shapes:
-    """Describe a value by the shapes of the tensors in it.
+def describe_shapes(value: object, depth: int = 0) -> Shapes:
+    """Replace the tensors in a value by their shapes.
 
     Example:
-        >>> shapes_of((torch.ones(2, 4), None, {"mask": torch.ones(4)}, 3))
+        >>> describe_shapes((torch.ones(2, 4), None, {"mask": torch.ones(4)}, 3))
         ((2, 4), None, {'mask': (4,)}, 'int')
 
     """
@@ -129,15 +117,15 @@ def shapes_of(value: object, depth: int = 0) -> Shapes:
         return tuple(side if type(side) is int else str(side) for side in value.shape)
     if isinstance(value, torch.Tensor):
         return "nested tensor"
-    found: Shapes = _inside(value, depth, shapes_of)
+    found: Shapes = _inside(value, depth, describe_shapes)
     return found
 
 
-def values_of(value: object, depth: int = 0) -> Any:
-    """Keep the numbers in a value: small tensors whole, large ones summed up; nothing that holds a graph.
+def summarize_values(value: object, depth: int = 0) -> Any:
+    """Copy the values of small tensors, and summarize large ones, without keeping a graph.
 
     Example:
-        >>> values_of((torch.ones(2), None, {"mask": torch.arange(100.0)}, 3))
+        >>> summarize_values((torch.ones(2), None, {"mask": torch.arange(100.0)}, 3))
         (tensor([1., 1.]), None, {'mask': Summary(mean=49.5, min=0.0, max=99.0)}, 3)
 
     """
@@ -145,16 +133,16 @@ def values_of(value: object, depth: int = 0) -> Any:
         return value
     if isinstance(value, torch.Tensor):
         return _numbers(value)
-    return _inside(value, depth, values_of)
+    return _inside(value, depth, summarize_values)
 
 
 def _inside(value: object, depth: int, describe: Callable[[object, int], Any]) -> Any:
-    """Describe what is in a container, one level deeper; name the class of what is none, or cannot be read."""
+    """Describe the items of a container; for other objects, return the name of the type."""
     if not isinstance(value, Mapping | tuple | list) or depth >= _DEEP:
         return type(value).__name__
     try:
-        held = contents_of(value)
-    except Exception:  # whatever somebody else's container raises
+        held = list_items(value)
+    except Exception:  # a container of another library can raise anything
         return type(value).__name__
     if isinstance(value, Mapping):
         return {str(key): describe(item, depth + 1) for key, item in held}
@@ -163,15 +151,15 @@ def _inside(value: object, depth: int, describe: Callable[[object, int], Any]) -
 
 def _numbers(tensor: torch.Tensor) -> torch.Tensor | Summary | str:
     try:
-        # What is made in inference mode could not be used outside.
+        # A tensor made in inference mode could not be used outside.
         with torch.inference_mode(mode=False):
             tensor = tensor.detach()
             if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_meta:
                 return "meta tensor" if tensor.is_meta else f"{'nested' if tensor.is_nested else 'sparse'} tensor"
             if tensor.numel() <= _WHOLE:
                 kept = tensor.clone()
-                kept.tolist()  # raises where there is nothing to read, as under torch.vmap
-                while torch._C._functorch.is_functorch_wrapped_tensor(kept):  # no use outside its transform
+                kept.tolist()  # raises if there are no values, as under torch.vmap
+                while torch._C._functorch.is_functorch_wrapped_tensor(kept):  # cannot be used outside its transform
                     kept = torch._C._functorch.get_unwrapped(kept)
                 return kept
             if tensor.is_complex():
@@ -183,28 +171,28 @@ def _numbers(tensor: torch.Tensor) -> torch.Tensor | Summary | str:
         return "unreadable tensor"
 
 
-def plain(values: Any) -> Any:
-    """Replace the tensors in `values` by nested lists of numbers."""
+def to_lists(values: Any) -> Any:
+    """Replace the tensors in `values` by nested lists."""
     if isinstance(values, torch.Tensor):
         return values.tolist()
     if isinstance(values, dict):
-        return {key: plain(item) for key, item in values.items()}
-    return tuple(plain(item) for item in values) if isinstance(values, tuple) else values
+        return {key: to_lists(item) for key, item in values.items()}
+    return tuple(to_lists(item) for item in values) if isinstance(values, tuple) else values
 
 
-def in_words(values: Any) -> str:
+def format_values(values: Any) -> str:
     """Write `values` for people, numbers with four digits.
 
     Example:
-        >>> in_words((torch.tensor([[1.0, 1 / 3]]), {"scale": 2}))
+        >>> format_values((torch.tensor([[1.0, 1 / 3]]), {"scale": 2}))
         '([[1, 0.3333]], {scale: 2})'
 
     """
     if isinstance(values, dict):
-        return "{" + ", ".join(f"{key}: {in_words(item)}" for key, item in values.items()) + "}"
+        return "{" + ", ".join(f"{key}: {format_values(item)}" for key, item in values.items()) + "}"
     if isinstance(values, tuple):
-        return "(" + ", ".join(map(in_words, values)) + ("," if len(values) == 1 else "") + ")"
-    return "None" if values is None else as_text(plain(values))
+        return "(" + ", ".join(map(format_values, values)) + ("," if len(values) == 1 else "") + ")"
+    return "None" if values is None else as_text(to_lists(values))
 
 
 def _as_json(value: Any) -> Any:

@@ -1,30 +1,27 @@
-"""Keep recorded events, and show them as a list, a table, a tree of calls."""
+"""Show recorded events as a list, a table, an image or a tree of calls."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hookscope.pictures.picture import Picture, Result, Table
 from hookscope.recordings.call_tree import CallTree
-from hookscope.recordings.event import GIVEN, PHASES, Event, in_words
+from hookscope.recordings.event import GIVEN, PHASES, Event, format_values
 from hookscope.recordings.timeline import draw
-
-if TYPE_CHECKING:
-    pass
 
 _SHOWN = 200  # events in a table; `EventLog.events` has all of them
 
 
 class EventLog(Result):
-    """Events in the order in which they happened, and the ways to show them.
+    """Events in the order in which they happened.
 
     Args:
-        title: what was recorded, for captions.
+        title: name of the model, for captions.
         kinds: the kinds of hooks that were logged.
-        events: the events; more may come.
-        notes: what else there is to know, as keys.
+        events: the events. The list can grow.
+        notes: remarks, as keys.
 
     """
 
@@ -41,19 +38,19 @@ class EventLog(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What else there is to know: hook points that cannot fire or fire early, events left out."""
+        """Remarks on the recording, for example hooks that cannot fire, and events that were not logged."""
         return tuple(self._notes)
 
     def order(self, *kinds: str) -> list[str]:
-        """List the events in short, as `"forward_pre fc1"`.
+        """Return the events as short strings, such as `"forward_pre fc1"`.
 
-        A call after the first adds `#2`, a learner's own hook its name: `"forward fc1 #2: my_hook"`.
+        The second call of a layer adds `#2`, and your own hooks add their name: `"forward fc1 #2: my_hook"`.
 
         Args:
-            *kinds: keep events of these kinds only.
+            *kinds: return only events of these kinds.
 
         Raises:
-            ValueError: no such kind.
+            ValueError: there is no such kind.
 
         Example:
             >>> import torch
@@ -67,19 +64,19 @@ class EventLog(Result):
         """
         for kind in kinds:
             if kind not in GIVEN:
-                raise ValueError(f"no kind {kind!r}; kinds are {', '.join(GIVEN)}")
+                raise ValueError(f"there is no kind {kind!r}. Pass some of {', '.join(GIVEN)}")
         return [event.label for event in self._events if not kinds or event.kind in kinds]
 
     def compare(self, guess: Sequence[str], *kinds: str) -> Table:
-        """Put a guessed order beside the recorded one and mark where they differ.
+        """Compare a guessed order with the recorded one, and mark the differences.
 
         Args:
-            guess: strings as `order` returns them.
-            *kinds: compare with the events of these kinds only.
+            guess: a list of strings, as `order` returns them.
+            *kinds: compare only with events of these kinds.
 
         Raises:
-            TypeError: `guess` is one string, not a list of them.
-            ValueError: no such kind.
+            TypeError: `guess` is a single string.
+            ValueError: there is no such kind.
 
         Example:
             >>> import torch
@@ -88,7 +85,7 @@ class EventLog(Result):
             >>> with record(layer) as recording:
             ...     layer(torch.ones(1, 4, requires_grad=True)).sum().backward()
             >>> recording.compare(["full_backward (root)"], "full_backward_pre", "full_backward")
-            The first difference is at place 1 of 2
+            The first difference is at position 1 of 2
             #  guess                 recorded
             -  --------------------  ------------------------  ----------------
             1  full_backward (root)  full_backward_pre (root)  first difference
@@ -97,7 +94,7 @@ class EventLog(Result):
         """
         recorded = self.order(*kinds)
         if isinstance(guess, str):
-            raise TypeError(f"guess must be a list of strings such as {recorded[:2]}, not one string")
+            raise TypeError(f"guess={guess!r} is a single string. Pass a list, such as {recorded[:2]}")
         size = max(len(guess), len(recorded))
         pairs = [
             (" ".join(guess[i].split()) if i < len(guess) else "", recorded[i] if i < len(recorded) else "")
@@ -106,9 +103,9 @@ class EventLog(Result):
         wrong = [i for i, (left, right) in enumerate(pairs) if left != right]
         marks = dict.fromkeys(wrong, "differs") | dict.fromkeys(wrong[:1], "first difference")
         if wrong:
-            caption = f"The first difference is at place {wrong[0] + 1} of {size}"
+            caption = f"The first difference is at position {wrong[0] + 1} of {size}"
         else:
-            caption = f"The guess is right in all {size} places"
+            caption = f"The guess is right at all {size} positions"
         rows = [
             {"#": i + 1, "guess": left, "recorded": right, "": marks.get(i, "same")}
             for i, (left, right) in enumerate(pairs)
@@ -116,19 +113,19 @@ class EventLog(Result):
         return Table(rows, caption)
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Return the events as plain dicts that `json.dumps` takes.
+        """Return the events as dicts that you can pass to `json.dumps`.
 
-        Tuples in `shapes` become lists, tensors in `values` lists of numbers, summaries dicts.
+        Tuples and tensors become lists.
         """
         return [event.to_dict() for event in self._events]
 
     @property
     def rows(self) -> list[dict[str, object]]:
-        """One row for each event, also for those that the table leaves out."""
+        """One row for each event."""
         return _rows(self._events)
 
     def picture(self) -> Picture:
-        """Draw the events from left to right, one line per layer or tensor. Needs matplotlib.
+        """Draw the events from left to right, with one line for each layer or tensor.
 
         Raises:
             ModuleNotFoundError: matplotlib is not installed.
@@ -136,17 +133,16 @@ class EventLog(Result):
 
         """
         if not self._events:
-            raise ValueError("there are no events to draw")
+            raise ValueError("the recording has no events to draw. Call the model inside the with-block first")
         return draw(self._events, self.caption, _rows(self._events[:_SHOWN]))
 
     def call_tree(self) -> CallTree:
-        """Show the forward calls nested as they ran with the hooks around each, then the backward hooks.
+        """Show which call ran inside which, with the hooks around each `forward()`, then the backward hooks.
 
-        `forward()` in the tree is the layer's own method; the hooks are called around it, by `__call__`. If several
-        threads, or tasks of asyncio, ran the model, each has a tree of its own.
+        Each thread or asyncio task that ran the model has its own tree.
 
         Raises:
-            ValueError: kinds `forward_pre` and `forward` were not recorded: it is not known what nested.
+            ValueError: kinds `forward_pre` and `forward` were not recorded.
 
         Example:
             >>> import torch
@@ -167,22 +163,25 @@ class EventLog(Result):
 
         """
         if not {"forward_pre", "forward"} <= self._kinds:
-            raise ValueError("a call tree needs kinds 'forward_pre' and 'forward' to be recorded")
+            raise ValueError(
+                "a call tree needs kinds 'forward_pre' and 'forward', but only "
+                f"{', '.join(sorted(self._kinds))} were recorded. Pass both to record(kinds=...)"
+            )
         return CallTree(self._events)
 
     def _is_drawn(self) -> bool:
-        return False  # in a notebook the table comes first; `picture()` draws the timeline
+        return False  # a notebook shows the table; `picture()` draws the timeline
 
     @property
     def caption(self) -> str:
-        """What was recorded, and how many events of each phase there are."""
+        """The model and the number of events in each phase."""
         count = Counter[str](event.phase for event in self._events)
         total = len(self._events)
         parts = ", ".join(f"{count[phase]} {phase}" for phase in PHASES if count[phase])
         return f"{self._title}: {total} event{'' if total == 1 else 's'}{f' ({parts})' if parts else ''}"
 
     def table(self) -> Table:
-        """Return the first events as a table."""
+        """Return a table of the first 200 events."""
         cut = f"; the first {_SHOWN} of them" if len(self._events) > _SHOWN else ""
         return Table(_rows(self._events[:_SHOWN]), self.caption + cut)
 
@@ -209,5 +208,5 @@ def _rows(events: Sequence[Event]) -> list[dict[str, object]]:
             row["thread or task"] = event.by
     if any(event.values is not None for event in events):
         for row, event in zip(rows, events, strict=True):
-            row["values"] = in_words(event.values) if event.values is not None else ""
+            row["values"] = format_values(event.values) if event.values is not None else ""
     return rows

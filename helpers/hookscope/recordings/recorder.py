@@ -1,4 +1,4 @@
-"""Put hooks that log themselves on layers and tensors, log the hooks that are there, take all of it off."""
+"""Register logging hooks on layers, wrap the hooks that are already there, and remove everything at the end."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from torch.nn.modules import module as torch_module
 from torch.optim import Optimizer
 
 from hookscope.layers import LateModules, Modules, call_id, is_write_to_hooked
-from hookscope.recordings.here import Here
-from hookscope.recordings.journal import Journal
-from hookscope.recordings.tap import Hook, Hooks, Point, Tap, name_of, untap
+from hookscope.recordings.event_buffer import EventBuffer
+from hookscope.recordings.thread_state import ThreadState
 from hookscope.recordings.watcher import PARAMETER_KINDS, Watcher
-from hookscope.strands import Strands
+from hookscope.recordings.wrapped_hook import Hook, Hooks, OwnHook, WrappedHook, short_name, unwrap
+from hookscope.task_local import TaskLocal
 
-# torch's hook dictionaries by kind: the module's own, and the one common to all modules.
+# torch's hook dictionaries by kind: that of a module, and the global one.
 _DICTS = {
     "forward_pre": ("_forward_pre_hooks", "_global_forward_pre_hooks"),
     "forward": ("_forward_hooks", "_global_forward_hooks"),
@@ -30,43 +30,42 @@ _DICTS = {
     "full_backward": ("_backward_hooks", "_global_backward_hooks"),
 }
 KINDS = (*_DICTS, *PARAMETER_KINDS)
-"""What `record(kinds=...)` takes: the kinds of layers and of their parameters. What is logged otherwise is of other
-kinds too: see `Event.kind`."""
+"""The kinds that `record(kinds=...)` takes. `Event.kind` also lists those of watched tensors and optimizers."""
 
 _OUTPUT_WARNING = "For backward hooks to be called"
 _INPUT_WARNING = "Full backward hook is firing when gradients are computed"
-# Errors that full backward hooks lead to: what the message holds, and what to say.
-_STOPPED = {
-    ("torch.return_types",): "they cannot rebuild the torch.return_types tuple that a layer returns. "
-    "Leave that layer out, or record",
-    ("setup_context staticmethod",): "they do not work under the transforms of torch.func. Record",
+# Errors that full backward hooks cause: a part of the message -> the reason and the fix.
+_BACKWARD_ERRORS = {
+    ("torch.return_types",): "these hooks cannot rebuild the torch.return_types tuple that a layer returns. "
+    "Do not record that layer, or record",
+    ("setup_context staticmethod",): "these hooks do not work under the transforms of torch.func. Record",
 }
 
-Calls = Mapping[nn.Module, int]  # the number of the call that a backward hook belongs to, by layer
+Calls = Mapping[nn.Module, int]  # layer -> number of the call that a backward hook belongs to
 
 
 class Recorder:
-    """Log what fires between `start` and `stop`.
+    """Log the hooks of layers that fire between `start` and `stop`.
 
     Args:
         layers: layers to record and their names.
-        kinds: kinds of hooks of theirs to log.
-        journal: what to log them in.
+        kinds: the kinds of hooks to log.
+        buffer: stores the events.
 
     """
 
-    def __init__(self, layers: dict[nn.Module, str], kinds: frozenset[str], journal: Journal) -> None:
+    def __init__(self, layers: dict[nn.Module, str], kinds: frozenset[str], buffer: EventBuffer) -> None:
         self.ran: set[str] = set()
-        self._journal = journal
+        self._buffer = buffer
         self._layers = dict(layers)
-        self._all = False  # whether layers that come into the model are logged, too
+        self._all = False  # whether layers that are added to the model later are logged, too
         self._kinds = kinds
-        self.watcher = Watcher(journal)
+        self.watcher = Watcher(buffer)
         self._calls: Counter[nn.Module] = Counter()  # numbers given so far
-        self._early: set[tuple[str, int]] = set()  # calls no input of which requires grad
-        self._strands = Strands(Here)
-        self._own_backward = False
-        # The entries of backward hook dictionaries, and how to make the one for the next call: see _renew.
+        self._early: set[tuple[str, int]] = set()  # calls without an input that requires grad
+        self._per_task = TaskLocal(ThreadState)
+        self._has_backward_hooks = False
+        # Entries of backward hook dictionaries, and how to make the entry for the next call: see _renew.
         self._slots: dict[nn.Module | None, list[tuple[Hooks, int, Callable[[Hook, Calls], Hook]]]] = {}
         self._global_calls: dict[nn.Module, int] = {}
         self._filter = ("ignore", SimpleNamespace(match=self._is_own_warning), Warning, None, 0)
@@ -78,19 +77,22 @@ class Recorder:
         parameters: bool,
         optimizers: Mapping[Optimizer, str],
     ) -> None:
-        """Register everything. If that fails half-way, `stop` takes off what is on."""
-        self._journal.running = True
-        self._journal.names.here()  # a backward pass may come first, on a thread of torch's own
+        """Register all hooks. If that fails half-way, call `stop`."""
+        self._buffer.running = True
+        self._buffer.names.get()  # names this thread, in case a backward pass on a thread of torch's comes first
         names = Modules(model).names
         self._all = len(self._layers) == sum(map(has_forward, names))
-        self._legacy = legacy = _legacy_hook(model)
+        self._legacy = legacy = _find_legacy_hook(model)
         if legacy and self._kinds & {"full_backward_pre", "full_backward"}:
-            self._journal.note(f"{legacy}. Full backward hooks would change what it receives, so none are recorded.")
+            self._buffer.note(
+                f"{legacy}. Full backward hooks would change the gradients it gets, so none are recorded. Remove the "
+                "legacy hook to record them."
+            )
         for kind, (own, common) in _DICTS.items():
             if kind in self._kinds:
-                self._tap_all(None, kind, getattr(torch_module, common))
+                self._wrap_all(None, kind, getattr(torch_module, common))
                 for module in self._layers:
-                    self._tap_all(module, kind, getattr(module, own))
+                    self._wrap_all(module, kind, getattr(module, own))
         for name, tensor in tensors.items():
             self.watcher.add_tensor(tensor, name, ["tensor"])
         if parameters:
@@ -98,188 +100,207 @@ class Recorder:
         self.watcher.add_optimizers(optimizers)
         for module in self._layers:
             self._add(module)
-        late_modules = LateModules(names, self._arrived)
-        self._journal.cleanup.callback(late_modules.remove)
+        late_modules = LateModules(names, self._add_registered)
+        self._buffer.cleanup.callback(late_modules.remove)
         late_modules.register()
         if self._all:
-            met = torch_module.register_module_forward_pre_hook(Point(self._journal, self._met))
-            self._journal.cleanup.callback(met.remove)
+            met = torch_module.register_module_forward_pre_hook(OwnHook(self._buffer, self._add_called))
+            self._buffer.cleanup.callback(met.remove)
 
     def stop(self) -> None:
-        """Remove our hooks, and put every hook that was there back in its place."""
+        """Remove hookscope's hooks, and unwrap the others."""
         try:
-            self.watcher.settle()
+            self.watcher.flush()
         finally:
-            self._journal.running = False
+            self._buffer.running = False
             try:
-                self._journal.cleanup.close()
+                self._buffer.cleanup.close()
             finally:
                 self.watcher.forget()
                 self._unmute()
-                # A graph built inside keeps the recorder alive, which must not keep the model alive.
+                # A graph built inside the block keeps the recorder alive, but must not keep the model alive.
                 self._layers, self._slots, self._global_calls = {}, {}, {}
                 self._calls.clear()
-                last = self._here.last  # `explain` will ask for it
-                self._strands.clear()
-                self._here.last = last
+                last = self._state.last  # `explain` needs it
+                self._per_task.clear()
+                self._state.last = last
 
     def explain(self, error: BaseException | None) -> str:
-        """Say how hookscope's own full backward hooks led to `error`; "" if they did not."""
-        if not self._own_backward or not (why := _stopped(error)):
+        """Explain how full backward hooks caused `error`; `""` if they did not."""
+        if not self._has_backward_hooks or not (why := _explain_error(error)):
             return ""
-        inside, after = getattr(error, "_hookscope_at", ("the with-block", self._here.last))
+        inside, after = getattr(error, "_hookscope_at", ("the with-block", self._state.last))
         place = f"inside {inside}" + (f", after {after} returned" if after else "")
-        return f'full backward hooks stopped the model {place}: {why} with kinds=("forward_pre", "forward")'
+        return f'full backward hooks made the model fail {place}: {why} with kinds=("forward_pre", "forward")'
 
     @property
-    def _here(self) -> Here:
-        return self._strands.here()
+    def _state(self) -> ThreadState:
+        return self._per_task.get()
 
     def _add(self, module: nn.Module) -> None:
-        before = module.register_forward_pre_hook(Point(self._journal, self._before), with_kwargs=True)
-        self._journal.cleanup.callback(before.remove)
-        after = module.register_forward_hook(Point(self._journal, self._after), always_call=True)
-        self._journal.cleanup.callback(after.remove)
+        before = module.register_forward_pre_hook(OwnHook(self._buffer, self._before), with_kwargs=True)
+        self._buffer.cleanup.callback(before.remove)
+        after = module.register_forward_hook(OwnHook(self._buffer, self._after), always_call=True)
+        self._buffer.cleanup.callback(after.remove)
         if not self._legacy:
             self._add_backward(module)
 
-    def _arrived(self, module: nn.Module, name: str, leaf: bool = False) -> None:
-        """Log a module that has come into the model, and, where all are logged or it was chosen, hook it."""
-        if (self._all or name in self._layers.values()) and self._takes_up(module, name):
-            self._journal.note(f"{_begun(self._titled(module))} came into the model inside the block")
+    def _add_registered(self, module: nn.Module, name: str, leaf: bool = False) -> None:
+        """Record a module that was added to the model, if all layers or its name are recorded."""
+        if (self._all or name in self._layers.values()) and self._add_late(module, name):
+            self._buffer.note(
+                f"{_capitalize(self._describe(module))} was added to the model inside the block. It is logged from "
+                "then on."
+            )
 
-    def _takes_up(self, module: nn.Module, name: str) -> bool:
-        if self._journal.full or not has_forward(module):
+    def _add_late(self, module: nn.Module, name: str) -> bool:
+        if self._buffer.full or not has_forward(module):
             return False
-        # Calls are counted on where another module had the name.
+        # If another module had this name, its calls count.
         self._calls[module] = max((self._calls[other] for other, of in self._layers.items() if of == name), default=0)
         self._layers[module] = name
         self._add(module)
         return True
 
-    def _met(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """Log what is called inside the model and is not in it: made in forward, or kept in a list, say."""
-        if module in self._layers or not (around := self._here.open) or isinstance(module, torch.jit.ScriptModule):
+    def _add_called(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """Record a module that a layer calls but that is not in the model, such as one made in `forward`."""
+        if module in self._layers or not (around := self._state.open) or isinstance(module, torch.jit.ScriptModule):
             return
         name = f"{type(module).__name__} (in forward of {self._layers[around[-1][0]] or 'the root'})"
-        if not self._takes_up(module, name):
+        if not self._add_late(module, name):
             return
-        self._before(module, args, {})  # torch has taken up the pre-hooks of this call already
-        self._journal.note(
-            f"{name} is not in the model: it was made in forward, or is kept in a list. Of its first call only "
-            "forward_pre, without keyword arguments, and forward are logged."
+        self._before(module, args, {})  # torch has already read the pre-hooks of this call
+        self._buffer.note(
+            f"{name} is not a submodule of the model: it was made in forward, or is in a plain list. For its first "
+            "call, only forward_pre (without keyword arguments) and forward are logged. Assign it in __init__, or "
+            "use an nn.ModuleList, to log all."
         )
 
     def _add_backward(self, module: nn.Module) -> None:
         kinds = [kind for kind in ("full_backward_pre", "full_backward") if kind in self._kinds]
         latch = module._is_full_backward_hook
         if latch is False and "full_backward" in kinds:
-            once = f"{_begun(self._titled(module))} once had a legacy backward hook"
-            self._journal.note(f"{once}. torch refuses full ones on it since, so none are logged there.")
+            once = f"{_capitalize(self._describe(module))} once had a legacy backward hook"
+            self._buffer.note(
+                f"{once}, and torch refuses full backward hooks on such a layer, so none are logged there. To avoid "
+                "this, remove the legacy hook with census(model).remove_all() instead of handle.remove()."
+            )
             kinds = ["full_backward_pre"]
-        self._journal.cleanup.callback(_restore_latch, module, latch)  # runs after the hooks are off
+        self._buffer.cleanup.callback(_restore_latch, module, latch)  # runs after the hooks are off
         # full_backward needs the pre-hook too: torch warns right after it.
         for kind in dict.fromkeys(["full_backward_pre", *kinds]) if kinds else ():
-            self._own_backward = True
+            self._has_backward_hooks = True
             renew = partial(self._point, kind, self._layers[module])
             handle = getattr(module, f"register_{kind}_hook")(renew(None, {module: self._calls[module] + 1}))
-            self._journal.cleanup.callback(handle.remove)
+            self._buffer.cleanup.callback(handle.remove)
             slot = (getattr(module, _DICTS[kind][0]), handle.id, renew)
             self._slots.setdefault(module, []).append(slot)
 
-    def _tap_all(self, module: nn.Module | None, kind: str, hooks: Hooks) -> None:
-        """Replace every hook that is there by a tap, under its own id, until the end."""
+    def _wrap_all(self, module: nn.Module | None, kind: str, hooks: Hooks) -> None:
+        """Replace each hook by a wrapper with the same id, until the recording ends."""
         full = torch_module._global_is_full_backward_hook if module is None else module._is_full_backward_hook
         shown = "backward" if kind == "full_backward" and full is False else kind
         calls: Calls = self._global_calls if module is None else {module: 1}
         for key, hook in list(hooks.items()):
-            if isinstance(hook, Point):  # of a recording around this one
+            if isinstance(hook, OwnHook):  # an outer recording's
                 continue
-            log = partial(self._log_module, shown, name_of(hook))
-            self._journal.cleanup.callback(untap, hooks, key)
-            hooks[key] = Tap(self._journal, hook, partial(log, calls))
+            log = partial(self._log_module, shown, short_name(hook))
+            self._buffer.cleanup.callback(unwrap, hooks, key)
+            hooks[key] = WrappedHook(self._buffer, hook, partial(log, calls))
             if kind.startswith("full_backward"):
-                self._slots.setdefault(module, []).append((hooks, key, partial(self._retap, log)))
-        where = "globally" if module is None else f"on {self._titled(module)}"
-        self._journal.cleanup.callback(self._journal.note_new, hooks, set(hooks), where)
+                self._slots.setdefault(module, []).append((hooks, key, partial(self._rewrap, log)))
+        where = "globally" if module is None else f"on {self._describe(module)}"
+        self._buffer.cleanup.callback(self._buffer.note_new, hooks, set(hooks), where)
 
     # hookscope's own hooks.
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if (name := self._layers.get(module)) is None:
-            return  # a replica that shares its hooks with a layer, as in nn.DataParallel
+            return  # a replica of a layer with the same hooks, as in nn.DataParallel
         self._unmute()
         self._log_module("forward_pre", "", {}, module, args, kwargs)
         number = self._coming(module)
-        self._here.coming.pop(module, None)
+        self._state.coming.pop(module, None)
         self.ran.add(name)
-        self._here.open.append((module, number, sys.exception(), call_id(sys._getframe(1))))
+        self._state.open.append((module, number, sys.exception(), call_id(sys._getframe(1))))
         self._renew(module, number)
         given = [id(arg) for arg in args if isinstance(arg, torch.Tensor)]
-        if self._own_backward and torch.is_grad_enabled() and len(set(given)) < len(given):
-            self._journal.note(
-                f"{self._titled(module)} was given one tensor several times; its full backward hooks make as many of "
-                "it, so that the layer may compute in another way and round differently"
+        if self._has_backward_hooks and torch.is_grad_enabled() and len(set(given)) < len(given):
+            self._buffer.note(
+                f"{_capitalize(self._describe(module))} received the same tensor several times. Its full backward "
+                "hooks turn it into separate views, so the layer might take another code path and round differently. "
+                "To avoid this, "
+                'record with kinds=("forward_pre", "forward").'
             )
-        if self._own_backward and kwargs and not given:
-            self._journal.note(
-                f"{self._titled(module)} was called with keyword arguments only: its full backward hooks get () for "
-                "grad_input, since torch looks at positional arguments"
+        if self._has_backward_hooks and kwargs and not given:
+            self._buffer.note(
+                f"{_capitalize(self._describe(module))} was called with keyword arguments only, so its full backward "
+                "hooks get () as grad_input. torch passes them the gradients of positional arguments only."
             )
         needs_grad = any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args)
         if not (needs_grad and torch.is_grad_enabled()):
             self._early.add((name, number))
         if isinstance(module, nn.TransformerEncoderLayer) and not (module.training or torch.is_grad_enabled()):
-            without = f"Hooks switch off the fused path of {self._titled(module)}"
-            self._journal.note(f"{without}. On that path, which it may take without them, nothing inside it fires.")
+            self._buffer.note(
+                f"Hooks switch off the fused path of {self._describe(module)}. Without hooks, this layer can take "
+                "that path, on which no layer inside it is called."
+            )
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        stack, place, error = self._here.open, self._here.ending(), sys.exception()
+        stack, place, error = self._state.open, self._state.find_call(), sys.exception()
         if place is None:
-            return  # a pre-hook of the learner's raised before the call began
+            return  # another pre-hook raised before the call began
         if stack[place][2] is error:
             self._log_module("forward", "", {}, module, args, output)
-            self._here.last = self._titled(module)
-            if self._own_backward and not isinstance(output, torch.Tensor | tuple):
+            self._state.last = self._describe(module)
+            if self._has_backward_hooks and not isinstance(output, torch.Tensor | tuple):
                 what = type(output).__name__
-                returns = f"{_begun(self._here.last)} returns a {what}"
-                self._journal.note(f"{returns}, so its full backward hooks cannot fire.")
+                returns = f"{_capitalize(self._state.last)} returns a {what}"
+                self._buffer.note(
+                    f"{returns}, so its full backward hooks cannot fire. They need a tensor or a tuple of tensors."
+                )
                 self._mute(module)
-        # With always_call torch comes by as an error goes up, to the innermost layer first.
-        elif _stopped(error) and not hasattr(error, "_hookscope_at"):
-            vars(error)["_hookscope_at"] = (self._titled(module), self._here.last)
+        # With always_call, torch runs this hook after an error too, for the innermost layer first.
+        elif _explain_error(error) and not hasattr(error, "_hookscope_at"):
+            vars(error)["_hookscope_at"] = (self._describe(module), self._state.last)
         del stack[place:]
 
     def _point(self, kind: str, name: str, _: Hook | None, calls: Calls) -> Hook:
         """Make hookscope's own backward hook for one call of one layer."""
 
         def point(module: nn.Module, grads: Sequence[torch.Tensor | None], *_: Any) -> None:
-            if not self._journal.running:
-                self._journal.note("A graph built inside the block was run backward after it, which is not logged.")
+            if not self._buffer.running:
+                self._buffer.note(
+                    "A graph built inside the block was run backward after the block, so its backward hooks are not "
+                    "logged. Call backward() inside the block."
+                )
             elif kind in self._kinds:
                 self._log_module(kind, "", calls, module, grads)
             if (name, calls.get(module)) not in self._early:
                 return
             if kind == "full_backward":
                 self._unmute()
-                if self._journal.running:
-                    of = f"No input of layer {name or '(root)'} requires grad"
-                    self._journal.note(f"{of}, so its full backward hooks fire early.")
-            elif "full_backward" in self._kinds or self._journal.running:
+                if self._buffer.running:
+                    self._buffer.note(
+                        f"No input of layer {name or '(root)'} requires grad, so its full backward hooks fire early, "
+                        "before the hooks of the layers inside it. Call requires_grad_() on a floating-point input "
+                        "to change that."
+                    )
+            elif "full_backward" in self._kinds or self._buffer.running:
                 self._mute(module)
 
-        return Point(self._journal, point)
+        return OwnHook(self._buffer, point)
 
-    def _retap(self, log: Hook, hook: Hook, calls: Calls) -> Hook:
-        """Copy the taps on a hook, this recording's with another log; see _renew."""
-        if not isinstance(hook, Tap):
+    def _rewrap(self, log: Hook, hook: Hook, calls: Calls) -> Hook:
+        """Copy the wrappers around a hook; that of this recording logs for other calls, see `_renew`."""
+        if not isinstance(hook, WrappedHook):
             return hook
-        below = self._retap(log, hook.below, calls)
-        return Tap(hook.owner, below, partial(log, calls) if hook.owner is self._journal else hook.log)
+        inner = self._rewrap(log, hook.hook, calls)
+        return WrappedHook(hook.owner, inner, partial(log, calls) if hook.owner is self._buffer else hook.log)
 
     def _renew(self, module: nn.Module, number: int) -> None:
-        # A call takes its backward hooks up when it starts, before any pre-hook. Once the dictionaries hold
-        # new callables, the ones it took belong to it alone: so each knows the number of its call.
+        # A call reads its backward hooks when it starts, before any pre-hook. Each call gets hooks of its own in the
+        # dictionaries, so that a hook can log the number of its call.
         def renew(owner: nn.Module | None, calls: Calls) -> None:
             for hooks, key, make in self._slots.get(owner, ()):
                 if key in hooks:
@@ -295,56 +316,55 @@ class Recorder:
     def _log_module(self, kind: str, hook: str, calls: Calls, module: nn.Module, *given: Any) -> None:
         if (name := self._layers.get(module)) is None:
             return
-        stack, call, depth, value = self._here.open, self._calls[module], 0, given[0]
+        stack, call, depth, value = self._state.open, self._calls[module], 0, given[0]
         if kind == "forward_pre":
             value = (*value, *filter(None, given[1:]))
             call, depth = self._coming(module), len(stack)
         elif kind == "forward":
             value = given[-1]
-            if (place := self._here.ending()) is not None:
+            if (place := self._state.find_call()) is not None:
                 call, depth = stack[place][1], place
             else:
-                call, depth = self._here.coming.get(module, call + 1), len(stack)
+                call, depth = self._state.coming.get(module, call + 1), len(stack)
         else:
             call = calls.get(module, call)
         if kind in self._kinds or kind == "backward":
-            self._journal.log(kind, name, type(module).__name__, call, value, hook, depth)
+            self._buffer.log(kind, name, type(module).__name__, call, value, hook, depth)
 
     def _coming(self, module: nn.Module) -> int:
-        """Return the number of the call that begins, the same for all its pre-hooks, and for no other thread's call."""
-        coming = self._here.coming
+        """Return the number of the call that begins. All its pre-hooks get the same, calls in other threads do not."""
+        coming = self._state.coming
         if module not in coming:
-            with self._journal.lock:
+            with self._buffer.lock:
                 self._calls[module] += 1
                 coming[module] = self._calls[module]
         return coming[module]
 
-    def _titled(self, module: nn.Module) -> str:
+    def _describe(self, module: nn.Module) -> str:
         return f"layer {self._layers[module] or '(root)'} ({type(module).__name__})"
 
-    # torch's warnings about hookscope's own hooks. The filter is there only about the moment when torch
-    # warns, and is the first then, whatever the learner does to the filters inside the block. In place of a
-    # pattern it holds an object that also knows about whose hooks torch warns. What is ignored is not
-    # entered in any registry of warnings shown, so no cache needs to be told.
+    # torch warns about hookscope's own hooks. The filter against that is installed just before torch warns, as the
+    # first, so that filters set inside the block do not matter. Its pattern is an object that checks which hooks the
+    # warning is about. Ignored warnings enter no registry, so no cache has to be cleared.
 
     def _mute(self, module: nn.Module) -> None:
         self._unmute()
-        self._here.at = module
+        self._state.at = module
         cast("list[Any]", warnings.filters).insert(0, self._filter)
 
     def _unmute(self) -> None:
-        self._here.at = None
+        self._state.at = None
         filters = cast("list[Any]", warnings.filters)
         if any(entry is self._filter for entry in filters):
             filters[:] = [entry for entry in filters if entry is not self._filter]
 
     def _is_own_warning(self, text: str) -> bool:
-        if self._here.at is None or not text.startswith((_OUTPUT_WARNING, _INPUT_WARNING)):
+        if self._state.at is None or not text.startswith((_OUTPUT_WARNING, _INPUT_WARNING)):
             return False
         kinds = ["full_backward"] if text.startswith(_INPUT_WARNING) else ["full_backward", "full_backward_pre"]
         for own, common in (_DICTS[kind] for kind in kinds):
-            hooks = [*getattr(self._here.at, own).values(), *getattr(torch_module, common).values()]
-            if not all(isinstance(hook, Point) for hook in hooks):
+            hooks = [*getattr(self._state.at, own).values(), *getattr(torch_module, common).values()]
+            if not all(isinstance(hook, OwnHook) for hook in hooks):
                 return False
         return True
 
@@ -355,12 +375,12 @@ def has_forward(module: nn.Module) -> bool:
 
 
 def _restore_latch(module: nn.Module, latch: bool | None) -> None:
-    """Take back the mark that makes torch refuse legacy hooks on a module, unless a full hook is there."""
+    """Reset the flag that makes torch refuse legacy hooks on a module, unless it has a full hook."""
     if not module._backward_hooks:
         module._is_full_backward_hook = latch
 
 
-def _legacy_hook(model: nn.Module) -> str:
+def _find_legacy_hook(model: nn.Module) -> str:
     if torch_module._global_is_full_backward_hook is False and torch_module._global_backward_hooks:
         return "There is a global legacy backward hook"
     for module, name in Modules(model).names.items():
@@ -369,17 +389,17 @@ def _legacy_hook(model: nn.Module) -> str:
     return ""
 
 
-def _begun(text: str) -> str:
+def _capitalize(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _stopped(error: BaseException | None) -> str:
-    """Say why full backward hooks led to this error, and what helps; "" if they did not."""
+def _explain_error(error: BaseException | None) -> str:
+    """Explain why full backward hooks caused this error, and the fix; `""` if they did not."""
     if not isinstance(error, RuntimeError | TypeError):
         return ""
     if is_write_to_hooked(error):
         return (
-            "they turn what a layer receives and returns into views, and such a view was changed in place. "
-            "Leave out layers like those, or record"
+            "these hooks turn the inputs and outputs of a layer into views, and such a view was changed in place. "
+            "Do not record the layers that do this, or record"
         )
-    return next((why for parts, why in _STOPPED.items() if all(part in str(error) for part in parts)), "")
+    return next((why for parts, why in _BACKWARD_ERRORS.items() if all(part in str(error) for part in parts)), "")

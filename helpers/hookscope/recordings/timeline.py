@@ -1,4 +1,4 @@
-"""Draw recorded events from left to right in the order in which they happened."""
+"""Draw recorded events from left to right, in the order in which they happened."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from hookscope.extras import needed_by
+from hookscope.extras import optional_import
 from hookscope.pictures.picture import Picture, from_figure
 from hookscope.pictures.words import shorten
-from hookscope.recordings.event import phase_of
+from hookscope.recordings.event import find_phase
 
 if TYPE_CHECKING:
     from hookscope.recordings.event import Event
 
 _LABELS = 130  # names of layers
 _LONG = 100  # characters of one
-_NAMED = 16  # so many names of the learner's hooks find room
-# Okabe and Ito's blue and vermilion, and a dark green, told apart by every kind of colour vision. Forward points
-# right, backward left; pre-hooks are hollow. Nodes point down, squares say that .grad is filled.
+_NAMED = 16  # names of the user's hooks that fit
+# Okabe and Ito's blue and vermilion, and a dark green: distinct for every kind of color vision. Forward markers point
+# right, backward left; pre-hooks are hollow. Nodes point down, and squares mean that .grad was filled.
 COLORS = {"forward": "#0072B2", "backward": "#D55E00", "step": "#00573F"}
 MARKERS = {
     "forward_pre": (">", False),
@@ -38,18 +38,18 @@ MARKERS = {
 
 
 def draw(events: Sequence[Event], caption: str, rows: Sequence[Mapping[str, object]]) -> Picture:
-    """Draw one line per layer, tensor, node or optimizer, in the order of their first events, and a marker per event.
+    """Draw a line for each layer, tensor, node or optimizer, and a marker for each event.
 
     Args:
-        events: what to draw, at least one.
-        caption: goes under the picture.
+        events: the events; at least one.
+        caption: text below the image.
         rows: the events as rows of a table.
 
     Raises:
         ModuleNotFoundError: matplotlib is not installed.
 
     """
-    with needed_by("a timeline"):
+    with optional_import("a timeline"):
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
 
@@ -62,13 +62,13 @@ def draw(events: Sequence[Event], caption: str, rows: Sequence[Mapping[str, obje
     high = min(1.6 + (0.48 if named else 0.3) * max(len(lines) + named, 3), 40)
     figure = Figure(figsize=(wide, high), layout="constrained")
     axes = figure.subplots()
-    for by in dict.fromkeys(event.by for event in events):  # a line that leads the eye through each thread
+    for by in dict.fromkeys(event.by for event in events):  # connects the events of each thread
         path = [event.index for event in events if event.by == by]
         axes.plot(path, [places[index] for index in path], color="0.75", linewidth=1, zorder=1)
     size = 9 if len(events) <= 45 else 6.5 if len(events) <= 90 else 4
     for kind, (marker, filled) in MARKERS.items():
         if group := [event.index for event in events if event.kind == kind]:
-            color = COLORS[phase_of(kind)]
+            color = COLORS[find_phase(kind)]
             axes.plot(
                 group,
                 [places[index] for index in group],
@@ -84,12 +84,12 @@ def draw(events: Sequence[Event], caption: str, rows: Sequence[Mapping[str, obje
     if own:
         ring: dict[str, Any] = {"marker": "o", "markerfacecolor": "none", "markeredgecolor": "black", "linestyle": ""}
         heights = [places[index] for index in own]
-        axes.plot(own, heights, **ring, markersize=size + 7, label="hook of your own", zorder=4)
+        axes.plot(own, heights, **ring, markersize=size + 7, label="your own hook", zorder=4)
     for event in events if len(events) <= 90 else ():
         where = (event.index, places[event.index])
         if event.call > 1:
             axes.annotate(f"#{event.call}", where, (0, size), textcoords="offset points", ha="center", fontsize=8)
-        if event.hook and named:  # slanted, so that neighbours do not touch
+        if event.hook and named:  # slanted, so that neighbors do not touch
             axes.annotate(
                 shorten(event.hook, _LONG),
                 where,
@@ -111,11 +111,11 @@ def draw(events: Sequence[Event], caption: str, rows: Sequence[Mapping[str, obje
             axes.axvspan(first - 0.5, last + 0.5, color={"backward": "0.95", "step": "0.88"}[phase], zorder=0)
         if last - first >= len(events) / 12 or len(events) <= 12:
             axes.text((first + last) / 2, -0.75, phase, ha="center", va="bottom", color=COLORS[phase])
-    step = -(-len(lines) // _LABELS)  # each label takes its time, and more would not be legible
+    step = -(-len(lines) // _LABELS)  # more labels would not be legible
     labels = [shorten(name if name == of else f"{name}  {of}", _LONG) for name, of in lines[::step]]
     axes.set_yticks(range(0, len(lines), step), labels, parse_math=False)
     if step > 1:
-        axes.set_title(f"shortened: one in {step} of {len(lines):,} lines has its name here", fontsize=9)
+        axes.set_title(f"Only every {step}th of {len(lines):,} lines has a label", fontsize=9)
     axes.set_ylim(len(lines) + (0.3 if named else -0.4), -0.7)
     margin = max(0.6, len(events) / 120)
     axes.set_xlim(1 - margin, len(events) + margin)
@@ -127,12 +127,12 @@ def draw(events: Sequence[Event], caption: str, rows: Sequence[Mapping[str, obje
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=4 if wide > 8 else 3, frameon=False)
-    heading = "The events in the picture"
+    heading = "The events in the image"
     return from_figure(figure, _in_words(events), caption, rows, dpi=110, heading=heading, when_seen=True)
 
 
 def _in_words(events: Sequence[Event]) -> str:
-    """Tell the order: all of it if it is short, else where each phase begins and ends."""
+    """Describe the order: all events if there are few, else the first and last of each phase."""
     parts = []
     for phase, group in groupby(events, key=lambda event: event.phase):
         labels = [event.label for event in group]

@@ -15,15 +15,15 @@ from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 from torch.optim import optimizer as torch_optimizer
 
-from hookscope.recordings.journal import Journal
-from hookscope.recordings.tap import Hook, Hooks, Point, Tap, name_of, untap
+from hookscope.recordings.event_buffer import EventBuffer
+from hookscope.recordings.wrapped_hook import Hook, Hooks, OwnHook, WrappedHook, short_name, unwrap
 
-# The dictionary of a tensor, and the method that registers.
+# The hook dictionary of a tensor, and the method that registers a hook.
 _ON_TENSORS = {
     "tensor": ("_backward_hooks", "register_hook"),
     "post_accumulate_grad": ("_post_accumulate_grad_hooks", "register_post_accumulate_grad_hook"),
 }
-# The same of an optimizer, and the dictionary common to all optimizers.
+# The same for an optimizer, and the global dictionary.
 _ON_OPTIMIZERS = {
     "step_pre": ("_optimizer_step_pre_hooks", "register_step_pre_hook", "_global_optimizer_pre_hooks"),
     "step_post": ("_optimizer_step_post_hooks", "register_step_post_hook", "_global_optimizer_post_hooks"),
@@ -32,145 +32,150 @@ PARAMETER_KINDS = tuple(_ON_TENSORS)
 
 
 class Watcher:
-    """Put hooks on what is no layer.
+    """Register logging hooks on tensors, autograd nodes and optimizers.
 
     Args:
-        journal: keeps the events, and takes everything off at the end.
+        buffer: stores the events, and removes the hooks at the end.
 
     """
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        journal.settle = self.settle
+    def __init__(self, buffer: EventBuffer) -> None:
+        self._buffer = buffer
+        buffer.flush = self.flush
         self._fired: Counter[tuple[str, str, str]] = Counter()  # by kind, name and type
         self._optimizers: dict[Optimizer, str] = {}
-        # Steps that have begun: optimizer, number, and its kwargs. Few are open at a time.
+        # Steps that have begun: optimizer, number, kwargs. Few are open at a time.
         self._steps: deque[tuple[Optimizer, int, object]] = deque(maxlen=16)
         # Gradients that retain_grad is about to fill.
-        self._due: list[_Filling] = []
-        # An AccumulateGrad node and its hooks live as long as someone holds it or a graph uses it.
+        self._retained: list[_RetainedGrad] = []
+        # torch frees an AccumulateGrad node and its hooks if nothing refers to it.
         self._nodes: list[Node] = []
 
     def forget(self) -> None:
-        """Let go of everything that is held."""
-        self._optimizers, self._due, self._nodes = {}, [], []
+        """Drop all references."""
+        self._optimizers, self._retained, self._nodes = {}, [], []
         self._steps.clear()
 
     def add_parameters(self, layers: Mapping[nn.Module, str], kinds: Iterable[str]) -> None:
-        """Log the hooks of the parameters that require grad, those of `kinds`."""
+        """Log hooks of these kinds on the parameters that require grad."""
         seen: set[nn.Parameter] = set()
         for layer, prefix in layers.items():
             for name, parameter in layer.named_parameters(prefix=prefix):
                 if parameter in seen or not parameter.requires_grad:
                     continue
                 if isinstance(parameter, UninitializedParameter):
-                    raise ValueError(f"parameter {name!r} has no shape yet; call the model once before")
+                    raise ValueError(
+                        f"parameter {name!r} has no shape yet, because its layer is lazy. Call the model once before "
+                        "record"
+                    )
                 seen.add(parameter)
                 self.add_tensor(parameter, name, [kind for kind in PARAMETER_KINDS if kind in kinds])
 
     def add_tensor(self, tensor: torch.Tensor, name: str, kinds: Iterable[str]) -> None:
-        """Log the hooks of `tensor` itself, hookscope's own and those that are there."""
+        """Log the hooks on `tensor`: those that are there, and one of hookscope's."""
         for kind in kinds:
             log = functools.partial(self._log_tensor, kind, name, type(tensor).__name__)
             attribute, register = _ON_TENSORS[kind]
-            self._tap_all(getattr(tensor, attribute) or {}, log)
-            self._put(tensor, register, functools.partial(log, ""))
+            self._wrap_all(getattr(tensor, attribute) or {}, log)
+            self._register(tensor, register, functools.partial(log, ""))
             hooks: Hooks = getattr(tensor, attribute)
-            self._journal.cleanup.callback(self._journal.note_new, hooks, set(hooks), f"on tensor {name!r}")
+            self._buffer.cleanup.callback(self._buffer.note_new, hooks, set(hooks), f"on tensor {name!r}")
 
     def add_grad(self, tensor: torch.Tensor, name: str) -> None:
-        """Log when `.grad` of `tensor` is filled, in which torch calls no hook."""
+        """Log when `.grad` of `tensor` is filled. torch calls no hook then."""
         if tensor.is_leaf:
             self.add_tensor(tensor, name, ["post_accumulate_grad"])
             return
         tensor.retain_grad()
-        filling = _Filling(tensor, name)
+        retained = _RetainedGrad(tensor, name)
 
         def about_to_fill(grad: torch.Tensor) -> None:
-            if not self._journal.running or (watched := filling.tensor()) is None:
+            if not self._buffer.running or (watched := retained.tensor()) is None:
                 return
-            if watched.grad is not None and watched.grad is not filling.known and watched._version != filling.version:
-                text = f"Tensor {name!r} was changed in place while it was watched"
-                self._journal.note(f"{text}. Its .grad is filled earlier then, which is not logged.")
+            if watched.grad is not None and watched.grad is not retained.known and watched._version != retained.version:
+                self._buffer.note(
+                    f"Tensor {name!r} was changed in place after watch. torch then fills its .grad earlier, so "
+                    "retain_grad is not logged. Watch the tensor after the in-place operation."
+                )
                 return
-            filling.known = watched.grad
-            with self._journal.lock:
-                filling.by = self._journal.names.here()
-                if filling not in self._due:
-                    self._due.append(filling)
-            # Its .grad is filled also where nothing else fires after it in this pass.
-            torch.autograd.Variable._execution_engine.queue_callback(self.settle)
+            retained.known = watched.grad
+            with self._buffer.lock:
+                retained.by = self._buffer.names.get()
+                if retained not in self._retained:
+                    self._retained.append(retained)
+            # Needed if no other hook fires after this one.
+            torch.autograd.Variable._execution_engine.queue_callback(self.flush)
 
-        self._put(tensor, "register_hook", about_to_fill)
+        self._register(tensor, "register_hook", about_to_fill)
 
     def add_node(self, tensor: torch.Tensor, name: str) -> None:
         """Log when the node that made `tensor`, or accumulates its gradient, runs in backward."""
-        with torch.enable_grad():  # without, older versions of torch find no node for a leaf
+        with torch.enable_grad():  # otherwise older versions of torch find no node for a leaf
             node = get_gradient_edge(tensor).node
         if tensor.is_leaf:
             self._nodes.append(node)
         log = functools.partial(self._log, name=name, of=node.name().rpartition("::")[2])
         for kind, register in (("node_pre", node.register_prehook), ("node_post", node.register_hook)):
-            handle = register(self._point(functools.partial(_first, functools.partial(log, kind))))
-            self._journal.cleanup.callback(handle.remove)
+            handle = register(self._own_hook(functools.partial(_first, functools.partial(log, kind))))
+            self._buffer.cleanup.callback(handle.remove)
 
     def add_all(self, tensors: Mapping[str, torch.Tensor], mode: Literal["all", "any"]) -> None:
         """Log when torch's multi-grad hook on some tensors fires."""
         log = functools.partial(self._log, "multi_grad", name=", ".join(tensors), of=mode)
         with torch.enable_grad():  # as in add_node
-            handle: Any = register_multi_grad_hook(list(tensors.values()), self._point(log), mode=mode)
-        self._journal.cleanup.callback(handle.remove)
-        for part in handle.handles:  # torch's functions around it are hookscope's own too
+            handle: Any = register_multi_grad_hook(list(tensors.values()), self._own_hook(log), mode=mode)
+        self._buffer.cleanup.callback(handle.remove)
+        for part in handle.handles:  # torch's wrappers around the hook are not hooks of the user
             hooks = part.hooks_dict_ref()
-            hooks[part.id] = self._point(hooks[part.id])
+            hooks[part.id] = self._own_hook(hooks[part.id])
 
     def add_optimizers(self, optimizers: Mapping[Optimizer, str]) -> None:
-        """Log the step hooks of optimizers, hookscope's own and those that are there."""
+        """Log the step hooks of optimizers: those that are there, and hookscope's."""
         self._optimizers = dict(optimizers)
         for kind, (attribute, register, common) in _ON_OPTIMIZERS.items() if optimizers else ():
             log = functools.partial(self._log_step, kind)
-            self._tap_all(getattr(torch_optimizer, common), log, "on every optimizer")
+            self._wrap_all(getattr(torch_optimizer, common), log, "on every optimizer")
             for optimizer, name in self._optimizers.items():
-                self._tap_all(getattr(optimizer, attribute), log, f"on {name}")
-                self._put(optimizer, register, functools.partial(log, ""))
+                self._wrap_all(getattr(optimizer, attribute), log, f"on {name}")
+                self._register(optimizer, register, functools.partial(log, ""))
 
-    def settle(self) -> None:
-        """Log the gradients that retain_grad has filled since something was logged last.
+    def flush(self) -> None:
+        """Log the gradients that retain_grad has filled since the last event.
 
-        torch fills them right after the hooks of the tensor, before anything else runs in that pass: so they are
-        logged before the next event, at the latest when the pass is over.
+        torch fills them right after the hooks of the tensor, so they are logged before the next event or when the
+        backward pass ends.
         """
-        with self._journal.lock:
-            done = [filling for filling in self._due if filling.is_done()]
-            self._due = [filling for filling in self._due if filling not in done]
-        for filling in done:
-            if (tensor := filling.tensor()) is not None and self._journal.running:
-                filling.known = tensor.grad
-                self._log("retain_grad", tensor.grad, name=filling.name, of=type(tensor).__name__, by=filling.by)
+        with self._buffer.lock:
+            done = [retained for retained in self._retained if retained.is_done()]
+            self._retained = [retained for retained in self._retained if retained not in done]
+        for retained in done:
+            if (tensor := retained.tensor()) is not None and self._buffer.running:
+                retained.known = tensor.grad
+                self._log("retain_grad", tensor.grad, name=retained.name, of=type(tensor).__name__, by=retained.by)
 
-    def _point(self, run: Hook) -> Point:
-        return Point(self._journal, run)
+    def _own_hook(self, run: Hook) -> OwnHook:
+        return OwnHook(self._buffer, run)
 
-    def _put(self, holder: Any, register: str, run: Hook) -> None:
-        handle = getattr(holder, register)(self._point(run))
-        self._journal.cleanup.callback(handle.remove)
+    def _register(self, holder: Any, register: str, run: Hook) -> None:
+        handle = getattr(holder, register)(self._own_hook(run))
+        self._buffer.cleanup.callback(handle.remove)
 
-    def _tap_all(self, hooks: Hooks, log: Callable[..., None], where: str = "") -> None:
+    def _wrap_all(self, hooks: Hooks, log: Callable[..., None], where: str = "") -> None:
         for key, hook in list(hooks.items()):
-            if not isinstance(hook, Point):
-                self._journal.cleanup.callback(untap, hooks, key)
-                hooks[key] = Tap(self._journal, hook, functools.partial(log, name_of(hook)))
+            if not isinstance(hook, OwnHook):
+                self._buffer.cleanup.callback(unwrap, hooks, key)
+                hooks[key] = WrappedHook(self._buffer, hook, functools.partial(log, short_name(hook)))
         if where:
-            self._journal.cleanup.callback(self._journal.note_new, hooks, set(hooks), where)
+            self._buffer.cleanup.callback(self._buffer.note_new, hooks, set(hooks), where)
 
     def _log(self, kind: str, value: Any, *, name: str, of: str, by: str = "") -> None:
         self._log_tensor(kind, name, of, "", value, by)
 
     def _log_tensor(self, kind: str, name: str, of: str, hook: str, value: Any, by: str = "") -> None:
-        with self._journal.lock:
+        with self._buffer.lock:
             call = self._fired[kind, name, of] + 1
-            self._journal.log(kind, name, of, call, value, hook, by=by)
-            if not hook:  # hookscope's own comes last
+            self._buffer.log(kind, name, of, call, value, hook, by=by)
+            if not hook:  # hookscope's hook is the last
                 self._fired[kind, name, of] = call
 
     def _log_step(self, kind: str, hook: str, optimizer: Optimizer, args: Sequence[Any], kwargs: object) -> None:
@@ -181,22 +186,22 @@ class Watcher:
             self._fired["step", name, ""] = number
             self._steps.append((optimizer, number, kwargs))
         elif kind == "step_post":
-            # A step may call that of its base class, which fires the hooks again, or have ended with an error.
+            # A step can call the step of its base class, which fires the hooks again. Or it ended with an error.
             begun = (entry[1] for entry in reversed(self._steps) if entry[0] is optimizer and entry[2] is kwargs)
             number = next(begun, number)
         given = (*args[1:], *([kwargs] if kwargs else []))  # the first is the optimizer
-        self._journal.log(kind, name, type(optimizer).__name__, number, given, hook)
+        self._buffer.log(kind, name, type(optimizer).__name__, number, given, hook)
 
 
-class _Filling:
-    """A tensor the `.grad` of which retain_grad fills."""
+class _RetainedGrad:
+    """A tensor whose `.grad` torch fills because of `retain_grad()`."""
 
     def __init__(self, tensor: torch.Tensor, name: str) -> None:
-        self.tensor = weakref.ref(tensor)  # a hook that holds its tensor would keep both for ever
+        self.tensor = weakref.ref(tensor)  # a strong reference from the hook to its tensor would leak both
         self.name = name
         self.version = tensor._version
         self.known = tensor.grad
-        self.by = ""  # in which thread it is about to be filled
+        self.by = ""  # the thread that fills it
 
     def is_done(self) -> bool:
         tensor = self.tensor()

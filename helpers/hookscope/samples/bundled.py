@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from hookscope.extras import needed_by
+from hookscope.extras import optional_import
 
 SHA256 = {
     "digit_cnn.safetensors": "a27d4aefa07e2bad414e20d03dfaceb29b39012b6d5c7e971ef871031d714b69",
@@ -29,7 +29,7 @@ def load_bundled(file: Path, purpose: str) -> dict[str, Tensor]:
         RuntimeError: the file is missing or has other bytes than it had when hookscope was released.
 
     """
-    with needed_by(purpose):
+    with optional_import(purpose):
         from safetensors.torch import load
 
     content = file.read_bytes() if file.is_file() else b""

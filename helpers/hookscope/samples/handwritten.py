@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hookscope.extras import needed_by
+from hookscope.extras import optional_import
 from hookscope.samples.bundled import load_bundled
 
 Split = Literal["test", "train", "all"]
@@ -131,7 +131,7 @@ def _load() -> tuple[Tensor, Tensor]:
     """Read, enlarge and shuffle; the callers copy."""
     import numpy as np
 
-    with needed_by("reading the digits"):
+    with optional_import("reading the digits"):
         from sklearn.datasets import load_digits
 
     raw = load_digits()
@@ -231,7 +231,7 @@ def mnist(root: str | Path = "data", train: bool = False, download: bool = False
     problem = f"no MNIST in {root.name or '.'}/; mnist(download=True) would fetch it"
     if download or (root / "MNIST").is_dir():
         try:
-            with needed_by("MNIST"):
+            with optional_import("MNIST"):
                 from torchvision.datasets import MNIST
 
             found = MNIST(root, train=train, download=download)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hookscope.extras import needed_by
+from hookscope.extras import optional_import
 
 if TYPE_CHECKING:
     from hookscope.interp.widgets.attention import AttentionPicker
@@ -38,7 +38,7 @@ def __getattr__(name: str) -> Any:
     """Import a widget when it is first asked for."""
     if name not in _FILES:
         raise AttributeError(f"module 'hookscope.widgets' has no attribute '{name}'")
-    with needed_by(f"hookscope.widgets.{name}"):
+    with optional_import(f"hookscope.widgets.{name}"):
         import anywidget  # noqa: F401 (first, since it brings all that the widgets need)
     globals()[name] = widget = getattr(import_module(f"hookscope.{_FILES[name]}"), name)
     return widget

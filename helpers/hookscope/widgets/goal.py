@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hookscope.captures.stats import shape_of
-from hookscope.structures import attributes_of
+from hookscope.pytree import get_attributes
 
 __all__ = ["Goal", "chosen_goal", "goal_of", "parts_of"]
 
@@ -201,4 +201,4 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, Mapping):
         yield from ((f"[{key!r}]", item) for key, item in value.items())
     else:
-        yield from ((f".{name}", item) for name, item in attributes_of(value).items())
+        yield from ((f".{name}", item) for name, item in get_attributes(value).items())

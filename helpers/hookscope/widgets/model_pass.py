@@ -14,8 +14,8 @@ from hookscope.captures.call import Call, NotCapturedError
 from hookscope.captures.capture import capture
 from hookscope.captures.result import Capture
 from hookscope.captures.stats import Stats
-from hookscope.structures import map_tensors, tensors_in
-from hookscope.unchanged import model_unchanged, same_random_numbers
+from hookscope.preserve import preserve_model, preserve_rng_state
+from hookscope.pytree import find_tensors, tree_map
 from hookscope.widgets.goal import Goal, chosen_goal, goal_of, parts_of
 from hookscope.widgets.wrong_inputs import explaining_inputs, refuse_without_batch
 
@@ -81,7 +81,7 @@ class ModelPass:
         outputs = {name: self._plain[name].calls[0].output for name in self._plain}
         refuse_without_batch(self._plain.modules.names, self.args, outputs)
         self.seen, self._flows = self._plain, None
-        self.output = map_tensors(torch.Tensor.detach, output)
+        self.output = tree_map(torch.Tensor.detach, output)
         self.goal = self._goal_of(self.output)
 
     def run_back(self, target: int | None) -> None:
@@ -163,7 +163,7 @@ class ModelPass:
 
         # Outside of inference mode, which has no gradients; a tensor that was made in it is cloned above.
         with torch.inference_mode(False), self._evaluating(), torch.enable_grad(), _grads_put_back(self.model), seen:
-            args, kwargs = map_tensors(leaf, (self.args, self.kwargs))
+            args, kwargs = tree_map(leaf, (self.args, self.kwargs))
             output = self.model(*args, **kwargs)
             score = score_of(output, (args, kwargs))
             sources += [parameter for parameter in self.model.parameters() if parameter.requires_grad]
@@ -171,13 +171,13 @@ class ModelPass:
                 raise ValueError("the model's output does not require grad, so nothing flows backward")
             # Not backward(), which would add to the .grad of the learner's parameters.
             torch.autograd.grad(score, sources, allow_unused=True)
-        return map_tensors(torch.Tensor.detach, output)
+        return tree_map(torch.Tensor.detach, output)
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
         with (
-            model_unchanged(self.model),
-            same_random_numbers(self.model, self.args, self.kwargs),
+            preserve_model(self.model),
+            preserve_rng_state(self.model, self.args, self.kwargs),
             _with_the_way_out(self.max_bytes),
             explaining_inputs(self.model, self.args, self.kwargs),
             self._listening(),
@@ -230,7 +230,7 @@ def _grad_stats(call: Call) -> Any:
 
 def _made(output: Any, given: Any) -> list[str]:
     """List the parts of an output, less the inputs that are handed on, or views of them."""
-    inputs = tensors_in(given)
+    inputs = find_tensors(given)
     ids, places = {id(tensor) for tensor in inputs}, {t.data_ptr() for t in inputs if _has_address(t)}
     return [
         part

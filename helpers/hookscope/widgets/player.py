@@ -15,8 +15,8 @@ import traitlets
 
 from hookscope.layers.find import LayerNotFoundError
 from hookscope.pictures.picture import Rows
-from hookscope.recordings.call_tree import Branch, by_thread, grow, grow_backward
-from hookscope.recordings.event import GIVEN, PHASES, Event, in_words
+from hookscope.recordings.call_tree import TreeLine, add_backward_hooks, add_forward_calls, group_by_thread
+from hookscope.recordings.event import GIVEN, PHASES, Event, format_values
 from hookscope.recordings.record import Recording
 from hookscope.recordings.timeline import draw
 from hookscope.widgets.base import HookWidget, assets
@@ -274,7 +274,7 @@ def _count(events: Sequence[Event]) -> str:
 
 
 def _values(event: Event) -> str:
-    return "" if event.values is None else in_words(event.values).replace("\n", " ")
+    return "" if event.values is None else format_values(event.values).replace("\n", " ")
 
 
 def _row(event: Event, by: bool) -> list[str]:
@@ -305,16 +305,16 @@ def _tree(recording: Recording, events: Sequence[Event]) -> list[tuple[int, str,
     returned = {(event.name, event.call) for event in recording.events if event.kind == "forward" and not event.hook}
     places = {event.index: place for place, event in enumerate(events)}
     lines: list[tuple[int, str, int, str]] = []
-    threads = by_thread(recording.events)
+    threads = group_by_thread(recording.events)
     phases = [(by, *each) for by, own in threads.items() for each in _phases(own)]
     for by, phase, group in phases:
-        top = Branch(f"{phase}, in {by}" if len(threads) > 1 else phase)
+        top = TreeLine(f"{phase}, in {by}" if len(threads) > 1 else phase)
         if phase != "forward":
-            grow_backward(top, group)
+            add_backward_hooks(top, group)
         elif nested:
-            grow(top, group, returned)
+            add_forward_calls(top, group, returned)
         else:
-            top.below += [Branch(f"[{event.index}] {event.label}  {event.given}") for event in group]
+            top.children += [TreeLine(f"[{event.index}] {event.label}  {event.given}") for event in group]
         lines += [(depth, text.replace("\n", " "), place, phase) for depth, text, place in _flat(top, 0, places)]
     return lines
 
@@ -323,11 +323,11 @@ def _phases(events: Iterable[Event]) -> list[tuple[str, list[Event]]]:
     return [(phase, list(group)) for phase, group in groupby(events, key=lambda event: event.phase)]
 
 
-def _flat(branch: Branch, depth: int, places: Mapping[int, int]) -> list[tuple[int, str, int]]:
+def _flat(branch: TreeLine, depth: int, places: Mapping[int, int]) -> list[tuple[int, str, int]]:
     """Return a branch and all below it that leads to a chosen event, as depth, text and place of the event or -1."""
     lines, found = [(depth, branch.text, -1)], False
-    for twig in branch.below:
-        if twig.below:
+    for twig in branch.children:
+        if twig.children:
             more = _flat(twig, depth + 1, places)
             found = found or bool(more)
             lines += more

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.pictures.words import count_text
-from hookscope.structures import map_tensors, tensors_in
+from hookscope.pytree import find_tensors, tree_map
 
 __all__ = ["WrongInputError", "explaining_inputs", "refuse_without_batch"]
 
@@ -59,7 +59,7 @@ def refuse_without_batch(names: Mapping[nn.Module, str], args: Sequence[Any], ou
         axes = _axes(module)
         output = outputs.get(name)
         if axes and isinstance(output, Tensor) and output.dim() == len(axes) + 1:
-            for x in tensors_in(args):
+            for x in find_tensors(args):
                 if x.dim() == len(axes) + 1 and x.shape[0] == module.in_channels:
                     raise WrongInputError(_no_batch(x, name, module))
 
@@ -73,7 +73,7 @@ def _reason(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], er
     failed, given = _where(error)
     if failed is None or given is None:
         return ""
-    for x in tensors_in([args, kwargs]):
+    for x in find_tensors([args, kwargs]):
         first = next((module for module in names if _axes(module)), None)
         if first is not None and x.dim() == len(_axes(first)) + 1 and x.shape[0] == first.in_channels:
             return _no_batch(x, names[first], first)
@@ -82,13 +82,13 @@ def _reason(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], er
 
 def _not_tensors(model: nn.Module, values: Sequence[Any]) -> str:
     arrays: list[np.ndarray[Any, Any]] = []
-    map_tensors(arrays.append, list(values), np.ndarray)
+    tree_map(arrays.append, list(values), np.ndarray)
     if arrays:
         return (
             f"the input is a NumPy array of shape {arrays[0].shape}, and {type(model).__name__} takes tensors: pass "
             f"torch.from_numpy(x){'' if arrays[0].dtype == np.float32 else '.float()'}"
         )
-    if len(values) == 1 and isinstance(values[0], (list, tuple)) and tensors_in(values[0]):
+    if len(values) == 1 and isinstance(values[0], (list, tuple)) and find_tensors(values[0]):
         return (
             f"the input is a {type(values[0]).__name__} of {len(values[0])}: pass its tensors as arguments, "
             "*inputs, or one batch, torch.cat(inputs)"
@@ -105,7 +105,7 @@ def _where(error: Exception) -> tuple[nn.Module | None, Tensor | None]:
         inside = step.tb_frame.f_locals
         if step.tb_frame.f_code.co_name == "_call_impl" and isinstance(inside.get("self"), nn.Module):
             failed = inside["self"]
-            given = next(iter(tensors_in([inside.get("args"), inside.get("kwargs")])), None)
+            given = next(iter(find_tensors([inside.get("args"), inside.get("kwargs")])), None)
         step = step.tb_next
     return failed, given
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from hookscope.censuses.census import noting_handles
+from hookscope.censuses.census import record_handles
 from hookscope_course.practice.state import State
 
 # While a generator waits, as in a `with` block, its hooks and its grad mode may be on; at its end they must be gone.
@@ -58,7 +58,7 @@ class Guard:
         """Call a function, and note what it changed."""
         given = _named(function, args, kwargs)
         before, made = State(given), list[Any]()
-        with noting_handles(made, include_ours=False):
+        with record_handles(made, include_ours=False):
             result = function(*args, **kwargs)
         waits = isinstance(result, _GeneratorContextManager)
         if isgenerator(result) or waits:
@@ -87,7 +87,7 @@ class Guard:
         while True:
             before = State(given)
             try:
-                with noting_handles(made, include_ours=False):
+                with record_handles(made, include_ours=False):
                     value = step()
             except StopIteration as stop:
                 self._compare(before, made, called, also=_WHILE_WAITING)

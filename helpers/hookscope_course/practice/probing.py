@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import census
-from hookscope.censuses.census import noting_handles
+from hookscope.censuses.census import record_handles
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def registrations() -> Iterator[list[str]]:
     registered: list[str] = []
     stores = dict[int, str]()
     try:
-        with noting_handles(made):
+        with record_handles(made):
             yield registered
     finally:
         for handle, holder, kind in made:

@@ -18,7 +18,7 @@ from hookscope.comparisons.compare import BackwardComparison, compare_backward_h
 from hookscope.graphs import drawing
 from hookscope.graphs.graph import Graph, graph
 from hookscope.pictures.picture import Rows
-from hookscope.unchanged import same_random_numbers
+from hookscope.preserve import preserve_rng_state
 from hookscope.widgets.base import HookWidget, assets
 from hookscope_course.widgets.boxes import Arrow, Block, layout, to_png
 from hookscope_course.widgets.compared_layers import LAYERS, Layer
@@ -242,11 +242,11 @@ def _plain_graph(module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, A
     with (
         torch.inference_mode(False),
         torch.enable_grad(),
-        same_random_numbers(module, inputs, kwargs),
+        preserve_rng_state(module, inputs, kwargs),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")
-        module, inputs, kwargs, _ = backward_run.copies(module, inputs, kwargs)
+        module, inputs, kwargs, _ = backward_run.copy_inputs(module, inputs, kwargs)
         named = {
             name: value
             for key, argument in zip(names, inputs, strict=True)
@@ -284,7 +284,7 @@ def _verdict(comparison: BackwardComparison, behind: Graph | None, arguments: Se
     nodes = [node for node in behind.nodes if not node.leaf and node.label not in arguments] if behind else []
     one, other = legacy.grad_input or (), full.grad_input or ()
     if len(one) == len(other) and all(
-        a is b if a is None or b is None else backward_run.alike(a, b) for a, b in zip(one, other, strict=True)
+        a is b if a is None or b is None else backward_run.is_close(a, b) for a, b in zip(one, other, strict=True)
     ):
         if len(nodes) == 1:
             what = "and this node's inputs are the arguments of the module"
@@ -307,7 +307,7 @@ def _draw(graph: Graph | None, arguments: Sequence[str], comparison: BackwardCom
     if graph is None:
         text = "the output begins with no tensor that requires a gradient"
         return layout({0: Block(((text, "quiet"),))}, {}, 0), ""
-    boxes = {node.id: drawing.box_of(node) for node in graph.nodes}
+    boxes = {node.id: drawing.make_box(node) for node in graph.nodes}
     arrows: drawing.Arrows = {}
     for edge in graph.edges:
         arrows[edge.source, edge.target] = (*arrows.get((edge.source, edge.target), ()), edge.index)
@@ -327,9 +327,9 @@ def _draw(graph: Graph | None, arguments: Sequence[str], comparison: BackwardCom
     blocks = {}
     for place in kept:
         box = boxes[place]
-        lines = [(drawing.shortened(drawing.plain(box.title)), "title")]
+        lines = [(drawing.shorten_line(drawing.escape(box.title)), "title")]
         for text in box.details:
-            lines += [(part, "quiet") for part in textwrap.wrap(drawing.plain(text), _LETTERS, max_lines=3)]
+            lines += [(part, "quiet") for part in textwrap.wrap(drawing.escape(text), _LETTERS, max_lines=3)]
         on = place == 0 and bool(legacy.node)
         if on:
             lines.append(("the legacy hook sits here", "hook"))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.captures.call import why_uncalled
-from hookscope.unchanged import model_unchanged, same_random_numbers
+from hookscope.preserve import preserve_model, preserve_rng_state
 
 __all__ = ["Seen", "Target", "one_image"]
 
@@ -53,8 +53,8 @@ class Target:
                 got.append(_editable(name, args).detach().clone())
 
         with ExitStack() as stack:
-            stack.enter_context(model_unchanged(self.model))
-            stack.enter_context(same_random_numbers(self.model, self.image))
+            stack.enter_context(preserve_model(self.model))
+            stack.enter_context(preserve_rng_state(self.model, self.image))
             for hook in (*hooks, note):
                 stack.enter_context(self.layer.register_forward_pre_hook(hook))
             self.model.eval()

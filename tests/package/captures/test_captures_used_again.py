@@ -61,7 +61,7 @@ def test_the_third_pass_is_as_right_as_the_first(name: str) -> None:
             model(*args, **kwargs)
     assert len(seen.calls) == len(calls)
     for mine, theirs in zip(seen.calls, calls, strict=True):
-        mine_flat, theirs_flat = (hookscope.structures.tensors_in(value) for value in (mine.output, theirs.output))
+        mine_flat, theirs_flat = (hookscope.pytree.find_tensors(value) for value in (mine.output, theirs.output))
         assert all(map(torch.equal, mine_flat, theirs_flat)), mine.label
 
 

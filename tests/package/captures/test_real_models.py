@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hookscope import capture, census
 from hookscope.captures import Capture, NotCapturedError
-from hookscope.structures import tensors_in
+from hookscope.pytree import find_tensors
 from tests.shared.language import IDS, gpt2
 
 IMAGES = torch.randn(6, 3, 64, 64, generator=torch.Generator().manual_seed(1))
@@ -119,7 +119,7 @@ def test_a_capture_goes_through_a_file(make: Any, x: Tensor, layers: tuple[str, 
     assert [call.label for call in loaded.calls] == [call.label for call in seen.calls]
     for one, other in zip(seen.calls, loaded.calls, strict=True):
         for what in ("output", "grad"):
-            kept, read = (list(tensors_in(getattr(call, what))) for call in (one, other))
+            kept, read = (list(find_tensors(getattr(call, what))) for call in (one, other))
             assert len(kept) == len(read)
             assert kept or what == "grad"
             assert all(torch.equal(a, b) for a, b in zip(kept, read, strict=True))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import capture
-from hookscope.structures import map_tensors, tensors_in
+from hookscope.pytree import find_tensors, tree_map
 
 
 @dataclasses.dataclass
@@ -96,9 +96,9 @@ def test_values_are_those_of_the_call(case: str) -> None:
 
 
 def test_a_circle_stays_one() -> None:
-    kept = map_tensors(torch.clone, tree(torch.ones(1)))
+    kept = tree_map(torch.clone, tree(torch.ones(1)))
     assert kept.child.parent is kept
-    circled = map_tensors(torch.clone, circle(torch.ones(1)))
+    circled = tree_map(torch.clone, circle(torch.ones(1)))
     assert circled[1]["back"] is circled
 
 
@@ -106,10 +106,10 @@ def test_a_circle_without_tensors_is_not_copied() -> None:
     parent, child = Node(), Node()
     parent.child, child.parent = child, parent
     given = [parent, child, torch.ones(1)]
-    kept = map_tensors(torch.clone, given)
+    kept = tree_map(torch.clone, given)
     assert kept[0] is parent
     assert kept[1] is child
-    assert len(tensors_in(given)) == 1
+    assert len(find_tensors(given)) == 1
 
 
 def test_what_lies_too_deep_is_said() -> None:
@@ -120,9 +120,10 @@ def test_what_lies_too_deep_is_said() -> None:
         return made
 
     net = nn.Sequential(Layer(deep))
-    with pytest.warns(UserWarning, match="deeper than 20 levels is kept as it is"), capture(net, "0") as seen:
+    with pytest.warns(UserWarning, match="deeper than 20 levels are not copied"), capture(net, "0") as seen:
         net(torch.ones(1))
-    assert seen.notes == ("layer 0: what lies deeper than 20 levels is kept as it is, and may change later",)
+    (note,) = seen.notes
+    assert note.startswith("layer 0: values nested deeper than 20 levels are not copied")
 
 
 class Slotted:
@@ -175,8 +176,8 @@ def test_the_tensors_listed_are_those_that_are_replaced(what):
         replaced.append(tensor)
         return tensor.clone()
 
-    map_tensors(note, value)
-    assert list(map(id, tensors_in(value))) == list(map(id, replaced))
+    tree_map(note, value)
+    assert list(map(id, find_tensors(value))) == list(map(id, replaced))
 
 
 def test_the_tensors_of_real_outputs_listed_are_those_that_are_replaced():
@@ -187,6 +188,6 @@ def test_the_tensors_of_real_outputs_listed_are_those_that_are_replaced():
     words = torch.arange(4)[None]
     output = model(input_ids=words, decoder_input_ids=words, output_hidden_states=True, use_cache=True)
     replaced: list[Tensor] = []
-    map_tensors(lambda tensor: (replaced.append(tensor), tensor.clone())[1], output)
+    tree_map(lambda tensor: (replaced.append(tensor), tensor.clone())[1], output)
     assert len(replaced) >= 15  # the logits, all hidden states, and what the cache holds
-    assert list(map(id, tensors_in(output))) == list(map(id, replaced))
+    assert list(map(id, find_tensors(output))) == list(map(id, replaced))

@@ -137,7 +137,7 @@ def test_an_object_that_cannot_be_copied_and_holds_no_tensor_is_said_to_stay_liv
     net = nn.Module()
     net.inner = Do(lambda x, state: x)
     net.forward = lambda x: net.inner(x, Uncopied(None))
-    said = pytest.warns(UserWarning, match="a Uncopied cannot be copied: it is kept as it is, and may change later")
+    said = pytest.warns(UserWarning, match="a Uncopied cannot be copied, so it is kept as it is and can change later")
     with said, capture(net, inputs=True):
         net(torch.ones(1))
 

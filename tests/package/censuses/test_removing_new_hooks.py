@@ -237,5 +237,5 @@ def test_somebody_else_may_watch_the_handles_meanwhile(net):
 
 
 def test_a_wrong_model_is_refused_before_anything_is_watched():
-    with pytest.raises(TypeError, match="not str"), removing_new_hooks("net"):
+    with pytest.raises(TypeError, match="census got str"), removing_new_hooks("net"):
         pytest.fail("the block must not run")

@@ -275,10 +275,10 @@ def test_a_forward_that_somebody_replaced_is_said_and_is_no_hook():
     net[0].forward = patched
     found = census(net)
     assert len(found) == 0
-    assert "forward of layer 0 (Linear) is replaced by test_a_forward" in found.notes[0]
+    assert "The forward of layer 0 (Linear) was replaced by test_a_forward" in found.notes[0]
     assert "patched (" in found.notes[0]
     for text in found._repr_mimebundle_().values():
-        assert "note: forward of layer 0 (Linear) is replaced" in text
+        assert "note: The forward of layer 0 (Linear) was replaced" in text
     found.assert_none()
 
 

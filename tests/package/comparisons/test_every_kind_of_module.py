@@ -65,7 +65,7 @@ def test_in_place_module_fails_with_a_full_hook_only():
     assert both.legacy.shapes["grad_input"] == ((2, 3),)
     assert not both.full.called
     assert both.full.error.startswith("RuntimeError: Output 0 of BackwardHookFunction")
-    assert "With the full hook the module fails: RuntimeError: Output 0" in both.explanation
+    assert "With the full hook, the module fails: RuntimeError: Output 0" in both.explanation
     assert both.full.error.count(".") > 1
     assert not both.explanation.endswith("..")
     assert "error" in repr(both)
@@ -78,7 +78,7 @@ def test_unused_argument_gets_zeros_from_the_full_hook():
     both = compare_backward_hooks(module, x(2), x(2))
     assert torch.equal(both.full.grad_input[1], torch.zeros(2))
     assert "grad_input[1] is unused.grad." in both.explanation
-    assert both.explanation.endswith("Without a hook unused.grad would be None.")
+    assert both.explanation.endswith("Without a hook, unused.grad would be None.")
 
 
 def test_module_that_calls_itself_fires_several_times():

@@ -52,12 +52,12 @@ NO_INPUT_GRADIENT = "Full backward hook is firing when gradients are computed wi
         ("linear 2-D data", "[1] is None", "[0] is None for input, which requires no gradient."),
         ("conv2d", "[0] is input.grad, grad_input[1] is weight.grad and grad_input[2] is bias.grad.", "[0] is input"),
         ("embedding", "[0] is weight.grad.", "[0] is None for input, which requires no gradient."),
-        ("identity", "not called: the output has no autograd node to put it on", "[0] is input.grad."),
+        ("identity", "not called, because the output has no autograd node", "[0] is input.grad."),
         ("sequential ends in linear, data", "[0] is 1.bias.grad, grad_input[1] is the gradient of a step", "is None"),
-        ("dict", "first tensor in the output (of type dict)", "the output is of type dict."),
+        ("dict", "first tensor in the output (of type dict)", "it is of type dict."),
         ("x*data", "[1] is None.", "[1] is all zeros for w, which requires no gradient."),
         ("x, y=", "[1] is y.grad.", "It has no entry for keyword arguments (y)."),
-        ("keywords only", "[0] is v.grad", "empty grad_input, for there is no positional argument."),
+        ("keywords only", "[0] is v.grad", "empty grad_input, because there is no positional argument."),
         ("list input", "[0] is vs[0].grad = vs[1].grad", "[0] is None for vs, which is not a tensor."),
     ],
 )
@@ -139,7 +139,7 @@ def test_text_and_html():
     module = type("<img src=x onerror=alert(1)>", (nn.Linear,), {})(4, 5)
     both = compare_backward_hooks(module, x(3, 4))
     lines = repr(both).splitlines()
-    assert lines[0] == "<img src=x onerror=alert(1)>: what its backward hooks see"
+    assert lines[0] == "The gradients that backward hooks on <img src=x onerror=alert(1)> get"
     assert lines[1].split() == ["what", "legacy", "hook", "full", "hook"], "a screen reader needs every heading"
     assert [line.split()[0] for line in lines[3:11]] == [
         "called", "node", "next", "grad_input[0]", "grad_input[1]", "grad_input[2]", "grad_output[0]", "warning",
@@ -150,7 +150,7 @@ def test_text_and_html():
     assert "<img" not in bundle["text/html"]
     parser = HTMLParser()
     parser.feed(bundle["text/html"])
-    for name in ("grad_input[2]", "weight.grad.T", "AddmmBackward0", "gets what that node passes on"):
+    for name in ("grad_input[2]", "weight.grad.T", "AddmmBackward0", "gets the gradients that this node computes"):
         assert name in bundle["text/html"]
     assert repr(both.legacy) == "legacy hook: grad_input ((5,), (3, 4), (4, 5)), grad_output ((3, 5),)"
 

@@ -73,8 +73,9 @@ def test_mermaid_text():
         "    n2 --> n3",
         "    linkStyle default stroke:#777",
         '    caption["Autograd graph behind a tensor of shape (1, 1): 4 nodes, 3 edges, 2 leaves.'
-        "<br/>Not in this graph: other.<br/>Hooks on nodes (grad_fn.register_hook) and on tensors that are neither "
-        'leaves nor named cannot be seen."] ~~~ n0',
+        "<br/>These tensors are not in this graph: other.<br/>Hooks on nodes (grad_fn.register_hook), and on tensors "
+        "that "
+        'are neither leaves nor in names=, cannot be listed."] ~~~ n0',
         "    style caption fill:#fff,stroke:none,color:#000",
     ]
 
@@ -155,7 +156,7 @@ def test_deep_trees_stay_narrow():
     for _ in range(150):
         y = y.exp()
     lines = text(graph(y))
-    assert lines[0] == "(↓ marks what alone follows the line above)"
+    assert lines[0] == "(↓ marks the only successor of the line above)"
     assert lines[1:4] == ["0 ExpBackward0  (1,)", "↓ 1 ExpBackward0  (1,)", "↓ 2 ExpBackward0  (1,)"]
     assert max(map(len, lines)) < 60
 

@@ -16,7 +16,7 @@ def test_200_nodes_are_shown_one_by_one():
     assert len(g.nodes) == 200
     assert "More than" not in g.caption
     assert len(g._view()[0]) == 200
-    assert graph(y + 1).caption.count("More than 200, so") == 1
+    assert graph(y + 1).caption.count("More than 200 nodes, so") == 1
 
 
 def test_a_long_chain_is_folded_and_said():

@@ -88,7 +88,7 @@ def test_tensors_that_are_not_in_the_graph_are_said():
     model["frozen"].requires_grad_(False)
     elsewhere = torch.ones(2, requires_grad=True) * 2
     g = graph(model["used"](torch.ones(1, 2)), {"elsewhere": elsewhere}, model)
-    assert g.notes[0] == ("Not in this graph: elsewhere, unused.weight, unused.bias, frozen.weight, frozen.bias.")
+    assert "not in this graph: elsewhere, unused.weight, unused.bias, frozen.weight, frozen.bias." in g.notes[0]
     many = nn.ModuleList(nn.Linear(1, 1) for _ in range(4))
     assert "0.weight, 0.bias, 1.weight, 1.bias, 2.weight and 3 more." in graph(elsewhere, model=many).notes[0]
 
@@ -108,7 +108,7 @@ def test_hooks_that_can_be_seen():
         ("tensor hook print", "retain_grad"),
         ("tensor hook print", "post_accumulate_grad hook print"),
     ]
-    assert "neither leaves nor named cannot be seen" in g.notes[-1]
+    assert "neither leaves nor in names=, cannot be listed" in g.notes[-1]
     # Without its name h cannot be known.
     assert graph(out).nodes[1].hooks == ()
     assert "1 MulBackward0  h (2,)  tensor hook print  retain_grad" in repr(g)
@@ -119,7 +119,7 @@ def test_module_hooks_are_said():
     model.register_full_backward_hook(lambda *a: None)
     g = graph(model(torch.ones(1, 2, requires_grad=True)))
     assert names(g).count("BackwardHookFunctionBackward") == 2
-    assert g.notes[0].startswith("2 BackwardHookFunctionBackward nodes were put in by full backward hooks")
+    assert g.notes[0].startswith("2 BackwardHookFunctionBackward nodes were added by full backward hooks")
 
 
 def test_a_leaf_is_one_node():
@@ -129,9 +129,8 @@ def test_a_leaf_is_one_node():
         ("AccumulateGrad", "x", True, ((2, 3),)),
     ]
     assert g.edges == ()
-    assert g.notes == (
-        "The tensor is a leaf: nothing is behind it, and a gradient that reaches it is added to its .grad.",
-    )
+    (note,) = g.notes
+    assert note.startswith("The tensor is a leaf")
     assert repr(g).splitlines()[-1] == "0 AccumulateGrad  x (2, 3)"
     assert g.picture().png
 
@@ -139,13 +138,13 @@ def test_a_leaf_is_one_node():
 @pytest.mark.parametrize(
     ("args", "error", "message"),
     [
-        ((torch.ones(2),), ValueError, r"requires no gradient.*no_grad.*detach"),
-        (((torch.ones(2),),), TypeError, "takes a tensor, not tuple; pick one"),
-        ((None,), TypeError, "takes a tensor, not NoneType$"),
-        ((nn.Linear(2, 2),), TypeError, "takes a tensor, not Linear; pass what it returns, and the module as model=$"),
-        ((torch.ones(2, requires_grad=True), [1]), TypeError, "names must map names to tensors, as in"),
+        ((torch.ones(2),), ValueError, r"shape \(2,\) does not require grad.*no_grad.*detach.*requires_grad_\(\)"),
+        (((torch.ones(2),),), TypeError, "got a tuple. Pass one of its tensors"),
+        ((None,), TypeError, r"got a NoneType\. Pass"),
+        ((nn.Linear(2, 2),), TypeError, "got a Linear. Pass its output, and the module as model=$"),
+        ((torch.ones(2, requires_grad=True), [1]), TypeError, r"names is of type list\. Pass a dict of tensors"),
         ((torch.ones(2, requires_grad=True), {"x": 1}), TypeError, r"names\['x'\] is of type int"),
-        ((torch.ones(2, requires_grad=True), None, 3), TypeError, r"must be a torch\.nn\.Module, not int"),
+        ((torch.ones(2, requires_grad=True), None, 3), TypeError, r"model is of type int\. Pass a torch\.nn\.Module"),
     ],
 )
 def test_bad_input(args, error, message):

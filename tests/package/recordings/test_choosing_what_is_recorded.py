@@ -61,27 +61,27 @@ def test_watch_returns_the_tensor_and_counts_firings():
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (lambda m: record(m, kinds=("foward",)), ValueError, "no kind 'foward'; did you mean 'forward'?"),
-        (lambda m: record(m, kinds="zzz"), ValueError, "no kind 'zzz'; kinds are forward_pre, forward, "),
-        (lambda m: record(m, kinds="backward"), ValueError, "legacy backward hook.*record 'full_backward'"),
-        (lambda m: record(m, kinds="forward", parameters=True), ValueError, "parameters=True needs kind"),
-        (lambda m: record(m, kinds="post_accumulate_grad"), ValueError, "add parameters=True"),
+        (lambda m: record(m, kinds=("foward",)), ValueError, "'foward'.*Did you mean 'forward'?"),
+        (lambda m: record(m, kinds="zzz"), ValueError, "'zzz'.*Pass some of forward_pre, forward, "),
+        (lambda m: record(m, kinds="backward"), ValueError, "legacy backward hook.*Record 'full_backward'"),
+        (lambda m: record(m, kinds="forward", parameters=True), ValueError, "kinds='forward' has neither"),
+        (lambda m: record(m, kinds="post_accumulate_grad"), ValueError, "Pass parameters=True"),
         (lambda m: record(m, "00"), LookupError, "no layer '00'; did you mean '0'?"),
         (lambda m: record(m, tensors={"x": ones(1, grad=False)}), ValueError, r"x\.requires_grad_\(\)"),
-        (lambda m: record(m, tensors={"x": 3}), TypeError, "'x' must be a Tensor, not int"),
-        (lambda m: record(m, max_events=0), ValueError, "max_events must be 1 or more"),
-        (lambda m: record(m, max_events="9"), TypeError, "max_events='9': give a whole number"),
-        (lambda m: record(m, max_events=True), TypeError, "max_events=True: give a whole number"),
-        (lambda m: record(m, values="all"), TypeError, "values='all': give True or False"),
-        (lambda m: record(m, parameters="weight"), TypeError, "parameters='weight': give True or False"),
-        (lambda m: record(m, kinds=5), TypeError, "kinds=5: give a kind of hook"),
-        (lambda m: record(m, optimizers=5), TypeError, r"optimizers must be torch\.optim\.Optimizer, not int"),
+        (lambda m: record(m, tensors={"x": 3}), TypeError, "'x' is of type int"),
+        (lambda m: record(m, max_events=0), ValueError, "max_events=0.*Pass 1 or more"),
+        (lambda m: record(m, max_events="9"), TypeError, "max_events='9' is not an integer"),
+        (lambda m: record(m, max_events=True), TypeError, "max_events=True is not an integer"),
+        (lambda m: record(m, values="all"), TypeError, "values='all'.*Pass values=True or values=False"),
+        (lambda m: record(m, parameters="weight"), TypeError, "parameters='weight' is not a bool"),
+        (lambda m: record(m, kinds=5), TypeError, "kinds=5.*kinds='forward'"),
+        (lambda m: record(m, optimizers=5), TypeError, r"got a int.*torch\.optim\.Optimizer"),
         (lambda m: record("model"), TypeError, "model must be a torch.nn.Module"),
         (lambda m: record(m).watch(ones(1), "x"), RuntimeError, "outside the with-block"),
-        (lambda m: record(m).picture(), ValueError, "no events"),
+        (lambda m: record(m).picture(), ValueError, "no events to draw"),
         (lambda m: record(m, kinds="forward").call_tree(), ValueError, "'forward_pre' and 'forward'"),
-        (lambda m: record(m).order("forwards"), ValueError, "no kind 'forwards'"),
-        (lambda m: record(m).compare("forward 0"), TypeError, "not one string"),
+        (lambda m: record(m).order("forwards"), ValueError, "'forwards'.*Pass some of"),
+        (lambda m: record(m).compare("forward 0"), TypeError, "single string"),
     ],
 )
 def test_bad_input_is_named_before_anything_is_registered(call, error, text):
@@ -114,9 +114,9 @@ def test_compiled_and_scripted_models_are_refused():
 
 def test_a_recording_is_made_once():
     recording = record(nested())
-    with recording, pytest.raises(RuntimeError, match=r"call record\(\.\.\.\) again"):
+    with recording, pytest.raises(RuntimeError, match=r"Call record\(\.\.\.\) again"):
         recording.__enter__()
-    with pytest.raises(RuntimeError, match="made once"), recording:
+    with pytest.raises(RuntimeError, match="already used"), recording:
         pass
 
 
@@ -133,4 +133,6 @@ def test_max_events_stops_the_log_and_says_so():
     with record(model, max_events=3) as recording:
         model(ones(1, 4))
     assert len(recording.events) == 3
-    assert recording.notes == ("Only the first 3 events were logged. A larger max_events= logs more.",)
+    (note,) = recording.notes
+    assert "Only the first 3 events were logged" in note
+    assert "max_events" in note

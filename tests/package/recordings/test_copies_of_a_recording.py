@@ -25,7 +25,7 @@ def test_a_copy_can_be_read(again):
     assert read.uncalled == recording.uncalled == ("unused",)
     assert repr(read.call_tree()) == repr(recording.call_tree())
     assert len(pickle.dumps(recording)) < 10_000
-    with pytest.raises(RuntimeError, match="made once"):
+    with pytest.raises(RuntimeError, match="already used"):
         read.__enter__()
     with pytest.raises(RuntimeError, match="outside the with-block"):
         read.watch(torch.ones(1, requires_grad=True), "y")

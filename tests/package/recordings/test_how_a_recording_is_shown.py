@@ -141,9 +141,9 @@ def test_a_long_recording_shows_its_beginning():
 def test_compare_marks_the_first_difference():
     recording = walk_through()
     right = recording.order("full_backward")
-    assert recording.compare(right, "full_backward").caption == "The guess is right in all 2 places"
+    assert recording.compare(right, "full_backward").caption == "The guess is right at all 2 positions"
     table = recording.compare(["full_backward  linear ", "tensor y", "more"], "full_backward")
-    assert table.caption == "The first difference is at place 2 of 3"
+    assert table.caption == "The first difference is at position 2 of 3"
     assert [row[""] for row in table.rows] == ["same", "first difference", "differs"]
     assert [row["recorded"] for row in table.rows] == [*right, ""]
 
@@ -256,4 +256,4 @@ def test_a_long_call_tree_is_shortened_and_says_so():
     text = repr(recording.call_tree())
     # A line for the phase, and four for each call.
     assert text.count("\n") == 1000
-    assert text.endswith("… and 601 more lines; the events are in .events, record fewer layers or calls")
+    assert text.endswith("… and 601 more lines. All events are in .events; to see the tree, record fewer layers")

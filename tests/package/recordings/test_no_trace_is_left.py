@@ -127,10 +127,9 @@ def test_a_legacy_hook_is_logged_and_receives_what_it_did():
             model(ones(2, 4)).sum().backward()
     assert got[0] == got[1]
     assert recording.order("backward", "full_backward", "full_backward_pre") == ["backward (root): legacy"]
-    assert recording.notes == (
-        "Layer (root) (Sequential) has a legacy backward hook. Full backward hooks would change what it receives, so "
-        "none are recorded.",
-    )
+    (note,) = recording.notes
+    assert note.startswith("Layer (root) (Sequential) has a legacy backward hook.")
+    assert "none are recorded" in note
 
 
 def test_a_layer_that_once_had_a_legacy_hook_keeps_its_pre_hook():
@@ -143,10 +142,9 @@ def test_a_layer_that_once_had_a_legacy_hook_keeps_its_pre_hook():
     assert "full_backward_pre 1" in recording.order()
     assert "full_backward 1" not in recording.order()
     assert "full_backward 0" in recording.order()
-    assert recording.notes == (
-        "Layer 1 (Linear) once had a legacy backward hook. torch refuses full ones on it since, so none are logged "
-        "there.",
-    )
+    (note,) = recording.notes
+    assert note.startswith("Layer 1 (Linear) once had a legacy backward hook")
+    assert "census(model).remove_all()" in note
 
 
 def test_recordings_nest():
@@ -201,9 +199,9 @@ def test_a_graph_run_backward_after_the_block_logs_nothing_and_adds_a_note(recwa
     late.backward()
     assert len(recording.events) == count
     assert ran == [1]
-    text = "A graph built inside the block was run backward after it, which is not logged."
-    assert recording.notes == (text,)
-    assert other.notes == (text,)
+    (note,) = recording.notes
+    assert note.startswith("A graph built inside the block was run backward after the block")
+    assert other.notes == (note,)
     assert not recwarn.list
 
 

@@ -48,7 +48,8 @@ def test_hooks_registered_on_a_tensor_inside_the_block_are_noted():
         x.register_hook(late)
         x.sum().backward()
     assert recording.order() == ["tensor x"]
-    assert recording.notes == ("The hook late was registered on tensor 'x' inside the block, so it is not logged.",)
+    (note,) = recording.notes
+    assert note.startswith("The hook late was registered on tensor 'x' inside the block, so it is not logged")
 
 
 def test_a_leaf_is_watched_under_no_grad_too():
@@ -77,9 +78,9 @@ def test_an_in_place_operation_after_watching_is_noted():
         (y * 5).sum().backward()
     assert y.grad.tolist() == [5, 5]
     assert recording.order() == ["tensor y", "node_pre y", "node_post y"]
-    assert recording.notes == (
-        "Tensor 'y' was changed in place while it was watched. Its .grad is filled earlier then, which is not logged.",
-    )
+    (note,) = recording.notes
+    assert note.startswith("Tensor 'y' was changed in place after watch")
+    assert "retain_grad is not logged" in note
 
 
 def test_watch_all_any_and_all():
@@ -133,10 +134,10 @@ def test_tensors_nodes_and_optimizers_are_not_kept():
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (lambda r: r.watch_all({}), ValueError, "no tensors to watch"),
-        (lambda r: r.watch_all({"x": ones(1)}, "some"), ValueError, "mode must be 'all' or 'any', not 'some'"),
+        (lambda r: r.watch_all({}), ValueError, "no tensors"),
+        (lambda r: r.watch_all({"x": ones(1)}, "some"), ValueError, "mode='some'.*mode='all' or mode='any'"),
         (lambda r: r.watch_all({"x": ones(1, grad=False)}), ValueError, "'x' does not require grad"),
-        (lambda r: r.watch_all({"x": 3}), TypeError, "'x' must be a Tensor, not int"),
+        (lambda r: r.watch_all({"x": 3}), TypeError, "'x' is of type int"),
         (lambda r: r.watch(torch.ones(1), "y", retain_grad=True, nodes=True), ValueError, "'y' does not require grad"),
     ],
 )
@@ -148,10 +149,10 @@ def test_bad_input_is_named(call, error, text):
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"optimizers": "SGD"}, TypeError, r"must be torch\.optim\.Optimizer, not str"),
-        ({"optimizers": [nn.Linear(1, 1)]}, TypeError, "not Linear"),
-        ({"kinds": "step_pre"}, ValueError, "'step_pre' is not chosen with kinds: .* optimizers="),
-        ({"kinds": ["node_post"]}, ValueError, r"'node_post' is not chosen with kinds: .* Recording\.watch"),
+        ({"optimizers": "SGD"}, TypeError, r"got a str.*torch\.optim\.Optimizer"),
+        ({"optimizers": [nn.Linear(1, 1)]}, TypeError, "got a Linear"),
+        ({"kinds": "step_pre"}, ValueError, "does not take 'step_pre'.* optimizers="),
+        ({"kinds": ["node_post"]}, ValueError, r"does not take 'node_post'.* Recording\.watch"),
     ],
 )
 def test_bad_options_are_named_before_anything_is_registered(options, error, text):
@@ -160,5 +161,5 @@ def test_bad_options_are_named_before_anything_is_registered(options, error, tex
 
 
 def test_watching_several_outside_the_block():
-    with pytest.raises(RuntimeError, match="'x, y' is watched outside the with-block"):
+    with pytest.raises(RuntimeError, match=r"'x, y' .*outside the with-block"):
         record(nn.Identity()).watch_all({"x": ones(1), "y": ones(1)})

@@ -30,15 +30,15 @@ class Returns(nn.Module):
     [
         (
             lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True)),
-            "inside layer 1 (ReLU), after layer 0 (Linear) returned: they turn",
+            "inside layer 1 (ReLU), after layer 0 (Linear) returned: these hooks turn",
         ),
         (
             lambda: nn.Sequential(Residual(), nn.ReLU()),
-            "inside layer 0 (Residual), after layer 0.norm (LayerNorm) returned: they turn",
+            "inside layer 0 (Residual), after layer 0.norm (LayerNorm) returned: these hooks turn",
         ),
         (
             lambda: nn.Sequential(nn.ReLU(), Returns()),
-            "inside layer (root) (Sequential), after layer 1 (Returns) returned: they cannot rebuild",
+            "inside layer (root) (Sequential), after layer 1 (Returns) returned: these hooks cannot rebuild",
         ),
     ],
 )
@@ -157,7 +157,7 @@ def test_a_layer_called_with_keyword_arguments_only_is_said_to_get_an_empty_grad
     with record(net, "fc") as recording:
         net(torch.ones(1, 2, requires_grad=True)).sum().backward()
     assert recording.events[-1].given == "grad_input ()"
-    assert "layer fc (Linear) was called with keyword arguments only: its full backward hooks get ()" in (
+    assert "Layer fc (Linear) was called with keyword arguments only, so its full backward hooks get ()" in (
         repr(recording)
     )
     with record(net, "fc", kinds="forward") as recording:

@@ -177,7 +177,7 @@ def test_a_recording_that_saw_no_call_says_what_to_do(kinds):
         with record(model, kinds=kinds) as recording:
             run()
         assert recording.events == ()
-        assert recording.notes[-1].startswith("nothing was called inside the block: run the model in it")
+        assert recording.notes[-1].startswith("No recorded layer ran inside the block. Call model(...)")
     with record(net, kinds=kinds) as recording:
         net(x)
     assert recording.notes == ()

@@ -19,7 +19,7 @@ from hookscope.captures import Capture, capture
 from hookscope.captures.estimate import format_bytes
 from hookscope.captures.options import check_bytes
 from hookscope.captures.saving import write_whole
-from hookscope.extras import needed_by
+from hookscope.extras import optional_import
 from hookscope.interp.activations.dataset import ABOUT, Activations, encode_description
 from hookscope.interp.activations.fingerprint import fingerprint_batch, fingerprint_model, fingerprint_state
 from hookscope.interp.activations.loaders import chain_batches, count_loader_samples, shuffles
@@ -36,8 +36,8 @@ from hookscope.interp.edits.layer_hooks import LayerHooks as Edited
 from hookscope.interp.edits.parts import Part, path_of
 from hookscope.layers import Which, find_layers
 from hookscope.layers.offloaded import is_offloaded, named_tensors
-from hookscope.progress import checked_progress, progress_bar
-from hookscope.structures import map_tensors
+from hookscope.progress import check_progress, progress_bar
+from hookscope.pytree import tree_map
 
 __all__ = ["collect"]
 
@@ -87,12 +87,12 @@ def collect(
         (5, (5, 3), True)
 
     """
-    with needed_by("collect"):
+    with optional_import("collect"):
         import safetensors.torch  # noqa: F401 (fail before the first shard is computed)
     check_bytes("shard_bytes", shard_bytes, 1)
     if max_bytes is not None:
         check_bytes("max_bytes", max_bytes)
-    checked_progress(progress)
+    check_progress(progress)
     if not isinstance(loader, Iterable) or isinstance(
         loader, str | bytes | Tensor
     ):  # iterating over a tensor yields samples, not batches
@@ -219,7 +219,7 @@ class _Collector:
         return Activations(self._folder)
 
     def _to_device(self, batch: Any) -> Any:
-        return map_tensors(lambda tensor: tensor.to(self._device), batch)
+        return tree_map(lambda tensor: tensor.to(self._device), batch)
 
     def _run_batch(self, batch: Any, samples: int, mark: str) -> None:
         self._first_state = self._first_state or fingerprint_state(self._model)

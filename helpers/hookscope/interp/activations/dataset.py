@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 from hookscope.captures.estimate import format_bytes
 from hookscope.captures.saving import refuse_pipes
 from hookscope.captures.serialize import expect, parse_dtype
-from hookscope.extras import needed_by
+from hookscope.extras import optional_import
 from hookscope.interp.activations.fingerprint import fingerprint_tensor
 from hookscope.interp.activations.shards import DamagedError, Shard, list_shards, read_shard
 from hookscope.layers.suggestions import not_found
@@ -174,7 +174,7 @@ class Activations(Result, Dataset[dict[str, Tensor]]):
 
     def _file(self, number: int) -> Any:
         if number not in self._files:
-            with needed_by("reading activations"):
+            with optional_import("reading activations"):
                 from safetensors import SafetensorError, safe_open
             if len(self._files) >= _OPEN:
                 self._files.pop(next(iter(self._files)))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.layers.offloaded import named_tensors
-from hookscope.structures import tensors_in
+from hookscope.pytree import find_tensors
 
 __all__ = ["fingerprint_batch", "fingerprint_model", "fingerprint_state", "fingerprint_tensor"]
 
@@ -61,7 +61,7 @@ def _outline(value: Any, around: tuple[int, ...]) -> Any:
     if isinstance(value, list | tuple):
         return [kind, *map(within, value)]
     # Any other object counts by the tensors inside it and by its attributes.
-    return [kind, *map(fingerprint_tensor, tensors_in(value)), within(getattr(value, "__dict__", None))]
+    return [kind, *map(fingerprint_tensor, find_tensors(value)), within(getattr(value, "__dict__", None))]
 
 
 _HASHED = 1 << 16  # elements; larger parameters are summed first, which is faster than hashing them

@@ -15,8 +15,8 @@ from hookscope.captures import Capture
 from hookscope.interp.activations.shards import can_be_written
 from hookscope.interp.edits.parts import listed, tensors
 from hookscope.layers.offloaded import is_offloaded
-from hookscope.structures import map_tensors, tensors_in
-from hookscope.unchanged import model_unchanged, same_random_numbers
+from hookscope.preserve import preserve_model, preserve_rng_state
+from hookscope.pytree import find_tensors, tree_map
 
 __all__ = ["OutputSpec", "RunBatch", "call_model", "count_samples", "find_sample_axes", "name_outputs"]
 
@@ -61,7 +61,7 @@ def call_model(model: nn.Module, batch: Any) -> Any:
 
 def count_samples(batch: Any) -> int:
     """Return the length of the first axis of the first tensor in a batch that has an axis."""
-    for tensor in tensors_in(batch):
+    for tensor in find_tensors(batch):
         if tensor.dim():
             return len(tensor)
     raise TypeError(
@@ -154,13 +154,13 @@ def find_sample_axes(
         TypeError: safetensors cannot write the dtype of an output.
 
     """
-    with same_random_numbers(model, batch):
+    with preserve_rng_state(model, batch):
         if not is_offloaded(model.modules()):  # a copy would load all weights into memory
             with suppress(Exception), _copy_model(model) as copied:  # the run of the model itself raises the error
                 return _run_two_and_three(copied, watch(copied), run, batch, part, left_out)
         if left_out:
             left_out.clear()
-        with model_unchanged(model, attributes=True):
+        with preserve_model(model, attributes=True):
             return _run_two_and_three(model, watch(model), run, batch, part, left_out)
 
 
@@ -292,4 +292,4 @@ def _take_samples(batch: Any, number: int) -> Any:
     if not there:
         raise ValueError("the first batch of the loader has no samples, so collect cannot find the sample axes")
     which = [index % there for index in range(number)]
-    return map_tensors(lambda each: each[which] if each.dim() and len(each) == there else each, batch)
+    return tree_map(lambda each: each[which] if each.dim() and len(each) == there else each, batch)

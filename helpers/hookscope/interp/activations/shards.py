@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hookscope.captures.saving import refuse_pipes, write_whole
 from hookscope.captures.serialize import expect
-from hookscope.extras import needed_by
+from hookscope.extras import optional_import
 from hookscope.interp.activations.fingerprint import fingerprint_tensor
 
 __all__ = ["DamagedError", "Shard", "can_be_written", "list_shards", "read_shard", "write_shard"]
@@ -67,7 +67,7 @@ def can_be_written(dtype: torch.dtype) -> bool:
         False
 
     """
-    with needed_by("collect"):
+    with optional_import("collect"):
         from safetensors import SafetensorError
         from safetensors.torch import save
     try:
@@ -84,7 +84,7 @@ def write_shard(shard: Shard, tensors: Mapping[str, Tensor]) -> int:
         OSError: the disk is full, for example. No part of the shard is left.
 
     """
-    with needed_by("collect"):
+    with optional_import("collect"):
         from safetensors.torch import save
     shard.marks = {name: fingerprint_tensor(tensor) for name, tensor in tensors.items()}
     about = {"first": shard.first, "batches": shard.batches, "marks": shard.marks, "made": shard.made}
@@ -102,7 +102,7 @@ def read_shard(path: Path) -> Shard:
         DamagedError: the file is truncated, or its header was changed.
 
     """
-    with needed_by("reading activations"):
+    with optional_import("reading activations"):
         from safetensors import safe_open
     # The file can come from an untrusted source, so any exception becomes one readable error.
     try:

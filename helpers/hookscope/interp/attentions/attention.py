@@ -18,7 +18,7 @@ from hookscope.layers import Modules
 from hookscope.model_inputs import check_kwargs
 from hookscope.pictures.tokens import check_tokens
 from hookscope.pictures.words import count_text
-from hookscope.unchanged import model_unchanged, same_random_numbers
+from hookscope.preserve import preserve_model, preserve_rng_state
 
 if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -109,8 +109,8 @@ def _run(
 ) -> None:
     model = modules.model
     with ExitStack() as stack:
-        stack.enter_context(model_unchanged(model, modules=modules.names))
-        stack.enter_context(same_random_numbers(model, args, kwargs))
+        stack.enter_context(preserve_model(model, modules=modules.names))
+        stack.enter_context(preserve_rng_state(model, args, kwargs))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.no_grad())
         stack.enter_context(run_eagerly())

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
-from hookscope.extras import needed_by
+from hookscope.extras import optional_import
 from hookscope.pictures import Picture
 from hookscope.pictures.fonts import find_families
 from hookscope.pictures.picture import as_text, from_figure
@@ -228,7 +228,7 @@ def _numbers(weights: Tensor) -> Tensor:
 
 
 def _figure() -> Any:
-    with needed_by("a picture of attention"):
+    with optional_import("a picture of attention"):
         from matplotlib.figure import Figure
     return Figure()
 

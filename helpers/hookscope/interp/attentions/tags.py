@@ -11,7 +11,7 @@ from weakref import ref
 from torch import Tensor
 
 from hookscope.interp.attentions.axes import BY_SHAPE, FEATURES, Axes, cut, followed, is_all, plain
-from hookscope.structures import tensors_in
+from hookscope.pytree import find_tensors
 
 __all__ = [
     "FEATURES",
@@ -90,7 +90,7 @@ class Tags:
         old = self._known(first)
         shape = first.shape if isinstance(first, Tensor) and not first.is_nested else None
         # What is made of parameters alone is one: a norm of weights, a weight made of others.
-        computed = self._is_parameter(first) and all(map(self._is_parameter, tensors_in(args)))
+        computed = self._is_parameter(first) and all(map(self._is_parameter, find_tensors(args)))
         for each in out if isinstance(out, (tuple, list)) else (out,):
             if not isinstance(each, Tensor):
                 continue

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from hookscope.structures import contents_of, copied
+from hookscope.pytree import list_items, shallow_copy
 
 __all__ = ["Part", "get", "holder_of", "keys", "listed", "path_of", "put", "tensors"]
 
@@ -59,7 +59,7 @@ def _items(value: Any) -> list[tuple[Any, Any]]:
     """List the keys and items of a tuple, list, mapping or dataclass; nothing for anything else."""
     if isinstance(value, (Mapping, tuple, list)):
         try:
-            held = contents_of(value)
+            held = list_items(value)
         except Exception:  # whatever somebody else's container raises: there is nothing to be had from it
             return []
         return held if isinstance(value, Mapping) else [*enumerate(held)]
@@ -147,7 +147,7 @@ def put(value: Any, path: Path, new: Any) -> Any:
     held = _item(value, key)
     if _item(value, key) is not held:
         raise TypeError(f"{type(value).__name__}.{key} is computed on each access, so it cannot be replaced")
-    rebuilt = copied(value)
+    rebuilt = shallow_copy(value)
     _put_into_copy(rebuilt, key, inside, value, held)
     if _item(value, key) is not held:
         _set_item(value, key, held)

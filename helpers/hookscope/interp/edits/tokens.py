@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hookscope.interp.edits.hooks import NoCopyWhileHooked
 from hookscope.interp.edits.selection import numbers_in
 from hookscope.layers import Modules
-from hookscope.strands import Strands
+from hookscope.task_local import TaskLocal
 
 __all__ = ["Positions", "TokenSource", "Tokens", "find_token_source", "parse_positions"]
 
@@ -145,7 +145,7 @@ class TokenSource(NoCopyWhileHooked):
     notes: dict[str, None]
     sure: bool = True
     _calls: int = 0
-    _running: Strands[list[Tokens]] = field(default_factory=lambda: Strands(list))
+    _running: TaskLocal[list[Tokens]] = field(default_factory=lambda: TaskLocal(list))
 
     def register(self, handles: ExitStack) -> None:
         """Register the hooks; first, since the model itself may be edited, too."""
@@ -156,18 +156,18 @@ class TokenSource(NoCopyWhileHooked):
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note which tokens this call has."""
         self._calls += 1
-        self._running.here().append(self._read(args, kwargs))
+        self._running.get().append(self._read(args, kwargs))
 
     def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         """Forget them."""
-        if running := self._running.here():
+        if running := self._running.get():
             running.pop()
 
     before.__qualname__ = after.__qualname__ = "hookscope.edit"
 
     def here(self) -> Tokens:
         """Return the tokens of the call that is running."""
-        running = self._running.here()
+        running = self._running.get()
         return running[-1] if running else Tokens(problem=f"the layer was called outside of {self._what}")
 
     @cached_property

@@ -12,7 +12,7 @@ from hookscope.captures.call import Call
 from hookscope.captures.capture import capture
 from hookscope.captures.stats import Stats
 from hookscope.layers import Modules
-from hookscope.structures import tensors_in
+from hookscope.pytree import find_tensors
 
 __all__ = [
     "NoBlocksError",
@@ -115,7 +115,7 @@ def passes_stream_on(calls: Sequence[Call], kind: type = Tensor) -> bool:
 
 def _inputs(call: Call, kind: type) -> list[Any]:
     if kind is Tensor:
-        return tensors_in((call.args, call.kwargs))
+        return find_tensors((call.args, call.kwargs))
     return [each for each in (*call.args, *call.kwargs.values()) if isinstance(each, kind)]
 
 

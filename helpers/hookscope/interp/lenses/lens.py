@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hookscope.interp.lenses.blocks import first_tensor
 from hookscope.layers import Modules, pick
-from hookscope.structures import tensors_in
+from hookscope.pytree import find_tensors
 
 __all__ = ["Lens", "LensSpec", "OuterCall", "compare_logits", "find_lens", "find_outer_modules", "parse_lens"]
 
@@ -161,7 +161,7 @@ def find_lens(modules: Modules, last: Tensor, steps: Sequence[OuterCall], return
         chain.append(step)
         now = step.made
         position = position if place is _ALL else place
-    ends = any(_is_same(now, tensor) for tensor in tensors_in(returned))
+    ends = any(_is_same(now, tensor) for tensor in find_tensors(returned))
     head = _output_embeddings(modules.model)
     if head is not None:
         if not any(head in step.module.modules() for step in chain):

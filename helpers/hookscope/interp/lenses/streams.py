@@ -26,8 +26,8 @@ from hookscope.interp.lenses.lens import Lens, LensSpec, OuterCall, find_lens, f
 from hookscope.interp.lenses.reading import Reading, read_streams
 from hookscope.interp.lenses.texts import find_token_ids
 from hookscope.layers import LayerNotFoundError, Modules, Which, pick
-from hookscope.structures import tensors_in
-from hookscope.unchanged import model_unchanged, same_random_numbers
+from hookscope.preserve import preserve_model, preserve_rng_state
+from hookscope.pytree import find_tensors
 
 __all__ = ["Streams"]
 
@@ -132,7 +132,7 @@ class Streams:
         calls = [call for call in seen.calls if call.run == last]
         for call in calls:
             if call.layer in self.blocks and not is_stream(first_tensor(call.output)):
-                shapes = [tuple(tensor.shape) for tensor in tensors_in(call.output)]
+                shapes = [tuple(tensor.shape) for tensor in find_tensors(call.output)]
                 raise NoBlocksError(
                     f"layer {call.label!r} returned {shapes[0] if shapes else 'no tensor'}, not a residual stream "
                     "(batch, "
@@ -196,7 +196,7 @@ class Streams:
     def _given_to(self, call: Call) -> Tensor | None:
         """Return the stream that a block got as input."""
         fed, stream = self._fed.get((call.layer, call.number)), first_tensor(call.output)
-        given = tensors_in((fed.args, fed.kwargs)) if fed else []
+        given = find_tensors((fed.args, fed.kwargs)) if fed else []
         found = next((each for each in given if is_stream(each) and each.shape == stream.shape), None)
         return None if found is None else self._turned(found)
 
@@ -208,7 +208,7 @@ class Streams:
             fed = self._fed.get((call.layer, call.number))
             if call.layer in self.blocks or not call.layer or fed is None:
                 continue
-            given, made = tensors_in((fed.args, fed.kwargs)), first_tensor(call.output)
+            given, made = find_tensors((fed.args, fed.kwargs)), first_tensor(call.output)
             if given and made is not None:
                 turned = (self._turned(each) if each.dim() == 3 else each for each in (given[0], made))
                 yield OuterCall(call.layer, modules[call.layer], *turned)
@@ -223,7 +223,7 @@ class Streams:
     def _logits_in(self, returned: Any) -> Tensor | None:
         """Return the logits in the output of the model: the tensor with as many words as the lens makes."""
         first = [returned["logits"]] if isinstance(returned, Mapping) and "logits" in returned else []
-        for tensor in tensors_in([*first, returned]):
+        for tensor in find_tensors([*first, returned]):
             if tensor.dim() in (2, 3) and tensor.shape[-1] == self.words and tensor.is_floating_point():
                 turned = self._turned(tensor) if tensor.dim() == 3 else tensor
                 if turned.shape[0] == self.samples:
@@ -306,8 +306,8 @@ class Streams:
     def _evaluating(self) -> Iterator[None]:
         model = self._modules.model
         with (
-            model_unchanged(model),
-            same_random_numbers(model, self._args, self._kwargs),
+            preserve_model(model),
+            preserve_rng_state(model, self._args, self._kwargs),
             warnings.catch_warnings(record=True) as caught,
         ):
             warnings.filterwarnings("always", "hookscope: ")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import isnan
 from typing import Any, Protocol
 
-from hookscope.extras import needed_by
+from hookscope.extras import optional_import
 from hookscope.pictures import Picture
 from hookscope.pictures.picture import from_figure
 from hookscope.pictures.words import count_text, shorten
@@ -40,7 +40,7 @@ class HasTimes(Protocol):
 
 def draw_bars(layers: Sequence[HasTimes], title: str, rows: Sequence[Mapping[str, object]]) -> Picture:
     """Draw a bar for each layer from top to bottom, with a line between the quartiles."""
-    with needed_by("the plot of a profile"):
+    with optional_import("the plot of a profile"):
         from matplotlib.figure import Figure
     figure = Figure(figsize=(8, 1.2 + 0.3 * len(layers)), layout="constrained")
     axis = figure.subplots()

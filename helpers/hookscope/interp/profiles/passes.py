@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from hookscope.interp.profiles.spans import CallSpan, CallSpans, nodes_of, sequence_number
 from hookscope.layers import Modules
-from hookscope.structures import map_tensors, tensors_in
-from hookscope.unchanged import ModelState
+from hookscope.preserve import ModelState
+from hookscope.pytree import find_tensors, tree_map
 
 __all__ = ["LayerTotals", "PassRunner"]
 
@@ -61,11 +61,11 @@ class PassRunner:
 
     def _inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if self._restores:
-            self.before.put_back()
+            self.before.restore()
         self._start = sequence_number()
         for parameter in self.model.parameters():
             parameter.grad = None
-        args, kwargs = map_tensors(lambda t: t.detach().clone().requires_grad_(t.requires_grad), self._passed)
+        args, kwargs = tree_map(lambda t: t.detach().clone().requires_grad_(t.requires_grad), self._passed)
         return args, kwargs
 
     def _scalar(self, output: Any) -> Tensor | None:
@@ -84,7 +84,7 @@ class PassRunner:
                     "loss=lambda output: output.mean()"
                 )
             return scalar
-        sums = [t.sum() for t in tensors_in(output) if t.requires_grad]
+        sums = [t.sum() for t in find_tensors(output) if t.requires_grad]
         if not sums:
             self.backward = False
             self.notes.append("backward was not measured, because the output does not require grad")
@@ -200,7 +200,7 @@ class PassRunner:
         args, kwargs = self._inputs()
         known = {
             id(s): s
-            for s in map(_storage_of, (*self.model.parameters(), *self.model.buffers(), *tensors_in((args, kwargs))))
+            for s in map(_storage_of, (*self.model.parameters(), *self.model.buffers(), *find_tensors((args, kwargs))))
         }
         held = {_key(storage): storage for storage in known.values()}
         spans, found = CallSpans(self._hooked, lambda: 0), dict.fromkeys(self._hooked, 0)

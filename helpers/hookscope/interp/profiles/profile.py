@@ -20,8 +20,8 @@ from hookscope.layers.modules import kind_of
 from hookscope.layers.offloaded import execution_devices, is_offloaded
 from hookscope.model_inputs import check_kwargs
 from hookscope.pictures.words import count_text
-from hookscope.structures import tensors_in
-from hookscope.unchanged import same_random_numbers
+from hookscope.preserve import preserve_rng_state
+from hookscope.pytree import find_tensors
 
 __all__ = ["profile"]
 
@@ -85,7 +85,7 @@ def profile(
         )
     if len(hooked) < len(modules.names):
         job.notes.append("TorchScript modules take no hooks, so they count as part of the layer around them")
-    with job.before.unchanged(), same_random_numbers(model, args, kwargs), _restore_gradients(job):
+    with job.before.preserve(), preserve_rng_state(model, args, kwargs), _restore_gradients(job):
         for _ in range(warmup):
             job.time_plain()
         began, pairs = time.perf_counter(), list[tuple[tuple[float, float], tuple[float, float, LayerTotals]]]()
@@ -112,7 +112,7 @@ def _check(model: nn.Module, given: Any, backward: object, loss: object, repeats
     if is_offloaded(model.modules()):
         devices = [(what, device) for what, device in devices if device.type != "meta"]
     devices += [("what accelerate runs", device) for device in execution_devices(model.modules())]
-    for what, device in (*devices, *(("an input", tensor.device) for tensor in tensors_in(given))):
+    for what, device in (*devices, *(("an input", tensor.device) for tensor in find_tensors(given))):
         if device.type == "meta":
             raise ValueError(
                 f"{what} is on the meta device, where tensors have no values, so nothing runs. Move it to the CPU first"
@@ -178,7 +178,7 @@ def _build_profile(
             backward_flops=number(counts.backward, module, back and could_count),
             backward_flops_self=number(counts.backward_self, module, back and could_count),
             parameters=sum(tensor.nbytes for tensor in {*module.parameters(), *module.buffers()}),
-            outputs=sum(tensor.nbytes for span in ours for tensor in tensors_in(span.outputs)),
+            outputs=sum(tensor.nbytes for span in ours for tensor in find_tensors(span.outputs)),
             saved=None if saved is None or saved[1][module] != len(ours) else saved[0][module],
             gradients=number(counts.gradients, module, back),
         )

@@ -21,7 +21,7 @@ from hookscope.interp.sweeps.passes import Inputs
 from hookscope.interp.sweeps.result import Made, Row, Sweep
 from hookscope.layers.suggestions import not_found
 from hookscope.pictures.picture import as_text
-from hookscope.unchanged import model_unchanged, same_random_numbers
+from hookscope.preserve import preserve_model, preserve_rng_state
 
 __all__ = ["Cell", "Outcome"]
 
@@ -319,7 +319,7 @@ class Cell:
     def _as_it_was(self, inputs: Inputs) -> Iterator[None]:
         """Leave all as it is, and begin with the random numbers of the sweep."""
         model, state = self.model, self.made.state
-        with same_random_numbers(model, inputs.args, inputs.kwargs), model_unchanged(model, attributes=True):
+        with preserve_rng_state(model, inputs.args, inputs.kwargs), preserve_model(model, attributes=True):
             if state is not None:
                 torch.set_rng_state(state)
             yield

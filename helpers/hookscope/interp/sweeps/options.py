@@ -9,7 +9,7 @@ from typing import TypedDict
 from hookscope.captures.options import check_bytes
 from hookscope.interp.edits.parts import Part
 from hookscope.layers import Which
-from hookscope.progress import checked_progress
+from hookscope.progress import check_progress
 
 __all__ = ["ColumnNumbers", "SweepOptions", "check_options"]
 
@@ -80,5 +80,5 @@ def check_options(options: object, columns: Mapping[str, object]) -> SweepOption
         raise ValueError(f"check={check!r}: give how many cells are compared with plain hooks, at least 1")
     if options.max_bytes is not None:
         check_bytes("max_bytes", options.max_bytes, 1)
-    checked_progress(options.progress)
+    check_progress(options.progress)
     return options

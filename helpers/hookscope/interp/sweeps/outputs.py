@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hookscope.interp.edits.parts import tensors
-from hookscope.structures import map_tensors, model_output, tensors_in
+from hookscope.pytree import find_tensors, rebuild_model_output, tree_map
 
 __all__ = ["NotAloneError", "Shares", "Whole", "difference", "number_of"]
 
@@ -95,7 +95,7 @@ class Shares:
         self._count = count
         self._output = output
         # What each variant has, without these objects.
-        self._light = self._each(map_tensors(lambda _: _left_out, output, alone.kinds)) if alone.kinds else []
+        self._light = self._each(tree_map(lambda _: _left_out, output, alone.kinds)) if alone.kinds else []
 
     def number(self, metric: Any, variant: int) -> float:
         """Give one variant's output to a metric, and return its number."""
@@ -117,7 +117,7 @@ class Shares:
             rows = len(tensor) // self._count
             return tensor[variant * rows : (variant + 1) * rows]
 
-        return map_tensors(own, value)
+        return tree_map(own, value)
 
     def _each(self, value: Any) -> list[Any]:
         """Return what each variant has of a value, in containers of its own; quicker than for one after the other."""
@@ -129,7 +129,9 @@ class Shares:
             items, beside = ([self._each(item) for item in held.values()] for held in (value, vars(value)))
             rows = zip(*items, strict=True), zip(*beside, strict=True)
             return [
-                model_output(value, dict(zip(value, one, strict=True)), dict(zip(vars(value), other, strict=True)))
+                rebuild_model_output(
+                    value, dict(zip(value, one, strict=True)), dict(zip(vars(value), other, strict=True))
+                )
                 for one, other in zip(*rows, strict=True)
             ]
         return [self._share(value, variant) for variant in range(self._count)]
@@ -146,7 +148,7 @@ def _objects(value: Any) -> tuple[type, ...]:
         return tuple(kind for item in value.values() for kind in _objects(item))
     if isinstance(value, (tuple, list, set, frozenset, deque)):
         return tuple(kind for item in value for kind in _objects(item))
-    return (type(value),) if tensors_in(value) else ()
+    return (type(value),) if find_tensors(value) else ()
 
 
 def number_of(result: Any) -> float:
@@ -181,7 +183,7 @@ def number_of(result: Any) -> float:
 
 def _compared(output: Any) -> list[tuple[tuple[int | str, ...], Tensor]]:
     """List path and tensor of what is compared; inside of objects, which takes longer, where there is nothing else."""
-    return list(tensors(output)) or [((number,), tensor) for number, tensor in enumerate(tensors_in(output))]
+    return list(tensors(output)) or [((number,), tensor) for number, tensor in enumerate(find_tensors(output))]
 
 
 def difference(one: Any, other: Any) -> float:

@@ -17,7 +17,7 @@ from hookscope.interp.edits.parts import keys, put
 from hookscope.interp.edits.report import UNSEEN_HEADS, why_not_called
 from hookscope.interp.sweeps.places import Place
 from hookscope.layers import Modules
-from hookscope.structures import map_tensors, tensors_in
+from hookscope.pytree import find_tensors, tree_map
 
 __all__ = ["Given", "Inputs", "Look", "Patch", "Span", "Watch", "hooked", "is_plain"]
 
@@ -73,7 +73,7 @@ class Inputs:
     @property
     def rows(self) -> int:
         """How long the first tensor is, along which a batch of variants grows; 0 if there is none."""
-        first = next((tensor for tensor in tensors_in((self.args, self.kwargs)) if tensor.dim()), None)
+        first = next((tensor for tensor in find_tensors((self.args, self.kwargs)) if tensor.dim()), None)
         return 0 if first is None else len(first)
 
     def run(self, model: nn.Module, times: int = 1) -> Any:
@@ -86,7 +86,7 @@ class Inputs:
             return tensor.clone()
 
         # With `say`, what holds no tensor yet is copied, too: a pass may fill it, as it does an empty KV cache.
-        args, kwargs = map_tensors(copy, (self.args, self.kwargs), say=lambda _: None)
+        args, kwargs = tree_map(copy, (self.args, self.kwargs), note=lambda _: None)
         return model(*args, **kwargs)
 
 
@@ -173,7 +173,7 @@ class Watch:
         """Note that a call begins."""
         self._clock += 1
         span = Span(module, self._clock, self._running[-1] if self._running else None)
-        given = tensors_in((args, kwargs))
+        given = find_tensors((args, kwargs))
         span.given = (given, [_version(tensor) for tensor in given])
         self.spans.append(span)
         self._running.append(span)
@@ -191,7 +191,7 @@ class Watch:
         span.given = ([], [])
         if is_plain(output) and versions == [_version(tensor) for tensor in tensors]:
             before = {_memory(tensor) for tensor in tensors}
-            span.alone = all(_memory(tensor) not in before for tensor in tensors_in(output))
+            span.alone = all(_memory(tensor) not in before for tensor in find_tensors(output))
         if self._keep is not None:
             self.kept[module] = self._keep(module, output)
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hookscope.structures import tensors_in
+from hookscope.pytree import find_tensors
 
 __all__ = ["Reach"]
 
@@ -97,7 +97,7 @@ class Reach(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._say(f"{_READ} ({name})")
         returned = func(*args, **kwargs)
         if not name.partition("::")[2].startswith(_NEW):
-            made = [returned] if isinstance(returned, Tensor) else tensors_in(returned)
+            made = [returned] if isinstance(returned, Tensor) else find_tensors(returned)
             for each in made:
                 self.begin(each)
             if made and not self.why:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hookscope.interp.sweeps.passes import Span
 from hookscope.layers.modules import collect_submodules
-from hookscope.structures import map_tensors, tensors_in
+from hookscope.pytree import find_tensors, tree_map
 
 __all__ = ["Replays", "replaying"]
 
@@ -74,7 +74,7 @@ class Replays:
             double: what it returned in a pass with all samples twice.
 
         """
-        found = tensors_in(double) if shapes is not None else []
+        found = find_tensors(double) if shapes is not None else []
         known = shapes is not None and len(found) == len(shapes)
         kept: dict[int, _Kept] = {}
         for tensor, shape in zip(found, shapes or (), strict=False):
@@ -85,7 +85,7 @@ class Replays:
             else:
                 known = False
         if known:
-            self._kept[module] = map_tensors(lambda tensor: kept[id(tensor)], double)
+            self._kept[module] = tree_map(lambda tensor: kept[id(tensor)], double)
         else:
             self._usable.pop(module, None)
 
@@ -103,7 +103,7 @@ class Replays:
             found.append(kept.tensor.nbytes)
             return kept
 
-        map_tensors(count, list(self._kept.values()), _Kept)
+        tree_map(count, list(self._kept.values()), _Kept)
         return sum(found)
 
     def forwards(self, time: float, times: int) -> dict[nn.Module, Callable[..., Any]]:
@@ -115,7 +115,7 @@ class Replays:
             return tensor.repeat(times, *[1] * (tensor.dim() - 1)) if kept.batched else tensor.clone()
 
         def forward(module: nn.Module) -> Callable[..., Any]:
-            return lambda *args, **kwargs: map_tensors(again, self._kept[module], _Kept)
+            return lambda *args, **kwargs: tree_map(again, self._kept[module], _Kept)
 
         return {module: forward(module) for module in self.before(time) if module in self._kept}
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from hookscope.extras import needed_by
+from hookscope.extras import optional_import
 from hookscope.interp.sweeps.passes import Inputs
 from hookscope.pictures import Picture, Result, Table
 from hookscope.pictures.fonts import find_families
@@ -271,7 +271,7 @@ class Sweep(Result):
         )
 
     def _draw(self) -> Any:
-        with needed_by("the heat map of a sweep"):
+        with optional_import("the heat map of a sweep"):
             from matplotlib.colors import ListedColormap
             from matplotlib.figure import Figure
         rows, columns = self.values.shape

@@ -18,7 +18,7 @@ from hookscope.interp.sweeps.passes import Patch, hooked
 from hookscope.interp.sweeps.places import Columns, Place
 from hookscope.interp.sweeps.replays import replaying
 from hookscope.interp.sweeps.study import Study, brief
-from hookscope.unchanged import same_random_numbers
+from hookscope.preserve import preserve_rng_state
 
 __all__ = ["Runs", "Variant"]
 
@@ -182,9 +182,9 @@ class Runs:
         model = study.modules.model
         with ExitStack() as stack:
             if study.random:
-                stack.enter_context(same_random_numbers(model, study.inputs.args, study.inputs.kwargs))
+                stack.enter_context(preserve_rng_state(model, study.inputs.args, study.inputs.kwargs))
             if study.writes:
-                stack.enter_context(study.before.unchanged())
+                stack.enter_context(study.before.preserve())
             with hooked(patches):
                 return study.inputs.run(model)
 
@@ -239,7 +239,7 @@ class Runs:
         patches = [Patch(place, partial(self._change, place, rows, count)) for place, rows in places.items()]
         with ExitStack() as stack:
             if study.writes:
-                stack.enter_context(study.before.unchanged())
+                stack.enter_context(study.before.preserve())
             stack.enter_context(replaying(forwards))
             stack.enter_context(hooked(patches))
             output = study.inputs.run(study.modules.model, count)

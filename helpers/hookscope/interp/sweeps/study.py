@@ -22,8 +22,8 @@ from hookscope.interp.sweeps.places import Place
 from hookscope.interp.sweeps.reach import Reach
 from hookscope.interp.sweeps.replays import Replays
 from hookscope.layers import Modules
-from hookscope.structures import tensors_in
-from hookscope.unchanged import ModelState, same_random_numbers
+from hookscope.preserve import ModelState, preserve_rng_state
+from hookscope.pytree import find_tensors
 
 __all__ = ["Study", "brief", "tensors_at"]
 
@@ -89,7 +89,7 @@ class Study:
         owned |= self._hooked()  # the model may register hooks of its own in its first pass
         self.tolerance = _tolerance([self.output, *self.tensors.values()])
         self.random = _random_state() != drawn
-        changed, keeps = _changed(modules, buffers), before.attributes.put_back()
+        changed, keeps = _changed(modules, buffers), before.attributes.restore()
         self.writes = bool(changed) or keeps
         self.times = {place: _time(place, watch.spans) for place in places}
         self.replays = Replays(watch.spans, owned)
@@ -116,7 +116,7 @@ class Study:
             self.variants(room, sum(watch.kept[module][1] for module in self._skipped()))
         if not self.alone:
             try:
-                with before.unchanged():
+                with before.preserve():
                     self._twice(watch.kept)
             except NotAloneError as error:
                 self.alone = str(error)
@@ -162,12 +162,12 @@ class Study:
     def _measured(self) -> int:
         """Return what a pass needs at its peak; 0, and a note, where it cannot be watched, as with flex attention."""
         model, inputs = self.modules.model, self.inputs
-        same = same_random_numbers(model, inputs.args, inputs.kwargs)
+        same = preserve_rng_state(model, inputs.args, inputs.kwargs)
         # With hooks on, as there are in each cell: they keep layers from fused paths, which take less.
         patches = [Patch(place, lambda tensor: None) for place in self.places]
         counted = PeakBytes()
         try:
-            with same, self.before.unchanged(), counted, hooked(patches):
+            with same, self.before.preserve(), counted, hooked(patches):
                 inputs.run(model)
         except Exception as error:
             self.notes.append(f"max_bytes could not be kept to: a pass that was measured raised {brief(error)}")
@@ -181,7 +181,7 @@ class Study:
             RuntimeError: it does.
 
         """
-        with self.before.unchanged():
+        with self.before.preserve():
             again = self.inputs.run(self.modules.model)
         if difference(again, self.output) > self.tolerance:
             raise RuntimeError(
@@ -239,7 +239,7 @@ class Study:
 
         patches = [Patch(place, partial(change, place)) for place in self.places]
         try:
-            with self.before.unchanged(), reach.follow(), hooked(patches):
+            with self.before.preserve(), reach.follow(), hooked(patches):
                 output = self.inputs.run(self.modules.model, 3)
             shares = Shares(output, self.whole, 3)
         except NotAloneError as error:
@@ -253,13 +253,13 @@ class Study:
 
 def _sizes(output: Any) -> tuple[list[torch.Size] | None, int]:
     """List the shapes of tensors, None if one has none, as nested tensors do not; and count their bytes."""
-    found = tensors_in(output)
+    found = find_tensors(output)
     shapes = None if any(tensor.is_nested for tensor in found) else [tensor.shape for tensor in found]
     return shapes, sum(tensor.numel() * tensor.element_size() for tensor in found)
 
 
 def _tolerance(values: list[Any]) -> float:
-    coarse = [torch.finfo(dtype).eps for each in tensors_in(values) if (dtype := each.dtype).is_floating_point]
+    coarse = [torch.finfo(dtype).eps for each in find_tensors(values) if (dtype := each.dtype).is_floating_point]
     return 1e-5 if max(coarse, default=0) < 1e-6 else 4 * max(coarse)
 
 

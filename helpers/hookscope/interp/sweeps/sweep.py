@@ -25,9 +25,9 @@ from hookscope.layers.offloaded import is_offloaded
 from hookscope.model_inputs import check_kwargs
 from hookscope.pictures.tokens import check_tokens
 from hookscope.pictures.words import count_text
+from hookscope.preserve import ModelState, preserve_model, preserve_rng_state
 from hookscope.progress import progress_bar
-from hookscope.structures import tensors_in
-from hookscope.unchanged import ModelState, model_unchanged, same_random_numbers
+from hookscope.pytree import find_tensors
 
 __all__ = ["sweep"]
 
@@ -82,7 +82,7 @@ def sweep(
     named = _named(options.tokens, header)
     refuse_unhookable(modules, {place.module for place in places}, "sweep")
     held = () if is_offloaded(modules.names) else modules.tensors
-    if any(tensor.is_meta for tensor in (*held, *tensors_in((run.args, run.kwargs)))):
+    if any(tensor.is_meta for tensor in (*held, *find_tensors((run.args, run.kwargs)))):
         raise ValueError(
             "tensors on the meta device have no values, so no metric could be told; load the weights first"
         )
@@ -96,10 +96,10 @@ def sweep(
     with (
         torch.inference_mode(False),
         torch.no_grad(),
-        same_random_numbers(model, run.args, run.kwargs),
+        preserve_rng_state(model, run.args, run.kwargs),
         _put_back(modules, run) as before,
     ):
-        with same_random_numbers(model, run.args, run.kwargs), before.unchanged():
+        with preserve_rng_state(model, run.args, run.kwargs), before.preserve():
             study = Study(modules, run, places, before, options.max_bytes, by_sample)
         cells = []
         for row, place in enumerate(places):
@@ -154,10 +154,10 @@ def _put_back(modules: Modules, inputs: Inputs) -> Iterator[ModelState]:
     model = modules.model
     if any(map(is_lazy, modules.tensors)):
         # Made first: the study would take the random numbers that this draws for those of every pass.
-        with same_random_numbers(model, inputs.args, inputs.kwargs), model_unchanged(model, attributes=True):
+        with preserve_rng_state(model, inputs.args, inputs.kwargs), preserve_model(model, attributes=True):
             inputs.run(model)
     before = ModelState(model, attributes=True)
-    with before.unchanged():
+    with before.preserve():
         yield before
 
 
@@ -213,7 +213,7 @@ def _new(
         return {place: torch.zeros_like(tensor) for place, tensor in study.tensors.items()}, None, "set to zero"
     other, output = study.tensors, study.output
     if inputs is not None:
-        with same_random_numbers(model, inputs.args, inputs.kwargs), study.before.unchanged():
+        with preserve_rng_state(model, inputs.args, inputs.kwargs), study.before.preserve():
             other, _, output = tensors_at(study.modules, inputs, places, "in the run on source")
     if kind == "run":
         for place, tensor in study.tensors.items():

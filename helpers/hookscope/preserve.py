@@ -1,4 +1,4 @@
-"""Leave a model, and the random numbers of its owner, as they were."""
+"""Save the state of a model and of the random number generators, and restore it after a block."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hookscope.structures import tensors_in
+from hookscope.pytree import find_tensors
 
-__all__ = ["Attributes", "ModelState", "model_unchanged", "same_random_numbers"]
+__all__ = ["ModelState", "ModuleAttributes", "preserve_model", "preserve_rng_state"]
 
 
 @contextmanager
-def model_unchanged(
+def preserve_model(
     model: nn.Module, attributes: bool = False, modules: Iterable[nn.Module] | None = None
 ) -> Iterator[None]:
-    """Put back training flags and buffers, whatever happens to them inside the block.
+    """Restore training flags and buffers when the block ends.
 
     Args:
         model: the model.
-        attributes: put back what modules hold besides, too, see `Attributes`.
-        modules: those of the model, where they are known: to look for them takes time.
+        attributes: also restore the attributes of the modules, see `ModuleAttributes`.
+        modules: the modules of the model, if you have them already. This saves time.
 
     Example:
         >>> norm = nn.BatchNorm1d(2)
-        >>> with model_unchanged(norm):
+        >>> with preserve_model(norm):
         ...     _ = norm(torch.ones(3, 2))
         ...     norm.eval().running_mean
         tensor([0.1000, 0.1000])
@@ -42,81 +42,81 @@ def model_unchanged(
         (tensor([0., 0.]), True)
 
     """
-    with ModelState(model, attributes, modules).unchanged():
+    with ModelState(model, attributes, modules).preserve():
         yield
 
 
 class ModelState:
-    """A model as it is when this is made: its training flags and buffers, which can be put back several times.
+    """A snapshot of the training flags and buffers of a model, which you can restore several times.
 
     Args:
         model: the model.
-        attributes: what modules hold besides belongs to it, too, see `Attributes`.
-        given: the modules of the model, where they are known.
+        attributes: also save the attributes of the modules, see `ModuleAttributes`.
+        given: the modules of the model, if you have them already.
 
     Attributes:
-        attributes: what the modules hold; nothing if that was not asked for.
+        attributes: the saved attributes; empty if they were not requested.
 
     """
 
     def __init__(self, model: nn.Module, attributes: bool = False, given: Iterable[nn.Module] | None = None) -> None:
-        # What torch has scripted holds its buffers elsewhere, and makes a new tensor of each whenever it is asked.
+        # A scripted module stores its buffers in C++, and returns a new tensor for each access.
         scripted = torch.jit.ScriptModule
         modules = list(model.modules() if given is None else given)
         self._training = [(module, module.training) for module in modules]
         owning = [module for module in modules if module._buffers]
         self._owned = [(module, dict(module._buffers)) for module in owning if not isinstance(module, scripted)]
-        # As model.buffers() does, without another walk through the modules, which takes longer than all the rest.
+        # Like model.buffers(), but without another walk through the modules, which takes most of the time.
         buffers = {buffer: None for _, owned in self._owned for buffer in owned.values() if buffer is not None}
         if any(issubclass(kind, scripted) for kind in set(map(type, modules))):
             buffers = dict.fromkeys(model.buffers())
         held = (each for each in buffers if not (is_lazy(each) or each.is_inference() or each.is_meta))
         self._values = [(each, each.clone()) for each in held]
-        self.attributes = Attributes(modules if attributes else ())
+        self.attributes = ModuleAttributes(modules if attributes else ())
 
-    def put_back(self) -> None:
-        """Put it back."""
-        self.attributes.put_back()
+    def restore(self) -> None:
+        """Restore the flags, the buffers and the attributes."""
+        self.attributes.restore()
         for module, was in self._training:
-            if module.training is not was:  # to set it takes ten times as long as to look
+            if module.training is not was:  # setting it takes ten times as long as reading it
                 module.training = was
         for module, owned in self._owned:
             module._buffers.update(owned)
         for buffer, value in self._values:
-            # Not by _version: batch norm writes its running mean without counting. And not for nothing: a graph of
-            # the owner's may have saved the buffer, and would not bear a write.
+            # Compare values, because batch norm writes its running mean without increasing _version. Write only if
+            # they differ, because a graph of the caller might have saved the buffer for backward.
             if not torch.equal(buffer, value):
                 if buffer.shape != value.shape:  # resized, as an observer of quantization does
                     buffer.resize_(value.shape)
                 buffer.detach().copy_(value)
 
     @contextmanager
-    def unchanged(self) -> Iterator[None]:
-        """Put it back after a block, whatever happens inside."""
+    def preserve(self) -> Iterator[None]:
+        """Restore it when the block ends."""
         try:
             yield
         finally:
-            self.put_back()
+            self.restore()
 
 
-class Attributes:
-    """What modules hold, as it is when this is made; the numbers in parameters and buffers are not part of it.
+class ModuleAttributes:
+    """A snapshot of the attributes of modules, without the values of parameters and buffers.
 
-    A value put into an attribute, and what is in lists, dicts, sets, deques, tensors, arrays and generators of random
-    numbers there. What lies deeper, in objects of other classes, is not seen. Hooks, submodules and a `forward` of a
-    module's own are put back with the rest: a model that registers hooks in its first pass has a flag that says so, and
-    with the flag alone put back it would register them again. A lazy layer that a pass has made stays made.
+    It saves the attributes, and the contents of lists, dicts, sets, deques, tensors, arrays and random number
+    generators among them, but not the contents of other objects. It includes hooks, submodules and a replaced
+    `forward`, because a model that registers hooks in its first pass sets a flag then, and both must be restored
+    together. A lazy layer that has been initialized stays initialized.
 
     Args:
-        modules: whose attributes.
+        modules: the modules.
 
     Example:
         >>> module = nn.Identity()
         >>> module.calls, module.seen = 0, [1]
-        >>> held = Attributes([module])
+        >>> held = ModuleAttributes([module])
         >>> module.calls, module.more = 1, 2
         >>> module.seen.append(2)
-        >>> held.put_back(), module.calls, module.seen, hasattr(module, "more"), held.put_back()
+        >>> held.restore(), module.calls, module.seen, hasattr(module, "more"), held.restore()
         (True, 0, [1], False, False)
 
     """
@@ -128,7 +128,7 @@ class Attributes:
             if not isinstance(module, torch.jit.ScriptModule) and not _is_lazy(module)
         ]
         kept = [own[name] for _, own in self._held for name in _DICTS]
-        # Most are empty, as those of hooks are.
+        # Most are empty, such as the dicts of hooks.
         self._empty, self._kept = [each for each in kept if not each], [(each, dict(each)) for each in kept if each]
         self._inside = [
             (value, kind, take(value))
@@ -141,12 +141,12 @@ class Attributes:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes the copies of tensors and arrays take, with one more of the largest, to compare it."""
+        """The size of the copies, plus one more copy of the largest, which a comparison needs."""
         sizes = [before.nbytes for _, _, before in self._inside if isinstance(before, (Tensor, np.ndarray))]
         return sum(sizes) + max(sizes, default=0)
 
-    def put_back(self) -> bool:
-        """Put back what has changed; return whether anything had."""
+    def restore(self) -> bool:
+        """Restore all changes, and return whether there were any."""
         changed = False
         for module, own in self._held:
             now = module.__dict__
@@ -174,7 +174,7 @@ class Attributes:
         return changed
 
 
-# Parameters, buffers, submodules and hooks of all kinds; another one that is equal is not the same.
+# The dicts of parameters, buffers, submodules and hooks. Their values are compared by identity.
 _DICTS = frozenset(name for name, value in nn.Module().__dict__.items() if isinstance(value, dict))
 _HELD = object()
 
@@ -209,7 +209,7 @@ def _write(tensor: Tensor, before: Tensor) -> None:
 
 
 def _is_odd(tensor: Tensor) -> bool:
-    """Whether a tensor cannot be copied and compared as most can."""
+    """Whether `clone` and `torch.equal` do not work for a tensor."""
     special = tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or tensor.is_meta
     return type(tensor) is not Tensor or special or tensor.is_inference()
 
@@ -226,12 +226,12 @@ _CONTENTS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], None]]] =
     np.random.RandomState: (np.random.RandomState.get_state, np.random.RandomState.set_state),
     random.Random: (random.Random.getstate, random.Random.setstate),
 }
-"""Kind of a value -> what takes its contents, and what puts them back."""
+"""Type of a value -> a function that copies its contents, and one that restores them."""
 
 
 @lru_cache(1024)
 def _kinds_of(kind: type) -> tuple[tuple[type, Callable[[Any], Any]], ...]:
-    """List of which of these kinds values of a class are; asked for every attribute of every module."""
+    """Return the types in `_CONTENTS` that a class is derived from; cached, as it runs for every attribute."""
     return tuple((each, take) for each, (take, _) in _CONTENTS.items() if issubclass(kind, each))
 
 
@@ -252,25 +252,25 @@ _EASY = (int, float, str, bool, set)
 
 def _gpus(used: Iterable[object]) -> list[int]:
     found = [tensor for each in used if isinstance(each, nn.Module) for tensor in (*each.parameters(), *each.buffers())]
-    found += tensors_in([each for each in used if not isinstance(each, nn.Module)])
+    found += find_tensors([each for each in used if not isinstance(each, nn.Module)])
     return sorted({tensor.device.index or 0 for tensor in found if tensor.device.type == "cuda"})
 
 
 @contextmanager
-def same_random_numbers(*used: object) -> Iterator[None]:
-    """Put back the state of the random number generators of torch, NumPy and Python.
+def preserve_rng_state(*used: object) -> Iterator[None]:
+    """Restore the state of the random number generators of torch, NumPy and Python when the block ends.
 
     Args:
-        *used: modules and inputs; where they are on a GPU, its generator is put back, too.
+        *used: modules and inputs. For each GPU that they are on, its generator is restored too.
 
     """
-    gpus = torch.cuda.is_initialized()  # type: ignore[no-untyped-call] # else no tensor can be on one
+    gpus = torch.cuda.is_initialized()  # type: ignore[no-untyped-call] # otherwise no tensor is on a GPU
     devices = _gpus(used) if gpus else []
     numpy = sys.modules.get("numpy")
     pythons, numpys = random.getstate(), numpy.random.get_state() if numpy else None
     torchs, on_gpus = torch.get_rng_state(), [(device, torch.cuda.get_rng_state(device)) for device in devices]
 
-    def put_back() -> None:
+    def restore() -> None:
         random.setstate(pythons)
         if numpy is not None:
             numpy.random.set_state(numpys)
@@ -281,4 +281,4 @@ def same_random_numbers(*used: object) -> Iterator[None]:
     try:
         yield
     finally:
-        put_back()
+        restore()

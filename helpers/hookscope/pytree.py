@@ -1,4 +1,4 @@
-"""Follow a value of any structure to the tensors in it."""
+"""Find and replace the tensors in nested containers and objects."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
-__all__ = ["attributes_of", "contents_of", "copied", "map_tensors", "model_output", "tensors_in"]
+__all__ = ["find_tensors", "get_attributes", "list_items", "rebuild_model_output", "shallow_copy", "tree_map"]
 
-_DEEP = 20  # levels of structure that are followed
+_DEEP = 20  # levels of nesting that are visited
 
 
-def tensors_in(value: Any) -> list[Tensor]:
-    """List the tensors in a value of any structure that `map_tensors` follows, in its order, each of them once.
+def find_tensors(value: Any) -> list[Tensor]:
+    """List the tensors in a nested value, each of them once, in the order in which `tree_map` visits them.
 
     Example:
         >>> one = torch.ones(1)
-        >>> tensors_in({"states": [one, (one, 2 * one)], "name": "h"})
+        >>> find_tensors({"states": [one, (one, 2 * one)], "name": "h"})
         [tensor([1.]), tensor([2.])]
 
     """
@@ -38,7 +38,7 @@ def tensors_in(value: Any) -> list[Tensor]:
 
 
 def _list(value: Any, depth: int, known: dict[int, Any], found: list[Tensor]) -> None:
-    """Note the tensors in a value; what was met before is known by id, and held, lest its id be used again."""
+    """Append the tensors in a value. `known` keeps visited objects alive, so that their IDs stay unique."""
     if value is None or type(value) in _OFTEN or isinstance(value, _SINGLE) or id(value) in known:
         return
     known[id(value)] = value
@@ -50,7 +50,7 @@ def _list(value: Any, depth: int, known: dict[int, Any], found: list[Tensor]) ->
 
 
 def _parts_of(value: Any) -> Iterable[Any]:
-    """List what a value is made of: the items of a container and what it has beside them, or an object's attributes."""
+    """Return the items and attributes of a container, or the attributes of another object."""
     if type(value) is dict:
         return list(value.values())
     if type(value) in _PLAIN:
@@ -58,8 +58,8 @@ def _parts_of(value: Any) -> Iterable[Any]:
     if isinstance(value, np.ndarray):
         return value.ravel().tolist() if value.dtype == object else ()
     try:
-        held = contents_of(value)
-    except Exception:  # whatever somebody else's container raises
+        held = list_items(value)
+    except Exception:  # a container of another library can raise anything
         return ()
     if isinstance(value, deque):
         return held
@@ -67,48 +67,45 @@ def _parts_of(value: Any) -> Iterable[Any]:
         return [*(item for _, item in held), *_beside(value).values()]
     if isinstance(value, _PLAIN):
         return [*held, *_beside(value).values()]
-    return attributes_of(value).values()
+    return get_attributes(value).values()
 
 
-def map_tensors(
+def tree_map(
     function: Callable[[Any], Any],
     value: Any,
     kind: type | tuple[type, ...] = Tensor,
     *,
-    say: Callable[[str], None] | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Any:
-    """Rebuild a value with every tensor (or other `kind` of object) in it replaced by `function(tensor)`.
+    """Return a copy of a nested value in which each tensor is replaced by `function(tensor)`.
 
-    Follows tuples, lists, sets, deques, named tuples, `torch.return_types`, mappings (dict, OrderedDict, ModelOutput),
-    dataclasses, and other objects by their attributes, also those that can be called; NumPy arrays are copied.
-    Containers are new objects. Modules, classes and functions stay the same objects. A tensor that occurs twice is
-    replaced once. A list, dict or object that contains itself does so in the result, too.
-
-    What does not let itself be rebuilt becomes something plain that holds the same: a mapping a dict, a tuple of a
-    class of its own a tuple, an object a `SimpleNamespace` of its attributes.
+    It visits tuples, lists, sets, deques, mappings, dataclasses, `torch.return_types` and the attributes of other
+    objects. It copies NumPy arrays, but not modules, classes and functions. A tensor that occurs twice is replaced
+    once, and a value that contains itself does so in the copy. Objects that cannot be rebuilt are replaced by a plain
+    equivalent: a dict, a tuple or a `SimpleNamespace`.
 
     Args:
-        function: makes the replacement.
+        function: returns the replacement of a tensor.
         value: any value.
-        kind: what is replaced: objects of a class, or of one of several.
-        say: is told what could not be rebuilt. If it is given, objects without tensors are copied, too: who changes
-            them later does not change the result.
+        kind: a class, or several, whose objects are replaced instead of tensors.
+        note: a function that gets a message for each object that could not be rebuilt. With it, objects without
+            tensors are copied too.
 
     """
-    return function(value) if isinstance(value, kind) else _Mapping(function, kind, say).of(value, 0)
+    return function(value) if isinstance(value, kind) else _TreeMap(function, kind, note).of(value, 0)
 
 
-class _Mapping:
+class _TreeMap:
     """One walk through one value."""
 
     def __init__(
-        self, function: Callable[[Any], Any], kind: type | tuple[type, ...], say: Callable[[str], None] | None
+        self, function: Callable[[Any], Any], kind: type | tuple[type, ...], note: Callable[[str], None] | None
     ) -> None:
         self._function = function
         self._kind = kind
-        self._say = say
-        self._done: dict[int, tuple[object, Any]] = {}  # by id; the object is held, lest its id be used again
-        self._shells: dict[int, Any] = {}  # what stands for an object that is reached again from inside of itself
+        self._on_note = note
+        self._done: dict[int, tuple[object, Any]] = {}  # by ID, with the object, so that the ID stays unique
+        self._shells: dict[int, Any] = {}  # copies of objects that contain themselves
         self._replaced = 0  # how many tensors have been replaced so far
 
     def of(self, value: Any, depth: int) -> Any:
@@ -121,7 +118,7 @@ class _Mapping:
             result = self._function(value)
             self._replaced += result is not value
         elif depth > _DEEP:
-            self._note(f"what lies deeper than {_DEEP} levels is kept as it is, and may change later")
+            self._note(f"values nested deeper than {_DEEP} levels are not copied, so they can change later")
             return value
         else:
             self._done[id(value)] = (value, _UNDER_WAY)
@@ -130,23 +127,23 @@ class _Mapping:
         return result
 
     def _again(self, value: Any) -> Any:
-        """Return what stands for a value that contains itself, and is filled when all of it is known."""
+        """Return the copy of a value that contains itself. It is filled later."""
         if id(value) not in self._shells:
             try:
-                # An empty list, or dict; an object with what it has now.
+                # An empty list or dict, or an object with its present attributes.
                 shell = type(value)() if type(value) in (list, dict) else _shell_of(value)
-            except Exception:  # whatever somebody else's copying raises
+            except Exception:  # __copy__ of another library can raise anything
                 shell = value
             if shell is value:
-                self._note(f"a {type(value).__name__} contains itself: there it is kept as it is, and may change later")
+                self._note(f"a {type(value).__name__} contains itself, so it is not copied there and can change later")
             self._shells[id(value)] = shell
         return self._shells[id(value)]
 
     def _container(self, value: Any, depth: int) -> Any:
         try:
-            held = contents_of(value)
-        except Exception:  # whatever somebody else's container raises
-            self._note(f"a {type(value).__name__} cannot be read: it is kept as it is, and may change later")
+            held = list_items(value)
+        except Exception:  # a container of another library can raise anything
+            self._note(f"a {type(value).__name__} cannot be read, so it is not copied and can change later")
             return value
         if isinstance(value, (tuple, list, set, frozenset)):
             return self._sequence(value, [self.of(item, depth) for item in held], depth)
@@ -169,7 +166,7 @@ class _Mapping:
                 shell.extend(items)
                 return shell
             return type(value)(items)
-        # Not the constructor of a named tuple, which may insist on more than the fields (PackedSequence).
+        # Not the constructor of a named tuple, which can require other arguments (PackedSequence).
         make: Callable[[list[Any]], Any] = getattr(type(value), "_make", type(value))
         try:
             rebuilt: Any = None if _frees(value) else make(items)
@@ -177,13 +174,13 @@ class _Mapping:
                 for name, item in self._attributes(value, depth).items():
                     object.__setattr__(rebuilt, name, item)
                 return rebuilt
-        except Exception:  # whatever a constructor of somebody else's raises
+        except Exception:  # a constructor of another library can raise anything
             pass
         plain = next(kind for kind in _PLAIN if isinstance(value, kind))
         return self._instead(value, plain(items))
 
     def _attributes(self, value: Any, depth: int) -> dict[str, Any]:
-        """Map what a container of a class of its own has beside its items."""
+        """Map the attributes of a container of a derived class."""
         return {name: self.of(item, depth) for name, item in _beside(value).items()}
 
     def _mapping(self, value: Mapping[Any, Any], items: dict[Any, Any], depth: int) -> Any:
@@ -196,17 +193,17 @@ class _Mapping:
             if isinstance(value, MappingProxyType):
                 return MappingProxyType(items)
             if isinstance(value, OrderedDict) and dataclasses.is_dataclass(type(value)):
-                return model_output(value, items, self._attributes(value, depth))
-            rebuilt: Any = copied(value)
+                return rebuild_model_output(value, items, self._attributes(value, depth))
+            rebuilt: Any = shallow_copy(value)
             for name, item in self._attributes(value, depth).items():
                 if vars(rebuilt).get(name) is not item:
                     object.__setattr__(rebuilt, name, item)
             for key, item in items.items():
                 rebuilt[key] = item
             if isinstance(rebuilt, OrderedDict) and list(rebuilt) != list(items):
-                for key in items:  # a copy of a ModelOutput has the order of its fields
+                for key in items:  # a copied ModelOutput has the order of its fields
                     OrderedDict.move_to_end(rebuilt, key)
-            # A mapping may wrap or convert what it is given, as TensorDict does: then nobody would find it again.
+            # A mapping can wrap or convert its values, as TensorDict does. Then it is not a faithful copy.
             found = list(rebuilt.items())
             if [key for key, _ in found] == list(items) and all(item is items[key] for key, item in found):
                 return rebuilt
@@ -215,46 +212,46 @@ class _Mapping:
         return self._instead(value, items)
 
     def _object(self, value: Any, depth: int) -> Any:
-        was = attributes_of(value)
+        was = get_attributes(value)
         if not was:
             return value
         replaced, done = self._replaced, len(self._done)
         mapped = {name: self.of(item, depth) for name, item in was.items()}
         shell = self._shells.get(id(value))
-        if self._say is None and shell is not None and self._replaced == replaced:
-            # All that is new are copies that point to each other: they are not wanted.
+        if self._on_note is None and shell is not None and self._replaced == replaced:
+            # No tensor was replaced, so the copies, which only refer to each other, are not needed.
             for key in list(self._done)[done:]:
                 del self._done[key]
             return value
-        if (same := all(item is was[name] for name, item in mapped.items())) and self._say is None:
+        if (same := all(item is was[name] for name, item in mapped.items())) and self._on_note is None:
             return value
         try:
-            rebuilt = copied(value) if shell is None or shell is value else shell
+            rebuilt = shallow_copy(value) if shell is None or shell is value else shell
             for name, item in mapped.items():
                 if rebuilt is not value and getattr(rebuilt, name, None) is not item:
                     object.__setattr__(rebuilt, name, item)
-            # An object may be the only one of its kind, as the members of an enum are.
+            # copy.copy can return the object itself, for example a member of an enum.
             if same or (rebuilt is not value and all(getattr(rebuilt, name) is item for name, item in mapped.items())):
                 return rebuilt
         except Exception:
             if same:
-                self._note(f"a {type(value).__name__} cannot be copied: it is kept as it is, and may change later")
+                self._note(f"a {type(value).__name__} cannot be copied, so it is kept as it is and can change later")
                 return value
         return self._instead(value, SimpleNamespace(**mapped))
 
     def _instead(self, value: object, plain: Any) -> Any:
-        self._note(f"a {type(value).__name__} cannot be rebuilt: what it holds is kept in a {type(plain).__name__}")
+        self._note(f"a {type(value).__name__} cannot be rebuilt, so its contents are kept in a {type(plain).__name__}")
         return plain
 
     def _note(self, text: str) -> None:
-        if self._say is not None:
-            self._say(text)
+        if self._on_note is not None:
+            self._on_note(text)
 
 
-def copied(value: Any) -> Any:
-    """Copy an object as `copy.copy` does, except that a copy does nothing when it goes: its `__del__` is left out.
+def shallow_copy(value: Any) -> Any:
+    """Copy an object as `copy.copy` does, but without its `__del__`.
 
-    The original may own a file, a page of a cache or a process, which `__del__` gives back; a copy owns nothing.
+    If the original owns a file or a process, its `__del__` releases it. The copy must not release it a second time.
 
     Raises:
         TypeError: the object cannot be copied.
@@ -264,7 +261,7 @@ def copied(value: Any) -> Any:
         ...     def __del__(self):
         ...         print("freed")
         >>> page = Page()
-        >>> copy = copied(page)
+        >>> copy = shallow_copy(page)
         >>> isinstance(copy, Page)
         True
         >>> del copy
@@ -278,21 +275,21 @@ def copied(value: Any) -> Any:
     named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
     quiet = type(kind.__name__, (kind,), {**named, "__slots__": (), "__del__": lambda self: None})
     made: Any = object.__new__(quiet)
-    for name, held in attributes_of(value).items():
+    for name, held in get_attributes(value).items():
         object.__setattr__(made, name, held)
     return made
 
 
 def _frees(value: Any) -> bool:
-    """Whether something is done when an object of this class goes."""
+    """Whether the class has a `__del__`."""
     return hasattr(type(value), "__del__")
 
 
-def contents_of(value: Any) -> list[Any]:
-    """List the items of a tuple, list, set, frozenset or deque, the pairs of a mapping; nothing for anything else.
+def list_items(value: Any) -> list[Any]:
+    """List the items of a tuple, list, set, frozenset or deque, or the pairs of a mapping; otherwise return `[]`.
 
     Example:
-        >>> contents_of(("a", "b")), contents_of({"a": 1}), contents_of(range(2)), contents_of("ab")
+        >>> list_items(("a", "b")), list_items({"a": 1}), list_items(range(2)), list_items("ab")
         (['a', 'b'], [('a', 1)], [], [])
 
     """
@@ -302,13 +299,13 @@ def contents_of(value: Any) -> list[Any]:
 
 
 def _beside(value: Any) -> dict[str, Any]:
-    """Map what a container of a class of its own has beside its items."""
+    """Return the attributes of a container of a derived class."""
     held = getattr(value, "__dict__", None)
     return held if isinstance(held, dict) else {}
 
 
-def attributes_of(value: Any) -> dict[str, Any]:
-    """Map what an object holds, and what its class declares for it; nothing if that cannot be read."""
+def get_attributes(value: Any) -> dict[str, Any]:
+    """Return the attributes of an object, `__slots__` included, or `{}` if they cannot be read."""
     if isinstance(value, Proxy):
         return {}
     try:
@@ -319,12 +316,14 @@ def attributes_of(value: Any) -> dict[str, Any]:
 
 
 def _shell_of(value: Any) -> Any:
-    """Copy an object, to be filled later; a container of another kind cannot be."""
-    return value if isinstance(value, (tuple, list, set, frozenset, deque, Mapping, np.ndarray)) else copied(value)
+    """Copy an object so that it can be filled later; return a container itself."""
+    return (
+        value if isinstance(value, (tuple, list, set, frozenset, deque, Mapping, np.ndarray)) else shallow_copy(value)
+    )
 
 
 def _declared(kind: type) -> tuple[str, ...]:
-    """Return the names of the attributes that a class declares."""
+    """Return the names in the `__slots__` of a class."""
     if (known := _known.get(kind)) is None:
         slots = (getattr(each, "__slots__", ()) for each in kind.__mro__)
         known = tuple(name for group in slots for name in ([group] if isinstance(group, str) else group))
@@ -335,16 +334,17 @@ def _declared(kind: type) -> tuple[str, ...]:
 _known: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()
 
 
-def model_output(value: OrderedDict[Any, Any], items: dict[Any, Any], beside: dict[str, Any]) -> OrderedDict[Any, Any]:
-    """Rebuild a ModelOutput of transformers: its fields are entries and attributes at the same time.
+def rebuild_model_output(
+    value: OrderedDict[Any, Any], items: dict[Any, Any], beside: dict[str, Any]
+) -> OrderedDict[Any, Any]:
+    """Rebuild a ModelOutput of transformers, whose fields are both entries and attributes.
 
-    Not by copying it and writing to the copy, which looks through all its fields for each of them, and takes longer
-    than a small layer.
+    Writing to a copy would take longer than a small layer, because each write looks through all fields.
 
     Args:
         value: the ModelOutput.
         items: its new entries.
-        beside: what is to be in its attributes, where that is no entry.
+        beside: its other attributes.
 
     """
     rebuilt = type(value).__new__(type(value))
@@ -360,7 +360,7 @@ def model_output(value: OrderedDict[Any, Any], items: dict[Any, Any], beside: di
 _NOTHING = object()
 _UNDER_WAY = object()
 _PLAIN = (tuple, list, set, frozenset)
-# To look a class up here is cheaper than to ask for each of the following.
+# A lookup here is faster than isinstance with the following.
 _OFTEN = {bool, int, float, str, torch.dtype, torch.device, torch.layout}
 _SINGLE = (
     bool, int, float, complex, str, bytes, type, nn.Module, ModuleType,

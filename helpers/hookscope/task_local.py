@@ -1,4 +1,4 @@
-"""Give each thread, and each task of asyncio, something of its own."""
+"""Keep one object for each thread and each asyncio task."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-__all__ = ["Strands", "strand_name"]
+__all__ = ["TaskLocal", "current_task_name"]
 
 _T = TypeVar("_T")
 
 
-class Strands(Generic[_T]):
-    """One object for each thread and each asyncio task, made when it is asked for first.
+class TaskLocal(Generic[_T]):
+    """One object for each thread and each asyncio task, made at the first `get`.
 
     Args:
-        make: makes one.
+        make: makes the object.
 
     Example:
-        >>> mine = Strands(list)
-        >>> mine.here().append(1)
-        >>> other = threading.Thread(target=lambda: mine.here().append(2))
+        >>> mine = TaskLocal(list)
+        >>> mine.get().append(1)
+        >>> other = threading.Thread(target=lambda: mine.get().append(2))
         >>> other.start(); other.join()
-        >>> mine.here()
+        >>> mine.get()
         [1]
 
     """
 
     def __init__(self, make: Callable[[], _T]) -> None:
         self._make = make
-        # Not by thread number, which the system gives to the next thread when one has ended.
+        # Not a dict by thread ID, because the system reuses the IDs of ended threads.
         self._of_threads = threading.local()
         self._of_tasks: WeakKeyDictionary[asyncio.Task[object], _T] = WeakKeyDictionary()
 
-    def here(self) -> _T:
-        """Return what belongs to the code that is running."""
-        # Not asyncio.current_task(), which raises where no loop runs: this is asked at every call of a layer.
+    def get(self) -> _T:
+        """Return the object of the running thread or task."""
+        # Not asyncio.current_task(), which raises if no loop runs: this runs at every call of a layer.
         if (loop := asyncio._get_running_loop()) is not None and (task := asyncio.current_task(loop)) is not None:
             if task not in self._of_tasks:
                 self._of_tasks[task] = self._make()
@@ -49,16 +49,16 @@ class Strands(Generic[_T]):
         return found
 
     def clear(self) -> None:
-        """Forget what everybody had."""
+        """Drop all objects."""
         self._of_threads = threading.local()
         self._of_tasks.clear()
 
 
-def strand_name() -> str:
-    """Name the thread, or the task of asyncio, that is running.
+def current_task_name() -> str:
+    """Return the name of the running thread or asyncio task.
 
     Example:
-        >>> strand_name()
+        >>> current_task_name()
         'MainThread'
 
     """
