@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["COPY", "REMOVE", "Place", "capture_code", "index_text", "listed", "loss_lines", "script"]
+__all__ = ["COPY", "REMOVE", "TensorPath", "capture_code", "index_text", "listed", "loss_lines", "script"]
 
 _IMPORTS = {
     "dataclasses": "import dataclasses",
@@ -163,13 +163,13 @@ def capture_code(
         "" if plain and not inputs else _MAP_TENSORS,
         _KEEP_GRAD if gradients else "",
         _KEEP_INPUTS if inputs else "",
-        Place().hook("keep_output", [*filter(None, hook)]),
+        TensorPath().hook("keep_output", [*filter(None, hook)]),
         "\n".join(filter(None, passes)),
     )
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorPath:
     """Where a hook finds one tensor in the call of a layer.
 
     Attributes:
@@ -184,7 +184,7 @@ class Place:
     key: Any = None
 
     @classmethod
-    def of(cls, layer: str, to: str, keys: Sequence[tuple[str, Any]]) -> Place:
+    def of(cls, layer: str, to: str, keys: Sequence[tuple[str, Any]]) -> TensorPath:
         """Make a place of "output", "input" or "grad", and of keys as an edit has found them, from the outside in.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Say which modules a model has and what they are called, and pick some by name, glob, type or predicate."""
+"""List the modules of a model with their names, and pick some by name, glob, type or predicate."""
 
 from hookscope.layers.find import Which, find_layers, layer_names, leaves, pick
 from hookscope.layers.fused import FusedLayer, attention_would_be_fused, find_fused

@@ -1,6 +1,6 @@
-"""Turn names, globs, types and predicates into the modules of a model that they mean.
+"""Pick modules of a model by name, glob, type, instance or predicate.
 
-A layer's name is the dotted one that `nn.Module.named_modules` gives it; the root module's is `""`.
+The name of a layer is its dotted name in `nn.Module.named_modules`; the name of the root module is `""`.
 """
 
 from __future__ import annotations
@@ -17,41 +17,30 @@ from hookscope.layers.suggestions import LayerNotFoundError, name_not_found, typ
 __all__ = ["LayerNotFoundError", "Which", "find_layers", "layer_names", "leaves", "pick"]
 
 Which = str | type | nn.Module | Callable[[str, nn.Module], object]
-"""One way to say which layers are meant: name or glob, module type, module, or predicate."""
+"""One item of a selection of layers: name or glob, module type, module, or predicate."""
 
 
 def find_layers(model: nn.Module, *which: Which, leaves_only: bool = False) -> dict[str, nn.Module]:
-    """Pick modules of `model` by name, glob, type, instance or predicate.
+    """Pick modules of a model by name, glob, type, instance or predicate.
+
+    - `"layer1.0.conv1"`: the exact dotted name. `""` is the model itself.
+    - `"layer1.*"`: a glob. `*`, `?` and `[...]` match within one level, `**` matches any number of levels.
+    - `nn.Conv2d`: a type, including its subclasses.
+    - `model.layer1`: a module of the model.
+    - `lambda name, module: ...`: a predicate, called once for each module.
 
     Args:
         model: the model to search.
-        *which: what to pick; the results of several items are joined. Without any, all `leaves`.
-
-            - `"layer1.0.conv1"`: the exact dotted name; `""` is `model` itself.
-            - `"layer1.*"`: a glob over dotted names. `*`, `?` and `[...]` stay within one level, a level
-              `**` spans any number of levels: `"**.relu"` is every `relu`, at the top level too, and
-              `"layer1.**"` is everything below `layer1`. A glob never picks the root module. A name
-              that is in the model is taken as a name, whatever characters it is made of.
-            - `nn.Conv2d`: a type, and with it its subclasses.
-            - `model.layer1`: a module of the model.
-            - `lambda name, module: ...`: a predicate, called once for every module, the root too.
-        leaves_only: keep leaves (see `leaves`) only.
+        *which: what to pick; the results are joined. Without any, all `leaves`.
+        leaves_only: return only leaf modules (see `leaves`).
 
     Returns:
-        Dotted name -> module, in the order of `model.named_modules()`, every module once. A module that
-        the model holds under several names is listed under its first one, unless it was asked for by
-        another: then under the name asked for, or the first name that the glob matched.
-
-    Raises:
-        LayerNotFoundError: an item of `which` picks nothing; names the nearest layers.
-        TypeError: `model` is not a module, or an item is of none of the kinds above.
-        RuntimeError: a predicate raised; names the layer it was called with.
+        Dotted name -> module, in the order of `model.named_modules()`. A shared module is listed once, under the name
+        that you asked for or else under its first name.
 
     Example:
         >>> from torch import nn
         >>> net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Sequential(nn.Flatten(), nn.Linear(8, 2)))
-        >>> list(find_layers(net))
-        ['0', '1', '2.0', '2.1']
         >>> list(find_layers(net, "2.*", nn.Conv2d))
         ['0', '2.0', '2.1']
         >>> find_layers(net, "2.2")
@@ -63,7 +52,7 @@ def find_layers(model: nn.Module, *which: Which, leaves_only: bool = False) -> d
 
 
 def pick(modules: Modules, *which: Which, leaves_only: bool = False) -> dict[str, nn.Module]:
-    """Do what `find_layers` does, where the modules are known already."""
+    """Do the same as `find_layers`, with the `Modules` of a model."""
     if not which:
         return dict(modules.leaves)
     keep = set(modules.leaves.values()) if leaves_only else modules.names.keys()
@@ -73,35 +62,33 @@ def pick(modules: Modules, *which: Which, leaves_only: bool = False) -> dict[str
     for item in which:
         found = _pick(modules, item)
         if found.keys().isdisjoint(keep):
-            text = "picks no leaf, only modules with children or never called; leave out leaves_only=True"
+            text = (
+                "picks no leaf module, only modules with children or modules that torch never calls; drop "
+                "leaves_only=True"
+            )
             name = item if isinstance(item, str) else _describe(item)
             raise LayerNotFoundError(f"{_describe(item)} {text}", name)
         picked |= found.keys()
         if isinstance(item, str):
             named = by_name if modules.find(item) is not None else by_glob
-            named.update(found | named)  # the name asked for first stays
+            named.update(found | named)  # keep the name that was asked for first
     names = by_glob | by_name
     chosen = picked & keep
     return {names.get(module, name): module for module, name in modules.names.items() if module in chosen}
 
 
 def leaves(model: nn.Module) -> dict[str, nn.Module]:
-    """All modules that do the computing: those without children.
+    """Return the leaf modules of a model: the modules without children.
 
-    `nn.ModuleList`, `nn.ModuleDict`, `nn.ParameterList` and `nn.ParameterDict` are never leaves, not even
-    empty ones, since torch never calls them and no hook on them ever fires. An empty `nn.Sequential` is
-    one: it is called and passes its input on. A module with parametrizations (`torch.nn.utils.parametrize`)
-    counts as if it had none: it is the leaf, the modules that compute its weight are not.
+    `nn.ModuleList`, `nn.ModuleDict`, `nn.ParameterList` and `nn.ParameterDict` are never leaf modules, because torch
+    never calls them. An empty `nn.Sequential` is one. A module with parametrizations (`torch.nn.utils.parametrize`)
+    is a leaf module; the modules that compute its weight are not.
 
     Args:
-        model: the model to search. A model without children is its own leaf, with the name `""`.
+        model: the model to search. A model without children is its own leaf module, with the name `""`.
 
     Returns:
-        Dotted name -> module in the order of `model.named_modules()`, shared modules once, under their
-        first name.
-
-    Raises:
-        TypeError: `model` is not a module.
+        Dotted name -> module in the order of `model.named_modules()`. A shared module is listed under its first name.
 
     Example:
         >>> from torch import nn
@@ -115,16 +102,13 @@ def leaves(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def layer_names(model: nn.Module) -> dict[nn.Module, str]:
-    """Give every module of `model` its dotted name.
+    """Return the dotted name of each module of a model.
 
     Args:
-        model: the model; its own name is `""`.
+        model: the model. Its own name is `""`.
 
     Returns:
         Module -> its first dotted name, in the order of `model.named_modules()`.
-
-    Raises:
-        TypeError: `model` is not a module.
 
     Example:
         >>> from torch import nn
@@ -138,7 +122,7 @@ def layer_names(model: nn.Module) -> dict[nn.Module, str]:
 
 
 def _pick(modules: Modules, item: object) -> dict[nn.Module, str]:
-    """Pick by one item of `which`; picking nothing is an error."""
+    """Return the modules that one item of `which` picks; raise an error if there are none."""
     names = modules.names
     if isinstance(item, str):
         if (module := modules.find(item)) is not None:
@@ -147,21 +131,23 @@ def _pick(modules: Modules, item: object) -> dict[nn.Module, str]:
         error = None if found else name_not_found(modules, item)
     elif isinstance(item, nn.Module):
         found = {item: names[item]} if item in names else {}
-        text = f"the {kind_of(item)} asked for is not a module of this {kind_of(modules.model)}"
-        error = LayerNotFoundError(f"{text}; is it from a copy, or was it replaced?", kind_of(item))
+        text = f"this {kind_of(item)} is not a module of this {kind_of(modules.model)}"
+        error = LayerNotFoundError(
+            f"{text}. It can be from a copy of the model. Pass a module of this model, or its name", kind_of(item)
+        )
     elif isinstance(item, type):
         found = {module: name for module, name in names.items() if isinstance(module, item)}
         error = None if found else type_not_found(modules, item)
     elif callable(item):
         found = {module: name for module, name in names.items() if _ask(item, name, module)}
-        text = f"{_describe(item)} is true for none of the {len(names)} modules"
+        text = f"{_describe(item)} returned False for all {len(names)} modules"
         error = LayerNotFoundError(text, _describe(item))
     else:
         hint = "name or glob, module type, module, or predicate (name, module) -> bool"
         if isinstance(item, (list, tuple, set, frozenset, dict)):
-            hint += "; unpack several with a star: find_layers(model, *names)"
+            hint += ". Unpack several of them with a star: find_layers(model, *names)"
         kind = type(item).__name__
-        raise TypeError(f"cannot pick layers by {reprlib.repr(item)} of type {kind}; give a {hint}")
+        raise TypeError(f"cannot pick layers by {reprlib.repr(item)} of type {kind}. Pass a {hint}")
     if error is not None and not found:
         raise error
     return found

@@ -1,4 +1,4 @@
-"""Layers of torch that run as one fused operation unless somebody hooks what is in them."""
+"""Find layers of torch that run as one fused operation unless a module inside them has a hook."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["FusedLayer", "attention_would_be_fused", "find_fused"]
 
 
 class FusedLayer:
-    """An `nn.TransformerEncoderLayer`: the layer of torch whose fused path a hook on it or inside it switches off.
+    """An `nn.TransformerEncoderLayer`. A hook on it or inside it switches off its fused path.
 
     Source: `why_not_sparsity_fast_path` in torch/nn/modules/transformer.py, torch 2.15.
     """
@@ -24,7 +24,7 @@ class FusedLayer:
         self._module = module
 
     def would_run(self) -> bool:
-        """Whether the fused path would be taken now if nobody had hooked the layer; inputs are not looked at."""
+        """Return whether the layer would take its fused path now without hooks. This does not check the inputs."""
         layer, attention = self._module, self._module.self_attn
         return (
             not (torch.is_grad_enabled() or layer.training or torch.is_autocast_enabled())
@@ -39,7 +39,7 @@ class FusedLayer:
 
 
 def attention_would_be_fused(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether an `nn.MultiheadAttention` would take its own fused path for this call, if no mode watched it.
+    """Return whether an `nn.MultiheadAttention` would take its fused path for this call without a dispatch mode.
 
     Source: `why_not_fast_path` in torch/nn/modules/activation.py, torch 2.15.
     """
@@ -66,7 +66,7 @@ def attention_would_be_fused(module: nn.Module, args: tuple[Any, ...], kwargs: d
 
 
 def find_fused(modules: Modules, hooked: Collection[nn.Module]) -> dict[nn.Module, FusedLayer]:
-    """Find the fused layer around each module that is to be hooked, for those that are inside of one.
+    """Return the fused layer around each of these modules, for those inside one.
 
     Example:
         >>> layer = nn.TransformerEncoderLayer(4, 2, batch_first=True).eval()

@@ -1,4 +1,4 @@
-"""Match globs over dotted names, in which `*` stays within one level and a level `**` spans any number of them."""
+"""Match globs over dotted names: `*` matches within one level, `**` matches any number of levels."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["is_glob", "match_glob"]
 
 
 def is_glob(text: str) -> bool:
-    """Whether a text has one of the signs that make it a glob."""
+    """Return whether a text contains `*`, `?` or `[`."""
     return any(sign in text for sign in "*?[")
 
 
 def match_glob(model: nn.Module, glob: str) -> dict[nn.Module, str]:
-    """Match a glob, as module -> first matching name."""
-    # Walk the tree with the set of levels of the glob still open. Entering every module once per such set ends
-    # even where shared modules double the paths at every level, or a module contains itself.
-    # As in .gitignore, `**` at the end is everything below: at least one level.
+    """Return module -> first matching name."""
+    # Walk the tree with the set of open levels of the glob, and enter each module once per set. So the walk ends even
+    # if shared modules double the paths at each level, or a module contains itself.
+    # As in .gitignore, `**` at the end matches everything below, at least one level.
     levels = [*glob.split("."), "*"] if glob.split(".")[-1] == "**" else glob.split(".")
     end = len(levels)
     found: dict[nn.Module, str] = {}

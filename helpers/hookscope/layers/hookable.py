@@ -1,4 +1,4 @@
-"""Refuse models on which hooks would not run, before anything is touched."""
+"""Raise an error for models on which hooks would not run."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ _VIEW = re.compile(r"Output \d+ of (\w+) is a view and is being modified inplace
 
 
 def is_write_to_hooked(error: BaseException) -> bool:
-    """Whether torch refused a write in place since a full backward hook had made a view of what was written.
+    """Return whether an error means that torch refused an in-place write because of a full backward hook.
 
-    A full backward hook hands on what its layer receives and returns as a view, `BackwardHookFunction`, which must not
-    be written, nor a view of it. Of that one torch names the operation that made it, such as `Select` for `y[:, 0]`.
-    A view that an autograd function of the user's own returned is named after that function.
+    A full backward hook turns the inputs and outputs of its layer into views by `BackwardHookFunction`. torch forbids
+    in-place writes to them, and to views of them; then it names the operation, such as `Select` for `y[:, 0]`. A view
+    that a custom autograd function returned has the name of that function instead.
     """
     text = str(error)
     if not isinstance(error, RuntimeError) or (found := _VIEW.search(text)) is None:
         return False
     if found[1] == "BackwardHookFunction":
         return True
-    operation = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", found[1].rstrip("0123456789")).lower()  # AsStrided: as_strided
+    operation = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", found[1].rstrip("0123456789")).lower()  # AsStrided -> as_strided
     return "created inside a custom Function" in text and hasattr(torch.ops.aten, operation)
 
 
 def refuse_unhookable(modules: Modules, chosen: Container[nn.Module], verb: str) -> None:
-    """Raise if hooks on the chosen modules would be ignored.
+    """Raise an error if torch would ignore hooks on the chosen modules.
 
     Args:
-        modules: those of the model.
-        chosen: the ones that are to get hooks.
-        verb: what is about to happen, such as "capture"; it goes into the message.
+        modules: the modules of the model.
+        chosen: the modules that will get hooks.
+        verb: the verb for the message, such as "capture".
 
     Raises:
-        ValueError: a part of the model is compiled, or a chosen one is TorchScript; says what to do instead.
+        ValueError: a part of the model is compiled, or a chosen module is TorchScript.
 
     """
     skip_our_hooks()
@@ -51,28 +51,34 @@ def refuse_unhookable(modules: Modules, chosen: Container[nn.Module], verb: str)
         for module, name in modules.names.items():
             if isinstance(module, torch.jit.ScriptModule) and module in chosen:
                 what = f"layer {name!r}" if name else "the model"
-                raise ValueError(f"{what} is TorchScript, which takes no hooks; {verb} the original, or leave it out")
+                raise ValueError(
+                    f"{what} is TorchScript, which takes no hooks. {verb.capitalize()} the original module, or leave "
+                    "it out"
+                )
 
 
 def refuse_compiled(module: nn.Module, name: str, verb: str) -> None:
-    """Raise if a module is compiled: hooks on it and in it would be ignored.
+    """Raise an error if a module is compiled, because torch ignores hooks that are added to it later.
 
     Args:
         module: the module.
         name: its name in the model.
-        verb: what is about to happen.
+        verb: the verb for the message, such as "capture".
 
     Raises:
-        ValueError: it is; says what to do instead.
+        ValueError: the module is compiled.
 
     """
     what = f"layer {name!r}" if name else "the model"
-    if "_orig_mod" in module._modules:  # made by torch.compile(module)
+    if "_orig_mod" in module._modules:  # a wrapper from torch.compile(module)
         raise ValueError(
-            f"{what} is compiled and would not notice new hooks; {verb} the model that you compiled, and run it "
-            'under torch.compiler.set_stance("force_eager")'
+            f"{what} is compiled, so torch ignores hooks that are added now. {verb.capitalize()} the model that you "
+            "passed to "
+            'torch.compile, and run it under torch.compiler.set_stance("force_eager")'
         )
     if module._compiled_call_impl is not None:
         raise ValueError(
-            f"{what} is compiled, by .compile(), and would not notice new hooks; {verb} a model that is not"
+            f"{what} is compiled by .compile(), so torch ignores hooks that are added now. {verb.capitalize()} a "
+            "model that "
+            "is not compiled"
         )

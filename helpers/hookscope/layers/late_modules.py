@@ -1,4 +1,4 @@
-"""Notice modules that come into a model while it runs, as with `self.fc = nn.Linear(...)` inside a forward."""
+"""Detect modules that are added to a model while it runs, as in `self.fc = nn.Linear(...)` inside a forward."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["LateModules"]
 
 
 class LateModules:
-    """Tells of modules that come into a model, as soon as they do, between `register` and `remove`.
+    """Calls a function for each module that is added to a model between `register` and `remove`.
 
-    torch calls the hook behind it for each module that is put into another one, anywhere in the process.
+    torch calls its registration hook for every module that is added to any other module in the process.
 
     Args:
-        names: the modules that are there, with their names.
-        arrived: is given a module that has come, its name, and whether it is a leaf.
+        names: the modules that the model has already, with their names.
+        arrived: called with the new module, its name, and whether it is a leaf module.
 
     Attributes:
-        names: those that have come, with their names; held weakly, since each pass may make others.
+        names: the new modules with their names, as weak references because each pass can make new ones.
 
     """
 
@@ -34,22 +34,22 @@ class LateModules:
         self._finalizer: weakref.finalize[..., LateModules] | None = None
 
     def register(self) -> None:
-        """Register torch's hook."""
+        """Register the hook."""
         handle = register_module_module_registration_hook(_RegistrationHook(self))
-        self._finalizer = weakref.finalize(self, handle.remove)  # also when nobody called `remove`
+        self._finalizer = weakref.finalize(self, handle.remove)  # runs even if `remove` is never called
 
     def remove(self) -> None:
-        """Remove it."""
+        """Remove the hook."""
         if self._finalizer is not None:
             self._finalizer()
 
     def name_of(self, module: nn.Module) -> str | None:
-        """Return the name of a module, also of one that has come; None if it is not in the model."""
+        """Return the name of a module, old or new; None if it is not in the model."""
         name = self._there.get(module)
         return self.names.get(module) if name is None else name
 
     def add(self, parent: nn.Module, part: str, module: nn.Module | None) -> None:
-        """Tell of a module that is about to be put into another, and of what is in it."""
+        """Report a module that torch is about to add to another module, and the modules inside it."""
         if module is None or (prefix := self.name_of(parent)) is None or self.name_of(module) is not None:
             return
         modules = Modules(module)
@@ -61,7 +61,7 @@ class LateModules:
 
 
 class _RegistrationHook:
-    """The hook itself, which keeps no model alive."""
+    """The hook. It holds a weak reference, so it does not keep the model alive."""
 
     def __init__(self, to: LateModules) -> None:
         self.to = weakref.ref(to)

@@ -1,4 +1,4 @@
-"""Know the modules of a model, walked once: their names, the leaves among them, the children of each."""
+"""The modules of a model, collected once: their names, leaf modules and children."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch.nn.utils.parametrize import is_parametrized
 
 __all__ = ["Modules", "check_model", "children_of", "collect_submodules", "kind_of"]
 
-# torch never calls these: they hold modules or parameters, so a call hook on them never fires.
+# torch never calls these containers, so a forward hook on them never runs.
 _NEVER_CALLED = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 
 
 class Modules:
-    """The modules that a model has when one of these is first asked for; one that comes or goes later is not noticed.
+    """The modules of a model at the first access to a property. Later changes of the model are not seen.
 
     Attributes:
         model: the model.
@@ -32,32 +32,32 @@ class Modules:
         self.model = model
 
     def refresh(self) -> Modules:
-        """Return what the model has now: this one, if it has not been asked for anything yet, else another."""
+        """Return the current modules: a new object, or this one if it has not been used yet."""
         return Modules(self.model) if "_walked" in self.__dict__ else self
 
     @property
     def names(self) -> dict[nn.Module, str]:
-        """Module -> its first dotted name, in the order of `model.named_modules()`; the root's is `""`."""
+        """Module -> its first dotted name, in the order of `model.named_modules()`. The root has the name `""`."""
         return self._walked.names
 
     @property
     def kinds(self) -> set[type[nn.Module]]:
-        """The classes of the modules: to ask for a class among them is cheaper than among the modules."""
+        """The classes of the modules. It is faster to search them than the modules."""
         return self._walked.kinds
 
     @property
     def compiled(self) -> list[nn.Module]:
-        """Those that `.compile()` was called on, and those that `torch.compile` has made."""
+        """The modules compiled by `.compile()`, and the wrappers that `torch.compile` made."""
         return self._walked.compiled
 
     @cached_property
     def _walked(self) -> _Walk:
-        # Not before it is needed: it takes as long as two or three layers of a small model.
+        # Lazily, because the walk takes as long as two or three layers of a small model.
         return _Walk(self.model)
 
     @cached_property
     def leaves(self) -> dict[str, nn.Module]:
-        """Dotted name -> module for those that compute, see `hookscope.leaves`."""
+        """Dotted name -> leaf module, see `hookscope.leaves`."""
         parametrizing = collect_submodules(
             module.get_submodule("parametrizations")
             for module in self.names
@@ -69,7 +69,7 @@ class Modules:
             if not isinstance(module, _NEVER_CALLED)
             and module not in parametrizing
             and not _is_packed(module, name)
-            # Asked first whether there are any: this is made for each capture.
+            # The cheap test comes first, because every capture runs this.
             and (
                 not module._modules
                 or all(child in parametrizing or _is_packed(child, part) for part, child in children_of(module))
@@ -78,7 +78,7 @@ class Modules:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """The parameters and buffers that they hold now; quicker than those of the model, with all their names."""
+        """The current parameters and buffers. This is faster than `model.parameters()`, which builds names."""
         return [
             tensor
             for module in self.names
@@ -89,7 +89,7 @@ class Modules:
 
     @cached_property
     def all_names(self) -> dict[nn.Module, list[str]]:
-        """Module -> every dotted name that it has, the first one first."""
+        """Module -> all its dotted names, the first one first."""
         if not self._walked.shared:
             return {module: [name] for module, name in self.names.items()}
         names: dict[nn.Module, list[str]] = {}
@@ -98,16 +98,16 @@ class Modules:
         return names
 
     def names_of(self, module: nn.Module) -> list[str]:
-        """List every dotted name of a module, the first one first."""
+        """List all dotted names of a module, the first one first."""
         return self.all_names[module] if self._walked.shared else [self.names[module]]
 
     def find(self, name: str) -> nn.Module | None:
-        """Find the module of that name, also by a name that is not its first; None if there is none."""
+        """Return the module with this name, which can be any of its names; None if there is none."""
         path = self.path_to(name)
         return path[-1] if path else None
 
     def path_to(self, name: str) -> list[nn.Module]:
-        """List the module of that name and those that it is in, from the model inward; nothing if there is none.
+        """List the modules from the model down to the module with this name; [] if there is none.
 
         Example:
             >>> net = nn.Sequential(nn.Sequential(nn.ReLU()))
@@ -118,16 +118,16 @@ class Modules:
         found = [self.model]
         for part in name.split(".") if name else ():
             held = found[-1]._modules
-            module = held[part] if part in held else None  # noqa: SIM401 (TorchScript's has no get)
+            module = held[part] if part in held else None  # noqa: SIM401 (TorchScript has no get)
             if module is None:
                 return []
             found.append(module)
         return found
 
     def paths_to(self, name: str) -> dict[str, list[nn.Module]]:
-        """List the ways to the module of that name: name -> `path_to`; under its other names, too, if it has any.
+        """Return name -> `path_to` for every name of the module with this name.
 
-        The model is only walked where somebody else than one parent holds a module on the way.
+        The model is walked only if a module on the path has more than one reference.
 
         Example:
             >>> relu = nn.ReLU()
@@ -144,7 +144,7 @@ class Modules:
 
 
 def _most_references(way: list[nn.Module]) -> int:
-    """Count who holds that of these modules that most hold; not the model."""
+    """Return the largest reference count among the modules on a path, without the model."""
     return max(map(sys.getrefcount, way[1:]), default=0)
 
 
@@ -153,15 +153,15 @@ def _references_to_new_module() -> int:
 
 
 class _Walk:
-    """What one way through all modules of a model finds."""
+    """One walk over all modules of a model."""
 
     def __init__(self, model: nn.Module) -> None:
         self.names: dict[nn.Module, str] = {}
         self.kinds: set[type[nn.Module]] = set()
         self.compiled: list[nn.Module] = []
         self.shared = False
-        # Not named_modules(), which passes every name through a generator for each level above it; and not by calls of
-        # itself, for which there is no room deep inside a pass of a deep model.
+        # Not named_modules(), which is slow: it passes each name through one generator per level. And not recursive,
+        # because the stack can be almost full deep inside a pass.
         names = self.names
         levels: list[tuple[Iterator[tuple[str, nn.Module | None]], str]] = [(iter([("", model)]), "")]
         while levels:
@@ -172,7 +172,7 @@ class _Walk:
                 elif child is not None:
                     names[child] = name = prefix + part
                     held = child._modules
-                    # Asked while the module is at hand: captures walk, and want to know.
+                    # Collected here, because captures need both and this avoids a second walk.
                     self.kinds.add(type(child))
                     if child._compiled_call_impl is not None or "_orig_mod" in held:
                         self.compiled.append(child)
@@ -184,22 +184,22 @@ class _Walk:
 
 
 def check_model(model: object) -> None:
-    """Raise a TypeError for what is not a module."""
+    """Raise a TypeError if this is not a module."""
     if isinstance(model, nn.Module):
         return
     if isinstance(model, type) and issubclass(model, nn.Module):
-        raise TypeError(f"model must be a module, not the class {model.__name__}; make one: {model.__name__}(...)")
+        raise TypeError(f"model must be a module, not the class {model.__name__}. Create one: {model.__name__}(...)")
     raise TypeError(f"model must be a torch.nn.Module, not {type(model).__name__}")
 
 
 def children_of(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the children of a module with their names, under each of them if there are several."""
-    # Not named_children(), which leaves out a child's second name.
+    """Yield the children of a module with their names; a child with two names comes twice."""
+    # Not named_children(), which drops the second name of a child.
     return ((name, child) for name, child in module._modules.items() if child is not None)
 
 
 def collect_submodules(modules: Iterable[nn.Module]) -> set[nn.Module]:
-    """Collect some modules and all that is inside of them."""
+    """Return these modules and all modules inside them."""
     waiting = list(modules)
     found = set(waiting)
     for module in waiting:
@@ -211,12 +211,12 @@ def collect_submodules(modules: Iterable[nn.Module]) -> set[nn.Module]:
 
 
 def _is_packed(module: nn.Module, name: str) -> bool:
-    """Whether a module only holds the weights of a quantized one, which never calls it."""
+    """Return whether a module only stores the packed weights of a quantized module, which never calls it."""
     return name.rpartition(".")[2] == "_packed_params" and type(module).__name__.endswith("PackedParams")
 
 
 def kind_of(module: nn.Module) -> str:
-    """Name the module's class; for TorchScript the class it was made from."""
+    """Return the class name of a module; for TorchScript, the name of the original class."""
     return str(module.original_name) if isinstance(module, torch.jit.ScriptModule) else type(module).__name__
 
 

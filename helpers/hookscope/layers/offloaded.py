@@ -1,4 +1,4 @@
-"""Know a model whose weights accelerate loads when a layer runs, and takes away afterwards."""
+"""Support models whose weights accelerate loads only while a layer runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["execution_devices", "is_offloaded", "named_tensors"]
 
 
 def is_offloaded(modules: Iterable[nn.Module]) -> bool:
-    """Whether accelerate loads weights as a layer runs; between passes these are on the meta device, without values.
+    """Return whether accelerate offloads weights. Between passes they are on the meta device, without values.
 
     Example:
         >>> is_offloaded(nn.Linear(2, 2).modules())
@@ -23,20 +23,20 @@ def is_offloaded(modules: Iterable[nn.Module]) -> bool:
 
 
 def execution_devices(modules: Iterable[nn.Module]) -> set[torch.device]:
-    """Return the devices to which accelerate moves weights."""
+    """Return the devices on which accelerate runs the layers."""
     found = (getattr(hook, "execution_device", None) for module in modules for hook in _hooks(module))
     return {torch.device(device) for device in found if device is not None}
 
 
 def named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield parameters and buffers with their names, offloaded ones as accelerate loads them."""
+    """Yield parameters and buffers with their names; offloaded ones with the values that accelerate loads."""
     loaded: dict[str, tuple[Mapping[str, Tensor], str]] = {}
     for prefix, module in model.named_modules():
         for hook in _hooks(module):
             if weights := getattr(hook, "weights_map", None):
                 for name, _ in (*module.named_parameters(remove_duplicate=False), *module.named_buffers()):
                     loaded[f"{prefix}.{name}" if prefix else name] = weights, name
-    once = not loaded  # a pass may take tied weights apart
+    once = not loaded  # a pass can untie shared weights
     held = model.named_parameters(remove_duplicate=once), model.named_buffers(remove_duplicate=once)
     for name, tensor in (*held[0], *held[1]):
         weights, own = loaded.get(name, ({}, ""))

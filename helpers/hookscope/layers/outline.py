@@ -1,4 +1,4 @@
-"""Show the modules of a model as an indented text, a line for each name."""
+"""Show the modules of a model as indented text."""
 
 from __future__ import annotations
 
@@ -10,21 +10,17 @@ __all__ = ["tree"]
 
 
 def tree(model: nn.Module, max_depth: int | None = None) -> str:
-    """Show the module tree as text: one line per name with type and number of own parameters.
+    """Show the module tree as text: one line per name, with type and number of parameters.
 
     Args:
         model: the model to show.
-        max_depth: show names of at most this many levels; 0 is the root alone, None everything. A line
-            with something hidden below says how many modules that is.
+        max_depth: the number of levels to show; 0 is the root only, None shows all. A line tells how many modules are
+            hidden below it.
 
     Returns:
-        Lines of dotted name (as `find_layers` takes it), type and the number of values in the module's
-        own parameters, those of its children not included. A module met before under another name says
-        so and is not opened again. A lazy parameter that has no shape yet counts as `lazy`.
-
-    Raises:
-        TypeError: `model` is not a module, or `max_depth` is neither an int nor None.
-        ValueError: `max_depth` is negative.
+        Lines of dotted name (as `find_layers` takes it), type, and number of values in the module's own parameters,
+        without those of its children. A shared module is shown once; other names refer to the first one. A lazy
+        parameter without a shape counts as `lazy`.
 
     Example:
         >>> from torch import nn

@@ -1,4 +1,4 @@
-"""Tell the calls of modules that have not returned apart, also those of a module that calls itself."""
+"""Identify running calls of modules, even of a module that calls itself."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _runs = nn.Module._call_impl.__code__
 
 
 def call_id(frame: FrameType | None) -> int:
-    """Return a number of the call of a module that a hook belongs to, which no other call has until that one ends.
+    """Return the ID of the module call that runs a hook. It is unique until this call ends.
 
-    The module alone does not say it: where it calls itself, and a hook of somebody else or a `KeyboardInterrupt` ends
-    the inner call, torch does not run the hooks that would tell.
+    The module is not enough: if it calls itself and the inner call ends by an exception in another hook, torch does not
+    run the remaining hooks of the inner call.
 
     Args:
-        frame: from which the hook was called, `sys._getframe(1)` in it.
+        frame: the frame that called the hook: `sys._getframe(1)` in the hook.
 
     Example:
         >>> import sys, torch

@@ -1,4 +1,4 @@
-"""Say what is not in a model, and what is there that may have been meant."""
+"""Errors for missing layers, with suggestions of similar names."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _WRAPPERS = {"self", "model", "module", "_orig_mod"}
 
 
 class LayerNotFoundError(LookupError):
-    """Nothing in the model is what was asked for.
+    """The model has no layer that matches.
 
     Attributes:
-        name: the name or glob that was asked for; for other items a word for them.
-        suggestions: up to three names (or globs, or types) that are there and come near, best first.
+        name: the missing name or glob; for other items a word for them.
+        suggestions: up to three similar names, globs or types of the model, best first.
 
     """
 
-    __module__ = "hookscope.layers"  # what a traceback calls it, and where to import it from
+    __module__ = "hookscope.layers"  # its public name in tracebacks
 
     def __init__(self, message: str, name: str = "", suggestions: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -35,37 +35,37 @@ class LayerNotFoundError(LookupError):
 
 
 def name_not_found(modules: Modules, asked: str) -> LayerNotFoundError:
-    """Say that no module has this name, or none matches this glob."""
+    """Return the error for a name that no module has, or a glob that matches nothing."""
     model, names = modules.model, list(filter(None, modules.names.values()))
     if not names:
-        text = f"no layer {asked!r}; this {kind_of(model)} has no submodules, only itself, with the name ''"
+        text = f"no layer {asked!r}; this {kind_of(model)} has no submodules, only itself under the name ''"
         return LayerNotFoundError(text, asked)
     tensors = (*model.named_parameters(), *model.named_buffers())
     near = [asked.rpartition(".")[0]] if any(asked == name for name, _ in tensors) else []
     near = near or (_near_globs(modules, names, asked) if is_glob(asked) else [])
     if near := near or _near(names, asked):
         return LayerNotFoundError(f"no layer {asked!r}{hint(near)}", asked, near)
-    text = f"no layer {asked!r}, and none of the {len(names)} layers has a name like it"
-    return LayerNotFoundError(f"{text}; print(hookscope.tree(model)) lists them", asked)
+    text = f"no layer {asked!r}, and none of the {len(names)} layers has a similar name"
+    return LayerNotFoundError(f"{text}. print(hookscope.tree(model)) lists them", asked)
 
 
 def type_not_found(modules: Modules, asked: type) -> LayerNotFoundError:
-    """Say that no module is of this type."""
+    """Return the error for a type that no module has."""
     here = [kind for kind, _ in Counter(map(kind_of, modules.names)).most_common()]
     shown = ", ".join(here[:12]) + (f" and {len(here) - 12} more" if len(here) > 12 else "")
-    text = f"no layer of type {asked.__name__}; the model's types are {shown}"
+    text = f"no layer of type {asked.__name__}; the types in this model are {shown}"
     scripted = any(issubclass(kind, torch.jit.ScriptModule) for kind in modules.kinds)
-    text += " (TorchScript replaces the class: pick its modules by name)" if scripted else ""
+    text += ". TorchScript replaces the class of its modules, so pick them by name" if scripted else ""
     return LayerNotFoundError(text, asked.__name__, get_close_matches(asked.__name__, here))
 
 
 def not_found(names: Iterable[str], asked: object, said: str) -> LayerNotFoundError:
-    """Say that something is not among the names of a result, and which of them come near.
+    """Return the error for a name that a result does not have, with similar names.
 
     Args:
-        names: those that are there.
-        asked: what was asked for.
-        said: the message, to which a hint is added.
+        names: the names of the result.
+        asked: the missing name.
+        said: the message, without the suggestion.
 
     Example:
         >>> raise not_found(["conv", "fc"], "Conv", "no layer 'Conv' in this capture")
@@ -78,14 +78,14 @@ def not_found(names: Iterable[str], asked: object, said: str) -> LayerNotFoundEr
 
 
 def hint(near: Sequence[str]) -> str:
-    """Ask whether one of these names was meant; nothing if there is none."""
+    """Return "; did you mean ...?" for these names, or "" without any."""
     if not near:
         return ""
     return f"; did you mean {' or '.join(filter(None, [', '.join(map(repr, near[:-1])), repr(near[-1])]))}?"
 
 
 def _near_globs(modules: Modules, names: list[str], asked: str) -> list[str]:
-    """Globs like `asked` that match something: at any depth, or below a layer with a similar name."""
+    """Return similar globs that match something: at any depth, or below a layer with a similar name."""
     levels = asked.split(".")
     fixed = next(index for index, text in enumerate(levels) if is_glob(text))
     near = _near(names, ".".join(levels[:fixed]))
@@ -94,7 +94,7 @@ def _near_globs(modules: Modules, names: list[str], asked: str) -> list[str]:
 
 
 def _near(names: list[str], asked: str) -> list[str]:
-    """Up to three of `names` that `asked` may be a slip of, best first."""
+    """Return up to three names that are similar to `asked`, best first."""
     plain = _plain(asked)
     if not plain:
         return []
@@ -103,13 +103,13 @@ def _near(names: list[str], asked: str) -> list[str]:
         return [by_plain[plain]]
     last = plain.rpartition(".")[2]
     same_last = [p for p in by_plain if p.rpartition(".")[2] == last and not last.isdigit()]
-    below = [p for p in by_plain if p.endswith(f".{plain}")]  # the beginning was left out: `h.3` for `transformer.h.3`
+    below = [p for p in by_plain if p.endswith(f".{plain}")]  # the prefix is missing: `h.3` for `transformer.h.3`
     near = below + get_close_matches(plain, by_plain) + get_close_matches(plain, same_last, cutoff=0)
     return [by_plain[p] for p in dict.fromkeys(near)][:3]
 
 
 def _plain(name: str) -> str:
-    """Drop from a name what people mix up: case, `-` and `_`, `[0]` for `.0`, a leading `model.`."""
+    """Normalize a name: case, `-` and `_`, `[0]` for `.0`, a leading `model.`."""
     text = re.sub(r"\[['\"]?([^\]'\"]*)['\"]?\]", r".\1", name.strip()).replace("/", ".")
     parts = [part for part in text.split(".") if part]
     while len(parts) > 1 and parts[0] in _WRAPPERS:

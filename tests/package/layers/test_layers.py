@@ -197,12 +197,12 @@ def test_a_trailing_or_doubled_dot_is_not_forgiven_silently(net):
 
 def test_a_type_that_is_not_there_names_those_that_are(net):
     error = refused(net, nn.Conv1d)
-    assert str(error).startswith("no layer of type Conv1d; the model's types are Conv2d, ReLU, ")
+    assert str(error).startswith("no layer of type Conv1d; the types in this model are Conv2d, ReLU, ")
     assert error.suggestions[0] == "Conv2d"
 
 
 def test_a_module_of_another_model_is_not_found(net):
-    assert "the Conv2d asked for is not a module of this Net" in str(refused(net, copy.deepcopy(net).conv1))
+    assert "this Conv2d is not a module of this Net" in str(refused(net, copy.deepcopy(net).conv1))
 
 
 def test_one_item_that_finds_nothing_is_enough_to_refuse(net):
@@ -222,7 +222,7 @@ def test_an_item_of_a_wrong_kind_is_named(net, item):
 def test_something_else_than_a_module_is_refused(net, call):
     with pytest.raises(TypeError, match="not str"):
         call("resnet18")
-    with pytest.raises(TypeError, match=r"class Net; make one: Net\("):
+    with pytest.raises(TypeError, match=r"class Net. Create one: Net\("):
         call(type(net))
 
 

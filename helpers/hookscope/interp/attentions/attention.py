@@ -13,7 +13,7 @@ from hookscope.captures.estimate import fake_parameters
 from hookscope.captures.options import check_bytes
 from hookscope.compiler import run_eagerly
 from hookscope.interp.attentions.maps import AttentionMaps
-from hookscope.interp.attentions.watch import HeavyError, Watch, mib
+from hookscope.interp.attentions.watch import AttentionWatch, HeavyError, mib
 from hookscope.layers import Modules
 from hookscope.model_inputs import check_kwargs
 from hookscope.pictures.tokens import check_tokens
@@ -74,7 +74,9 @@ def attention(
     limit = float("inf") if max_bytes is None else max_bytes
 
     rows, again = _rows((*args, *kwargs.values())), _again(args, kwargs)
-    watch = Watch(modules.names, modules.tensors, limit, rows, heavy=_forecaster(modules, limit) if again else None)
+    watch = AttentionWatch(
+        modules.names, modules.tensors, limit, rows, heavy=_forecaster(modules, limit) if again else None
+    )
     try:
         _run(modules, watch, args, kwargs)
     except HeavyError:
@@ -83,7 +85,7 @@ def attention(
                 f"the attention maps would take {mib(total)}, more than max_bytes={max_bytes:,}: give fewer samples or "
                 "a shorter text, or a larger max_bytes"
             ) from None
-        watch = Watch(modules.names, modules.tensors, limit, rows)
+        watch = AttentionWatch(modules.names, modules.tensors, limit, rows)
         _run(modules, watch, args, kwargs)
     except Exception as error:
         if not any(isinstance(module, torch.jit.ScriptModule) for module in modules.names) or not again:
@@ -102,7 +104,7 @@ def attention(
 
 def _run(
     modules: Modules,
-    watch: Watch | None,
+    watch: AttentionWatch | None,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     fake: FakeTensorMode | None = None,
@@ -144,7 +146,7 @@ def _forecast(modules: Modules, inputs: Sequence[Any], kwargs: Mapping[str, Any]
     """Count the bytes of all maps by a pass on fake tensors; None if the model does not run on them."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    watch = Watch(modules.names, modules.tensors, float("inf"), counting=True)
+    watch = AttentionWatch(modules.names, modules.tensors, float("inf"), counting=True)
     try:
         _run(modules, watch, inputs, kwargs, FakeTensorMode(allow_non_fake_inputs=True))
     except Exception:
@@ -157,7 +159,7 @@ def _rows(inputs: Iterable[Any]) -> int:
     return next((len(each) for each in inputs if isinstance(each, Tensor) and each.dim()), 0)
 
 
-def _notes(modules: Modules, watch: Watch, rows: int) -> list[str]:
+def _notes(modules: Modules, watch: AttentionWatch, rows: int) -> list[str]:
     """Say what was seen that is no map, and why there is none."""
     seen, notes = watch.seen, []
     for layer in seen.channels:

@@ -27,7 +27,7 @@ _TITLE, _WIDE = 0.6, 7.0  # inches: of a map at least, and of all maps that stan
 _TILE = 32  # pixels of a small map
 
 
-class Drawn(Protocol):
+class DrawableMap(Protocol):
     """What is drawn of an `AttentionMap`."""
 
     @property
@@ -46,7 +46,7 @@ class Drawn(Protocol):
 
 
 def draw_heads(
-    shown: Drawn, heads: Sequence[int], sample: int, rows: Sequence[dict[str, Any]] | None = None
+    shown: DrawableMap, heads: Sequence[int], sample: int, rows: Sequence[dict[str, Any]] | None = None
 ) -> Picture:
     """Draw one map for each head, on one scale from 0; the rows are a line of numbers for each head, or those given."""
     maps = _numbers(shown.weights[sample, list(heads)])
@@ -70,7 +70,7 @@ def draw_heads(
     return _done(figure, alt, f"{title}: {said}", facts if rows is None else rows)
 
 
-def draw_head(shown: Drawn, head: int, sample: int) -> Picture:
+def draw_head(shown: DrawableMap, head: int, sample: int) -> Picture:
     """Draw the map of one head, with a row of numbers for each query."""
     weights = _numbers(shown.weights[sample, head])
     bits = torch.special.entr(weights.nan_to_num().clamp_min(0)).sum(-1) / math.log(2)
@@ -89,7 +89,7 @@ def draw_head(shown: Drawn, head: int, sample: int) -> Picture:
     return draw_heads(shown, [head], sample, rows)
 
 
-def draw_all(title: str, maps: Sequence[Drawn], sample: int, most: int) -> Picture:
+def draw_all(title: str, maps: Sequence[DrawableMap], sample: int, most: int) -> Picture:
     """Draw the maps of several calls small, a row for each call and a column for each head."""
     shown = [each for each in maps if sample < len(each.weights)][:most]
     if not shown or sample < 0:
@@ -140,7 +140,7 @@ def draw_all(title: str, maps: Sequence[Drawn], sample: int, most: int) -> Pictu
     return _done(figure, alt, f"Attention of {title}, sample {sample}: each small map on its own scale{only}", facts)
 
 
-def _draw_heads(shown: Drawn, heads: Sequence[int], maps: Tensor, top: float) -> tuple[Any, dict[str, str]]:
+def _draw_heads(shown: DrawableMap, heads: Sequence[int], maps: Tensor, top: float) -> tuple[Any, dict[str, str]]:
     """Draw maps side by side, with names at the outer ones alone.
 
     Returns:
@@ -191,11 +191,11 @@ def _fitted(weights: Tensor) -> Tensor:
     return torch.nn.functional.adaptive_max_pool2d(weights[None], _TILE)[0]
 
 
-def _repeated(shown: Sequence[Drawn], most: int) -> list[Drawn]:
+def _repeated(shown: Sequence[DrawableMap], most: int) -> list[DrawableMap]:
     return [each for each in shown for _ in range(min(each.weights.shape[1], most))]
 
 
-def _facts(shown: Drawn, sample: int, head: int) -> dict[str, Any]:
+def _facts(shown: DrawableMap, sample: int, head: int) -> dict[str, Any]:
     weights = shown.weights[sample, head].nan_to_num(0.0)
     place = int(torch.where(choosing(weights), weights, -1.0).argmax()) if weights.numel() else 0
     query, key = divmod(place, weights.shape[-1])
@@ -217,7 +217,7 @@ def choosing(weights: Tensor) -> Tensor:
     return several | ~several.any(-2, keepdim=True)
 
 
-def _of_which(shown: Sequence[Drawn], sample: int) -> str:
+def _of_which(shown: Sequence[DrawableMap], sample: int) -> str:
     """Say which queries the greatest weight was looked for among, if not among all."""
     maps = [each.weights[sample].nan_to_num(0.0).flatten(0, 1) for each in shown]
     return " of a query that sees several keys" if any(not bool(choosing(each).all()) for each in maps) else ""
@@ -258,7 +258,7 @@ def _colours() -> Any:
     return colormaps["viridis"].with_extremes(bad="black", under="white")
 
 
-def _labels(shown: Drawn, of: Literal["queries", "keys"], inches: float) -> tuple[dict[int, str], int]:
+def _labels(shown: DrawableMap, of: Literal["queries", "keys"], inches: float) -> tuple[dict[int, str], int]:
     """Name the places along an axis of a map: all, or every second, third … where not all have room; say which."""
     count = shown.weights.shape[2 if of == "queries" else 3]
     step = math.ceil(_LINE * count / inches - 1e-6)

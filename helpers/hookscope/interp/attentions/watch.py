@@ -31,14 +31,14 @@ from hookscope.interp.attentions.tags import (
     weights_axes,
 )
 
-__all__ = ["Found", "HeavyError", "Seen", "Watch", "mib"]
+__all__ = ["AttentionWatch", "Found", "HeavyError", "OtherFindings", "mib"]
 
 SDPA = "scaled_dot_product_attention"
 BY_HAND = "softmax, then a product"
 FUSED = "fused nn.MultiheadAttention"
 FUSED_LAYER = "fused nn.TransformerEncoderLayer"
 
-Rule = Callable[["Watch", Any, Sequence[Any], Mapping[str, Any], Any], None]
+Rule = Callable[["AttentionWatch", Any, Sequence[Any], Mapping[str, Any], Any], None]
 
 
 class HeavyError(Exception):
@@ -59,7 +59,7 @@ class Found:
 
 
 @dataclass
-class Seen:
+class OtherFindings:
     """What was seen besides attention of tokens, each with the layer: it says why there may be no map."""
 
     channels: Counter[str] = field(default_factory=Counter)
@@ -69,7 +69,7 @@ class Seen:
     failed: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
-class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class AttentionWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Looks at every operation of a pass; finds attention, in one operation or in a softmax between two products.
 
     It stands below autograd. So it sees what C++ calls, too, and does not switch a fused path off, as hooks or a
@@ -105,7 +105,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         _see_higher_order_operators()
         self.found: list[Found] = []
-        self.seen = Seen()
+        self.seen = OtherFindings()
         self.bytes = 0
         self._names, self._max_bytes, self._counting, self._heavy = names, max_bytes, counting, heavy
         self._samples = samples
@@ -129,7 +129,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 apart = func.decompose(*args, **kwargs)
             if apart is not NotImplemented:
                 return apart
-            rule = Watch._other
+            rule = AttentionWatch._other
             _RULES[id(func)] = rule, func
         out = func(*args, **kwargs)
         try:
@@ -321,11 +321,11 @@ def _rule(func: Any) -> Rule | None:
     """Say what to do after an operation; None for one that is several."""
     name = named(func)
     if name.startswith("_scaled_dot_product_") and not name.endswith(("_math", "backward")):
-        return Watch._attention
+        return AttentionWatch._attention
     if name == "_native_multi_head_attention":
-        return Watch._fused
+        return AttentionWatch._fused
     if name == "_transformer_encoder_layer_fwd":
-        return Watch._fused_layer
+        return AttentionWatch._fused_layer
     if isinstance(func, torch._ops.OpOverload) and is_composite(func):
         return None
     if name in PRODUCTS:
@@ -333,11 +333,11 @@ def _rule(func: Any) -> Rule | None:
         biased = name == "addmm"
         return lambda watch, func, args, kwargs, out: watch._product(args[at], args[at + 1], out, biased)
     if name in SOFTMAXES:
-        return Watch._softmax
+        return AttentionWatch._softmax
     if name == "_log_softmax":
-        return Watch._log_softmax
+        return AttentionWatch._log_softmax
     if name == "exp":
-        return Watch._exponential
+        return AttentionWatch._exponential
     if name == "bernoulli" and func._overloadname == "float":
         return lambda watch, func, args, kwargs, out: watch._tags.noise(args, out)
     if name == "native_dropout":
@@ -349,25 +349,25 @@ def _rule(func: Any) -> Rule | None:
     if any(word in name for word in RESIZING):
         return lambda watch, func, args, kwargs, out: watch._tags.other(args, out, resized=True)
     if "attention" in name or "attn" in name:
-        return Watch._unknown
+        return AttentionWatch._unknown
     if "linear" in name or "convolution" in name or name in ("embedding", "_addmm_activation", "_scaled_mm"):
         return lambda watch, func, args, kwargs, out: watch._tags.features(out, 1 if "convolution" in name else -1)
-    return Watch._other
+    return AttentionWatch._other
 
 
 def _see_higher_order_operators() -> None:
-    """Let operators that take functions, as flex attention does, come to `Watch` before torch 2.9, too.
+    """Let operators that take functions, as flex attention does, come to `AttentionWatch` before torch 2.9, too.
 
     There each of them wants a rule for each class of modes, and raises without one.
     """
     if hasattr(TorchDispatchMode, "supports_higher_order_operators"):
         return
     for operator in torch._ops._higher_order_ops.values():
-        if Watch not in operator.python_key_table:
-            operator.py_impl(Watch)(partial(_dispatch, operator))
+        if AttentionWatch not in operator.python_key_table:
+            operator.py_impl(AttentionWatch)(partial(_dispatch, operator))
 
 
-def _dispatch(operator: Any, mode: Watch, *args: Any, **kwargs: Any) -> Any:
+def _dispatch(operator: Any, mode: AttentionWatch, *args: Any, **kwargs: Any) -> Any:
     return mode.__torch_dispatch__(operator, (), args, kwargs)
 
 

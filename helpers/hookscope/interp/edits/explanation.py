@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hookscope.explanations.code import COPY, REMOVE, Place, index_text, listed, loss_lines, script
+from hookscope.explanations.code import COPY, REMOVE, TensorPath, index_text, listed, loss_lines, script
 from hookscope.explanations.explain import RUN, Explanation, explain, returns_tensor
 from hookscope.interp.edits.edit import Edit
 
@@ -66,7 +66,7 @@ class _Lines:
             raise ValueError(f"explain cannot write positions= ({edit}): write an index, such as at[:, 3]")
         if len(spec.selection.steps) > 1:
             raise ValueError(f"explain cannot write samples= or heads= with at[...] ({edit}): write one index for both")
-        place = Place.of(layers[0], spec.to, layer_edits[0].keys)
+        place = TensorPath.of(layers[0], spec.to, layer_edits[0].keys)
         body = []
         if _counts(spec):
             self.start.append(f"calls_{number} = itertools.count(1)  # numbers the calls of layer {layers[0]!r}")

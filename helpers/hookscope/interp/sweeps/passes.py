@@ -15,11 +15,11 @@ from hookscope.interp.edits.batch_first import samples_in
 from hookscope.interp.edits.intercept import CallInterceptor, PatchedForward
 from hookscope.interp.edits.parts import keys, put
 from hookscope.interp.edits.report import UNSEEN_HEADS, why_not_called
-from hookscope.interp.sweeps.places import Place
+from hookscope.interp.sweeps.places import Site
 from hookscope.layers import Modules
 from hookscope.pytree import find_tensors, tree_map
 
-__all__ = ["Given", "Inputs", "Look", "Patch", "Span", "Watch", "hooked", "is_plain"]
+__all__ = ["CallLog", "Given", "Inputs", "Look", "Patch", "Span", "hooked", "is_plain"]
 
 Given = Tensor | tuple[Any, ...] | Mapping[str, Any]
 
@@ -144,7 +144,7 @@ class Look:
     after.__qualname__ = "hookscope.sweep"  # what a census shows
 
 
-class Watch:
+class CallLog:
     """Hooks that note what a pass did.
 
     Args:
@@ -224,7 +224,7 @@ class Patch:
 
     """
 
-    def __init__(self, place: Place, change: Callable[[Tensor], Tensor | None]) -> None:
+    def __init__(self, place: Site, change: Callable[[Tensor], Tensor | None]) -> None:
         self.place, self._change = place, change
         self.calls = self.done = 0
         self.way: tuple[tuple[str, Any], ...] = ()
@@ -303,7 +303,7 @@ class Patch:
 
 @contextmanager
 def hooked(
-    patches: Iterable[Patch], watch: Watch | Look | None = None, watched: Iterable[nn.Module] = ()
+    patches: Iterable[Patch], watch: CallLog | Look | None = None, watched: Iterable[nn.Module] = ()
 ) -> Iterator[None]:
     """Register hooks, and remove all of them in the end."""
     with ExitStack() as stack:

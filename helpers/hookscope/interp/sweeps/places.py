@@ -15,7 +15,7 @@ from hookscope.interp.edits.parts import Part, get, listed, path_of, tensors
 from hookscope.interp.edits.selection import numbers_in
 from hookscope.layers import LayerNotFoundError, Modules, Which, pick
 
-__all__ = ["Columns", "Place", "columns_from", "places_from"]
+__all__ = ["Columns", "Site", "columns_from", "places_from"]
 
 Kind = Literal["layer", "position", "head", "channel"]
 _AXIS = {
@@ -45,7 +45,7 @@ class Columns:
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class Site:
     """One tensor of one call of a layer.
 
     Attributes:
@@ -208,7 +208,7 @@ def _numbers(what: Any, name: str) -> tuple[int, ...]:
 
 def places_from(
     modules: Modules, layers: Any, columns: Columns, part: Part | Mapping[Which, Part] | None
-) -> list[Place]:
+) -> list[Site]:
     """Find the layers that were asked for, in the order in which they were.
 
     Raises:
@@ -263,7 +263,7 @@ def _named(modules: Modules, item: Which) -> Iterable[tuple[str, nn.Module, int 
         yield name, module, None
 
 
-def _place(modules: Modules, name: str, module: nn.Module, call: int | None, path: Any, columns: Columns) -> Place:
+def _place(modules: Modules, name: str, module: nn.Module, call: int | None, path: Any, columns: Columns) -> Site:
     label = (name or "(root)") + ("" if call is None else f"#{call}")
     around = with_tokens_first(modules, name) if columns.kind == "position" and columns.axis is None else None
     if around is not None:
@@ -274,7 +274,7 @@ def _place(modules: Modules, name: str, module: nn.Module, call: int | None, pat
         )
     names = (name, *(other for other in modules.names_of(module) if other != name))
     if columns.kind != "head":
-        return Place(label, name, module, call, "output", path, None, names)
+        return Site(label, name, module, call, "output", path, None, names)
     try:
         heads = heads_around(modules, name, module, "output")
         where = {}
@@ -285,7 +285,7 @@ def _place(modules: Modules, name: str, module: nn.Module, call: int | None, pat
         raise ValueError(f"{error.why}; {_without_index(modules, name)}") from None
     if path is not None and heads.to != "output":
         raise ValueError(f"part= does not go with heads=, which lie in what goes into {heads.name!r}")
-    return Place(label, heads.name, heads.module, call, heads.to, path, (heads.count, where), names)
+    return Site(label, heads.name, heads.module, call, heads.to, path, (heads.count, where), names)
 
 
 def _without_index(modules: Modules, name: str) -> str:

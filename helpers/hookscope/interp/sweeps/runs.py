@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hookscope.interp.sweeps.outputs import NotAloneError, Shares, difference, number_of
 from hookscope.interp.sweeps.passes import Patch, hooked
-from hookscope.interp.sweeps.places import Columns, Place
+from hookscope.interp.sweeps.places import Columns, Site
 from hookscope.interp.sweeps.replays import replaying
 from hookscope.interp.sweeps.study import Study, brief
 from hookscope.preserve import preserve_rng_state
@@ -37,7 +37,7 @@ class Variant:
 
     """
 
-    place: Place
+    place: Site
     number: int
     index: tuple[Any, ...]
     cell: tuple[int, int]
@@ -70,7 +70,7 @@ class Runs:
         self,
         study: Study,
         columns: Columns,
-        new: dict[Place, Tensor],
+        new: dict[Site, Tensor],
         metric: Callable[[Any], Any],
         baseline: float,
         scale: float,
@@ -146,7 +146,7 @@ class Runs:
                 idle.update(variant for variant in group if bool(same[variant.index].all()))
         return idle
 
-    def _stirred(self, places: Collection[Place]) -> str:
+    def _stirred(self, places: Collection[Site]) -> str:
         """Say what is other where copies of what is there already are put in at some places; "" if nothing is.
 
         A copy takes its place, so whoever writes to it later writes to nothing else, such as what it was a view of.
@@ -212,7 +212,7 @@ class Runs:
     def _divided(self, variants: list[Variant], room: int) -> list[list[Variant]]:
         """Divide cells into batches: layers that follow each other together, while there are few variants."""
         groups: list[list[Variant]] = []
-        places: dict[Place, list[Variant]] = {}
+        places: dict[Site, list[Variant]] = {}
         for variant in variants:
             places.setdefault(variant.place, []).append(variant)
         for same in places.values():
@@ -233,7 +233,7 @@ class Runs:
         time = min(study.times[variant.place] for variant in batch)
         forwards = study.replays.forwards(time, count) if skip else {}
         self.skipped = self.skipped or bool(forwards)
-        places: dict[Place, list[tuple[int, Variant]]] = {}
+        places: dict[Site, list[tuple[int, Variant]]] = {}
         for row, variant in enumerate(batch):
             places.setdefault(variant.place, []).append((row, variant))
         patches = [Patch(place, partial(self._change, place, rows, count)) for place, rows in places.items()]
@@ -248,7 +248,7 @@ class Runs:
                 raise NotAloneError(f"layer {patch.place.label!r} was called {patch.done} times")
         return Shares(output, study.whole, count)
 
-    def _change(self, place: Place, rows: list[tuple[int, Variant]], count: int, tensor: Tensor) -> Tensor:
+    def _change(self, place: Site, rows: list[tuple[int, Variant]], count: int, tensor: Tensor) -> Tensor:
         new = self._new[place]
         if tensor.shape != (count * len(new), *new.shape[1:]):
             raise NotAloneError(f"layer {place.label!r} has shape {tuple(tensor.shape)} in a batch of {count}")

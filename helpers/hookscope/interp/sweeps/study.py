@@ -17,8 +17,8 @@ from hookscope.captures.functorch import is_wrapped
 from hookscope.interp.edits.batch_first import AxisOrderCheck
 from hookscope.interp.sweeps.memory import PeakBytes
 from hookscope.interp.sweeps.outputs import NotAloneError, Shares, Whole, difference
-from hookscope.interp.sweeps.passes import Inputs, Look, Patch, Span, Watch, hooked
-from hookscope.interp.sweeps.places import Place
+from hookscope.interp.sweeps.passes import CallLog, Inputs, Look, Patch, Span, hooked
+from hookscope.interp.sweeps.places import Site
 from hookscope.interp.sweeps.reach import Reach
 from hookscope.interp.sweeps.replays import Replays
 from hookscope.layers import Modules
@@ -66,7 +66,7 @@ class Study:
         self,
         modules: Modules,
         inputs: Inputs,
-        places: Sequence[Place],
+        places: Sequence[Site],
         before: ModelState,
         room: float | None,
         by_sample: str = "",
@@ -74,7 +74,7 @@ class Study:
         self.modules, self.inputs, self.places, self.before = modules, inputs, places, before
         self._watched = [m for m in modules.names if not isinstance(m, torch.jit.ScriptModule)]
         owned = self._hooked()
-        watch = Watch(lambda module, output: _sizes(output))
+        watch = CallLog(lambda module, output: _sizes(output))
         buffers = {name: buffer.clone() for name, buffer in _buffers(modules).items()}
         drawn = _random_state()
         self.order: dict[str, None] = {}
@@ -192,10 +192,10 @@ class Study:
 
     def _twice(self, sizes: dict[nn.Module, Any]) -> None:
         """Run all samples twice in one batch: what grows, what stays, and how many bytes that takes."""
-        found: dict[Place, torch.Size] = {}
+        found: dict[Site, torch.Size] = {}
         self._two = reach = Reach(self.modules.names, 2)
 
-        def look(place: Place, tensor: Tensor) -> None:
+        def look(place: Site, tensor: Tensor) -> None:
             found[place] = tensor.shape
             reach.begin(tensor)
 
@@ -227,7 +227,7 @@ class Study:
         """Run three variants, the one in the middle changed: how does that reach the others? "" if it does not."""
         reach = Reach(self.modules.names, 3, self._two)
 
-        def change(place: Place, tensor: Tensor) -> None:
+        def change(place: Site, tensor: Tensor) -> None:
             alone = self.tensors[place]
             middle = slice(len(alone), 2 * len(alone))
             reach.pausing = True
@@ -266,18 +266,18 @@ def _tolerance(values: list[Any]) -> float:
 def tensors_at(
     modules: Modules,
     inputs: Inputs,
-    places: Sequence[Place],
+    places: Sequence[Site],
     runs: str,
-    watch: Watch | None = None,
+    watch: CallLog | None = None,
     watched: Sequence[nn.Module] = (),
-) -> tuple[dict[Place, Tensor], dict[Place, tuple[tuple[str, Any], ...]], Any]:
+) -> tuple[dict[Site, Tensor], dict[Site, tuple[tuple[str, Any], ...]], Any]:
     """Run a model, and return a copy of what is at each place, how one gets there, and what the model returns.
 
     Raises:
         NotEditedError: a layer was not called, or several times.
 
     """
-    found: dict[Place, Tensor] = {}
+    found: dict[Site, Tensor] = {}
     patches = [Patch(place, partial(_keep, found, place)) for place in places]
     with hooked(patches, watch, watched):
         output = inputs.run(modules.model)
@@ -286,7 +286,7 @@ def tensors_at(
     return found, {patch.place: patch.way for patch in patches}, output
 
 
-def _keep(found: dict[Place, Tensor], place: Place, tensor: Tensor) -> None:
+def _keep(found: dict[Site, Tensor], place: Site, tensor: Tensor) -> None:
     inside = tensor
     while is_wrapped(inside):
         if torch._C._functorch.is_batchedtensor(inside):
@@ -309,7 +309,7 @@ def brief(error: Exception) -> str:
     return f"{type(error).__name__}{f': {first[:160]}' if first else ''}"
 
 
-def _time(place: Place, spans: list[Span]) -> float:
+def _time(place: Site, spans: list[Span]) -> float:
     """Return when a place is reached; 0 where the layer has several calls, which cannot be told apart in a replay."""
     calls = [span for span in spans if span.module is place.module]
     if len(calls) != 1:

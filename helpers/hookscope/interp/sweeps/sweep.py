@@ -16,7 +16,7 @@ from hookscope.interp.edits.batch_first import as_many
 from hookscope.interp.sweeps.options import ColumnNumbers, SweepOptions, check_options
 from hookscope.interp.sweeps.outputs import number_of
 from hookscope.interp.sweeps.passes import Given, Inputs
-from hookscope.interp.sweeps.places import Columns, Place, columns_from, places_from
+from hookscope.interp.sweeps.places import Columns, Site, columns_from, places_from
 from hookscope.interp.sweeps.result import Made, Row, Sweep
 from hookscope.interp.sweeps.runs import Runs, Variant
 from hookscope.interp.sweeps.study import Study, tensors_at
@@ -161,7 +161,7 @@ def _put_back(modules: Modules, inputs: Inputs) -> Iterator[ModelState]:
         yield before
 
 
-def _seen_before(places: Sequence[Place]) -> str:
+def _seen_before(places: Sequence[Site]) -> str:
     """Name the layers that have hooks of others, which may keep what a metric reads: "" without any."""
     hooked = [place.label for place in places if place.to == "output" and place.module._forward_hooks]
     if not hooked:
@@ -204,8 +204,8 @@ def _source(source: Any, run: Inputs) -> tuple[str, Inputs | None]:
 
 
 def _new(
-    patching: tuple[str, Inputs | None], study: Study, places: list[Place], metric: Callable[[Any], Any]
-) -> tuple[dict[Place, Tensor], float | None, str]:
+    patching: tuple[str, Inputs | None], study: Study, places: list[Site], metric: Callable[[Any], Any]
+) -> tuple[dict[Site, Tensor], float | None, str]:
     """Return what takes the place of each tensor, the metric of the source, and what happens, in words."""
     kind, inputs = patching
     model = study.modules.model

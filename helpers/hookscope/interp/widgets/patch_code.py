@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hookscope.explanations.code import COPY, Place, index_text, script
+from hookscope.explanations.code import COPY, TensorPath, index_text, script
 from hookscope.interp.sweeps import Cell
 
 __all__ = ["patch_code"]
@@ -21,7 +21,7 @@ def patch_code(cell: Cell) -> str:
             "no lines give the same here, since a pass draws random numbers or changes the model, as in training "
             "mode: call model.eval(), and sweep again"
         )
-    place, index, call = Place.of(row.layer, row.to, row.way), index_text(cell.index)[3:-1], row.call
+    place, index, call = TensorPath.of(row.layer, row.to, row.way), index_text(cell.index)[3:-1], row.call
     old = place.tensor if others is None else f"kept[{(call or 1) - 1}]"
     new = {"zero": "0", "run": f"{old}[{index}]", "mean": f"{old}.mean(0, keepdim=True).expand_as(new)[{index}]"}
     skip = [f"if next(calls) != {call}:", "    return None  # another call of the same layer"]

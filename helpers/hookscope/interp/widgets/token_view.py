@@ -19,9 +19,9 @@ from hookscope.pictures.tokens import shorten_token
 
 __all__ = [
     "SHOWS",
-    "Drawn",
+    "DrawnStream",
     "Names",
-    "Seen",
+    "ShownToken",
     "draw_attention",
     "draw_map",
     "map_rows",
@@ -42,7 +42,7 @@ _TOKENS, _LAYERS, _KEYS = 64, 16, 5  # in a table
 _LETTERS = 24
 
 
-class Drawn(NamedTuple):
+class DrawnStream(NamedTuple):
     """A picture with what is said about it."""
 
     heat: Heatmap
@@ -50,7 +50,7 @@ class Drawn(NamedTuple):
     caption: str
 
 
-class Seen(NamedTuple):
+class ShownToken(NamedTuple):
     """What one token looks at: its weights on all tokens, the greatest of them, and which head it is."""
 
     weights: list[float]
@@ -101,7 +101,7 @@ def shown_of(reading: Reading, show: str) -> Tensor | None:
     return None if found is None or (show != "norm" and bool(found.isnan().all())) else found
 
 
-def draw_map(values: Tensor, show: str, names: Names, title: str, width: int) -> Drawn:
+def draw_map(values: Tensor, show: str, names: Names, title: str, width: int) -> DrawnStream:
     """Draw a row for each layer and a column for each token."""
     log = show in _BY_LOG
     columns = [names.token(place) for place in range(len(names.tokens))]
@@ -121,7 +121,7 @@ def draw_map(values: Tensor, show: str, names: Names, title: str, width: int) ->
         f"Token map of {title}: {SHOWS[show]}, {values.shape[0]} layers as rows, from {names.layers[0]} to "
         f"{names.layers[-1]}, by {values.shape[1]} tokens as columns, {f'{scale}.' if alike else greatest}"
     )
-    return Drawn(picture, alt, caption)
+    return DrawnStream(picture, alt, caption)
 
 
 def map_rows(values: Tensor | None, names: Names, token: int) -> list[dict[str, object]]:
@@ -167,25 +167,27 @@ def told_of(reading: Reading, layer: int, token: int, names: Names, words: WordT
     return f"{names.layers[layer]}, token {names.token(token)}: {'; '.join(said)}"
 
 
-def weights_of(shown: AttentionMap, sample: int, head: int, token: int, names: Names) -> Seen:
+def weights_of(shown: AttentionMap, sample: int, head: int, token: int, names: Names) -> ShownToken:
     """Say what one token looks at in a head."""
     weights = shown.weights[sample, head, token].detach().double().cpu()
     alike = len(weights) == len(names.tokens)
     heads = shown.weights.shape[1]
     text = f"From token {names.token(token)}, head {head} of {heads} of {shown.label or 'the model'}"
     if bool(shown.blind[sample, head, token]):
-        return Seen([], [], f"{text}: no key, fully masked.")
+        return ShownToken([], [], f"{text}: no key, fully masked.")
     top = weights.nan_to_num(-1.0).topk(min(_KEYS, len(weights)))
     rows = [
         [names.token(key) if alike else f"key {key}", as_text(weight)]
         for key, weight in zip(top.indices.tolist(), top.values.tolist(), strict=True)
     ]
     if not alike:
-        return Seen([], rows, f"{text}: its {len(weights)} keys are not these {len(names.tokens)} tokens, so no lines.")
-    return Seen(weights.nan_to_num(0.0).tolist(), rows, f"{text}.")
+        return ShownToken(
+            [], rows, f"{text}: its {len(weights)} keys are not these {len(names.tokens)} tokens, so no lines."
+        )
+    return ShownToken(weights.nan_to_num(0.0).tolist(), rows, f"{text}.")
 
 
-def draw_attention(shown: AttentionMap, sample: int, head: int, names: Names, width: int) -> Drawn:
+def draw_attention(shown: AttentionMap, sample: int, head: int, names: Names, width: int) -> DrawnStream:
     """Draw the map of a head: a row for each query, a column for each key, from 0."""
     weights = shown.weights[sample, head].detach().float().cpu()
     queries = [names.token(place) for place in range(len(names.tokens))]
@@ -200,4 +202,4 @@ def draw_attention(shown: AttentionMap, sample: int, head: int, names: Names, wi
         f"as columns, brighter for more weight, from 0 to {picture.ends[1]}. The greatest{which} is from "
         f"{queries[query]} to {keys[key]}."
     )
-    return Drawn(picture, alt, alt)
+    return DrawnStream(picture, alt, alt)

@@ -62,7 +62,7 @@ def test_a_name_is_taken_for_that_of_a_map_not_of_a_layer_without_one():
     model.forward = model["attn"].forward
     with pytest.raises(LayerNotFoundError, match=r"no layer 'attm\.block#1'; did you mean 'attn\.block#1'"):
         attention(model, X)["attm.block#1"]
-    with pytest.raises(LayerNotFoundError, match=r"no layer 'zzz', and none of the .* layers has a name like it"):
+    with pytest.raises(LayerNotFoundError, match=r"no layer 'zzz', and none of the .* layers has a similar name"):
         attention(model, X)["zzz"]
 
 

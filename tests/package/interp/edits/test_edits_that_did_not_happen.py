@@ -79,14 +79,16 @@ def test_a_model_that_was_compiled_or_traced_before() -> None:
     with torch.compiler.set_stance("force_eager"), edit(net) as e:
         e.set("1", 7)
         assert (compiled(X) == 7).all(), "the way out that the message names"
-    with pytest.raises(ValueError, match="the model is compiled and would not notice new hooks; edit the model"):
+    with pytest.raises(
+        ValueError, match=r"the model is compiled, so torch ignores hooks that are added now. Edit the model"
+    ):
         edit(compiled)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         other = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
         traced = torch.jit.trace(other, X)
     assert "compiled, traced or exported copy" in reason(other, lambda: traced(X), "0")
-    with pytest.raises(ValueError, match="TorchScript, which takes no hooks; edit the original"):
+    with pytest.raises(ValueError, match=r"TorchScript, which takes no hooks. Edit the original"):
         edit(traced).set("0", 1)
 
 
