@@ -27,7 +27,7 @@ _PAGES = {
     ),
     "Change activations": (
         "Set, scale, patch, ablate or steer what a layer returns; try it at every layer and position.",
-        ("edit", "at", "sweep", "NotEditedError"),
+        ("edit", "at", "sweep", "SweepOptions", "NotEditedError"),
     ),
     "Look into attention": (
         "Attention weights of every head, checked against what the model computed.",

@@ -74,7 +74,7 @@ def test_what_is_collected_and_saved(tmp_path: Path, encoder: nn.Module, x: torc
 
 def test_places_out_of_bounds_are_refused_where_torch_would_not_check() -> None:
     net = nn.Identity()
-    for index, where in ((hookscope.at[:, [0, 3]], {}), (hookscope.at[..., [0, -5]], {}), (..., {"rows": [2]})):
+    for index, where in ((hookscope.at[:, [0, 3]], {}), (hookscope.at[..., [0, -5]], {}), (..., {"samples": [2]})):
         with pytest.raises(IndexError, match="does not fit"), hookscope.edit(net) as e:  # noqa: PT012
             e.set("", 0, index, **where)
             net(torch.ones(2, 3, 4, device="meta"))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hookscope import attention, compare_backward_hooks, profile
+from hookscope import attention, capture, compare_backward_hooks, profile
 from hookscope.widgets import LayerPicker, TokenPicker
 from tests.shared.awkward import Net
 from tests.shared.language import IDS, gpt2
@@ -18,6 +18,7 @@ X = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0)).requires_gr
 RUNS: dict[str, Callable[..., object]] = {
     "attention": attention,
     "profile": profile,
+    "estimate": lambda model, *args, **given: capture(model).estimate(*args, **given),
     "compare_backward_hooks": compare_backward_hooks,
     "LayerPicker": LayerPicker,
     "TokenPicker": TokenPicker,

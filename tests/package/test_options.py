@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import nn
 
+import hookscope
 from hookscope import attention, capture, census, collect, edit, profile, record
 from tests.shared.awkward import Net
 from tests.shared.swept import sweep
@@ -54,6 +55,7 @@ TOKENS = (
     X,
     SOMETHING,
 )
+KEYWORDS = (*WORDS[:4], *UNREAL, 0, True, [], (), [X], {"x"}, {0: X}, {None: X}, MASK, SOMETHING, abs)
 VALUES = (None, *WORDS, [], (), [1.0], MODELS[-1], slice(1), SOMETHING)
 PARTS = ((), 1.5, NAN, True, b"x", [0], {0}, (0, None), (True,), (1.5, "h"), MASK, SOMETHING, slice(1))
 
@@ -77,6 +79,10 @@ def edits_with(method: str, *before: Any) -> Callable[..., object]:
 def sweeps(model: nn.Module, **option: Any) -> object:
     good = {"inputs": X, "layers": "body", "source": "zero", "metric": torch.sum, "progress": False}
     return sweep(model, **(good | option))
+
+
+def sweeps_with(model: nn.Module, **option: Any) -> object:
+    return hookscope.sweep(model, X, layers="body", source="zero", metric=torch.sum, **option)
 
 
 def collects(model: nn.Module, layer: Any = "body", **option: Any) -> object:
@@ -170,7 +176,8 @@ TABLE: dict[str, Row] = {
     "edit.cut samples": (cuts, "samples", (*NUMBERS, [1, 1], HUGE, *SLICES), "samples"),
     "edit.cut calls": (cuts, "calls", (*NUMBERS, 0, -1, slice(1)), "calls="),
     "sweep model": (lambda _, model: sweeps(model), "model", MODELS, "model"),
-    "sweep inputs": (sweeps, "inputs", (None, *WORDS[:4], *UNREAL, 0, [X], {X}, SOMETHING, abs), "inputs"),
+    "sweep kwargs": (sweeps_with, "kwargs", KEYWORDS, "kwargs"),
+    "sweep options": (sweeps_with, "options", (*WORDS, *UNREAL, 0, True, [], {"part": 0}, X, SOMETHING), "options"),
     "sweep layers": (
         sweeps,
         "layers",
@@ -205,6 +212,7 @@ TABLE: dict[str, Row] = {
     "sweep progress": (sweeps, "progress", FLAGS, "progress="),
     "attention model": (lambda _, model: attention(model, X), "model", MODELS, "model"),
     "attention tokens": (lambda model, tokens: attention(model, X, tokens=tokens), "tokens", TOKENS, "tokens"),
+    "attention kwargs": (lambda model, **given: attention(model, X, **given), "kwargs", KEYWORDS, "kwargs"),
     "attention max_bytes": (lambda model, **given: attention(model, X, **given), "max_bytes", BYTES, "max_bytes="),
     "collect model": (lambda _, model: collects(model), "model", MODELS, "model"),
     "collect layer": (collects, "layer", LAYERS, "layer|module"),
@@ -216,6 +224,7 @@ TABLE: dict[str, Row] = {
     "collect max_bytes": (collects, "max_bytes", BYTES, "max_bytes="),
     "collect progress": (collects, "progress", FLAGS, "progress="),
     "profile model": (lambda _, model: profile(model, X), "model", MODELS, "model"),
+    "profile kwargs": (lambda model, **given: profile(model, X, **given), "kwargs", KEYWORDS, "kwargs"),
     **{
         f"profile {option}": (lambda model, **given: profile(model, X, **given), option, values, f"{option}=")
         for option, values in {

@@ -63,7 +63,7 @@ class Spec:
     def give(self, e: Edit) -> None:
         """Ask for it."""
         kind, calls, part = KINDS[self.kind], None if self.call is None else {self.call}, self.path or None
-        where = {"to": self.to, "part": part, "rows": self.rows, "calls": calls}
+        where = {"to": self.to, "part": part, "samples": self.rows, "calls": calls}
         getattr(e, kind.verb)(self.layer, kind.value(self), self.at, **where, **kind.options)
 
 

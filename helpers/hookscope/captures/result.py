@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Never, Self
 
 from torch import Tensor, nn
 
@@ -24,6 +24,7 @@ from hookscope.captures.stats import Stats
 from hookscope.captures.unregistered import unregistered_modules
 from hookscope.layers import LayerNotFoundError, Modules, find_fused
 from hookscope.layers.suggestions import not_found
+from hookscope.model_inputs import check_kwargs
 from hookscope.pictures import Result
 
 __all__ = ["Capture"]
@@ -248,7 +249,7 @@ class Capture(Result, Mapping[str, Layer]):
         self._open = False
         self._record.remove()
 
-    def estimate(self, *args: Any, **kwargs: Any) -> int:
+    def estimate(self, *args: Any, kwargs: Mapping[str, Any] | None = None, **_unknown: Never) -> int:
         """Forecast how many bytes one pass will keep at most, without computing anything.
 
         The model runs on fake tensors, which have shapes and no values: parameters, buffers, attributes of modules,
@@ -256,8 +257,8 @@ class Capture(Result, Mapping[str, Layer]):
         torch loads what it needs for them; later ones take milliseconds.
 
         Args:
-            *args: the inputs of the pass, as the model is called with.
-            **kwargs: likewise.
+            *args: positional arguments of the model.
+            kwargs: keyword arguments of the model, as ``{"attention_mask": mask}``.
 
         Returns:
             Bytes for outputs, for inputs if they are kept, and for gradients if they are kept and the output
@@ -274,6 +275,7 @@ class Capture(Result, Mapping[str, Layer]):
 
         """
         self._need_model()
+        kwargs = check_kwargs(Capture.estimate, kwargs, _unknown)
         return estimate_bytes(self._model, self._wanted, args, kwargs, self._counting)
 
     def _counting(self, count: Callable[[Tensor], Stats]) -> Capture:

@@ -104,7 +104,7 @@ def _code_of(seen: Capture) -> str:
     if not hasattr(seen, "modules"):
         raise TypeError("this capture is a copy without its model; explain the capture that it was made from")
     wanted = seen._wanted
-    given = {option: getattr(wanted.form, option, None) is not None for option in ("sample", "dtype", "device")}
+    given = {option: getattr(wanted.form, option, None) is not None for option in ("samples", "dtype", "device")}
     given |= {"copy": not getattr(wanted.form, "copy", True), "stats": wanted.stats_only, "stop": bool(wanted.stop)}
     for option, there in given.items():
         if there:

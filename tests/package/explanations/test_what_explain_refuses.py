@@ -28,7 +28,7 @@ def test_what_is_neither_a_capture_nor_an_edit(obj: Any) -> None:
     [
         ({"stats": True}, "stats"),
         ({"copy": False}, "copy"),
-        ({"sample": 0}, "sample"),
+        ({"samples": 0}, "samples"),
         ({"dtype": torch.float64}, "dtype"),
         ({"device": "cpu"}, "device"),
         ({"stop": True}, "stop"),

@@ -37,14 +37,15 @@ class Inputs:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
-    def replaced(self, given: Given, said: str) -> Inputs:
+    def replaced(self, given: Given, what: str, instead: str = "") -> Inputs:
         """Return others: a tensor or a tuple in place of `args`, a mapping in place of `kwargs`.
 
         Of a model that is called with both, the other half stays.
 
         Args:
             given: the tensor, tuple or mapping.
-            said: how a message about it begins.
+            what: how a message calls it.
+            instead: what else it may be.
 
         Raises:
             TypeError: it is none of these.
@@ -57,8 +58,8 @@ class Inputs:
         if isinstance(given, Mapping):
             return Inputs(self.args if both else (), dict(given))
         raise TypeError(
-            f"{said} a tensor, a tuple of positional arguments, or a dict of keyword arguments, not "
-            f"{type(given).__name__}"
+            f"{what} is of type {type(given).__name__}: give {instead}a tensor, a tuple of positional arguments, or a "
+            "dict of keyword arguments"
         )
 
     def written(self, args: str = "inputs", kwargs: str = "kwargs") -> str:

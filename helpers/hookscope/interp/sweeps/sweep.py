@@ -198,9 +198,9 @@ def _source(source: Any, run: Inputs) -> tuple[str, Inputs | None]:
         if source in ("zero", "mean"):
             return source, None
         if isinstance(source, tuple) and len(source) == 2 and source[0] == "mean":
-            return "mean", run.replaced(source[1], "the second item of source=('mean', …) is")
+            return "mean", run.replaced(source[1], "the second item of source=('mean', …)")
         raise ValueError(f"source={source!r}: give inputs of a run, 'zero', 'mean', or ('mean', inputs)")
-    return "run", run.replaced(source, "source is 'zero', 'mean', ('mean', inputs),")
+    return "run", run.replaced(source, "source", "'zero', 'mean', ('mean', inputs), ")
 
 
 def _new(

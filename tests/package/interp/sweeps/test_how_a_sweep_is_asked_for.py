@@ -68,7 +68,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no mapping": ({"kwargs": X}, TypeError, "kwargs is of type Tensor: give a mapping"),
     "numbers for names": ({"kwargs": {0: X}}, TypeError, "kwargs has the key 0: give names"),
     "two axes": ({"positions": [0], "heads": [0]}, ValueError, "give one of positions=, heads= and channels="),
-    "a source in a list": ({"source": [Y]}, TypeError, "a tuple of positional arguments, or a dict of keyword.*list"),
+    "a source in a list": ({"source": [Y]}, TypeError, "of type list: give .* a tuple of positional.* or a dict"),
 }  # fmt: skip
 
 

@@ -189,7 +189,7 @@ def test_a_model_of_transformers_returns_as_many_hidden_states_as_before(look: s
     net = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, vocab_size=9)).eval()
     given = {"input_ids": torch.arange(5)[None], "output_hidden_states": True}
     if look == "estimate":
-        capture(net, "model.layers.*").estimate(**given)
+        capture(net, "model.layers.*").estimate(kwargs=given)
     else:
         layers, metric = "model.layers.*", lambda output: output.hidden_states[4].sum()
         found = sweep(net, given, layers, "zero", positions=range(5), metric=metric, check=2, progress=False)

@@ -28,7 +28,7 @@ BEFORE = {
     "an unknown layer": ({"layers": "boyd"}, LayerNotFoundError, "no layer 'boyd'; did you mean 'body'"),
     "one unknown layer of two": ({"layers": ["body", "haed"]}, LayerNotFoundError, "no layer 'haed'.*'head'"),
     "no layers": ({"layers": []}, ValueError, "layers is empty"),
-    "source in a list": ({"source": [X]}, TypeError, "source is 'zero', 'mean'.*a tensor.*not list"),
+    "source in a list": ({"source": [X]}, TypeError, "source is of type list: give 'zero', 'mean'.*a tensor"),
     "a source in a word": ({"source": "zeros"}, ValueError, "source='zeros': give inputs of a run, 'zero', 'mean'"),
     "a metric that is none": ({"metric": "sum"}, TypeError, "metric is a function.*not str"),
     "positions and channels": ({"channels": [0]}, ValueError, "give one of positions=, heads= and channels="),
