@@ -70,8 +70,7 @@ def feature_grid(
 ) -> FeatureGrid:
     """Draw the channels of an activation as a grid of maps, with the values of each channel as a table.
 
-    Small maps are enlarged so that one value is one square; large ones are averaged. A NaN or an infinity has its own
-    color. Details: docs/limits/feature_grid.md.
+    Small maps are enlarged, large ones averaged. NaN has its own color. Details: docs/limits/feature_grid.md.
 
     Args:
         activation: (N, C, H, W), (C, H, W) or (H, W), a real tensor or a NumPy array.
@@ -128,7 +127,7 @@ def feature_grid(
     if axes:
         notes.append(f"each row of a map is one {axes[0]}, each column one {axes[1]}")
     if not isinstance(scale, str) and (outside := int(((values < low[0]) | (values > high[0])).sum())):
-        notes.append(f"{outside} of {values.size} values lie outside the scale and take its end colours")
+        notes.append(f"{outside} of {values.size} values lie outside the scale and take its end colors")
     if layout.shrink > 1:
         notes.append(f"drawn at 1/{layout.shrink} size: each pixel is the mean of {layout.shrink}² values")
     alt = (

@@ -74,11 +74,11 @@ def draw_heatmap(
     names = _choose_names(rows, down)
     left = max([text_width(name) for name in names.values()], default=0) + 2 * _GAP
     across = max(3, min(largest[0], (width - left - LINE) // max(1, table.shape[1])))
-    colours = to_levels(table[None], np.array([below]), np.array([above]))[0]
+    colors = to_levels(table[None], np.array([below]), np.array([above]))[0]
     if ends[0] == ends[1]:  # values that differ by rounding only get one color
-        colours[np.isfinite(table)] = LEVELS // 2
-    special = [index for index in (NAN, POS_INF, NEG_INF) if (colours == index).any()]
-    cells = np.repeat(np.repeat(colours, across, axis=1), down, axis=0)
+        colors[np.isfinite(table)] = LEVELS // 2
+    special = [index for index in (NAN, POS_INF, NEG_INF) if (colors == index).any()]
+    cells = np.repeat(np.repeat(colors, across, axis=1), down, axis=0)
     if special and min(across, down) >= _HATCH:
         hatch(cells)
     above_it = _choose_names(columns, across)

@@ -71,7 +71,7 @@ def image_grid(
     labels = list(names) if names is not None else [""] * count
     shown, ends, how = pixels if maps is None else maps, None, ""
     tiles = _to_rgb(pixels)
-    colours = VIRIDIS if center is None else COOLWARM
+    colors = VIRIDIS if center is None else COOLWARM
     if maps is not None:
         low, top, shared = find_limits(maps.min(axis=(1, 2)), maps.max(axis=(1, 2)), scale, center)
         ends, how = describe_scale(shared, center)
@@ -80,13 +80,13 @@ def image_grid(
         if center is not None:
             how = how.replace("(gray)", "(transparent)")
             alpha *= np.abs(steps.astype(int) - LEVELS // 2) / (LEVELS // 2)
-        heat, alpha = (_stretch(each, high, wide) for each in (palette(colours)[steps].astype(float), alpha))
-        grey = (tiles @ _LIGHTNESS)[..., None]
-        tiles = heat * alpha[..., None] + grey * (1 - alpha[..., None])
+        heat, alpha = (_stretch(each, high, wide) for each in (palette(colors)[steps].astype(float), alpha))
+        gray = (tiles @ _LIGHTNESS)[..., None]
+        tiles = heat * alpha[..., None] + gray * (1 - alpha[..., None])
     layout = Layout.fit((count, high, wide), labels, columns, size)
     blank = np.zeros((count, -(-high // layout.shrink), -(-wide // layout.shrink)), dtype=np.uint8)
     mosaic, boxes = compose(blank, labels, layout, ends)
-    canvas = palette(colours)[mosaic]
+    canvas = palette(colors)[mosaic]
     for tile, (left, above, across, down) in zip(_resize(tiles, layout), boxes, strict=True):
         canvas[above : above + down, left : left + across] = tile
     what = _describe(pixels, maps)

@@ -250,8 +250,8 @@ def draw_rulers(axes: tuple[str, str], shape: tuple[int, ...], zoom: int) -> tup
     return left, below
 
 
-def _pad_swatch(colours: Mosaic) -> Mosaic:
-    return np.pad(colours, ((0, 1), (0, 0)), constant_values=PAPER)
+def _pad_swatch(colors: Mosaic) -> Mosaic:
+    return np.pad(colors, ((0, 1), (0, 0)), constant_values=PAPER)
 
 
 def draw_scale_bar(ends: tuple[str, str], special: list[int]) -> Mosaic:
@@ -282,11 +282,11 @@ def hatch(mosaic: NDArray[np.uint8]) -> None:
     """
     y, x = np.ogrid[: mosaic.shape[-2], : mosaic.shape[-1]]
     dots, rising, falling = (y % 4 // 2 + x % 4 // 2) % 2 == 0, (x + y) % 4 == 3, (x - y) % 4 == 0
-    for special, pattern, colour in ((NAN, dots, PAPER), (POS_INF, rising, INK), (NEG_INF, falling, PAPER)):
-        mosaic[(mosaic == special) & pattern] = colour
+    for special, pattern, color in ((NAN, dots, PAPER), (POS_INF, rising, INK), (NEG_INF, falling, PAPER)):
+        mosaic[(mosaic == special) & pattern] = color
 
 
-def encode_png(mosaic: Mosaic, colours: NDArray[np.uint8]) -> bytes:
+def encode_png(mosaic: Mosaic, colors: NDArray[np.uint8]) -> bytes:
     """Return palette indices, uint8 (height, width), as the bytes of a PNG with these colors.
 
     Pillow would write larger files, more slowly: it does not filter indexed rows. Here each row is stored as the
@@ -298,7 +298,7 @@ def encode_png(mosaic: Mosaic, colours: NDArray[np.uint8]) -> bytes:
         b'PNG'
 
     """
-    return _png(mosaic, 3, {b"PLTE": palette(colours).tobytes()})
+    return _png(mosaic, 3, {b"PLTE": palette(colors).tobytes()})
 
 
 def encode_rgb(pixels: NDArray[np.uint8]) -> bytes:

@@ -84,11 +84,11 @@ _OTHERS = {
 }
 
 
-def palette(colours: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def palette(colors: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return the 256 colors of an image: `LEVELS` steps of a color map, then the special colors.
 
     Args:
-        colours: `VIRIDIS` or `COOLWARM`, or any uint8 (256, 3).
+        colors: `VIRIDIS` or `COOLWARM`, or any uint8 (256, 3).
 
     Returns:
         uint8 (256, 3). Index 0 is the first color of the map and ``LEVELS - 1`` its last; `NAN`, `POS_INF`,
@@ -102,7 +102,7 @@ def palette(colours: NDArray[np.uint8]) -> NDArray[np.uint8]:
     steps = np.linspace(0, 255, LEVELS)
     table = np.zeros((256, 3), dtype=np.uint8)
     for band in range(3):
-        table[:LEVELS, band] = np.rint(np.interp(steps, np.arange(256), colours[:, band]))
-    for index, colour in _OTHERS.items():
-        table[index] = colour
+        table[:LEVELS, band] = np.rint(np.interp(steps, np.arange(256), colors[:, band]))
+    for index, color in _OTHERS.items():
+        table[index] = color
     return table

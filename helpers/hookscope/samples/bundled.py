@@ -39,6 +39,7 @@ def load_bundled(file: Path, purpose: str) -> dict[str, Tensor]:
             state = f"is damaged: it has {len(content):,} bytes with another checksum"
         raise RuntimeError(
             f"{file} {state}, so hookscope cannot load {purpose}. Install hookscope again, or run "
-            f"`git restore {file.name}` in that folder of a checkout. If you trained the model again, put its checksum into samples/bundled.py"
+            f"`git restore {file.name}` in that folder of a checkout. If you trained the model again, put its checksum "
+            "into samples/bundled.py"
         )
     return load(content)

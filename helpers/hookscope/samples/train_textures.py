@@ -22,13 +22,13 @@ def photographs() -> dict[str, Tensor]:
     """Read the photographs as gray levels, uint8 (H, W)."""
     from skimage import data
 
-    def grey(image: Tensor) -> Tensor:
+    def gray(image: Tensor) -> Tensor:
         weights = torch.tensor([299, 587, 114])
         return image if image.ndim == 2 else ((image.long() * weights).sum(-1) // 1000).to(torch.uint8)
 
     raw = {"brick": data.brick(), "grass": data.grass(), "gravel": data.gravel()}
     raw |= {"fur": data.chelsea(), "stars": data.hubble_deep_field()}
-    return {name: grey(torch.from_numpy(raw[name].copy())) for name in TEXTURES}
+    return {name: gray(torch.from_numpy(raw[name].copy())) for name in TEXTURES}
 
 
 def split(picture: Tensor) -> tuple[Tensor, list[Tensor]]:
