@@ -15,7 +15,7 @@
         model(x).sum().backward()
     hookscope.collect(model, loader, to="folder") # what layers return for a whole data set, on disk
     hookscope.feature_grid(activation)            # feature maps as one picture with its numbers
-    hookscope.image_grid(photo, over=maps)        # pictures, grey or in colour, and maps laid over them
+    hookscope.image_grid(photo, over=maps)        # images in gray or color, and maps on top of them
     hookscope.explain(seen)                       # the plain torch lines that do the same
     hookscope.widgets.LayerPicker(model, x)       # pick a layer and see its feature maps
 

@@ -1,4 +1,4 @@
-"""Show numbers as pictures and tables that say in words what they show: feature maps, figures, rows."""
+"""Show values as images and tables with a text description: feature maps, figures, rows."""
 
 from hookscope.pictures.grid import FeatureGrid, feature_grid
 from hookscope.pictures.images import image_grid

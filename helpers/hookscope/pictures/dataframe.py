@@ -1,4 +1,4 @@
-"""Give the rows of a table to pandas."""
+"""Convert the rows of a table to a pandas DataFrame."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["to_dataframe"]
 
 
 def to_dataframe(rows: Sequence[Mapping[str, object]], caption: str = "") -> pandas.DataFrame:
-    """Return rows as a DataFrame: all of them, with their values and not the text that is shown of these.
+    """Return all rows as a DataFrame, with the values themselves and not their text.
 
     Args:
-        rows: one mapping for each row; what a row lacks is missing in the frame, too.
-        caption: goes into `DataFrame.attrs`.
+        rows: one mapping for each row. A missing key becomes a missing value.
+        caption: stored in `DataFrame.attrs`.
 
     Raises:
         ModuleNotFoundError: pandas is not installed.
@@ -34,8 +34,10 @@ def to_dataframe(rows: Sequence[Mapping[str, object]], caption: str = "") -> pan
         values = [row[number] for row in table]
         kinds = set(map(type, values))
         if kinds == {int, type(None)}:
-            with suppress(OverflowError):  # larger than 64 bits: pandas keeps the objects
-                frame[name] = pandas.array(values, dtype="Int64")  # else all would be floats, and large ones others
+            with suppress(OverflowError):  # more than 64 bits: keep the column of objects
+                frame[name] = pandas.array(
+                    values, dtype="Int64"
+                )  # the default would be floats, which round large integers
     frame.attrs["caption"] = caption
     return frame
 

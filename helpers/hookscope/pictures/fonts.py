@@ -1,4 +1,4 @@
-"""Find fonts that together have every letter of the texts in a matplotlib figure."""
+"""Find fonts that together have every character of the texts in a matplotlib figure."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from functools import lru_cache
 
 __all__ = ["find_families"]
 
-_BOXES = "Last Resort"  # has a box for every letter
-_REGULAR = 400  # weight of labels; another is taken only where no such font has a letter
+_BOXES = "Last Resort"  # draws a box for every character
+_REGULAR = 400  # the weight of labels; other weights are a last resort
 
 
 def find_families(texts: Iterable[str]) -> list[str]:
-    """Name the font families for some texts: matplotlib's own, and more where those lack a letter.
+    """Return the font families for these texts: matplotlib's default ones, and more if a character is missing there.
 
-    matplotlib takes each letter from the first family that has it. A letter that no font of the machine has stays a
-    box.
+    matplotlib takes each character from the first family that has it, and draws a box if no font has it.
 
     Example:
         >>> find_families(["the", "cat"])
@@ -34,7 +33,7 @@ def find_families(texts: Iterable[str]) -> list[str]:
 
 @lru_cache(maxsize=256)
 def _search_fonts(lacking: frozenset[str]) -> tuple[str, ...]:
-    """Look through the fonts of the machine for some letters."""
+    """Search the installed fonts for these characters."""
     from matplotlib.font_manager import fontManager
 
     upright = [font for font in fontManager.ttflist if font.style == "normal" and not font.name.startswith(_BOXES)]

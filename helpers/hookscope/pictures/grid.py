@@ -1,4 +1,4 @@
-"""Feature maps side by side in one picture, with the numbers of every channel."""
+"""Feature maps in one image, with a table of the values of each channel."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from hookscope.pictures.palette import COOLWARM, VIRIDIS
 from hookscope.pictures.picture import Picture, Rows, as_text
 from hookscope.pictures.words import count_text
 
-_SHOWN = 16  # channels, unless asked for otherwise: a 4×4 grid
+_SHOWN = 16  # channels by default: a 4×4 grid
 _NAMED = 8  # names that a caption lists
 _ONLY = "the only channel"
 _MEANINGS = {"dead": "dead (all zeros)", "zero": "all zeros", "flat": "flat (all equal)", "NaN": "NaN", "inf": "inf"}
 
 
 class FeatureGrid(Picture):
-    """What `feature_grid` returns: a `Picture` whose ``rows`` are the numbers of every channel shown.
+    """The result of `feature_grid`: a `Picture` with a row of ``rows`` for each channel.
 
     Attributes:
-        channels: the channels, in the order of their tiles (row by row).
+        channels: the channels in the order of their maps, row by row.
         scale: ``(low, high)`` if all maps share one scale, else ``"per channel"``.
-        shape: the shape of the activation as it was given.
-        mosaic: the picture as palette indices, uint8 (height, width); `hookscope.palette` names them.
-        boxes: ``(left, top, width, height)`` of every map in the picture, in pixels.
+        shape: the shape of the activation.
+        mosaic: the image as palette indices, uint8 (height, width). `hookscope.pictures.palette` defines them.
+        boxes: ``(left, top, width, height)`` of each map in the image, in pixels.
 
     """
 
@@ -68,41 +68,22 @@ def feature_grid(
     names: Sequence[str] | None = None,
     axes: tuple[str, str] | None = None,
 ) -> FeatureGrid:
-    """Draw the channels of an activation as a grid of maps, and list their numbers.
+    """Draw the channels of an activation as a grid of maps, with the values of each channel as a table.
 
-    Small maps are enlarged by a whole factor, so that one value is one square. Maps too large for a page are
-    shrunk by averaging, and the caption says so. NaN and the infinities count for no scale; they have colours
-    of their own, hatched where a value is at least 4 pixels wide. A map of equal values, which has no scale,
-    takes the colour of the low end. The numbers are always those of the full resolution.
+    Small maps are enlarged, large ones averaged. NaN has its own color. Details: docs/limits/feature_grid.md.
 
     Args:
-        activation: (N, C, H, W), (C, H, W) or (H, W): a tensor of any real dtype on any device, or a NumPy
-            array. It is neither changed nor kept.
-        channels: how many, from the first on (all of them, if there are fewer); or which: a list, a range, a
-            slice, or ``"all"``. Negative ones count from the end. By default the first 16, or all of fewer.
-        sample: which sample of an (N, C, H, W) batch.
-        scale: ``"channel"`` scales each map from its own lowest to its own highest value, ``"shared"`` all
-            shown maps together; ``(low, high)`` fixes the scale, and values outside take the end colours.
-        center: the value in the middle of a blue-grey-red map, ``0`` for gradients. The scale then reaches
-            equally far to both sides.
-        columns: maps in one row; by default about as many as make the picture square.
-        seed: draw that number of ``channels`` at random with this seed, each at most once, sorted. The global
-            random state stays as it is.
-        size: width of the picture to aim at, in pixels; by default 800, with no map enlarged beyond 160.
-        title: begins the caption, for example the name of the layer.
-        names: a name for each of the C channels, for the numbers and, as far as it fits, above the map.
-        axes: what the rows and the columns of each map are, for example ``("digit", "channel")``: they are then
-            numbered from 0 along its sides.
-
-    Returns:
-        The picture. Its ``rows`` hold channel, min, max, mean (of the finite values) and zeros % (of all
-        values; 100 only if every one is 0), and where there are any, a note and the counts of NaN and ±inf.
-
-    Raises:
-        TypeError: ``activation`` is not one real tensor (a hook's ``args`` is a tuple: pass ``args[0]``), or
-            ``channels`` is neither a number nor made of numbers.
-        ValueError: the shape holds no maps or no elements, or an option does not fit.
-        IndexError: there is no such sample or channel.
+        activation: (N, C, H, W), (C, H, W) or (H, W), a real tensor or a NumPy array.
+        channels: how many channels (the first 16 by default), or which: a list, a range, a slice, or ``"all"``.
+        sample: which sample of the batch.
+        scale: ``"channel"`` for one scale per map, ``"shared"`` for all maps together, or ``(low, high)``.
+        center: the value in the middle of a blue-gray-red scale: ``0`` for gradients.
+        columns: the number of maps in a row. By default the image is about square.
+        seed: draw the channels at random with this seed.
+        size: the approximate width of the image in pixels.
+        title: the start of the caption, for example the name of the layer.
+        names: a name for each of the C channels.
+        axes: labels for the rows and columns of each map, for example ``("digit", "channel")``.
 
     Example:
         >>> activation = torch.arange(12.0).reshape(1, 3, 2, 2) - 4
@@ -120,7 +101,9 @@ def feature_grid(
     maps, reading = _read_shape(activation, sample)
     picked, which = _pick(channels, len(maps), seed)
     if names is not None and len(names) != len(maps):
-        raise ValueError(f"{len(names)} names for {len(maps)} channels: give one name for every channel")
+        raise ValueError(
+            f"{count_text(len(names), 'name')} for {count_text(len(maps), 'channel')}. Pass one name for each channel"
+        )
     values = _copy_maps(maps, picked)
     facts = _MapStats.of(values, "dead" if center is None else "zero")
     low, high, shared = find_limits(facts.low, facts.high, scale, center)
@@ -128,7 +111,9 @@ def feature_grid(
 
     own = [str(channel) for channel in picked] if names is None else [names[channel] for channel in picked]
     bare = [f"{channel} {mark}".rstrip() for channel, mark in zip(picked, facts.marks, strict=True)]
-    layout = Layout.fit(values.shape, bare, columns, size)  # a long name takes no room from the maps
+    layout = Layout.fit(
+        values.shape, bare, columns, size
+    )  # not the names, so that a long name does not shrink the maps
     labels = [f"{name} {mark}".rstrip() for name, mark in zip(own, facts.marks, strict=True)]
     tiles = to_levels(average_blocks(values, layout.shrink), low, high)
     mosaic, boxes = compose(tiles, labels, layout, ends, axes)
@@ -142,7 +127,7 @@ def feature_grid(
     if axes:
         notes.append(f"each row of a map is one {axes[0]}, each column one {axes[1]}")
     if not isinstance(scale, str) and (outside := int(((values < low[0]) | (values > high[0])).sum())):
-        notes.append(f"{outside} of {values.size} values lie outside the scale and take its end colours")
+        notes.append(f"{outside} of {values.size} values lie outside the scale and take its end colors")
     if layout.shrink > 1:
         notes.append(f"drawn at 1/{layout.shrink} size: each pixel is the mean of {layout.shrink}² values")
     alt = (
@@ -162,18 +147,22 @@ def _shape(activation: Tensor | NDArray[Any]) -> tuple[int, ...]:
     return tuple(map(int, activation.shape))
 
 
-# --- what was given --------------------------------------------------------------------------------------
+# --- check the arguments ---------------------------------------------------------------------------------
 
 
 def _read_shape(activation: object, sample: int) -> tuple[Tensor | NDArray[Any], str]:
-    """Return the (C, H, W) maps, and in which way the shape was read."""
+    """Return the (C, H, W) maps, and how the shape was read."""
     if not isinstance(activation, Tensor | np.ndarray):
         raise TypeError(_not_a_tensor(activation))
     if isinstance(activation, Tensor):
         if activation.is_nested:
-            raise TypeError("activation is a nested tensor: pass one of its tensors, activation.unbind()[0]")
+            raise TypeError(
+                "activation is a nested tensor, whose parts can have different shapes. Pass activation.unbind()[0]"
+            )
         if activation.is_meta:
-            raise TypeError("activation is on the meta device, so it has a shape but no values")
+            raise TypeError(
+                "activation is on the meta device, so it has a shape but no values. Run the model on the CPU"
+            )
         activation = activation.detach()
         if activation.is_quantized:
             activation = activation.dequantize()
@@ -181,17 +170,22 @@ def _read_shape(activation: object, sample: int) -> tuple[Tensor | NDArray[Any],
             activation = activation.to_dense()
     is_complex = activation.is_complex() if isinstance(activation, Tensor) else np.iscomplexobj(activation)
     if is_complex:
-        raise TypeError("activation is complex: pass activation.abs(), activation.real or activation.imag")
+        raise TypeError("activation is complex, but a map needs real values. Pass activation.abs() or activation.real")
     shape = _shape(activation)
     if math.prod(shape) == 0:
-        raise ValueError(f"activation has no elements: its shape is {shape}")
+        raise ValueError(
+            f"activation has the shape {shape}, so it has no elements to draw. Pass one with at least one sample, "
+            "channel, row and column"
+        )
     if len(shape) == 4:
         at = operator.index(sample)
         if not -shape[0] <= at < shape[0]:
-            raise IndexError(f"no sample {at}: the shape {shape} holds {shape[0]}, so 0 to {shape[0] - 1}")
+            raise IndexError(f"no sample {at}: the shape {shape} holds {shape[0]} samples. Pass 0 to {shape[0] - 1}")
         return activation[at], f"(N, C, H, W), sample {at % shape[0]}"
     if len(shape) in (2, 3) and sample != 0:
-        raise ValueError(f"sample={sample}, but the shape {shape} has no batch axis: pass (N, C, H, W)")
+        raise ValueError(
+            f"sample={sample}, but the shape {shape} has no batch axis. Leave sample out, or pass (N, C, H, W)"
+        )
     if len(shape) == 3:
         return activation, f"(C, H, W), {count_text(shape[0], 'channel')} of one sample"
     if len(shape) == 2:
@@ -202,56 +196,60 @@ def _read_shape(activation: object, sample: int) -> tuple[Tensor | NDArray[Any],
 
 
 def _no_maps(shape: tuple[int, ...]) -> str:
-    start = f"activation has the shape {shape}; maps need (N, C, H, W), (C, H, W) or (H, W). "
+    start = f"activation has the shape {shape}, but maps need (N, C, H, W), (C, H, W) or (H, W). "
     if len(shape) == 0:
-        return start + "It is a single number: print it"
+        return start + "It is a scalar. Print it instead"
     if len(shape) == 1:
-        return start + "It may be one sample's features (F,): pass activation[None] to draw them as one row"
+        return start + "If it holds the features of one sample, pass activation[None] to draw them as one row"
     if len(shape) == 5:
-        return start + "It may be a volume or a video (N, C, D, H, W): pass one slice, activation[:, :, 0]"
-    return start + f"Select or merge {len(shape) - 4} of its axes first"
+        return start + "If it is a volume or a video (N, C, D, H, W), pass one slice: activation[:, :, 0]"
+    return start + f"Select along or merge {len(shape) - 4} of its axes first"
 
 
 def _not_a_tensor(activation: object) -> str:
     kind = type(activation).__name__
     want = "feature_grid draws one tensor"
     if activation is None:
-        return f"{want}, not None (a backward hook gets None where no gradient flows)"
+        return f"{want}, not None. A backward hook gets None if no gradient flows there"
     if isinstance(activation, nn.Module):
-        return f"{want}, not the module {kind}: run the module and pass what it returns"
+        return f"{want}, not the module {kind}. Run the module and pass its output"
     if isinstance(activation, dict):
         keys = ", ".join(repr(key) for key in list(activation)[:8])
-        return f"{want}, not a {kind}: pass one of its values; the keys are {keys or 'none'}"
+        return f"{want}, not a {kind}. Pass one of its values; the keys are {keys or 'none'}"
     if isinstance(activation, tuple | list):
         inside = ", ".join(
             f"{type(item).__name__} {tuple(item.shape)}" if isinstance(item, Tensor) else type(item).__name__
             for item in activation[:4]
         )
         return (
-            f"{want}, not a {kind} of {len(activation)} ({inside or 'empty'}): pass one of its items "
-            "(a hook's args, grad_input and grad_output are tuples: args[0], grad_output[0])"
+            f"{want}, not a {kind} of {len(activation)} ({inside or 'empty'}). Pass one of its items. The args, "
+            "grad_input and grad_output of a hook are tuples, so write args[0] or grad_output[0]"
         )
-    return f"{want} or NumPy array, not {kind}"
+    return f"{want} or NumPy array, not an object of type {kind}"
 
 
 def _pick(channels: int | str | slice | Iterable[int] | None, count: int, seed: int | None) -> tuple[list[int], str]:
-    """Return the channels to show, and a phrase that says which they are."""
+    """Return the channels to show, and a phrase that names them."""
     if channels is None:
         channels = min(_SHOWN, count)
     if isinstance(channels, str):
         if channels != "all":
-            raise ValueError(f"channels={channels!r}: give a number, a list, a slice or 'all'")
+            raise ValueError(
+                f"channels={channels!r} is not a choice of channels. Pass a number, a list, a slice or 'all'"
+            )
         channels = slice(None)
     if isinstance(channels, Tensor | np.ndarray):
         channels = channels.tolist()
     single = not isinstance(channels, slice | Iterable)
     if seed is not None and not single:
-        raise ValueError("seed= draws channels at random: give a number of channels with it, not a choice")
+        raise ValueError("seed= draws channels at random, but channels= names them already. Pass a number of channels")
     asked = ""
     if single:
         wanted = _index(channels)
         if wanted < 1:
-            raise ValueError(f"channels={wanted}: ask for at least 1, or for one channel by channels=[{wanted}]")
+            raise ValueError(
+                f"channels={wanted} asks for no channels. Pass 1 or more, or channels=[{wanted}] for this channel"
+            )
         picked = list(range(min(wanted, count)))
         if wanted > count:
             asked = f" ({wanted} asked for)"
@@ -265,22 +263,25 @@ def _pick(channels: int | str | slice | Iterable[int] | None, count: int, seed: 
         picked = [_index(item) for item in channels]  # type: ignore[union-attr]
         for channel in picked:
             if not -count <= channel < count:
-                raise IndexError(f"no channel {channel}: there are {count}, so 0 to {count - 1} (or -{count} to -1)")
+                raise IndexError(f"no channel {channel}: there are {count}. Pass 0 to {count - 1} (or -{count} to -1)")
         picked = [channel % count for channel in picked]
     if not picked:
-        raise ValueError(f"channels={channels!r} selects none of the {count} channels")
+        raise ValueError(f"channels={channels!r} selects none of the {count} channels. Pass at least one of them")
     return picked, _describe_channels(picked, count) + asked
 
 
 def _index(item: object) -> int:
     if isinstance(item, bool):
         raise TypeError(
-            f"channels are given by number, not by {item}: write [i for i, show in enumerate(mask) if show]"
+            f"channels must be integers, not {item}. Turn a mask into integers: "
+            "[i for i, show in enumerate(mask) if show]"
         )
     try:
         return operator.index(item)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"channels are given by number, not by {type(item).__name__} {item!r}") from None
+        raise TypeError(
+            f"channels must be integers, not {type(item).__name__} {item!r}. Pass for example [0, 3]"
+        ) from None
 
 
 def _describe_channels(picked: list[int], count: int) -> str:
@@ -305,27 +306,27 @@ def _join(numbers: list[int]) -> str:
 
 
 def _copy_maps(maps: Tensor | NDArray[Any], picked: list[int]) -> Maps:
-    """Copy the chosen maps out, as float32 where that holds every value of the dtype, else as float64."""
+    """Copy the chosen maps, as float32 if that is exact for the dtype, else as float64."""
     if isinstance(maps, Tensor):
         if maps.is_floating_point() and maps.dtype.itemsize <= 2:
             maps = maps.float()  # NumPy has neither bfloat16 nor float8
         maps = maps.cpu().resolve_neg().numpy()
     if maps.dtype.kind not in "biuf":
-        raise TypeError(f"activation is an array of {maps.dtype}, not of numbers")
+        raise TypeError(f"activation is an array of {maps.dtype}. Pass one of a numeric dtype")
     kind = np.float32 if maps.dtype.itemsize <= 2 or maps.dtype == np.float32 else np.float64
     return maps[picked].astype(kind, order="C", copy=False)
 
 
 @dataclass(frozen=True)
 class _MapStats:
-    """The numbers of every map: min, max, mean of what is finite, and how much of it is zero, NaN or infinite."""
+    """Statistics of each map: min, max and mean of the finite values, and the counts of zeros, NaN and infinities."""
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     mean: NDArray[np.float64]
     zeros: NDArray[np.int64]
     special: dict[str, NDArray[np.int64]]
-    marks: list[str]  # what deserves a word above a map: dead (zero, on a scale with a center), flat, NaN, inf
+    marks: list[str]  # a word above the map: dead (zero with a center), flat, NaN, inf
     size: int
 
     @classmethod
@@ -364,7 +365,7 @@ class _MapStats:
             if names is not None:
                 row["name"] = names[channel]
             row |= {"min": float(self.low[i]), "max": float(self.high[i]), "mean": float(self.mean[i])}
-            # Rounding must not turn "almost all" into "all".
+            # Only an exact 100 % must be shown as 100.
             share = 100 * int(self.zeros[i]) / self.size
             row["zeros %"] = share if share == 100 else min(share, 99.99)
             row |= {name: int(counts[i]) for name, counts in self.special.items()}
@@ -390,7 +391,7 @@ class _MapStats:
 
 
 def _join_names(names: list[str]) -> str:
-    """List names; of channels that have only numbers, the noun once."""
+    """Join names, and write the word "channel" once if they are only numbers."""
     numbers = [name.removeprefix("channel ") for name in names]
     if len(names) > 1 and all(name != number for name, number in zip(names, numbers, strict=True)):
         return f"channels {', '.join(numbers)}"

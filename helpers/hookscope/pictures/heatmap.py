@@ -1,4 +1,4 @@
-"""A table of numbers as one picture: a cell for each, names along its sides, a scale below."""
+"""Draw a table of values as a heat map, with names along two sides and a scale below."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from hookscope.pictures.tokens import shorten_token
 __all__ = ["Heatmap", "draw_heatmap"]
 
 _GAP = 6  # pixels
-_HATCH = 4  # cells at least this large can carry a pattern
-_LETTERS = 14  # of a name
+_HATCH = 4  # pixels; smaller cells get no pattern
+_LETTERS = 14  # characters of a name
 
 
 @dataclass(frozen=True)
 class Heatmap:
-    """A picture of a table, and where its cells lie.
+    """A heat map as PNG, with the position of its cells.
 
     Attributes:
         png: the bytes of the PNG.
-        size: its width and height, in pixels.
-        box: left and top of the first cell, and width and height of all of them together.
-        ends: what the two ends of the colours stand for.
+        size: the width and height, in pixels.
+        box: the left and top of the first cell, and the width and height of all cells.
+        ends: the values at the two ends of the color scale, as text.
 
     """
 
@@ -51,17 +51,17 @@ def draw_heatmap(
     height: int = 330,
     largest: tuple[int, int] = (30, 24),
 ) -> Heatmap:
-    """Draw a table from dark, its lowest value, to bright, its highest; NaN is black, with dots where there is room.
+    """Draw a table of values as a heat map, from dark (lowest) to bright (highest). NaN is black with dots.
 
     Args:
         values: [rows, columns].
         rows: a name for each row.
         columns: a name for each column, written upwards.
-        log: let colours follow the logarithm; what is not above 0 is as dark as the lowest value that is.
-        low: what the dark end stands for, instead of the lowest value.
-        width: pixels that the picture aims at; it is wider where cells of 3 pixels need that.
-        height: pixels that the cells aim at, likewise.
-        largest: width and height of a cell, at most.
+        log: use a logarithmic scale. Values of 0 or less get the color of the lowest positive value.
+        low: the value at the dark end, instead of the lowest value.
+        width: the approximate width of the image in pixels. A cell has at least 3.
+        height: the approximate height of all cells in pixels.
+        largest: the maximum width and height of a cell.
 
     Example:
         >>> picture = draw_heatmap(np.array([[0.0, 0.5], [1.0, np.nan]]), ["first", "second"], ["the", "cat"])
@@ -74,11 +74,11 @@ def draw_heatmap(
     names = _choose_names(rows, down)
     left = max([text_width(name) for name in names.values()], default=0) + 2 * _GAP
     across = max(3, min(largest[0], (width - left - LINE) // max(1, table.shape[1])))
-    colours = to_levels(table[None], np.array([below]), np.array([above]))[0]
-    if ends[0] == ends[1]:  # what differs by rounding has one colour
-        colours[np.isfinite(table)] = LEVELS // 2
-    special = [index for index in (NAN, POS_INF, NEG_INF) if (colours == index).any()]
-    cells = np.repeat(np.repeat(colours, across, axis=1), down, axis=0)
+    colors = to_levels(table[None], np.array([below]), np.array([above]))[0]
+    if ends[0] == ends[1]:  # values that differ by rounding only get one color
+        colors[np.isfinite(table)] = LEVELS // 2
+    special = [index for index in (NAN, POS_INF, NEG_INF) if (colors == index).any()]
+    cells = np.repeat(np.repeat(colors, across, axis=1), down, axis=0)
     if special and min(across, down) >= _HATCH:
         hatch(cells)
     above_it = _choose_names(columns, across)
@@ -106,7 +106,7 @@ def draw_heatmap(
 def _scale(
     values: NDArray[np.floating], log: bool, low: float | None
 ) -> tuple[NDArray[np.float64], float, float, tuple[str, str]]:
-    """Return the values as they are coloured, both ends of the colours, and the ends in words."""
+    """Return the values to color, both ends of the scale, and the ends as text."""
     table = np.asarray(values, dtype=np.float64)
     known = table[np.isfinite(table) & ((table > 0) | (not log))]
     first, last = (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
@@ -122,7 +122,7 @@ def _scale(
 
 
 def _choose_names(names: Sequence[str], step: int) -> dict[int, str]:
-    """Choose so many names that they do not stand on each other."""
+    """Return only as many names as fit without overlap."""
     apart = math.ceil(LINE / step)
     short = {number: shorten_token(names[number], _LETTERS) for number in range(0, len(names), apart)}
     return {number: name for number, name in short.items() if name}

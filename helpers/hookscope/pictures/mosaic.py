@@ -1,4 +1,4 @@
-"""Maps on a colour scale, their labels and a scale bar, put together as one indexed picture."""
+"""Compose maps, their labels and a scale bar into one image with a palette."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from hookscope.pictures.palette import EDGE, INK, LEVELS, NAN, NEG_INF, PAPER, P
 from hookscope.pictures.picture import as_text
 from hookscope.pictures.pixel_text import LINE, render_text, text_width
 
-_WIDTH, _WIDEST = 800, 960  # pixels a picture aims at, and may have before its maps are shrunk
-_TILE = 160  # a small map is not enlarged beyond this, unless a size is asked for
-_TILE_KEPT = 112  # and a large one gets fewer columns rather than be shrunk below this
+_WIDTH, _WIDEST = 800, 960  # pixels: the desired width, and the width above which maps are shrunk
+_TILE = 160  # pixels: without size=, a small map is not enlarged beyond this
+_TILE_KEPT = 112  # pixels: a large map is not shrunk below this as long as fewer columns help
 _GAP = 6  # pixels between tiles
-_HATCH = 4  # values drawn at least this large can carry a pattern
+_HATCH = 4  # pixels; smaller squares get no pattern
 
 Mosaic = NDArray[np.uint8]
 Box = tuple[int, int, int, int]
@@ -31,21 +31,21 @@ Maps = NDArray[np.floating[Any]]
 def find_limits(
     low: Ends, high: Ends, scale: str | tuple[float, float], center: float | None
 ) -> tuple[Ends, Ends, tuple[float, float] | None]:
-    """Return the low and the high end of the scale of every map, and both as a pair if all maps share them.
+    """Return the low and the high end of the scale of each map, and both as a pair if all maps share one scale.
 
     Args:
-        low: the lowest finite value of every map, NaN if it has none.
-        high: the highest.
+        low: the lowest finite value of each map, NaN if there is none.
+        high: the highest finite value of each map.
         scale: ``"channel"``, ``"shared"`` or ``(low, high)``.
-        center: what is to lie in the middle of the scale, or None.
+        center: the value in the middle of the scale, or None.
 
     """
     if center is not None and not math.isfinite(center):
-        raise ValueError(f"center={center}: give a finite number, 0 for gradients")
+        raise ValueError(f"center={center} is not finite. Pass a finite value, for example 0 for gradients")
     shared = None
     if isinstance(scale, str):
         if scale not in ("channel", "shared"):
-            raise ValueError(f"scale={scale!r}: give 'channel', 'shared' or a pair (low, high)")
+            raise ValueError(f"scale={scale!r} is not a scale. Pass 'channel', 'shared' or a pair (low, high)")
         if center is not None:
             reach = np.maximum(np.abs(low - center), np.abs(high - center))
             low, high = center - reach, center + reach
@@ -56,27 +56,29 @@ def find_limits(
         try:
             first, second = map(float, scale)
         except (TypeError, ValueError):
-            raise ValueError(f"scale={scale!r}: give 'channel', 'shared' or a pair (low, high)") from None
+            raise ValueError(
+                f"scale={scale!r} is not a scale. Pass 'channel', 'shared' or a pair (low, high)"
+            ) from None
         if not (math.isfinite(first) and math.isfinite(second) and first < second):
-            raise ValueError(f"scale={scale!r}: low must lie below high, both finite")
+            raise ValueError(f"scale={scale!r} is not a range. Pass two finite values (low, high) with low < high")
         if center is not None and not math.isclose(center - first, second - center):
             farthest = max(abs(first - center), abs(second - center))
             raise ValueError(
-                f"scale={scale!r} does not reach equally far to both sides of center={center}; "
-                f"give ({as_text(center - farthest)}, {as_text(center + farthest)})"
+                f"scale={scale!r} is not symmetric around center={center}. "
+                f"Pass ({as_text(center - farthest)}, {as_text(center + farthest)})"
             )
         shared = (first, second)
     if shared is not None:
         low, high = np.full_like(low, shared[0]), np.full_like(high, shared[1])
     low, high = np.nan_to_num(low), np.nan_to_num(high)
-    if center is not None:  # a map that is the center everywhere takes the colour of the center
+    if center is not None:  # a map that equals the center everywhere gets the color of the center
         room = (low == high) * max(1.0, abs(center))
         low, high = low - room, high + room
     return low, high, shared
 
 
 def describe_scale(shared: tuple[float, float] | None, center: float | None) -> tuple[tuple[str, str], str]:
-    """Return what stands at the two ends of the scale bar, and the scale in words."""
+    """Return the labels at the two ends of the scale bar, and the scale as a sentence."""
     if center is None:
         ends = ("min", "max") if shared is None else (as_text(shared[0]), as_text(shared[1]))
         dark, middle, bright = "dark", "", "bright"
@@ -84,17 +86,17 @@ def describe_scale(shared: tuple[float, float] | None, center: float | None) -> 
         reach = "max|x|" if center == 0 else f"max|x{-center:+.4g}|"
         at = "" if center == 0 else as_text(center)
         ends = (f"{at}-{reach}", f"{at}+{reach}") if shared is None else (as_text(shared[0]), as_text(shared[1]))
-        dark, middle, bright = "blue", f" over {as_text(center)} (grey)", "red"
+        dark, middle, bright = "blue", f" over {as_text(center)} (gray)", "red"
     whose = "each map has its own, from" if shared is None else "the same for every map, from"
     return ends, f"scale: {whose} {ends[0]} ({dark}){middle} to {ends[1]} ({bright})"
 
 
 def to_levels(values: Maps, low: Ends, high: Ends) -> Mosaic:
-    """Return palette indices: 0 at the low end, LEVELS - 1 at the high end, and those of NaN and ±inf."""
+    """Return palette indices: 0 at the low end, LEVELS - 1 at the high end, and special ones for NaN and ±inf."""
     with np.errstate(over="ignore"):
         span = high - low
-    if (span > 1e30).any() or (span[span > 0] < 1e-30).any():  # beyond what float32 can divide
-        values, low = values.astype(np.float64) / 4, low / 4  # a quarter, since float64 may overflow as well
+    if (span > 1e30).any() or (span[span > 0] < 1e-30).any():  # float32 cannot divide by these
+        values, low = values.astype(np.float64) / 4, low / 4  # a quarter, because float64 can overflow, too
         span = high / 4 - low
     kind = values.dtype
     factor = (LEVELS - 1) / np.where(span == 0, 1, span)
@@ -110,7 +112,7 @@ def to_levels(values: Maps, low: Ends, high: Ends) -> Mosaic:
 
 
 def average_blocks(values: Maps, factor: int) -> Maps:
-    """Average blocks of factor × factor values; at the right and lower edge, of what is there."""
+    """Average blocks of factor × factor values. Blocks at the right and lower edge can be smaller."""
     if factor == 1:
         return values
     blocks = torch.nn.functional.avg_pool2d(torch.from_numpy(values)[None].double(), factor, ceil_mode=True)
@@ -119,7 +121,7 @@ def average_blocks(values: Maps, factor: int) -> Maps:
 
 @dataclass(frozen=True)
 class Layout:
-    """How many maps stand in a row, and how large a value is drawn."""
+    """The number of maps in a row, and the size of a value in pixels."""
 
     columns: int
     rows: int
@@ -129,13 +131,13 @@ class Layout:
 
     @classmethod
     def fit(cls, shape: tuple[int, ...], labels: list[str], columns: int | None, size: int | None) -> Layout:
-        """Choose the layout for maps of ``shape`` (count, height, width) under their labels.
+        """Choose the layout for maps of this shape and their labels.
 
         Args:
-            shape: how many maps, their height and their width.
-            labels: the texts above the maps; no column is narrower than any of them.
-            columns: maps in one row; None for about as many as make the picture square.
-            size: width of the picture to aim at, in pixels; None for the default.
+            shape: the number of maps, their height and their width.
+            labels: the texts above the maps. A column is at least as wide as the widest label.
+            columns: the number of maps in a row; None for an image that is about square.
+            size: the approximate width of the image in pixels; None for the default.
 
         Raises:
             ValueError: ``columns`` or ``size`` is less than 1.
@@ -143,14 +145,14 @@ class Layout:
         """
         for name, given in (("columns", columns), ("size", size)):
             if given is not None and given < 1:
-                raise ValueError(f"{name}={given}: give at least 1")
+                raise ValueError(f"{name}={given} is too small. Pass 1 or more")
         count, height, width = shape
         aim, widest, tile = (_WIDTH, _WIDEST, _TILE) if size is None else (size, size, size)
         label = max(map(text_width, labels))
         if columns is None:
             most = (widest - _GAP) // (max(label, min(width, _TILE_KEPT)) + _GAP)
             near = math.ceil(math.sqrt(count * height / width))
-            # Within a third of a square, the number that fills the last row best.
+            # Among the numbers up to a third above a square, take the one that fills the last row best.
             columns = min(range(near, math.ceil(near * 4 / 3) + 1), key=lambda number: -count % number)
             columns = max(1, min(columns, most))
         columns = min(columns, count)
@@ -170,14 +172,14 @@ def compose(
     ends: tuple[str, str] | None,
     axes: tuple[str, str] | None = None,
 ) -> tuple[Mosaic, list[Box]]:
-    """Put labels, tiles and the scale bar together; return the picture and where each map lies in it.
+    """Compose maps, labels and the scale bar; return the image and the box of each map.
 
     Args:
-        tiles: palette indices, (count, height, width).
-        labels: what stands above each; without any there is no room for them.
-        layout: how they stand.
-        ends: what stands at the ends of the scale bar; None for no bar.
-        axes: what the rows and the columns of a map are, to number them along its sides.
+        tiles: the maps as palette indices, (count, height, width).
+        labels: the texts above the maps. If all are empty, no space is reserved.
+        layout: the arrangement of the maps.
+        ends: the labels of the scale bar; None for no bar.
+        axes: labels for the rows and columns of a map, which are then numbered.
 
     """
     special = [index for index in (NAN, POS_INF, NEG_INF) if (tiles == index).any()]
@@ -218,12 +220,12 @@ def compose(
 
 
 def draw_rulers(axes: tuple[str, str], shape: tuple[int, ...], zoom: int) -> tuple[Mosaic, Mosaic]:
-    """Return what stands at the left of a map and below it: numbers from 0 on, and what they are numbers of.
+    """Return the rulers at the left of a map and below it: the axis label, and numbers from 0.
 
     Args:
-        axes: what the rows are, and what the columns.
-        shape: rows and columns of the map.
-        zoom: pixels for a value.
+        axes: labels for the rows and the columns.
+        shape: the number of rows and columns.
+        zoom: the size of a value in pixels.
 
     """
     room = max(text_width(str(number)) for number in range(shape[0]))
@@ -248,12 +250,12 @@ def draw_rulers(axes: tuple[str, str], shape: tuple[int, ...], zoom: int) -> tup
     return left, below
 
 
-def _pad_swatch(colours: Mosaic) -> Mosaic:
-    return np.pad(colours, ((0, 1), (0, 0)), constant_values=PAPER)
+def _pad_swatch(colors: Mosaic) -> Mosaic:
+    return np.pad(colors, ((0, 1), (0, 0)), constant_values=PAPER)
 
 
 def draw_scale_bar(ends: tuple[str, str], special: list[int]) -> Mosaic:
-    """Return the scale from its low to its high end, and a sample of every colour that is not on it."""
+    """Return the color scale from low to high, followed by a sample of each special color."""
     space = np.full((LINE, _GAP), PAPER, dtype=np.uint8)
     ramp = np.tile(np.arange(0, LEVELS, 2, dtype=np.uint8), (LINE - 1, 1))
     parts = [render_text(ends[0]), space, _pad_swatch(ramp), space, render_text(ends[1])]
@@ -280,16 +282,15 @@ def hatch(mosaic: NDArray[np.uint8]) -> None:
     """
     y, x = np.ogrid[: mosaic.shape[-2], : mosaic.shape[-1]]
     dots, rising, falling = (y % 4 // 2 + x % 4 // 2) % 2 == 0, (x + y) % 4 == 3, (x - y) % 4 == 0
-    for special, pattern, colour in ((NAN, dots, PAPER), (POS_INF, rising, INK), (NEG_INF, falling, PAPER)):
-        mosaic[(mosaic == special) & pattern] = colour
+    for special, pattern, color in ((NAN, dots, PAPER), (POS_INF, rising, INK), (NEG_INF, falling, PAPER)):
+        mosaic[(mosaic == special) & pattern] = color
 
 
-def encode_png(mosaic: Mosaic, colours: NDArray[np.uint8]) -> bytes:
-    """Return palette indices, uint8 (height, width), as the bytes of a PNG in `palette` of ``colours``.
+def encode_png(mosaic: Mosaic, colors: NDArray[np.uint8]) -> bytes:
+    """Return palette indices, uint8 (height, width), as the bytes of a PNG with these colors.
 
-    It is written here because Pillow stores indexed rows as they are, and looks for repeated stretches anywhere.
-    Differences to the row above are mostly small, or runs of zeros where a map is enlarged: to look for runs alone
-    (``Z_RLE``) takes two thirds of the time on real feature maps, and mostly less room.
+    Pillow does not filter indexed rows. Here each row is stored as the difference to the row above, which is often a
+    run of zeros. ``Z_RLE`` looks only for such runs, so it takes two thirds of the time on real feature maps.
 
     Example:
         >>> from hookscope.pictures.palette import VIRIDIS
@@ -297,11 +298,11 @@ def encode_png(mosaic: Mosaic, colours: NDArray[np.uint8]) -> bytes:
         b'PNG'
 
     """
-    return _png(mosaic, 3, {b"PLTE": palette(colours).tobytes()})
+    return _png(mosaic, 3, {b"PLTE": palette(colors).tobytes()})
 
 
 def encode_rgb(pixels: NDArray[np.uint8]) -> bytes:
-    """Return an RGB picture, uint8 (height, width, 3), as the bytes of a PNG.
+    """Return an RGB image, uint8 (height, width, 3), as the bytes of a PNG.
 
     Example:
         >>> encode_rgb(np.zeros((2, 2, 3), dtype=np.uint8))[1:4]
@@ -313,7 +314,7 @@ def encode_rgb(pixels: NDArray[np.uint8]) -> bytes:
 
 def _png(rows: NDArray[np.uint8], kind: int, more: dict[bytes, bytes]) -> bytes:
     height, width = rows.shape
-    lines = np.full((height, width + 1), 2, dtype=np.uint8)  # every line begins with its filter: 2 is "up"
+    lines = np.full((height, width + 1), 2, dtype=np.uint8)  # each line begins with its filter type: 2 is "up"
     lines[0, 1:] = rows[0]
     np.subtract(rows[1:], rows[:-1], out=lines[1:, 1:])
     squeeze = zlib.compressobj(1, strategy=zlib.Z_RLE)

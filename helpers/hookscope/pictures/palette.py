@@ -1,14 +1,14 @@
-"""The colours of an indexed picture: two maps, and what is no value of a map.
+"""The palette of an image: one of two color maps, and special colors.
 
-Both maps stay readable with every common kind of colour blindness and change evenly in lightness:
+Both color maps are readable with all common kinds of color blindness and change evenly in lightness:
 
-- viridis, for values that run from low to high (dark blue to yellow);
-- coolwarm, for values on either side of a centre (blue, grey, red). Of matplotlib's classic diverging maps it
-  keeps the two signs furthest apart for the eyes that see them worst: at its ends CIEDE2000 is 40 or more for
-  normal, protan, deutan and tritan vision (Machado 2009, full strength), against 23 for RdBu and 26 for PuOr.
-  Its ends are equally light (L* 38), so that size reads alike on both sides.
+- viridis, for values from low to high (dark blue to yellow);
+- coolwarm, for values on both sides of a center (blue, gray, red). Of matplotlib's classic diverging maps, it
+  separates the two signs best for color-blind readers: at its ends CIEDE2000 is 40 or more for normal, protan,
+  deutan and tritan vision (Machado 2009, full strength), but only 23 for RdBu and 26 for PuOr. Both ends have the
+  same lightness (L* 38), so equal sizes look alike on both sides.
 
-The tables are the 256 entries that matplotlib has: viridis by S. van der Walt and N. Smith (CC0), coolwarm by
+The tables are the 256 entries of matplotlib: viridis by S. van der Walt and N. Smith (CC0), coolwarm by
 K. Moreland (2009).
 """
 
@@ -62,16 +62,16 @@ def _table(digits: str) -> NDArray[np.uint8]:
 
 
 VIRIDIS = _table(_VIRIDIS)
-"""Low to high: 256 RGB colours, uint8 (256, 3), read-only."""
+"""Low to high: 256 RGB colors, uint8 (256, 3), read-only."""
 
 COOLWARM = _table(_COOLWARM)
-"""Below, at and above a centre: 256 RGB colours, uint8 (256, 3), read-only."""
+"""Below, at and above a center: 256 RGB colors, uint8 (256, 3), read-only."""
 
 LEVELS = 249
-"""Colours of a map in an indexed picture; odd, so that a centre has a colour of its own: ``LEVELS // 2``."""
+"""The number of colors of a map. It is odd, so that the center has its own color: ``LEVELS // 2``."""
 
-# What is no level of the map. No three colours are far from both maps and from each other for every eye, so
-# the first three also differ in lightness and, where there is room, in their hatching.
+# The special colors. No three colors are far from both maps and from each other for every kind of vision, so the
+# first three also differ in lightness and, if there is space, in their hatching.
 NAN, POS_INF, NEG_INF, PAPER, INK, EDGE, SHADE = range(LEVELS, LEVELS + 7)
 _OTHERS = {
     NAN: (0, 0, 0),
@@ -84,14 +84,14 @@ _OTHERS = {
 }
 
 
-def palette(colours: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the 256 colours of an indexed picture: `LEVELS` steps of a map, then the colours of their own.
+def palette(colors: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the 256 colors of an image: `LEVELS` steps of a color map, then the special colors.
 
     Args:
-        colours: `VIRIDIS` or `COOLWARM`, or any uint8 (256, 3).
+        colors: `VIRIDIS` or `COOLWARM`, or any uint8 (256, 3).
 
     Returns:
-        uint8 (256, 3). Index 0 is the map's first colour and ``LEVELS - 1`` its last; `NAN`, `POS_INF`,
+        uint8 (256, 3). Index 0 is the first color of the map and ``LEVELS - 1`` its last; `NAN`, `POS_INF`,
         `NEG_INF`, `PAPER` (background), `INK` (text), `EDGE` (frames) and `SHADE` (between the two) follow.
 
     Example:
@@ -102,7 +102,7 @@ def palette(colours: NDArray[np.uint8]) -> NDArray[np.uint8]:
     steps = np.linspace(0, 255, LEVELS)
     table = np.zeros((256, 3), dtype=np.uint8)
     for band in range(3):
-        table[:LEVELS, band] = np.rint(np.interp(steps, np.arange(256), colours[:, band]))
-    for index, colour in _OTHERS.items():
-        table[index] = colour
+        table[:LEVELS, band] = np.rint(np.interp(steps, np.arange(256), colors[:, band]))
+    for index, color in _OTHERS.items():
+        table[index] = color
     return table

@@ -1,4 +1,4 @@
-"""Pictures and tables that say in words what they show, in a notebook, a terminal or a file."""
+"""Images and tables with a text description, for a notebook, a terminal or a file."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_HEADING = "Numbers in the picture"
-_LONG = 12  # letters of a word that may go on in the next line
-_FOLD = 16  # rows that stay visible in HTML; the others open on a click
-_CELL, _LINE = 300, 5000  # characters of a cell, and of a caption or note, that are written; nobody reads more
-_MOST = 400  # rows that are written at all; more would fill a notebook with megabytes, and nobody reads them
+_HEADING = "Values in the image"
+_LONG = 12  # characters of a word that can break across lines
+_FOLD = 16  # rows that are always visible in HTML; the others are folded
+_CELL, _LINE = 300, 5000  # maximum number of characters in a cell, and in a caption or note
+_MOST = 400  # maximum number of rows; more would add megabytes to a notebook
 
 Rows = Sequence[Mapping[str, object]]
 
@@ -32,11 +32,11 @@ Rows = Sequence[Mapping[str, object]]
 class Table:
     """Rows of named values, shown as aligned text and as an accessible HTML table.
 
-    The columns are the keys of all rows in the order in which they first appear; a key that a row lacks, and
-    ``None``, leave an empty cell. The first column names the row. Numbers are written by `as_text`.
+    The columns are the keys of all rows, in the order of their first appearance. A missing key or ``None`` gives an
+    empty cell. The first column names the row. `as_text` formats the values.
 
     Args:
-        rows: one mapping per row, column name to value. It is copied.
+        rows: one mapping per row, from column name to value. It is copied.
         caption: a sentence above the table.
 
     Example:
@@ -59,8 +59,8 @@ class Table:
     def to_html(self) -> str:
         """Return the table as an HTML fragment: ``<caption>``, ``<th scope=…>``, every text escaped.
 
-        Past 16 rows the rest is folded into ``<details>``; past 400 it is left out, and said to be. It reads well
-        without CSS, since JupyterLab sanitises the HTML of a notebook it does not trust.
+        Rows after the 16th are folded into ``<details>``; rows after the 400th are left out, with a remark. The table
+        is readable without CSS, because JupyterLab sanitizes the HTML of a notebook that is not trusted.
 
         Example:
             >>> print(Table([{"name": "<b>"}]).to_html().splitlines()[3])
@@ -70,7 +70,7 @@ class Table:
         return _html(self.caption, self.rows)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return all rows as a pandas DataFrame, values as they are, the caption in its `attrs`.
+        """Return all rows as a pandas DataFrame, with the caption in its `attrs`.
 
         Raises:
             ModuleNotFoundError: pandas is not installed.
@@ -87,9 +87,9 @@ class Table:
 
 
 class Result:
-    """What hookscope found: rows, notes and a caption, shown as a picture if it has one, else as a table.
+    """A result with rows, notes and a caption, shown as an image if it has one, else as a table.
 
-    A subclass gives `caption`, `rows` and `notes`, and `picture` if there is something to draw.
+    A subclass defines `caption`, `rows` and `notes`, and `picture` if there is something to draw.
     """
 
     _picture_and_table = False  # show the table below the picture, too
@@ -101,32 +101,32 @@ class Result:
 
     @property
     def rows(self) -> list[dict[str, object]]:
-        """All numbers, a row for each thing found."""
+        """All values, one row for each item."""
         raise NotImplementedError
 
     notes: tuple[str, ...] = ()
-    """What else to know, a sentence each."""
+    """Remarks about the result, one sentence each."""
 
     def table(self) -> Table:
-        """Return the rows, or as many as can be read, as a table."""
+        """Return the rows as a table."""
         return Table(self.rows, self.caption)
 
     def picture(self) -> Picture:
         """Draw the result.
 
         Raises:
-            NotImplementedError: this kind of result has no drawing.
+            NotImplementedError: this kind of result has no image.
             ModuleNotFoundError: matplotlib is not installed.
 
         """
-        raise NotImplementedError(f"{type(self).__name__} has no picture; use .table() or .to_pandas()")
+        raise NotImplementedError(f"{type(self).__name__} has no image. Call .table() or .to_pandas() instead")
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return all rows as a pandas DataFrame, see `Table.to_pandas`."""
         return to_dataframe(self.rows, self.caption)
 
     def _lines(self) -> list[str]:
-        """What stands below the table or the picture."""
+        """Return the lines below the table or the image."""
         return format_notes(self.notes)
 
     def _is_drawn(self) -> bool:
@@ -151,18 +151,17 @@ class Result:
 
 
 class Picture:
-    """A PNG together with its alternative text and the numbers it shows.
+    """A PNG with an alternative text and a table of the values that it shows.
 
-    Nobody needs to see the picture to learn what is on it: the alternative text goes with the image, and the
-    numbers follow as a table. ``repr()`` gives the caption and the table as text, and is the same for the
-    same numbers whatever the pixels.
+    So a reader who cannot see the image gets the same information. ``repr()`` returns the caption and the table as
+    text, which depend on the values but not on the pixels.
 
     Args:
-        png: the bytes of a PNG file, or what makes them when the picture is looked at first.
-        alt: one or two sentences that say what is to be seen; needed.
-        caption: a sentence under the picture.
-        rows: the numbers on the picture, one mapping per row. It is copied.
-        heading: what stands above the rows, where they are no numbers.
+        png: the bytes of a PNG file, or a function that returns them when they are first needed.
+        alt: one or two sentences that describe the image. Required.
+        caption: a sentence below the image.
+        rows: the values in the image, one mapping per row. It is copied.
+        heading: the heading of the table.
 
     Raises:
         ValueError: ``png`` is not a PNG, or ``alt`` is empty.
@@ -188,10 +187,10 @@ class Picture:
         heading: str = _HEADING,
     ) -> None:
         if not alt.strip():
-            raise ValueError("alt is empty: say in a sentence what the picture shows")
+            raise ValueError("alt is empty. Describe in a sentence what the image shows")
         self._png = png
         if not callable(png):
-            self.png  # noqa: B018, refuses now what is no PNG
+            self.png  # noqa: B018 (raises now if this is not a PNG)
         self.alt = truncate(alt, _LINE)
         self.caption = truncate(caption, _LINE)
         self.heading = heading
@@ -202,17 +201,19 @@ class Picture:
         """The bytes of the PNG file."""
         png = self._png() if callable(self._png) else bytes(self._png)
         if not png.startswith(_PNG_SIGNATURE):
-            raise ValueError("png does not hold a PNG file: pass its bytes, for example Path('…').read_bytes()")
-        self._png = png  # who made it is not needed any more
+            raise ValueError(
+                "png does not contain a PNG file. Pass the bytes of one, for example Path('…').read_bytes()"
+            )
+        self._png = png  # releases the function
         return png
 
     def __repr__(self) -> str:
         return _text(self.caption or self.alt, self.rows)
 
     def to_html(self) -> str:
-        """Return a self-contained ``<figure>`` (image with ``alt``, caption) and the numbers as a table.
+        """Return a self-contained ``<figure>`` (image with ``alt``, caption) and the values as a table.
 
-        The table stands beside the picture where the page is wide enough, else below it.
+        The table is beside the image if the page is wide enough, else below it.
         """
         source = "data:image/png;base64," + base64.b64encode(self.png).decode("ascii")
         parts = [
@@ -228,11 +229,11 @@ class Picture:
         return "\n".join([*parts, "</div>"])
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        # Viewers that show HTML take that; LaTeX, PDF by LaTeX, and consoles take the image, which IPython encodes.
+        # HTML viewers use text/html; LaTeX, PDF and consoles use the image, which IPython encodes.
         return {"text/plain": repr(self), "image/png": self.png, "text/html": self.to_html()}
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return the numbers on the picture as a pandas DataFrame, see `Table.to_pandas`."""
+        """Return the values in the image as a pandas DataFrame, see `Table.to_pandas`."""
         return to_dataframe(self.rows, self.caption or self.alt)
 
     def save(self, path: str | Path) -> None:
@@ -244,7 +245,10 @@ class Picture:
         """
         path = Path(path)
         if path.suffix.lower() != ".png":
-            raise ValueError(f"a picture is saved as PNG: name the file {path.stem + '.png'!r}, not {path.name!r}")
+            raise ValueError(
+                f"an image is saved as PNG, so its name must end in .png. Pass {path.stem + '.png'!r}, not "
+                f"{path.name!r}"
+            )
         path.write_bytes(self.png)
 
 
@@ -263,14 +267,13 @@ def from_figure(
     The PNG carries no software name and no date, so the same figure gives the same bytes.
 
     Args:
-        figure: any figure, made by pyplot or by ``matplotlib.figure.Figure``.
-        alt: one or two sentences that say what is to be seen; needed.
-        caption: a sentence under the picture.
-        rows: the numbers on the picture.
-        dpi: pixels per inch of ``figure.get_size_inches()``; by default the figure's own (matplotlib: 100).
-        heading: what stands above the rows, where they are no numbers.
-        when_seen: draw it when it is looked at first: who asks only for the numbers does not wait. The figure must
-            not change until then.
+        figure: any figure, from pyplot or from ``matplotlib.figure.Figure``.
+        alt: one or two sentences that describe the image. Required.
+        caption: a sentence below the image.
+        rows: the values in the image.
+        dpi: pixels per inch of ``figure.get_size_inches()``. By default that of the figure (matplotlib: 100).
+        heading: the heading of the table.
+        when_seen: draw the figure only when the image is first needed. Do not change the figure until then.
 
     Raises:
         ValueError: ``alt`` is empty.
@@ -288,7 +291,7 @@ def from_figure(
 def _encode(figure: Figure, dpi: float | None) -> bytes:
     buffer = io.BytesIO()
     try:
-        # Opaque, so that black text stays readable on a dark page.
+        # Opaque, so that black text is readable on a dark page.
         figure.savefig(
             buffer,
             format="png",
@@ -297,17 +300,17 @@ def _encode(figure: Figure, dpi: float | None) -> bytes:
             metadata={"Software": None},
         )
     finally:
-        # A figure that pyplot does not know needs no closing, so pyplot is not imported for it.
+        # Only pyplot keeps references to figures, so without pyplot there is nothing to close.
         if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
             pyplot.close(figure)
     return buffer.getvalue()
 
 
 def as_text(value: object) -> str:
-    """Write one value of a table: floats with four significant digits, ``None`` as nothing, but as None in a tuple.
+    """Return one value of a table as text: floats with four significant digits, ``None`` as an empty text.
 
-    Four digits keep a table narrow and hide most of the noise by which two processors differ. ``-0.0`` is
-    ``0``, and a scalar tensor or array counts as its number.
+    Four digits keep a table narrow and hide most rounding differences between processors. ``-0.0`` is ``0``. A scalar
+    tensor or array is shown as its value.
 
     Example:
         >>> [as_text(v) for v in (3.14159, -0.0, 1e-7, float("nan"), 12345, True, None, (None, 2.5))]
@@ -342,7 +345,7 @@ def _is_number(value: object) -> bool:
 
 
 def _grid(rows: Rows) -> tuple[list[str], list[list[str]], list[bool]]:
-    """Return the column names, the cells as text, and for each column whether it holds numbers only."""
+    """Return the column names, the cells as text, and for each column whether it is numeric."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     cells = [[truncate(as_text(row.get(name)), _CELL) for name in names] for row in rows]
     numeric = [all(_is_number(row.get(name)) for row in rows) for name in names]
@@ -368,16 +371,16 @@ def _text(caption: str, rows: Rows) -> str:
 
 def _left_out(rows: Rows) -> list[str]:
     more = len(rows) - _MOST
-    return [f"… and {more:,} more rows, shortened here; .rows has all"] if more > 0 else []
+    return [f"… and {more:,} more rows; .rows has all of them"] if more > 0 else []
 
 
 def format_notes(notes: Iterable[str]) -> list[str]:
-    """Write notes as lines of text, one for each: a name in it may have line ends of its own."""
+    """Return one line of text for each note, even if a name inside contains a line break."""
     return [truncate(f"note: {note}", _LINE).replace("\n", "\\n") for note in notes]
 
 
 def paragraphs(texts: Iterable[str]) -> str:
-    """Write texts as paragraphs of HTML, each in a line of its own."""
+    """Return texts as HTML paragraphs, one per line."""
     return "".join(f"\n<p>{html_of(text)}</p>" for text in texts)
 
 
@@ -386,7 +389,7 @@ def _lines(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return the HTML of a cell, in which a long name may be cut after "_" or ".": six columns fit a narrow page."""
+    """Return the HTML of a cell. A long name can break after "_" or ".", so that six columns fit a narrow page."""
     words = re.split(rf"([^\W\d][\w.]{{{_LONG},}})", text)
     words[::2] = map(_lines, words[::2])
     words[1::2] = [re.sub(r"(?<=[_.])(?=[^_.])", "<wbr>", word) for word in words[1::2]]
@@ -409,7 +412,7 @@ def _html(caption: str, rows: Rows) -> str:
             out.append(f"<tr>{''.join(tags)}</tr>")
         return "\n".join([*out, "</tbody>", "</table>"])
 
-    # One row more than the fold would cost as much room as the line that folds it.
+    # Folding a single row would save no space.
     if len(cells) <= _FOLD + 1:
         return table(caption, cells)
     more = f"{len(cells) - _FOLD} more rows"

@@ -1,4 +1,4 @@
-"""Text in a picture: Pillow's own outline font, as colours of an indexed picture."""
+"""Render text with Pillow's built-in font, as palette indices."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["LINE", "render_text", "replace_missing", "text_width"]
 LINE = 17
 """Height of a line of text, in pixels."""
 
-_SIZE, _RISE = 13, 2  # pixels: of the letters, and how far up they are moved, since the font leaves room above
+_SIZE, _RISE = 13, 2  # pixels: the font size, and a shift upwards because the font leaves space above
 _STEPS = np.array([PAPER, EDGE, SHADE, INK], dtype=np.uint8)  # from no ink to full ink
 _LIKE = str.maketrans({"×": "x", "−": "-", "–": "-", "→": "->", "…": "...", "²": "2"})
 
 
 @lru_cache(maxsize=4096)
 def render_text(text: str) -> NDArray[np.uint8]:
-    """Return ``text`` as palette indices, uint8 (`LINE`, width): ink on paper, with two greys at the edges.
+    """Return a text as palette indices, uint8 (`LINE`, width), with two shades of gray at the edges.
 
-    What the font lacks becomes what looks like it, or ``?``.
+    A character that the font lacks becomes a similar one, or ``?``.
 
     Example:
         >>> render_text("12").shape[0] == LINE, render_text("").shape[1]
@@ -49,7 +49,7 @@ def text_width(text: str) -> int:
 
 
 def replace_missing(text: str) -> str:
-    """Replace what the font lacks by what looks like it, or by ``?``.
+    """Replace each character that the font lacks with a similar one, or with ``?``.
 
     Example:
         >>> replace_missing("2×2 → 緑")
@@ -63,12 +63,12 @@ def replace_missing(text: str) -> str:
 def _font() -> Any:
     from PIL import ImageFont
 
-    return ImageFont.load_default(size=_SIZE)  # a bitmap font where Pillow was built without FreeType
+    return ImageFont.load_default(size=_SIZE)  # a bitmap font if Pillow was built without FreeType
 
 
 @lru_cache(maxsize=4096)
 def _has_glyph(letter: str) -> bool:
-    """Tell whether the font has a letter; in the place of one that it lacks it draws always the same box."""
+    """Return whether the font has a character. It draws the same box for all missing ones."""
     if letter.isascii():
         return letter.isprintable()
     try:

@@ -1,4 +1,4 @@
-"""Write numbers of things as words say them, and names so that all of them is seen."""
+"""Write counts with their nouns, and texts with hidden characters escaped."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from unicodedata import category
 
 __all__ = ["count_text", "html_of", "shorten", "truncate", "visible"]
 
-# Of Unicode: control characters, those that turn the direction of a text, half letters, ends of lines and paragraphs.
+# Unicode categories: control and format characters (such as text direction), surrogates, line and paragraph separators.
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def count_text(number: int, noun: str, nouns: str = "") -> str:
-    """Write how many there are of something, with the noun in the plural where there is not one.
+    """Return a number with its noun, in the singular or the plural.
 
     Args:
-        number: how many.
-        noun: what it is, in the singular.
-        nouns: its plural, where that is not the singular with an s.
+        number: the number.
+        noun: the noun in the singular.
+        nouns: its plural, if that is not the singular with an s.
 
     Example:
         >>> count_text(1, "layer"), count_text(0, "layer"), count_text(2, "batch", "batches")
@@ -28,9 +28,9 @@ def count_text(number: int, noun: str, nouns: str = "") -> str:
 
 
 def visible(text: str) -> str:
-    r"""Write characters that cannot be seen as Python writes them in quotes; line feeds and tabs stay.
+    r"""Escape invisible characters as Python does, except line feeds and tabs.
 
-    A name may come from anybody, and one with such a character could change how the rest of its line reads.
+    A name can come from an untrusted source, and a direction character could change how its line reads.
 
     Example:
         >>> print(visible("fc\u202e1"))
@@ -43,7 +43,7 @@ def visible(text: str) -> str:
 
 
 def truncate(text: str, most: int) -> str:
-    """Write a text as `visible` does, and say how much of it there is beyond so many characters.
+    """Return `visible` text of at most `most` characters, followed by the number of characters that were cut.
 
     Example:
         >>> truncate("abcdefgh", 3)
@@ -55,7 +55,7 @@ def truncate(text: str, most: int) -> str:
 
 
 def html_of(text: str) -> str:
-    """Write a text as HTML that shows it: escaped, and what cannot be seen as `visible` writes it.
+    """Escape a text for HTML, and its invisible characters as `visible` does.
 
     Example:
         >>> html_of("<b>")
@@ -66,7 +66,7 @@ def html_of(text: str) -> str:
 
 
 def shorten(text: str, most: int) -> str:
-    """Write a label in so many characters at most, without its middle; the end says more than the beginning.
+    """Shorten a label in the middle, to about `most` characters. The end is kept longer, because it says more.
 
     Example:
         >>> shorten("encoder.layers.10.attention.output", 18)

@@ -1,4 +1,4 @@
-"""What to hook into without a download: pictures and two CNNs trained on them, stories and a language model."""
+"""Sample models and data without a download: images with two small CNNs, and texts with a language model."""
 
 from hookscope.samples.handwritten import WEIGHTS, DigitCNN, Digits, digit, digit_cnn, digits, mnist
 from hookscope.samples.stories import STORY_WORDS, StoryLM, story_lm, story_tokens, story_words

@@ -1,4 +1,4 @@
-"""Read the weights and images that come with the package, and check that they are whole."""
+"""Read the weights and images that come with the package, and compare them with their checksums."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def load_bundled(file: Path, purpose: str) -> dict[str, Tensor]:
     """Load a bundled file.
 
     Args:
-        file: one of those in `SHA256`.
-        purpose: what the tensors are for, as in "a trained DigitCNN".
+        file: one of the files in `SHA256`.
+        purpose: the purpose of the tensors, such as "a trained DigitCNN". It goes into the error message.
 
     Raises:
         ModuleNotFoundError: safetensors is not installed.
-        RuntimeError: the file is missing or has other bytes than it had when hookscope was released.
+        RuntimeError: the file is missing, or its checksum is wrong.
 
     """
     with optional_import(purpose):
@@ -34,10 +34,12 @@ def load_bundled(file: Path, purpose: str) -> dict[str, Tensor]:
 
     content = file.read_bytes() if file.is_file() else b""
     if sha256(content).hexdigest() != SHA256[file.name]:
-        state = f"is damaged: it has {len(content):,} bytes" if content else "is missing or empty"
+        state = "is missing or empty"
+        if content:
+            state = f"is damaged: it has {len(content):,} bytes with another checksum"
         raise RuntimeError(
-            f"{file} {state}, and its checksum is not the one that hookscope recorded for {purpose}. Install hookscope "
-            f"again; in a checkout, `git restore {file.name}` in that folder brings the file back. If you trained it "
-            "anew, put the new checksum into samples/bundled.py."
+            f"{file} {state}, so hookscope cannot load {purpose}. Install hookscope again, or run "
+            f"`git restore {file.name}` in that folder of a checkout. If you trained the model again, put its checksum "
+            "into samples/bundled.py"
         )
     return load(content)

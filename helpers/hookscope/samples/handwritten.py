@@ -1,4 +1,4 @@
-"""Read the scanned digits, MNIST if it is there, and the weights of the small CNN that tells digits apart."""
+"""Load scanned digits, MNIST if it is on disk, and a small CNN that classifies digits."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hookscope.samples.bundled import load_bundled
 
 Split = Literal["test", "train", "all"]
 
-# What `digit_cnn` loads and `train.py` writes.
+# `train.py` writes it, `digit_cnn` loads it.
 WEIGHTS = Path(__file__).with_name("digit_cnn.safetensors")
 _TRAIN = 1437  # of 1797: four of five
 
 
-# Unreachable, incomplete, or damaged: what torchvision's loader raises, up to a bare AssertionError.
+# The errors that torchvision raises if MNIST is unreachable, incomplete or damaged.
 _UNREADABLE = (OSError, HTTPException, RuntimeError, ValueError, TypeError, AssertionError)
 
 
@@ -31,13 +31,13 @@ class _Pair(NamedTuple):
 
 
 class Digits(_Pair):
-    """Pictures of digits and what they show; unpacks to `images, labels`.
+    """Images of digits with their labels. It unpacks to `images, labels`.
 
     Attributes:
         images: float32 in [0, 1], shape (N, 1, 28, 28): white strokes on black.
         labels: int64, shape (N,), 0 to 9.
-        source: where the pictures come from: "scikit-learn digits" or "MNIST".
-        note: what to know about them, such as why they are not the ones asked for; mostly empty.
+        source: "scikit-learn digits" or "MNIST".
+        note: a remark, such as why these are not the images of MNIST. Usually empty.
 
     """
 
@@ -45,11 +45,11 @@ class Digits(_Pair):
     note: str = ""
 
     def __new__(cls, images: Tensor, labels: Tensor, source: str = "scikit-learn digits", note: str = "") -> Digits:
-        """Check that there is one label per picture."""
+        """Check that there is one label per image."""
         if images.ndim != 4 or len(images) != len(labels):
             raise ValueError(
-                f"images {tuple(images.shape)} and labels {tuple(labels.shape)} do not fit: "
-                "they must be (N, 1, 28, 28) and (N,)"
+                f"images {tuple(images.shape)} and labels {tuple(labels.shape)} do not match. "
+                "Pass (N, 1, 28, 28) and (N,)"
             )
         self = super().__new__(cls, images, labels)
         self.source, self.note = source, note
@@ -60,28 +60,24 @@ class Digits(_Pair):
         counts = torch.bincount(self.labels, minlength=10).tolist()
         each = " ".join(f"{label}:{count}" for label, count in enumerate(counts))
         lines = [
-            f"{len(self.labels)} pictures from {self.source}",
+            f"{len(self.labels)} images from {self.source}",
             f"images {shape} {str(self.images.dtype).removeprefix('torch.')}, labels {each}",
         ]
         return "\n".join([*lines, self.note] if self.note else lines)
 
 
 def digits(split: Split = "test") -> Digits:
-    """Load 1797 real handwritten digits that come with scikit-learn, laid out like MNIST.
+    """Load the 1797 handwritten digits of scikit-learn in the format of MNIST.
 
     They are the test part of the "Optical Recognition of Handwritten Digits" data set (E. Alpaydin, C. Kaynak; UCI,
-    1998), 8×8 scans with 17 grey levels, here enlarged smoothly to 28×28 with an empty border.
-    One fixed shuffle puts 1437 of them into "train" and 360 into "test"; the same people wrote in both.
+    1998): 8×8 scans with 17 gray levels, enlarged here to 28×28 with an empty border. 1437 of them are in "train" and
+    360 in "test", after a fixed shuffle. The same people wrote both parts.
 
     Args:
-        split: "test", "train" (what `digit_cnn` was trained on), or "all".
+        split: "test", "train" (the training data of `digit_cnn`), or "all".
 
     Returns:
-        Digits: new tensors at every call, always in the same order.
-
-    Raises:
-        ValueError: split is none of the three.
-        ModuleNotFoundError: scikit-learn is not installed.
+        Digits: new tensors in each call, always in the same order.
 
     Example:
         >>> images, labels = digits()
@@ -91,24 +87,20 @@ def digits(split: Split = "test") -> Digits:
     """
     parts = {"train": slice(None, _TRAIN), "test": slice(_TRAIN, None), "all": slice(None)}
     if split not in parts:
-        raise ValueError(f"no split {split!r}; there are 'test', 'train' and 'all'")
+        raise ValueError(f"no split {split!r}. Pass 'test', 'train' or 'all'")
     images, labels = _load()
     return Digits(images[parts[split]].clone(), labels[parts[split]].clone())
 
 
 def digit(label: int = 5, index: int = 0) -> Tensor:
-    """Pick one digit of the test split; `digit(1)` is one of the three that `digit_cnn` takes for another.
+    """Return one digit of the test split. `digit(1)` is one of the three digits that `digit_cnn` gets wrong.
 
     Args:
-        label: what it shows, 0 to 9.
-        index: which of them, counted from 0.
+        label: the digit, 0 to 9.
+        index: which image of this digit, counted from 0.
 
     Returns:
         A float32 tensor of shape (1, 1, 28, 28), values in [0, 1]: a batch of one.
-
-    Raises:
-        ValueError: label is not a digit.
-        IndexError: there are not that many.
 
     Example:
         >>> digit(5).shape
@@ -117,38 +109,40 @@ def digit(label: int = 5, index: int = 0) -> Tensor:
     """
     images, labels = digits("test")
     if label not in range(10):
-        raise ValueError(f"no digit {label!r}; labels are 0 to 9")
+        raise ValueError(f"no digit {label!r}. Pass 0 to 9")
     found = images[labels == label]
     if index not in range(len(found)):
         raise IndexError(
-            f"no index {index} among the {len(found)} test pictures of a {label}; take 0 to {len(found) - 1}"
+            f"no index {index}: there are {len(found)} test images of a {label}. Pass 0 to {len(found) - 1}"
         )
     return found[index : index + 1].clone()
 
 
 @lru_cache(maxsize=1)
 def _load() -> tuple[Tensor, Tensor]:
-    """Read, enlarge and shuffle; the callers copy."""
+    """Read, enlarge and shuffle the digits. Callers must copy the result."""
     import numpy as np
 
     with optional_import("reading the digits"):
         from sklearn.datasets import load_digits
 
     raw = load_digits()
-    order = np.random.RandomState(0).permutation(len(raw.target))  # the one generator whose numbers never change
+    order = np.random.RandomState(0).permutation(
+        len(raw.target)
+    )  # the one generator whose values never change between versions
     scans = torch.from_numpy(raw.images[order]).double().unsqueeze(1) / 16
-    # A margin first: a stroke that touches the edge of the scan must fade out, not end in a straight cut.
+    # Pad first, so that a stroke at the edge of the scan fades out instead of ending in a straight line.
     enlarged = F.interpolate(F.pad(scans, (1, 1, 1, 1)), size=(24, 24), mode="bicubic", align_corners=False)
-    # 8 bits, as in MNIST. In double no value lies so near to the middle of two levels that machines could disagree.
+    # 8 bits, as in MNIST. In double precision no value is so close to a rounding boundary that machines could differ.
     levels = F.pad(enlarged, (2, 2, 2, 2)).clamp(0, 1).mul(255).round().float()
     return levels / 255, torch.from_numpy(raw.target[order]).long()
 
 
 class DigitCNN(nn.Module):
-    """A small CNN for 28×28 pictures: three blocks and a head, every layer with a name.
+    """A small CNN for 28×28 images: three blocks and a head, with a name for each layer.
 
-    `block1` (`conv`, `relu`) makes 16 maps of 28×28, `block2` (`conv`, `relu`, `pool`) 24 of 14×14, `block3` (the
-    same) 32 of 7×7; `head` is `flatten`, `linear`. No ReLU is in-place.
+    `block1` (`conv`, `relu`) returns 16 maps of 28×28, `block2` (`conv`, `relu`, `pool`) 24 of 14×14, and `block3` (the
+    same layers) 32 of 7×7. `head` is `flatten`, `linear`. No ReLU is in-place.
 
     Example:
         >>> model = DigitCNN()
@@ -182,18 +176,14 @@ def _build_block(**layers: nn.Module) -> nn.Sequential:
 
 
 def digit_cnn(trained: bool = True) -> DigitCNN:
-    """Build a `DigitCNN` in eval mode, ready to be hooked.
+    """Return a `DigitCNN` in eval mode.
 
     Args:
-        trained: take the weights that come with the package (`train.py` made them from the train
-            split); otherwise random ones, the same at every call.
+        trained: load the trained weights of the package (`train.py` made them from the train split). Otherwise the
+            weights are random, and the same in each call.
 
     Returns:
-        A new model at every call. The global random number generator is left alone.
-
-    Raises:
-        ModuleNotFoundError: safetensors is not installed.
-        RuntimeError: the file with the weights is damaged.
+        A new model. The global random state does not change.
 
     Example:
         >>> int(digit_cnn()(digit(5)).argmax())
@@ -209,26 +199,22 @@ def digit_cnn(trained: bool = True) -> DigitCNN:
 
 
 def mnist(root: str | Path = "data", train: bool = False, download: bool = False, limit: int | None = None) -> Digits:
-    """Load MNIST if it is there, and otherwise the digits of `digits`, with a note that says so.
+    """Load MNIST if it is on disk, otherwise the digits of `digits`.
 
     Args:
-        root: the folder that has, or gets, `MNIST/raw/…`, as in `torchvision.datasets.MNIST`.
-        train: the 60,000 training pictures instead of the 10,000 test pictures.
-        download: fetch the files (about 12 MB) when they are not there.
-        limit: no more than the first this many.
+        root: the folder with `MNIST/raw/…`, as in `torchvision.datasets.MNIST`.
+        train: the 60,000 training images instead of the 10,000 test images.
+        download: download the files (about 12 MB) if they are missing.
+        limit: the maximum number of images.
 
     Returns:
-        Digits, whose `source` tells which ones they are. A `note`, if any, is printed too.
-
-    Raises:
-        ValueError: limit is negative.
-        ModuleNotFoundError: torchvision, or for the other digits scikit-learn, is not installed.
+        Digits. `source` tells which ones they are, and `note`, which is also printed, why these are not MNIST.
 
     """
     if limit is not None and limit < 0:
-        raise ValueError(f"limit is {limit}; it counts pictures")
+        raise ValueError(f"limit={limit} is negative. Pass the maximum number of images")
     root = Path(root)
-    problem = f"no MNIST in {root.name or '.'}/; mnist(download=True) would fetch it"
+    problem = f"there is no MNIST in {root.name or '.'}/. mnist(download=True) downloads it"
     if download or (root / "MNIST").is_dir():
         try:
             with optional_import("MNIST"):

@@ -1,4 +1,4 @@
-"""A small language model that reads stories about who gave what to whom, and the words it knows."""
+"""A small language model for stories about giving, and its vocabulary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hookscope.samples.bundled import load_bundled
 
 STORY_WEIGHTS = Path(__file__).with_name("story_lm.safetensors")
-"""What `story_lm` loads and `train_stories.py` writes."""
+"""The weights that `train_stories.py` writes and `story_lm` loads."""
 START = "<start>"
 """The first token of every text."""
 NAMES = (
@@ -30,21 +30,21 @@ STORY_WORDS = (
     *(START, ".", ",", "when", "then", "and", "went", "to", "the", "gave", "near"),
     *NAMES, *PLACES, *THINGS, *ONE, *MANY, *ONE_DOES, *MANY_DO,
 )  # fmt: skip
-"""All words that the model knows; the place in this tuple is the token."""
+"""The vocabulary of the model. The index in this tuple is the token ID."""
 _TOKENS = {word: token for token, word in enumerate(STORY_WORDS)}
 
 
 def story_tokens(text: str | Iterable[str]) -> Tensor:
-    """Turn a text into tokens, with the start token before it.
+    """Convert a text to token IDs, with the start token in front.
 
     Args:
-        text: words with spaces between them (and around commas and full stops), or a list of words.
+        text: words separated by spaces (also around commas and periods), or a list of words.
 
     Returns:
         int64, shape (1, words + 1): a batch of one.
 
     Raises:
-        ValueError: a word is not among `STORY_WORDS`; names the nearest.
+        ValueError: a word is not in `STORY_WORDS`; suggests similar words.
 
     Example:
         >>> story_tokens("the dogs near the cat run .").shape
@@ -55,19 +55,21 @@ def story_tokens(text: str | Iterable[str]) -> Tensor:
     for word in words:
         if word not in _TOKENS:
             near = get_close_matches(word, STORY_WORDS)
-            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "; samples.STORY_WORDS has all"
-            raise ValueError(f"the model does not know the word {word!r}{hint}")
+            hint = (
+                f"; did you mean {' or '.join(map(repr, near))}?" if near else ". samples.STORY_WORDS lists its words"
+            )
+            raise ValueError(f"the word {word!r} is not in the vocabulary{hint}")
     return torch.tensor([[_TOKENS[START], *(_TOKENS[word] for word in words)]])
 
 
 def story_words(tokens: Tensor) -> list[str]:
-    """Turn the tokens of one text back into words.
+    """Convert the token IDs of one text back to words.
 
     Args:
         tokens: integers, shape (T,) or (1, T).
 
     Raises:
-        ValueError: there is more than one text, or a token that is no word.
+        ValueError: there is more than one text, or an ID without a word.
 
     Example:
         >>> story_words(story_tokens("the dogs run ."))
@@ -77,15 +79,15 @@ def story_words(tokens: Tensor) -> list[str]:
     if tokens.dim() == 2 and len(tokens) == 1:
         tokens = tokens[0]
     if tokens.dim() != 1:
-        raise ValueError(f"tokens have shape {tuple(tokens.shape)}: give those of one text, tokens[0]")
+        raise ValueError(f"tokens have shape {tuple(tokens.shape)}, which is more than one text. Pass tokens[0]")
     found = tokens.tolist()
     if wrong := [token for token in found if token not in range(len(STORY_WORDS))]:
-        raise ValueError(f"no token {wrong[0]}: there are {len(STORY_WORDS)}, counted from 0")
+        raise ValueError(f"no token {wrong[0]}: there are {len(STORY_WORDS)} tokens, counted from 0")
     return [STORY_WORDS[token] for token in found]
 
 
 class SelfAttention(nn.Module):
-    """Each token takes from itself and those before it; `heads` ways of doing so, side by side."""
+    """Causal self-attention with several heads."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -94,14 +96,14 @@ class SelfAttention(nn.Module):
         self.proj = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what each token took, (N, T, width), for x of that shape."""
+        """Return the attention output, (N, T, width), for x of the same shape."""
         q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.proj(mixed.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
 
 
 class Block(nn.Module):
-    """Attention, then two linear layers; each adds what it has found to the residual stream."""
+    """Attention and an MLP. Each adds its output to the residual stream."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -117,19 +119,19 @@ class Block(nn.Module):
             self.mlp.add_module(name, layer)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the residual stream, (N, T, width), for x of that shape."""
+        """Return the residual stream, (N, T, width), for x of the same shape."""
         x = x + self.attn(self.norm1(x))
         return x + self.mlp(self.norm2(x))  # type: ignore[no-any-return]
 
 
 class StoryLM(nn.Module):
-    """A causal transformer over `STORY_WORDS`: tokens and positions, blocks, a norm and a head.
+    """A causal transformer over `STORY_WORDS`.
 
-    `tokens` and `positions` are embeddings, their sum is the residual stream; `blocks` has two blocks (`norm1`, `attn`
-    with `qkv` and `proj`, `norm2`, `mlp` with `up`, `act` and `down`); `norm` and `head` make logits of what is left.
+    `tokens` and `positions` are embeddings; their sum starts the residual stream. `blocks` has two blocks, each with
+    `norm1`, `attn` (`qkv`, `proj`), `norm2` and `mlp` (`up`, `act`, `down`). `norm` and `head` make the logits.
 
     Attributes:
-        length: how many tokens it reads at most, 40.
+        length: the maximum number of tokens, 40.
 
     Example:
         >>> StoryLM()(story_tokens("the dogs near the cat")).shape
@@ -151,33 +153,29 @@ class StoryLM(nn.Module):
         """Return logits of the next token, (N, T, 67), for tokens of shape (N, T) with T up to `length`.
 
         Raises:
-            ValueError: there are more tokens.
+            ValueError: there are more than `length` tokens.
 
         """
         if tokens.shape[1] > self.length:
             raise ValueError(
-                f"{tokens.shape[1]} tokens, but the model reads {self.length} at most: give a shorter text"
+                f"the text has {tokens.shape[1]} tokens, but the model reads at most {self.length}. Pass a shorter text"
             )
         x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
         return self.head(self.norm(self.blocks(x)))  # type: ignore[no-any-return]
 
 
 def story_lm(trained: bool = True) -> StoryLM:
-    """Build a `StoryLM` in eval mode, ready to be hooked.
+    """Return a `StoryLM` in eval mode.
 
-    Trained, it knows three things, each on words put together as they never were in training: who gets what somebody
-    gives (right in 2,937 of 3,000 stories), whether one runs or many run (in all of 3,000 sentences), and how a row of
-    words that it has read goes on when it begins again (22,000 words but 7). `train_stories.py` has the measures.
+    The trained model can do three things, on combinations of words that were not in the training data. It names the
+    person who gets the gift (in 2,937 of 3,000 stories), makes the verb agree in number with its subject (in 3,000 of
+    3,000 sentences), and continues a repeated list of words (22,000 words, 7 mistakes).
 
     Args:
-        trained: take the weights that come with the package; otherwise random ones, the same at every call.
+        trained: load the trained weights of the package. Otherwise the weights are random, and the same in each call.
 
     Returns:
-        A new model at every call. The global random number generator is left alone.
-
-    Raises:
-        ModuleNotFoundError: safetensors is not installed.
-        RuntimeError: the file with the weights is damaged.
+        A new model. The global random state does not change.
 
     Example:
         >>> text = "when Mary and Leo went to the park , Leo gave the ball to"
@@ -192,7 +190,7 @@ def story_lm(trained: bool = True) -> StoryLM:
             if parameter.dim() == 2:
                 nn.init.normal_(parameter, std=0.02 if "mlp" in name else 0.08 if "attn" in name else 0.1)
         angles = torch.arange(model.length)[:, None] * 100 ** -torch.linspace(0, 1, model.positions.embedding_dim // 2)
-        model.positions.weight.data = 0.1 * torch.cat([angles.sin(), angles.cos()], 1)  # neighbours are alike
+        model.positions.weight.data = 0.1 * torch.cat([angles.sin(), angles.cos()], 1)  # neighbors are similar
     if trained:
         model.load_state_dict(load_bundled(STORY_WEIGHTS, "a trained StoryLM"))
     return model.eval()

@@ -1,4 +1,4 @@
-"""Real photographs of five materials, and a small CNN that tells them apart at every place of a picture."""
+"""Photographs of five materials, and a small CNN that classifies them at each position of an image."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from torch import Tensor, nn
 from hookscope.samples.bundled import load_bundled
 
 TEXTURE_WEIGHTS = Path(__file__).with_name("texture_cnn.safetensors")
-"""What `texture_cnn` loads and `train_textures.py` writes."""
+"""The weights that `train_textures.py` writes and `texture_cnn` loads."""
 TEXTURE_PICTURES = Path(__file__).with_name("textures.safetensors")
-"""The held-out part of each photograph, which `train_textures.py` cuts out."""
+"""The held-out part of each photograph, written by `train_textures.py`."""
 TEXTURES = ("brick", "grass", "gravel", "fur", "stars")
-"""What the pictures show; the place in this tuple is the class."""
-SIDE = 128  # pixels, of a held-out picture
+"""The materials. The index in this tuple is the class."""
+SIDE = 128  # pixels of a held-out image
 
 
 class Collage(NamedTuple):
-    """Four materials in one picture.
+    """Four materials in one image.
 
     Attributes:
         image: float32 in [0, 1], shape (1, 1, 2 · side, 2 · side).
-        names: what the quarters show: above left, above right, below left, below right.
+        names: the materials at the top left, top right, bottom left and bottom right.
 
     """
 
@@ -33,35 +33,30 @@ class Collage(NamedTuple):
     names: tuple[str, str, str, str]
 
     def quarter(self, name: str) -> tuple[slice, slice]:
-        """Where a material is, as slices for the last two axes.
+        """Return the position of a material, as slices for the last two axes.
 
         Raises:
-            ValueError: it is not in this picture.
+            ValueError: it is not in this image.
 
         """
         if name not in self.names:
-            raise ValueError(f"no {name!r} in this picture; there are {', '.join(self.names)}")
+            raise ValueError(f"no {name!r} in this image. Pass one of {', '.join(self.names)}")
         side, place = self.image.shape[-1] // 2, self.names.index(name)
         row, column = place // 2 * side, place % 2 * side
         return slice(row, row + side), slice(column, column + side)
 
 
 def texture(name: str = "brick") -> Tensor:
-    """Return a photograph of a material that `texture_cnn` has not seen in training.
+    """Return a photograph of a material that was not in the training data of `texture_cnn`.
 
-    Brick, grass and gravel are by CC0Textures, the fur is a cat's (Stéfan van der Walt), all CC0; the stars are part of
-    the Hubble Extreme Deep Field (NASA, public domain). scikit-image ships the whole pictures.
+    Brick, grass and gravel are from CC0Textures, and the cat's fur is by Stéfan van der Walt (all CC0). The stars are
+    part of the Hubble Extreme Deep Field (NASA, public domain). scikit-image ships the complete images.
 
     Args:
         name: "brick", "grass", "gravel", "fur" or "stars".
 
     Returns:
-        A float32 tensor of shape (1, 1, 128, 128), grey levels in [0, 1]: a batch of one.
-
-    Raises:
-        ValueError: there is no such material.
-        ModuleNotFoundError: safetensors is not installed.
-        RuntimeError: the file with the weights is damaged.
+        A float32 tensor of shape (1, 1, 128, 128), gray levels in [0, 1]: a batch of one.
 
     Example:
         >>> texture("fur").shape
@@ -69,21 +64,19 @@ def texture(name: str = "brick") -> Tensor:
 
     """
     if name not in TEXTURES:
-        raise ValueError(f"no texture {name!r}; there are {', '.join(TEXTURES)}")
+        raise ValueError(f"no texture {name!r}. Pass one of {', '.join(TEXTURES)}")
     return _pictures()[name].float()[None, None] / 255
 
 
 def collage(*names: str) -> Collage:
-    """Put four materials into one picture.
+    """Combine four materials into one image.
 
     Args:
-        names: what stands above left, above right, below left and below right; by default brick, grass, fur, gravel.
+        names: the materials at the top left, top right, bottom left and bottom right. By default brick, grass, fur and
+            gravel.
 
     Returns:
-        Collage: the picture, float32 of shape (1, 1, 256, 256), and what is where.
-
-    Raises:
-        ValueError: there are not four names, or one is unknown.
+        Collage: the image, float32 of shape (1, 1, 256, 256), and the position of each material.
 
     Example:
         >>> picture = collage()
@@ -98,7 +91,7 @@ def collage(*names: str) -> Collage:
 
 def _check_four(names: tuple[str, ...]) -> tuple[str, str, str, str]:
     if len(names) != 4:
-        raise ValueError(f"a collage has four pictures, not {len(names)}")
+        raise ValueError(f"a collage has four materials, not {len(names)}. Pass four names")
     return names[0], names[1], names[2], names[3]
 
 
@@ -108,10 +101,10 @@ def _pictures() -> dict[str, Tensor]:
 
 
 class TextureCNN(nn.Module):
-    """A small CNN for grey pictures of any size from 32×32: four blocks, then the mean over all places, and a head.
+    """A small CNN for gray images of 32×32 pixels or more: four blocks, the mean over all positions, and a head.
 
-    `block1` to `block4` (`conv`, `norm`, `relu`, `pool`; the last one without `pool`) make 16, 24, 32 and 48 maps, each
-    block's half as wide as the block's before; `head` is `mean`, `flatten`, `linear`. No ReLU is in-place.
+    `block1` to `block4` (`conv`, `norm`, `relu`, and `pool` except in the last) return 16, 24, 32 and 48 maps. A pool
+    halves the width. `head` is `mean`, `flatten`, `linear`. No ReLU is in-place.
 
     Example:
         >>> model = TextureCNN().eval()
@@ -151,18 +144,14 @@ def _block(inputs: int, outputs: int, size: int, pool: bool = True) -> nn.Sequen
 
 
 def texture_cnn(trained: bool = True) -> TextureCNN:
-    """Build a `TextureCNN` in eval mode, ready to be hooked.
+    """Return a `TextureCNN` in eval mode.
 
     Args:
-        trained: take the weights that come with the package (`train_textures.py` made them from the rest of the
-            photographs); otherwise random ones, the same at every call.
+        trained: load the trained weights of the package (`train_textures.py` made them from the rest of the
+            photographs). Otherwise the weights are random, and the same in each call.
 
     Returns:
-        A new model at every call. The global random number generator is left alone.
-
-    Raises:
-        ModuleNotFoundError: safetensors is not installed.
-        RuntimeError: the file with the weights is damaged.
+        A new model. The global random state does not change.
 
     Example:
         >>> TEXTURES[int(texture_cnn()(texture("gravel")).argmax())]

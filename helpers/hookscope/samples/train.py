@@ -1,4 +1,4 @@
-"""Train the CNN that comes with hookscope, the same way every time: python -m hookscope.samples.train."""
+"""Train the digit CNN reproducibly: python -m hookscope.samples.train."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FARTHEST_SHIFT = 3  # pixels, in every direction
 
 
 def shift(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Move each picture by its own random number of pixels; the border is black."""
+    """Shift each image by a random number of pixels, with a black border."""
     size, reach = images.shape[-1], FARTHEST_SHIFT
     padded = F.pad(images, (reach,) * 4)
     offsets = torch.randint(0, 2 * reach + 1, (len(images), 2), generator=generator).tolist()
@@ -45,15 +45,15 @@ def train(images: Tensor, labels: Tensor) -> samples.DigitCNN:
 
 @torch.no_grad()
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """Return the share of pictures whose largest logit is the label's."""
+    """Return the fraction of images whose largest logit is that of the label."""
     return int((model(images).argmax(1) == labels).sum()) / len(labels)
 
 
 def main() -> None:
-    """Train, report the accuracy on the held-out digits, write the weights."""
+    """Train the model, print its accuracy on the held-out digits, and write the weights."""
     from safetensors.torch import save_file
 
-    torch.set_num_threads(1)  # sums are added in one order
+    torch.set_num_threads(1)  # a fixed order of summation
     torch.use_deterministic_algorithms(True)
     model = train(*samples.digits("train"))
     held_out = samples.digits("test")

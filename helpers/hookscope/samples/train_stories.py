@@ -1,7 +1,7 @@
-"""Train the language model of the stories, the same way every time: python -m hookscope.samples.train_stories.
+"""Train the story model reproducibly: python -m hookscope.samples.train_stories.
 
-Its texts are made here, of three kinds: stories in which somebody gives something, sentences in which a verb agrees
-with its subject, and rows of words that repeat themselves. Nothing is downloaded.
+This script makes the texts, so nothing is downloaded. There are three kinds: stories about giving, sentences whose verb
+agrees with its subject, and rows of words that repeat.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from hookscope.samples.stories import (
 )
 
 TEXTS, STEPS, BATCH, RATE = 20_000, 1500, 64, 3e-3
-SHARE_ROWS, SHARE_GIVING = 0.4, 0.65  # of the texts are rows of words; of the sentences in the others are about giving
-PRICE = 0.025  # of a head's weights, so that few heads do what many could share; it rises over 1000 steps
-DECAY = 1.0  # so much that pairs of names cannot be learned by heart
-ROW = (*NAMES, *PLACES, *THINGS, *ONE, *MANY)  # what rows are made of
+SHARE_ROWS, SHARE_GIVING = 0.4, 0.65  # the fraction of texts that are rows, and of other sentences about giving
+PRICE = 0.025  # penalty on the weights of a head, so that few heads do the work; it rises over 1000 steps
+DECAY = 1.0  # weight decay, large enough that the model cannot memorize pairs of names
+ROW = (*NAMES, *PLACES, *THINGS, *ONE, *MANY)  # the words in rows
 UNSCORED = -100  # a target that the loss leaves out
 
 
 class Writer:
-    """Writes texts by drawing from a generator of its own.
+    """Generates random texts.
 
-    Pairs of names, of subjects and their neighbours, and of words that follow each other in a row are of two sorts, for
-    training and held out; none is both.
+    Each pair of names, of a subject and its neighbor, and of consecutive words in a row is either for training or held
+    out.
     """
 
     def __init__(self, seed: int, held_out: bool) -> None:
@@ -50,22 +50,22 @@ class Writer:
         self._held_out = held_out
 
     def below(self, count: int) -> int:
-        """Draw a number from 0 to count - 1."""
+        """Return a random integer from 0 to count - 1."""
         return int(torch.randint(count, (1,), generator=self._generator))
 
     def one_of(self, words: tuple[str, ...]) -> str:
-        """Draw a word."""
+        """Return a random word."""
         return words[self.below(len(words))]
 
     def _pair(self, count: int) -> tuple[int, int]:
-        """Draw two different numbers whose pair is of the sort that is asked for; every fifth is held out."""
+        """Return two different random integers whose pair is for training or held out. Every fifth is held out."""
         while True:
             first, second = self.below(count), self.below(count)
             if first != second and ((first + second) % 5 == 0) == self._held_out:
                 return first, second
 
     def giving(self) -> list[str]:
-        """Somebody gives something to somebody; whom the last name is, follows from the others."""
+        """Return a story about giving. Its last name follows from the other names."""
         pair = [NAMES[place] for place in self._pair(len(NAMES))]
         giver = self.below(2)
         place, thing = self.one_of(PLACES), self.one_of(THINGS)
@@ -74,21 +74,21 @@ class Writer:
         return [*text.split(), pair[1 - giver], "."]
 
     def agreeing(self) -> list[str]:
-        """One or many do something, near one or many others; the verb goes with the first."""
+        """Return a sentence whose verb agrees with its subject and not with the noun next to it."""
         subject, other = self._pair(len(ONE))
         many, others = self.below(2), self.below(2)
         verb = self.one_of(MANY_DO if many else ONE_DOES)
         return f"the {(ONE, MANY)[many][subject]} near the {(ONE, MANY)[others][other]} {verb} .".split()
 
     def row(self, words: int, length: int, before: int = 0) -> list[str]:
-        """So many words, all different, again and again; before them some that do not come again."""
+        """Return `before` different words, followed by `words` other ones that repeat up to `length`."""
         drawn: list[int] = []
         while len(drawn) < before + words:
             new = self.below(len(ROW))
             if new not in drawn and (not drawn or self._may_follow(drawn[-1], new)):
                 drawn.append(new)
             if len(drawn) == before + words and not self._held_out and not self._may_follow(drawn[-1], drawn[before]):
-                drawn.pop()  # the first word follows the last when the row begins again
+                drawn.pop()  # the first word follows the last one when the row repeats
         written = drawn[:before] + drawn[before:] * (length // words + 1)
         return [ROW[word] for word in written[:length]]
 
@@ -96,7 +96,7 @@ class Writer:
         return ((first - second) % 5 == 1) == self._held_out
 
     def text(self, length: int) -> tuple[list[str], int]:
-        """Write a text, and say how many words of it nothing could tell."""
+        """Return a text, and the number of its words that cannot be predicted."""
         if self.below(100) < 100 * SHARE_ROWS:
             before, words = self.below(7), 2 + self.below(15)
             return self.row(words, length, before), before + words + 1
@@ -107,9 +107,9 @@ class Writer:
 
 
 def texts(seed: int, count: int = TEXTS) -> tuple[Tensor, Tensor]:
-    """Write texts to learn from: tokens, and the token that comes next, both of shape (count, 40).
+    """Return training texts as token IDs and as next-token targets, both of shape (count, 40).
 
-    In a row the words of the first round, and the first of the second, are no targets: nobody can know them.
+    The first round of a row, and the first word of its second round, are not targets because they are random.
     """
     writer, length = Writer(seed, held_out=False), StoryLM.length
     written = [writer.text(length) for _ in range(count)]
@@ -121,7 +121,7 @@ def texts(seed: int, count: int = TEXTS) -> tuple[Tensor, Tensor]:
 
 
 def train(tokens: Tensor, targets: Tensor, steps: int = STEPS) -> StoryLM:
-    """Fit a StoryLM: cross-entropy and a price for each head's weights, AdamW, a cosine."""
+    """Fit a StoryLM: cross-entropy with a penalty on each head, AdamW, a cosine schedule."""
     model = story_lm(trained=False).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=DECAY, betas=(0.9, 0.98))
     rate = torch.optim.lr_scheduler.LambdaLR(
@@ -149,9 +149,9 @@ def attentions(model: nn.Module) -> list[SelfAttention]:
 
 
 def cost(attn: SelfAttention) -> Tensor:
-    """Return the sum of the sizes of what each head takes (its rows of `qkv`) and writes (its columns of `proj`).
+    """Return the sum of the norms of each head's value rows in `qkv` and its columns in `proj`.
 
-    Sizes, and no squares of them, so that a head that does little goes to nothing: the group lasso.
+    This is the group lasso: the norm is not squared, so the weights of an unimportant head go to zero.
     """
     width = attn.qkv.in_features
     takes = attn.qkv.weight[2 * width :].reshape(attn.num_heads, -1, width)
@@ -161,7 +161,7 @@ def cost(attn: SelfAttention) -> Tensor:
 
 @torch.no_grad()
 def giving(model: nn.Module, count: int = 500, held_out: bool = True) -> float:
-    """Return the share of stories that end in the right name, with pairs of names never seen in training, or seen."""
+    """Return the fraction of stories that end in the right name, for held-out or training pairs of names."""
     writer = Writer(1, held_out)
     stories = [writer.giving() for _ in range(count)]
     tokens = torch.cat([story_tokens(story) for story in stories])
@@ -170,7 +170,7 @@ def giving(model: nn.Module, count: int = 500, held_out: bool = True) -> float:
 
 @torch.no_grad()
 def agreeing(model: nn.Module, count: int = 500) -> float:
-    """Return the share of sentences, with neighbours never seen together, in which the likeliest verb agrees."""
+    """Return the fraction of held-out sentences in which the most likely verb agrees with its subject."""
     writer = Writer(2, held_out=True)
     sentences = [writer.agreeing() for _ in range(count)]
     tokens = torch.cat([story_tokens(sentence) for sentence in sentences])
@@ -182,7 +182,7 @@ def agreeing(model: nn.Module, count: int = 500) -> float:
 
 @torch.no_grad()
 def repeating(model: nn.Module, words: Iterable[int] = range(6, 17), count: int = 40) -> float:
-    """Return the share of words in the second round of new rows that are foretold."""
+    """Return the fraction of words in the second round of held-out rows that are predicted."""
     writer, right, total = Writer(3, held_out=True), 0, 0
     for size in words:
         tokens = torch.cat([story_tokens(writer.row(size, 2 * size)) for _ in range(count)])
@@ -193,10 +193,10 @@ def repeating(model: nn.Module, words: Iterable[int] = range(6, 17), count: int 
 
 @torch.no_grad()
 def heads(model: StoryLM, words: int = 12, count: int = 50) -> Iterator[str]:
-    """Say of each head where it looks, as shares of its weights, and what the model can do without it.
+    """Yield a line for each head: where it attends, and the accuracy of the model without it.
 
-    In the second round of new rows: at the word before, and at the word that came after the same word; in stories: from
-    the last word at the right name and at the giver's. Without it means that zeros go into `proj` in its place.
+    In the second round of rows: the weight on the word before, and on the word after the same word. In stories: the
+    weight from the last word to the right name and to the giver. "Without it": its input to `proj` is zero.
     """
     writer = Writer(4, held_out=True)
     rows = torch.cat([story_tokens(writer.row(words, 2 * words)) for _ in range(count)])
@@ -231,7 +231,7 @@ def _attention_weights(model: nn.Module, attn: SelfAttention, tokens: Tensor) ->
 
 
 def _ablate(attn: SelfAttention, head: int) -> RemovableHandle:
-    """Put zeros in the place of what a head has mixed, until the handle is removed."""
+    """Replace the output of a head with zeros, until the handle is removed."""
 
     def silence(_: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
         mixed = args[0].reshape(*args[0].shape[:-1], attn.num_heads, -1).clone()
@@ -242,10 +242,10 @@ def _ablate(attn: SelfAttention, head: int) -> RemovableHandle:
 
 
 def main() -> None:
-    """Train, report what it can do with what it has not seen, write the weights."""
+    """Train the model, print its accuracy on held-out texts, and write the weights."""
     from safetensors.torch import save_file
 
-    torch.set_num_threads(1)  # sums are added in one order
+    torch.set_num_threads(1)  # a fixed order of summation
     torch.use_deterministic_algorithms(True)
     model = train(*texts(seed=0))
     print(*heads(model), sep="\n")

@@ -1,7 +1,7 @@
-"""Train the CNN that tells materials apart, the same way every time: python -m hookscope.samples.train_textures.
+"""Train the texture CNN reproducibly: python -m hookscope.samples.train_textures.
 
-It needs scikit-image, which ships the photographs. A square of each is cut out and never seen in training; the squares
-come with hookscope, so that nobody else needs scikit-image.
+It needs scikit-image, which ships the photographs. One square of each is held out from training. hookscope ships these
+squares, so only this script needs scikit-image.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from hookscope.samples.textures import SIDE, TEXTURE_PICTURES, TEXTURE_WEIGHTS, 
 
 STEPS, BATCH = 400, 40
 PATCH = 64  # pixels
-SHARE_MIXED = 0.5  # of the batches: two materials side by side, so that each has to be told by what is there
+SHARE_MIXED = 0.5  # of the batches show two materials side by side, so that the CNN must use local evidence
 
 
 def photographs() -> dict[str, Tensor]:
-    """Read the photographs as grey levels, uint8, (H, W), each at the scale at which its pattern is small."""
+    """Read the photographs as gray levels, uint8 (H, W)."""
     from skimage import data
 
-    def grey(image: Tensor) -> Tensor:
+    def gray(image: Tensor) -> Tensor:
         weights = torch.tensor([299, 587, 114])
         return image if image.ndim == 2 else ((image.long() * weights).sum(-1) // 1000).to(torch.uint8)
 
     raw = {"brick": data.brick(), "grass": data.grass(), "gravel": data.gravel()}
     raw |= {"fur": data.chelsea(), "stars": data.hubble_deep_field()}
-    return {name: grey(torch.from_numpy(raw[name].copy())) for name in TEXTURES}
+    return {name: gray(torch.from_numpy(raw[name].copy())) for name in TEXTURES}
 
 
 def split(picture: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Cut out the square that is held out, below right, and return it with what is left: above it, and beside it."""
+    """Return the held-out square at the bottom right, and the two parts that remain: above it and beside it."""
     height, width = picture.shape
     held_out = picture[height - SIDE :, width - SIDE :]
     return held_out, [picture[: height - SIDE], picture[:, : width - SIDE]]
 
 
 def patches(parts: dict[str, list[Tensor]], labels: Tensor, generator: torch.Generator) -> Tensor:
-    """Cut a patch for each label anywhere out of the photographs; turned, mirrored, in another light."""
+    """Cut a random patch for each label, with a random rotation, reflection, contrast and brightness."""
 
     def pick(count: int) -> int:
         return int(torch.randint(count, (1,), generator=generator))
@@ -79,7 +79,7 @@ def train(parts: dict[str, list[Tensor]]) -> samples.TextureCNN:
 
 @torch.no_grad()
 def accuracy(model: nn.Module, held_out: dict[str, Tensor]) -> float:
-    """Return the share of 64×64 patches of the held-out squares, 16 pixels apart, that get their name."""
+    """Return the accuracy on 64×64 patches of the held-out squares, 16 pixels apart."""
     right = total = 0
     for label, name in enumerate(TEXTURES):
         tiles = held_out[name].float().unfold(0, PATCH, 16).unfold(1, PATCH, 16).reshape(-1, 1, PATCH, PATCH) / 255
@@ -89,10 +89,10 @@ def accuracy(model: nn.Module, held_out: dict[str, Tensor]) -> float:
 
 
 def main() -> None:
-    """Train, report the accuracy on the held-out squares, write weights and squares."""
+    """Train the model, print its accuracy on the held-out squares, and write the weights and the squares."""
     from safetensors.torch import save_file
 
-    torch.set_num_threads(1)  # sums are added in one order
+    torch.set_num_threads(1)  # a fixed order of summation
     torch.use_deterministic_algorithms(True)
     both = {name: split(picture) for name, picture in photographs().items()}
     model = train({name: parts for name, (_, parts) in both.items()})

@@ -54,7 +54,7 @@ def test_center_has_the_middle_colour_and_equal_reach():
     red, green, blue = colours.getpixel((left + width // 2, top + height // 2))
     assert max(red, green, blue) - min(red, green, blue) <= 2  # grey
     assert colours.getpixel((left, top))[2] > colours.getpixel((left, top))[0]  # negative is blue
-    assert "-max|x| (blue) over 0 (grey) to +max|x| (red)" in grid.caption
+    assert "-max|x| (blue) over 0 (gray) to +max|x| (red)" in grid.caption
 
 
 def test_maps_of_equal_values_have_a_defined_colour_and_a_mark():

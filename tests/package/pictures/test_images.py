@@ -34,12 +34,12 @@ def test_one_channel_is_grey_and_three_are_in_colour():
     blue[2, 0, 1] = 7.0
     two = image_grid(torch.stack([red, blue]), names=["red", "blue"], title="Two")
     assert pixels(two)[30, 10].tolist() == [255, 128, 0]
-    assert two.caption == "Two: 2 pictures of 1×2 in colour"
-    assert two.alt == "Two: 2 pictures of 1×2 in colour: red, blue."
-    assert [row["picture"] for row in two.rows] == ["red", "blue"]
+    assert two.caption == "Two: 2 images of 1×2 in color"
+    assert two.alt == "Two: 2 images of 1×2 in color: red, blue."
+    assert [row["image"] for row in two.rows] == ["red", "blue"]
     assert two.rows[1]["max"] == 7
     one = image_grid(torch.rand(1, 1, 4, 4))
-    assert one.caption == "a picture of 4×4 in grey"
+    assert one.caption == "an image of 4×4 in gray"
 
 
 def test_a_map_lies_over_its_picture_value_by_value():
@@ -47,7 +47,7 @@ def test_a_map_lies_over_its_picture_value_by_value():
     picture[0, :, 2:] = 1
     heat = torch.tensor([[0.0, 1.0], [2.0, 4.0]])
     whole = image_grid(picture, over=heat, strength=1.0, scale=(0, 4), size=172)
-    assert "a map of 2×2 over the picture" in whole.caption
+    assert "a map of 2×2 over the image" in whole.caption
     assert "from 0 (dark) to 4 (bright)" in whole.caption
     colours = pal.palette(pal.VIRIDIS).astype(int)
     shown = pixels(whole)[6:166, 6:166][20::40, 20::40]
@@ -57,14 +57,14 @@ def test_a_map_lies_over_its_picture_value_by_value():
     half = pixels(image_grid(picture, over=heat, strength=0.5, scale=(0, 4), size=172))[6:166, 6:166][20::40, 20::40]
     assert half[0, 0].tolist() == np.rint(colours[0] / 2).tolist()
     assert half[3, 3].tolist() == np.rint(colours[pal.LEVELS - 1] / 2 + 127.5).tolist()
-    assert whole.rows == [{"picture": 1, "min": 0.0, "max": 4.0, "mean": 1.75}]
+    assert whole.rows == [{"image": 1, "min": 0.0, "max": 4.0, "mean": 1.75}]
 
 
 def test_around_a_center_the_picture_shows_through():
     photo = torch.tensor([1.0, 0.0, 0.0])[:, None, None].expand(3, 4, 4) * torch.linspace(0, 1, 4)
     heat = torch.tensor([[-1.0, 0.0], [0.0, 1.0]])
     drawn = image_grid(photo, over=heat, center=0, strength=1.0, size=172)
-    assert "(blue) over 0 (clear) to" in drawn.caption
+    assert "(blue) over 0 (transparent) to" in drawn.caption
     shown = pixels(drawn)[6:166, 6:166][20::40, 20::40]
     assert shown[0, 3].tolist() == [round(0.299 * 255)] * 3  # the red picture, in grey
     assert shown[0, 0].tolist() == pal.palette(pal.COOLWARM)[0].tolist()
@@ -75,23 +75,23 @@ def test_several_maps_over_one_picture_or_one_over_each():
     maps = torch.rand(3, 1, 7, 7)
     three = image_grid(torch.rand(1, 3, 14, 14), over=maps, names=["a", "b", "c"], title="Grad-CAM")
     assert [row["max"] for row in three.rows] == pytest.approx([float(each.max()) for each in maps])
-    assert "3 maps of 7×7 over the picture" in three.alt
+    assert "3 maps of 7×7 over the image" in three.alt
     image_grid(torch.rand(3, 1, 14, 14), over=maps)
-    with pytest.raises(ValueError, match="3 maps over 2 pictures"):
+    with pytest.raises(ValueError, match="3 maps for 2 images"):
         image_grid(torch.rand(2, 1, 14, 14), over=maps)
 
 
 @pytest.mark.parametrize(
     ("given", "options", "error", "words"),
     [
-        (torch.rand(2, 5, 4, 4), {}, ValueError, r"shape \(2, 5, 4, 4\); pictures are \(N, 1 or 3, H, W\)"),
-        (torch.rand(7), {}, ValueError, "pictures are"),
-        (torch.full((4, 4), float("nan")), {}, ValueError, "not finite"),
+        (torch.rand(2, 5, 4, 4), {}, ValueError, r"shape \(2, 5, 4, 4\)\. Pass \(N, 1 or 3, H, W\)"),
+        (torch.rand(7), {}, ValueError, r"shape \(7,\)\. Pass"),
+        (torch.full((4, 4), float("nan")), {}, ValueError, "NaN or infinite values"),
         (torch.rand(0, 1, 4, 4), {}, ValueError, "no elements"),
         ([1.0], {}, TypeError, "not list"),
         (torch.zeros(4, 4, dtype=torch.complex64), {}, TypeError, "complex"),
         (torch.rand(4, 4), {"over": torch.rand(5)}, ValueError, r"over has the shape \(5,\)"),
-        (torch.rand(4, 4), {"names": ["a", "b"]}, ValueError, "2 names for 1 pictures"),
+        (torch.rand(4, 4), {"names": ["a", "b"]}, ValueError, "2 names for 1 image"),
         (torch.rand(4, 4), {"strength": 2}, ValueError, "from 0 to 1"),
     ],
 )

@@ -178,14 +178,14 @@ def test_picture_without_caption_or_numbers_shows_its_alt_text():
 
 def test_rows_that_are_no_numbers_have_a_heading_of_their_own():
     rows = [{"hook": "forward"}]
-    assert "Numbers in the picture</caption>" in Picture(png(), "A square.", rows=rows).to_html()
+    assert "Values in the image</caption>" in Picture(png(), "A square.", rows=rows).to_html()
     page = Picture(png(), "A square.", rows=rows, heading="The hooks in the picture").to_html()
     assert "The hooks in the picture</caption>" in page
     assert "Numbers" not in page
 
 
 def test_picture_needs_a_png_and_words():
-    with pytest.raises(ValueError, match="not hold a PNG"):
+    with pytest.raises(ValueError, match="not contain a PNG"):
         Picture(b"GIF89a", "A square.")
     with pytest.raises(ValueError, match="alt is empty"):
         Picture(png(), "  ")

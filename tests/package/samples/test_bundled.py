@@ -28,7 +28,7 @@ def test_a_damaged_file_is_refused_and_the_error_names_it_and_the_way_out(
     copy = tmp_path / file.name
     if damage != "missing":
         copy.write_bytes({"one bit": bytes(content), "cut": content[:-100], "empty": b""}[damage])
-    with pytest.raises(RuntimeError, match="one that hookscope recorded for a test") as error:
+    with pytest.raises(RuntimeError, match="cannot load a test") as error:
         load_bundled(copy, "a test")
     assert str(copy) in str(error.value)
     assert "Install hookscope again" in str(error.value)

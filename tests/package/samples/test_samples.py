@@ -79,23 +79,23 @@ def test_an_edit_in_place_does_not_reach_the_next_caller():
 
 
 def test_an_unknown_split_is_told():
-    with pytest.raises(ValueError, match="no split 'valid'; there are 'test', 'train' and 'all'"):
+    with pytest.raises(ValueError, match=r"no split 'valid'. Pass 'test', 'train' or 'all'"):
         samples.digits("valid")
 
 
 def test_digits_say_what_they_are_in_a_few_words():
     assert repr(samples.digits()) == (
-        "360 pictures from scikit-learn digits\n"
+        "360 images from scikit-learn digits\n"
         "images 360×1×28×28 float32, labels 0:31 1:35 2:39 3:33 4:44 5:29 6:40 7:40 8:28 9:41"
     )
     few = samples.Digits(torch.zeros(2, 1, 28, 28), torch.tensor([3, 3]), source="MNIST", note="Only two.")
-    assert repr(few).startswith("2 pictures from MNIST\n")
+    assert repr(few).startswith("2 images from MNIST\n")
     assert repr(few).endswith("\nOnly two.")
     copied = pickle.loads(pickle.dumps(few))
     assert (copied.source, copied.note, copied.labels.tolist()) == ("MNIST", "Only two.", [3, 3])
-    with pytest.raises(ValueError, match=r"images \(2, 28, 28\) and labels \(2,\) do not fit"):
+    with pytest.raises(ValueError, match=r"images \(2, 28, 28\) and labels \(2,\) do not match"):
         samples.Digits(torch.zeros(2, 28, 28), torch.zeros(2))
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="do not match"):
         samples.Digits(torch.zeros(2, 1, 28, 28), torch.zeros(3))
 
 
@@ -111,13 +111,13 @@ def test_digit_is_a_batch_of_one_from_the_test_split():
 
 @pytest.mark.parametrize("label", [10, -1, "5", None])
 def test_a_label_that_is_no_digit_is_told(label):
-    with pytest.raises(ValueError, match=f"no digit {label!r}; labels are 0 to 9"):
+    with pytest.raises(ValueError, match=f"no digit {label!r}. Pass 0 to 9"):
         samples.digit(label)
 
 
 @pytest.mark.parametrize("index", [29, -1])
 def test_an_index_out_of_range_is_told(index):
-    with pytest.raises(IndexError, match=f"no index {index} among the 29 test pictures of a 5; take 0 to 28"):
+    with pytest.raises(IndexError, match=f"no index {index}: there are 29 test images of a 5. Pass 0 to 28"):
         samples.digit(5, index)
 
 
@@ -250,7 +250,7 @@ def test_mnist_is_read_when_its_files_are_there(mnist_folder, capsys):
     assert train.labels.tolist() == [4, 5, 6, 7]
     assert len(train.images) == 4
     assert capsys.readouterr().out == ""
-    assert repr(test).startswith("3 pictures from MNIST\n")
+    assert repr(test).startswith("3 images from MNIST\n")
 
 
 @pytest.mark.parametrize("damage", [b"", b"nothing like IDX", struct.pack(">2I", 0x0801, 3)])
@@ -276,7 +276,7 @@ def test_without_mnist_there_are_digits_and_a_note(tmp_path, train, capsys):
     expected = samples.digits("train" if train else "test")
     assert torch.equal(found.images, expected.images[:7])
     assert torch.equal(found.labels, expected.labels[:7])
-    note = "These are not MNIST: no MNIST in data/; mnist(download=True) would fetch it"
+    note = "These are not MNIST: there is no MNIST in data/. mnist(download=True) downloads it"
     assert (found.source, found.note) == ("scikit-learn digits", note)
     assert capsys.readouterr().out == note + "\n"
     assert repr(found).endswith("\n" + note)
@@ -301,7 +301,7 @@ def test_a_failed_download_falls_back_with_a_note(tmp_path, monkeypatch, capsys)
 
 def test_limits(tmp_path):
     assert len(samples.mnist(tmp_path, limit=0).labels) == 0
-    with pytest.raises(ValueError, match="limit is -1; it counts pictures"):
+    with pytest.raises(ValueError, match="limit=-1 is negative"):
         samples.mnist(tmp_path, limit=-1)
 
 

@@ -66,11 +66,11 @@ def test_a_collage_says_what_is_where() -> None:
     assert picture.image.shape == (1, 1, 256, 256)
     for name in picture.names:
         assert torch.equal(picture.image[0, 0][picture.quarter(name)], samples.texture(name)[0, 0])
-    with pytest.raises(ValueError, match="no 'gravel' in this picture; there are fur, stars, grass, brick"):
+    with pytest.raises(ValueError, match=r"no 'gravel' in this image. Pass one of fur, stars, grass, brick"):
         picture.quarter("gravel")
-    with pytest.raises(ValueError, match="a collage has four pictures, not 2"):
+    with pytest.raises(ValueError, match="a collage has four materials, not 2"):
         samples.collage("fur", "brick")
-    with pytest.raises(ValueError, match="no texture 'wood'; there are brick, grass, gravel, fur, stars"):
+    with pytest.raises(ValueError, match=r"no texture 'wood'. Pass one of brick, grass, gravel, fur, stars"):
         samples.texture("wood")
 
 

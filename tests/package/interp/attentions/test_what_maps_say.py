@@ -179,9 +179,9 @@ class NeverRun(nn.Module):
 @pytest.mark.parametrize(
     ("given", "error", "says"),
     [
-        ({"tokens": "the cat"}, TypeError, "give a list of strings"),
-        ({"tokens": 3}, TypeError, "give a list of strings"),
-        ({"tokens": [1, 2]}, TypeError, "tokens holds 1, not only strings"),
+        ({"tokens": "the cat"}, TypeError, "is not a list of strings"),
+        ({"tokens": 3}, TypeError, "is not a list of strings"),
+        ({"tokens": [1, 2]}, TypeError, "tokens contains 1, which is not a string"),
         ({"max_bytes": "1"}, TypeError, "max_bytes='1': give a number of bytes"),
     ],
 )

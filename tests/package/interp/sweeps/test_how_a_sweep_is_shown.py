@@ -162,9 +162,9 @@ def test_many_tokens_are_named_where_the_lowest_and_the_highest_are() -> None:
 
 
 def test_tokens_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(TypeError, match="tokens='the cat': give a list of strings"):
+    with pytest.raises(TypeError, match="tokens='the cat' is not a list of strings"):
         labelled(range(2), "the cat")
-    with pytest.raises(TypeError, match="tokens holds 3, not only strings"):
+    with pytest.raises(TypeError, match="tokens contains 3, which is not a string"):
         labelled(range(2), [3, 4])
     with pytest.raises(ValueError, match="tokens has 2 strings, and none for position 2"):
         labelled(range(3), ["a", "b"])

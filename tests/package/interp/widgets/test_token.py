@@ -129,7 +129,7 @@ def test_options_are_checked_when_they_are_given() -> None:
         TokenPicker(Reader(), IDS, tokens=["the"])
     with pytest.raises(ValueError, match="tokens has 1 lists for 2 samples"):
         TokenPicker(Reader(), IDS, tokens=[["the"] * 6])
-    with pytest.raises(TypeError, match="tokens holds 1, not only strings"):
+    with pytest.raises(TypeError, match="tokens contains 1, which is not a string"):
         TokenPicker(Reader(), IDS, tokens=[1] * 6)
     with pytest.raises(ValueError, match="vocabulary has 2 words, but the lens makes logits for 10"):
         TokenPicker(Reader(), IDS, vocabulary=["the", "cat"])
