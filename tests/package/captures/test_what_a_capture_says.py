@@ -61,7 +61,7 @@ def test_compiled_and_scripted_models_are_refused_before_the_pass():
     with pytest.raises(ValueError, match=r"the model is compiled.*set_stance\("):
         capture(torch.compile(net))
     net[0].compile()
-    with pytest.raises(ValueError, match=r"layer '0' is compiled, by \.compile\(\)"):
+    with pytest.raises(ValueError, match=r"layer '0' is compiled by \.compile\(\)"):
         capture(net)
 
 
