@@ -47,7 +47,7 @@ def collect(settings: Settings, chapter: str, course: Path) -> Iterator[str]:
     """
     names = [path.stem for path in sorted((ROOT / "notebooks").glob(f"{chapter}_*.ipynb"))]
     if len(names) != 1:
-        raise HubError(f"There is no chapter {chapter!r}. Give the number of one, such as 02.")
+        raise HubError(f"Chapter {chapter!r} does not exist. Pass the number of a chapter, such as 02.")
     if not (course / "source" / names[0]).is_dir():
         raise HubError(f"{course} has no assignment {names[0]}; `make nbgrader CHAPTERS={chapter} DEST=…` writes one.")
     owner = course.stat()

@@ -93,7 +93,7 @@ def test_a_folder_that_others_may_enter_is_said_with_the_way_to_close_it(setting
 
 
 def test_a_chapter_or_a_folder_that_is_not_there_is_said_first(settings: Settings, tmp_path: Path) -> None:
-    with pytest.raises(HubError, match="There is no chapter '77'"):
+    with pytest.raises(HubError, match="Chapter '77' does not exist"):
         list(collect(settings, "77", tmp_path))
     with pytest.raises(HubError, match="has no assignment 02_call_order; `make nbgrader CHAPTERS=02"):
         list(collect(settings, "02", tmp_path))

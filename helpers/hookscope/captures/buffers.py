@@ -30,7 +30,7 @@ class Buffers:
         self._free: dict[int, Iterator[Any]] = {}
 
     def copy(self, tensor: Tensor) -> Tensor | None:
-        """Copy a detached tensor; None if it is too small, not an ordinary dense one, or there is no more room."""
+        """Copy a detached tensor. Return None if it is small or not dense, or if the buffers are full."""
         if not (type(tensor) is Tensor and tensor.is_cpu and _is_dense(tensor)) or (nbytes := tensor.nbytes) < _LEAST:
             return None
         arrays = self._arrays.setdefault(nbytes, [])

@@ -17,7 +17,7 @@ is_wrapped: Callable[[Tensor], bool] = getattr(
 
 @contextmanager
 def unwrap(tensor: Tensor) -> Iterator[Tensor]:
-    """Give, outside of all transforms, what is inside a tensor of `torch.func`.
+    """Yield the tensor inside a tensor of `torch.func`, with all transforms switched off.
 
     The wrapper itself is of no use once its transform is over. Under `torch.vmap` what is inside are all samples at
     once; their axis comes first.

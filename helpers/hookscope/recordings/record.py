@@ -269,7 +269,7 @@ def _check_kinds(kinds: str | Iterable[str] | None, parameters: bool) -> frozens
         if kind not in KINDS:
             near = get_close_matches(str(kind), KINDS, 1, cutoff=0.5)
             hint = f"Did you mean {near[0]!r}?" if near else f"Pass some of {', '.join(KINDS)}"
-            raise ValueError(f"there is no kind {kind!r}. {hint}")
+            raise ValueError(f"hooks of kind {kind!r} do not exist. {hint}")
     if parameters and not set(chosen) & set(PARAMETER_KINDS):
         raise ValueError(
             f"parameters=True logs kinds 'tensor' and 'post_accumulate_grad', but kinds={kinds!r} has neither. Add one "

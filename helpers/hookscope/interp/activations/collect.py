@@ -129,9 +129,8 @@ def collect(
     hooks = [hook for module in model.modules() for hook in module._forward_pre_hooks.values()]
     if any(isinstance(getattr(hook, "__self__", None), Edited) for hook in hooks):
         raise ValueError(
-            "the model is inside an edit, which counts calls, and collect makes calls of its own. Begin the edit in "
-            "run=, "
-            "once for each batch: def run(model, batch): with hookscope.edit(model) as e: e.set(...); return "
+            "this model is in an edit block. An edit counts calls, and collect adds calls of its own. Start the edit "
+            "in run=, once for each batch: def run(model, batch): with hookscope.edit(model) as e: e.set(...); return "
             "model(batch)"
         )
     if shuffles(loader):

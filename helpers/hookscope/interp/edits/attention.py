@@ -320,7 +320,7 @@ def knock_out(
     if not places:
         return out
     if missing := [each for each in edges.keys if each >= key.shape[-2]]:
-        raise ValueError(f"{label}: there is no key {missing[0]}: this call has {key.shape[-2]} keys, from 0")
+        raise ValueError(f"{label}: no key {missing[0]}: the call has {key.shape[-2]} keys, counted from 0")
     rows = torch.arange(out.shape[0], device=out.device)
     try:
         rows = rows if edges.samples is None else rows[edges.samples]

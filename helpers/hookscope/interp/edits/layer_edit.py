@@ -1,4 +1,4 @@
-"""One edit on one layer: what it does to the tensors of each call, and by how much it changed them."""
+"""Apply one edit to one layer: change the tensors of each call, and measure how much they changed."""
 
 from __future__ import annotations
 
@@ -259,8 +259,8 @@ def _check(new: Any, region: Tensor, context: EditContext) -> None:
     """Raise if a new value is not like the one in whose place it is to be."""
     if new is None:
         raise TypeError(
-            f"{context.label}: the function returned None; it has to return the new values, for it gets a copy, and "
-            "what it writes there alone changes nothing"
+            f"{context.label}: the function returned None. It gets a copy of the values, so it must return the "
+            "new ones; writing into the copy does not change the layer"
         )
     if not isinstance(new, Tensor):
         raise TypeError(f"{context.label}: the function returned {type(new).__name__}, not a tensor")

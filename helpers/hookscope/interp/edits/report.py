@@ -59,7 +59,7 @@ def diagnose(modules: Modules, layer_edit: LayerEdit, layer: LayerHooks, runs: i
     elif layer_edit.done and (layer_edit.done >= meant or spec.positions is not None or spec.to == "edges"):
         return
     elif spec.operation.verb == "freeze":
-        yield f"{what} was called {times}: the first call is what it gives later, and no later one came"
+        yield f"{what} was called {times}. freeze repeats the first call in later ones, and there was none"
     elif spec.to in ("heads", "edges"):
         yield f"{what} was called {times}, but {_not_seen(spec.to)}"
     elif layer_edit.missed:

@@ -240,7 +240,7 @@ def test_an_edit_is_made_in_run_and_a_block_around_is_refused(tmp_path):
     net = small()
     with edit(net[0]) as e:
         e.set("", 7.0)
-        with pytest.raises(ValueError, match="Begin the edit in run="):
+        with pytest.raises(ValueError, match="Start the edit in run="):
             collect(net, X.split(4), to=tmp_path)
         net(X)
     assert not list(tmp_path.iterdir())

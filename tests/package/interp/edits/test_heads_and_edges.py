@@ -258,7 +258,7 @@ def test_what_cannot_be_cut_says_so() -> None:
     refused(ValueError, "heads=2: give whole numbers from 0; there are 2", heads=2)
     refused(TypeError, "queries='all'", queries="all")
     refused(ValueError, "queries=-1", queries=-1)
-    refused(ValueError, "no key 9: this call has 5 keys", keys=9)
+    refused(ValueError, "no key 9: the call has 5 keys", keys=9)
     refused(ValueError, "a query has none left", queries=0, keys=0)
     refused(NotEditedError, "position 8 never came: 0 to 4 did", queries=[2, 8])
     refused(ValueError, "does not say how many heads it has", name="transformer.h.0.mlp.act")
@@ -325,7 +325,10 @@ def test_a_layer_gives_again_what_it_gave() -> None:
     assert not all(torch.equal(each[0], reference[0]) for each in later)
     e = edit(net)
     e.freeze("0")
-    with pytest.raises(NotEditedError, match="the first call is what it gives later, and no later one came"), e:
+    with (
+        pytest.raises(NotEditedError, match="freeze repeats the first call in later ones, and there was none"),
+        e,
+    ):
         net(x)
     with pytest.raises(TypeError, match="freeze takes a capture, or nothing"):
         edit(net).freeze("0", 3)

@@ -65,7 +65,7 @@ def test_a_capture_that_lacks_what_is_to_be_swapped_is_refused_at_once() -> None
 
 
 UNFIT = {
-    "None": (lambda e: e.map("body", lambda t: None), TypeError, "the function returned None; it has to return"),
+    "None": (lambda e: e.map("body", lambda t: None), TypeError, "the function returned None"),
     "no tensor": (lambda e: e.map("body", lambda t: 3), TypeError, "the function returned int, not a tensor"),
     "another shape": (lambda e: e.map("body", lambda t: t[:1]), ValueError, r"shape \(2, 4\) would become \(1, 4\)"),
     "a batch that grows": (lambda e: e.map("body", lambda t: t + torch.ones(3, 1, 1)), ValueError, r"\(3, 2, 4\)"),
