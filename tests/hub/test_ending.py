@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -16,24 +17,32 @@ from hub.ending import end_all, processes_of
 from tests.hub.client import until
 
 USER = 61_234
-# Ignores what asks it to end, and is another process every few milliseconds.
-HOPS = """trap '' TERM INT HUP; sleep 0.01; /bin/sh -c "$0" "$0" &"""
+# Ignores what asks it to end, is another process every few milliseconds, and leaves a file in its folder each time.
+HOPS = """trap '' TERM INT HUP; touch alive; sleep 0.01; /bin/sh -c "$0" "$0" &"""
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("many", [1, 20])
 def test_what_forks_all_the_time_ends(many: int) -> None:
-    for _ in range(many):
-        subprocess.run(["/bin/sh", "-c", HOPS, HOPS], user=USER, group=USER, extra_groups=[], cwd="/", check=True)
-    until(lambda: list(processes_of(USER)))
-    other = subprocess.Popen(["sleep", "600"], user=USER + 1)
-    try:
-        assert end_all(USER) == []
-        assert not list(processes_of(USER))
-        assert other.poll() is None, "another user's goes on"
-    finally:
-        other.kill()
-        other.wait()
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # a list of /proc can miss what lives so shortly
+        os.chown(folder, USER, USER)
+        alive = Path(folder, "alive")
+        for _ in range(many):
+            subprocess.run(
+                ["/bin/sh", "-c", HOPS, HOPS], user=USER, group=USER, extra_groups=[], cwd=folder, check=True
+            )
+        alive.unlink()
+        until(alive.exists)
+        other = subprocess.Popen(["sleep", "600"], user=USER + 1)
+        try:
+            assert end_all(USER) == []
+            alive.unlink(missing_ok=True)
+            time.sleep(0.5)
+            assert not alive.exists()
+            assert other.poll() is None, "another user's goes on"
+        finally:
+            other.kill()
+            other.wait()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
