@@ -61,15 +61,12 @@ def test_attention_and_its_pictures(encoder: nn.Module, x: torch.Tensor, elsewhe
     assert maps.table().rows[0]["queries"] == 3
 
 
-def test_what_is_collected_and_saved(tmp_path: Path, encoder: nn.Module, x: torch.Tensor, elsewhere: None) -> None:
+def test_what_is_collected(tmp_path: Path, encoder: nn.Module, x: torch.Tensor, elsewhere: None) -> None:
     stored = hookscope.collect(encoder, [x, x], "linear1", to=tmp_path / "all")
     with torch.no_grad(), hookscope.capture(encoder, "linear1") as seen:
         encoder(x)
-    seen.save(tmp_path / "one.safetensors")
-    again = type(seen).load(tmp_path / "one.safetensors")
-    assert again["linear1"].output.equal(seen["linear1"].output)
     assert stored["linear1"][1:].equal(seen["linear1"].output)
-    assert stored["linear1"][2:].device.type == again["linear1"].stack().device.type == "cpu"
+    assert stored["linear1"][2:].device.type == "cpu"
 
 
 def test_places_out_of_bounds_are_refused_where_torch_would_not_check() -> None:

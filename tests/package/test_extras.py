@@ -61,8 +61,6 @@ MISSING = {
     "attention[0].picture()": "matplotlib",
     "hookscope.graph(torch.ones(1, requires_grad=True)).picture()": "matplotlib",
     "seen.to_pandas()": "pandas",
-    "seen.save('seen.safetensors')": "safetensors",
-    "hookscope.captures.Capture.load('seen.safetensors')": "safetensors",
     "hookscope.collect(torch.nn.ReLU().eval(), [torch.ones(2, 1)], to='nowhere')": "safetensors",
     "hookscope.samples.digits()": "scikit-learn",
     "hookscope.samples.digit_cnn()": "safetensors",

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hookscope.captures.functorch import UNDER_TRANSFORM, is_wrapped
 from hookscope.captures.stats import Stats
 from hookscope.captures.storage_options import StorageOptions, keep_fallback
 from hookscope.pictures.words import visible
@@ -71,22 +72,19 @@ class Call:
         by: name of the thread, or of the task of asyncio, that made it.
         run: which pass of the model within the capture it belongs to, from 1; 0 for what a checkpoint runs again, in
             backward.
-        decoding: the function of transformers' `generate()` that made the pass, such as `"_sample"`; else `""`.
-        generation: which `generate()` within the capture that was, from 1; 0 without one.
         overwritten_by: what wrote to the output after the layer had returned it; `""` if nothing did.
 
     """
 
     __slots__ = (
-        "_args", "_output", "_returned", "_wanted", "by", "decoding", "generation", "layer", "number", "overwritten_by",
-        "run", "type",
+        "_args", "_output", "_returned", "_wanted", "by", "layer", "number", "overwritten_by", "run", "type",
     )  # fmt: skip
 
     def __init__(self, layer: str, number: int, type_name: str, wanted: Wanted) -> None:
         self.layer, self.number, self.type = layer, number, type_name
         self._wanted = wanted
-        self.by = self.decoding = self.overwritten_by = ""
-        self.run = self.generation = 0
+        self.by = self.overwritten_by = ""
+        self.run = 0
         self._returned = False
         # In these, every tensor of the output and of args and kwargs is replaced by a Slot.
         self._output: Any = None
@@ -138,7 +136,7 @@ class Call:
 
         """
         self._refuse(stats=True)
-        return tree_map(lambda slot: slot.value, self._results(), Slot)
+        return tree_map(lambda slot: _present(slot.value), self._results(), Slot)
 
     @property
     def grad_stats(self) -> Any:
@@ -157,7 +155,7 @@ class Call:
                 f"{passes} backward passes went through {self.label}; their gradients add up, their statistics do not: "
                 "enter a new block for each pass"
             )
-        return tree_map(lambda slot: slot.grads[0] if slot.grads else None, output, Slot)
+        return tree_map(lambda slot: _present(slot.grads[0]) if slot.grads else None, output, Slot)
 
     @property
     def args(self) -> tuple[Any, ...]:
@@ -239,7 +237,7 @@ class Call:
 
 
 class Missing:
-    """What stands where a value was that could not be saved; asking for such a tensor says so."""
+    """Stands for a tensor that could not be kept; reading it raises an error with this text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -279,7 +277,7 @@ class Slot:
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy has memory of its own, and a version that starts anew.
-        lost = {"value": Missing("a reference was kept, and was overwritten before it was copied or saved")}
+        lost = {"value": Missing("a reference was kept, and was overwritten before it was copied")}
         state = {name: getattr(self, name) for name in self.__slots__}
         return state | (lost if self.overwritten else {}) | {"_version": None}
 
@@ -294,11 +292,16 @@ class Slot:
 
     def add(self, grad: Tensor, form: StorageOptions | Callable[[Tensor], Stats], say: Callable[[str], None]) -> None:
         """Take what a tensor hook got: add it up as `Tensor.grad` does, or keep the statistics of each pass."""
+        if is_wrapped(grad):
+            self.grads = [Missing(f"a gradient has no values: {UNDER_TRANSFORM}")]
+            return
         try:
             kept = form(grad.detach())  # a copy, also with copy=False: torch may add to this one
         except Exception as error:  # no reason for the backward pass to fail
             kept = keep_fallback(grad, form, error, say)
         with _adding:  # several threads may run backward through one graph
+            if self.grads and isinstance(self.grads[0], Missing):
+                return
             if self.grads and isinstance(kept, Tensor):
                 kept = _added(self.grads.pop(), kept, kept.dtype is grad.dtype)
             self.grads.append(kept)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hookscope.captures.call import Wanted
-from hookscope.captures.functorch import is_wrapped, unwrap
 from hookscope.captures.stats import Stats
 from hookscope.captures.storage_options import StorageOptions
 from hookscope.preserve import ModuleAttributes
@@ -65,8 +64,7 @@ def estimate_bytes(
     def count(tensor: Tensor) -> Stats:
         nonlocal total
         twice = wanted.gradients and tensor.requires_grad
-        with unwrap(tensor) if is_wrapped(tensor) else nullcontext(tensor) as inside:  # all samples, under vmap
-            total += form.bytes_of(inside) * (2 if twice else 1)
+        total += form.bytes_of(tensor) * (2 if twice else 1)
         return Stats(tuple(tensor.shape), tensor.dtype, *(0.0,) * 5, 0, 0, 0)
 
     try:

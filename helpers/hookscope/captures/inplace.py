@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from hookscope.captures.call import Call
-from hookscope.captures.functorch import is_wrapped
 
 __all__ = ["Overwrites", "VersionWatch", "watch"]
 
@@ -69,7 +68,7 @@ def watch(tensor: Tensor) -> VersionWatch | None:
         (False, True)
 
     """
-    if is_wrapped(tensor) or tensor.is_inference():
+    if tensor.is_inference():
         return None
     if type(tensor) is Tensor and tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested):
         counter = tensor.detach()

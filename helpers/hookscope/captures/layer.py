@@ -1,13 +1,10 @@
-"""All calls of one layer: its only call, or all of them put together."""
+"""All calls of one layer."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
 from hookscope.captures.call import Call, NotCapturedError
-from hookscope.captures.combine import join_calls, stack_calls
 
 __all__ = ["Layer"]
 
@@ -62,61 +59,6 @@ class Layer:
     def kwargs(self) -> dict[str, Any]:
         """The keyword arguments, see `Call.kwargs`; an error if the layer was called more than once."""
         return self._only("kwargs").kwargs
-
-    def stack(self, part: int | str | None = None) -> Any:
-        """Stack the outputs of all calls along a new first axis.
-
-        Args:
-            part: an index, key or attribute into the outputs; None stacks each of their tensors.
-
-        Returns:
-            A tensor [calls, ...], or the outputs' structure of such tensors.
-
-        Raises:
-            NotCapturedError: the calls differ in shape, dtype, structure or values that are no tensors; or one raised.
-
-        Example:
-            >>> import torch, hookscope
-            >>> from torch import nn
-            >>> relu = nn.ReLU()
-            >>> with hookscope.capture(net := nn.Sequential(relu, nn.Linear(2, 2), relu)) as seen:
-            ...     _ = net(torch.ones(3, 2))
-            >>> seen["0"].stack().shape
-            torch.Size([2, 3, 2])
-
-        """
-        return stack_calls(self.name, self.calls, part)
-
-    def join(self, dim: int = 1, part: int | str | None = None) -> Tensor:
-        """Join the outputs of all calls along an axis, as the passes of `generate()` with a KV cache make a sequence.
-
-        The first pass has the positions of the prompt, each other one the next position; the last token generated is
-        never given to the model and has none. Refused is what gives no sequence: several calls in one pass; the passes
-        of several `generate()`; beam search and assisted decoding of transformers, where rows change places or tokens
-        are taken back; outputs that grow from call to call, as without a cache. A loop of your own that moves rows is
-        not noticed.
-
-        Args:
-            dim: the axis of the sequence; 1 in [batch, sequence, features].
-            part: an index, key or attribute into the outputs, where they are not one tensor.
-
-        Returns:
-            The tensor, which has the sum of the calls' lengths along `dim`.
-
-        Raises:
-            NotCapturedError: the calls are not one sequence, or differ in more than its length; or one raised.
-
-        Example:
-            >>> import torch, hookscope
-            >>> from torch import nn
-            >>> net = nn.Linear(2, 3)
-            >>> with hookscope.capture(net) as seen:
-            ...     _ = net(torch.ones(1, 4, 2)), net(torch.ones(1, 1, 2)), net(torch.ones(1, 1, 2))
-            >>> seen[""].join(dim=1).shape
-            torch.Size([1, 6, 3])
-
-        """
-        return join_calls(self.name, self.calls, dim, part)
 
     def __repr__(self) -> str:
         more = len(self.calls) - _SHOWN

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import sys
 import threading
-import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from itertools import count
-from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hookscope.captures.buffers import Buffers
-from hookscope.captures.call import Call, Slot, Wanted
+from hookscope.captures.call import Call, Missing, Slot, Wanted
 from hookscope.captures.early_stop import EarlyStop
+from hookscope.captures.functorch import UNDER_TRANSFORM, is_wrapped
 from hookscope.captures.inplace import Overwrites
 from hookscope.captures.stats import Stats, shape_of
 from hookscope.captures.storage_options import StorageOptions, keep_fallback
@@ -35,9 +34,7 @@ class _Strand:
         # The calls that have not returned, innermost last: by what they are told apart, and what is known of them.
         self.running: list[tuple[int, nn.Module, Call | None]] = []
         self.last: Call | None = None
-        self.run, self.decoding = 0, ""
-        self.generating: FrameType | None = None  # the last generate() that ran the model, and its number
-        self.generation = 0
+        self.run = 0
         self.name = current_task_name()
 
 
@@ -72,7 +69,6 @@ class PassRecorder(PassRecord):
     Attributes:
         last: the last call that has returned.
         writes: which outputs were written to later.
-        arrived: names of layers that came into the model inside the block.
         early_stop: when the pass is to end before its end.
         ran: whether the model, or one of the layers, was called at all.
 
@@ -103,13 +99,11 @@ class PassRecorder(PassRecord):
         self._model, self._layers, self._wanted, self._fused = modules.model, layers, wanted, fused
         self._modules = modules
         self._stack = ExitStack()  # removes the hooks
-        self.arrived: list[str] = []
-        self._also: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()  # chosen, of those
         self._buffers = buffers
         self._owner: object = None
         self._numbers: dict[str, int] = {}  # calls of each layer so far
         self._per_task = TaskLocal(_Strand)
-        self._runs, self._generations = count(1), count(1)
+        self._runs = count(1)
         self._lock = threading.Lock()  # several threads may run the model
         self._bytes = 0
         self.early_stop = EarlyStop(layers.values(), wanted.stop) if wanted.stop else None
@@ -125,23 +119,20 @@ class PassRecorder(PassRecord):
         if self.early_stop is not None:
             self.early_stop.owner = self._per_task.get()
         for module in dict.fromkeys([self._model, *self._layers]):
-            self._register_on(module)
-        late_modules = LateModules(self._modules.names, self._arrived)
+            self._stack.callback(module.register_forward_pre_hook(self._before, with_kwargs=True).remove)
+            self._stack.callback(module.register_forward_hook(self._after).remove)
+        late_modules = LateModules(self._modules.names, self._note_late)
         self._stack.callback(late_modules.remove)
         late_modules.register()
 
-    def _register_on(self, module: nn.Module) -> None:
-        self._stack.callback(module.register_forward_pre_hook(self._before, with_kwargs=True).remove)
-        self._stack.callback(module.register_forward_hook(self._after).remove)
-
-    def _arrived(self, module: nn.Module, name: str, leaf: bool) -> None:
-        # Chosen is what takes the place of a chosen layer, and each leaf where all are.
+    def _note_late(self, module: nn.Module, name: str, leaf: bool) -> None:
+        # If it takes the place of a chosen layer, or if all leaves are chosen.
         names = self._layers.values()
-        if name in names or (leaf and self.early_stop is None and self._modules.leaves.keys() <= set(names)):
-            self._also[module] = name
-            self.arrived.append(name)
-            self._register_on(module)
-            self.notes[f"layer {name}: a {type(module).__name__} came into the model inside the block"] = None
+        if name in names or (leaf and self._modules.leaves.keys() <= set(names)):
+            self.notes[
+                f"layer {name}: a {type(module).__name__} was added to the model inside the block, so it is not "
+                "captured; call the model once before capture(...), or use hookscope.record"
+            ] = None
 
     def remove(self) -> None:
         """Remove all hooks, also those on tensors, and look for writes for the last time; as often as you like."""
@@ -183,16 +174,12 @@ class PassRecorder(PassRecord):
         if not here.running or (module is self._model and not self._calls_itself(here)):
             again = torch._C._current_graph_task_id() >= 0  # a checkpoint runs it again, in backward
             self.ran = True
-            here.run, frame = 0 if again else next(self._runs), _generating()
-            if frame is not here.generating:
-                here.generating, here.decoding = frame, frame.f_code.co_name if frame is not None else ""
-                here.generation = next(self._generations) if frame is not None else 0
-        name = self._layers.get(module)
-        if name is None and (name := self._also.get(module)) is None:
+            here.run = 0 if again else next(self._runs)
+        if (name := self._layers.get(module)) is None:
             here.running.append((call_id(sys._getframe(1)), module, None))
             return
         call = Call(name, self._numbers.get(name, 0) + 1, type(module).__name__, self._wanted)
-        call.by, call.run, call.decoding, call.generation = here.name, here.run, here.decoding, here.generation
+        call.by, call.run = here.name, here.run
         self.writes.look(call, here.last, inside=False)
         if self._wanted.inputs:
             take = partial(self._slot, call=call)
@@ -234,6 +221,8 @@ class PassRecorder(PassRecord):
     def _take(self, tensor: Tensor, call: Call) -> Slot:
         wanted, needs_grad = self._wanted, tensor.requires_grad
         slot = self._slot(tensor, call)
+        if isinstance(slot.value, Missing):
+            return slot
         if isinstance(wanted.form, StorageOptions):
             if wanted.gradients and needs_grad and wanted.max_bytes is not None:
                 self._count_bytes(wanted.form.bytes_of(tensor), call)  # of the gradient, which will come
@@ -252,6 +241,9 @@ class PassRecorder(PassRecord):
         form, shape = self._wanted.form, shape_of(tensor)
         kept: Tensor | Stats
         # Whatever kind of tensor this is: that it cannot be kept is no reason for the model to fail.
+        if is_wrapped(tensor):
+            self._say(call, UNDER_TRANSFORM)
+            return Slot(Missing(f"layer {call.layer or '(root)'!r} has no values: {UNDER_TRANSFORM}"), False, shape)
         if not isinstance(form, StorageOptions):
             try:
                 kept = form(tensor)
@@ -279,22 +271,6 @@ class PassRecorder(PassRecord):
                 f"this capture would keep more than max_bytes={limit:,}; reached at call {call.label}. "
                 "Choose fewer layers, or samples=0, dtype=torch.float16, stats=True"
             )
-
-
-def _generating() -> FrameType | None:
-    """Find the function of transformers' generate() that is running."""
-    if (generation := sys.modules.get("transformers.generation.utils")) is None:
-        return None
-    frame, file = sys._getframe(2).f_back, generation.__file__
-    while frame is not None:
-        code = frame.f_code
-        if code.co_filename == file and code.co_name.endswith(_DECODING):
-            return frame
-        frame = frame.f_back
-    return None
-
-
-_DECODING = ("_sample", "_search", "_decoding")
 
 
 def _add_note(notes: dict[str, None], call: Call, text: str) -> None:

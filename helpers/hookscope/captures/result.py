@@ -1,4 +1,4 @@
-"""What a capture has kept, by layer and call, and how it is entered, ended, saved and read again."""
+"""What a capture has kept, by layer and call, and how it is entered and ended."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Never, Self
 
@@ -19,7 +18,6 @@ from hookscope.captures.error_notes import error_notes
 from hookscope.captures.estimate import estimate_bytes
 from hookscope.captures.layer import Layer
 from hookscope.captures.recorder import PassRecorder
-from hookscope.captures.saving import load, save
 from hookscope.captures.stats import Stats
 from hookscope.captures.unregistered import unregistered_modules
 from hookscope.layers import LayerNotFoundError, Modules, find_fused
@@ -291,46 +289,6 @@ class Capture(Result, Mapping[str, Layer]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-
-    def save(self, path: str | Path) -> None:
-        """Write what was kept into a file, `name.safetensors`, to be read by `Capture.load` without the model.
-
-        The format is a JSON head and the bytes of the tensors: no pickle, so that reading it runs no code. Tensors are
-        written dense and contiguous, with their bits; what a tensor of another kind was, and what objects that are no
-        tensors cannot be rebuilt without their class, is in the `notes` of the loaded capture, and said when asked for.
-        The file is there whole, or not at all.
-
-        Raises:
-            RuntimeError: the capture is open.
-            ValueError: the name does not end in ``.safetensors``.
-            ModuleNotFoundError: safetensors is not installed.
-
-        Example:
-            >>> import tempfile, torch, hookscope
-            >>> with hookscope.capture(nn.Linear(2, 1)) as seen:
-            ...     _ = seen._model(torch.ones(1, 2))
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     seen.save(f"{folder}/seen.safetensors")
-            ...     again = Capture.load(f"{folder}/seen.safetensors")
-            ...     torch.equal(again[""].output, seen[""].output)
-            True
-
-        """
-        save(self.__getstate__(), path)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote: the same calls, tensors, notes and reasons. It can be read, and not entered.
-
-        Tensors are memory-mapped: their bytes are read when they are used.
-
-        Raises:
-            ValueError: the file is no saved capture, or is not whole.
-
-        """
-        seen = cls.__new__(cls)
-        seen.__setstate__(load(path))
-        return seen
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(_NO_MODEL if name in _OF_THE_MODEL else f"a Capture has no attribute {name!r}")

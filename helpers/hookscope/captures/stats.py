@@ -10,8 +10,6 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from hookscope.captures.functorch import is_wrapped, unwrap
-
 __all__ = ["Stats", "compute_stats", "shape_of", "unknown_stats"]
 
 _PIECE = 1 << 18  # elements; 1 MB of float32
@@ -59,9 +57,6 @@ def compute_stats(tensor: Tensor) -> Stats:
         (1.0, 1.0, 1.0, 0.0, 2.0, 1, 1, 0)
 
     """
-    if is_wrapped(tensor):
-        with unwrap(tensor) as inside:
-            return compute_stats(inside)
     flat = _flat(tensor.detach())
     if flat.is_meta or isinstance(flat, FakeTensor):
         return unknown_stats(tensor)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.captures.buffers import Buffers
-from hookscope.captures.functorch import is_wrapped, unwrap
 from hookscope.captures.stats import Stats, unknown_stats
 
 __all__ = ["StorageOptions", "bytes_of", "keep_fallback"]
@@ -74,9 +73,6 @@ class StorageOptions:
             buffers: memory to copy into.
 
         """
-        if is_wrapped(tensor):
-            with unwrap(tensor) as inside:
-                return self(inside, buffers)
         if torch.is_inference_mode_enabled():
             with torch.inference_mode(False):  # autograd refuses the tensors that are made in that mode
                 return self(tensor, buffers)
@@ -97,7 +93,7 @@ class StorageOptions:
             not self.copy
             and type(tensor) in (Tensor, nn.Parameter)
             and tensor.layout is torch.strided
-            and not (tensor.is_quantized or tensor.is_nested or tensor.is_inference() or is_wrapped(tensor))
+            and not (tensor.is_quantized or tensor.is_nested or tensor.is_inference())
             and (self.device is None or self.device == tensor.device)
             and (self.dtype is None or self.dtype is tensor.dtype or not tensor.is_floating_point())
         )

@@ -109,8 +109,6 @@ def _code_of(seen: Capture) -> str:
     for option, there in given.items():
         if there:
             raise ValueError(f"explain cannot write {option}= of capture: leave it out, and explain that capture")
-    if late := [*seen._record.arrived]:
-        raise ValueError(f"explain cannot write layer {late[0]!r}, which the model made or replaced while it ran")
     layers = {name: seen.modules.find(name) for name in [*seen, *seen.uncalled]}
     plain = _returned_tensors(seen) if seen.calls else all(map(returns_tensor, layers.values()))
     run = [RUN, *(loss_lines(returns_tensor(seen.modules.model)) if wanted.gradients else [])]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import hookscope
 from hookscope import capture
@@ -172,42 +172,37 @@ def test_a_model_is_not_copied_with_hooks_on_it() -> None:
 # --- under the transforms of torch.func
 
 
-@pytest.mark.parametrize("options", [{}, {"copy": False}, {"stats": True}], ids=str)
-def test_under_vmap_all_samples_are_kept_at_once(options: dict[str, Any]) -> None:
+def loss_of_state(model: nn.Module) -> Any:
+    return lambda state, x: torch.func.functional_call(model, state, x).square().sum()
+
+
+@pytest.mark.parametrize("options", [{}, {"copy": False}, {"stats": True}, {"gradients": True}], ids=str)
+@pytest.mark.parametrize("how", ["vmap", "grad"])
+def test_under_a_transform_nothing_changes_and_nothing_is_kept(how: str, options: dict[str, Any]) -> None:
     model, x = small(), torch.randn(5, 4)
-    with torch.no_grad(), capture(model, inputs=True) as plain:
-        model(x)
-    with torch.no_grad(), capture(model, inputs=True, **options) as seen:
-        torch.vmap(model, in_dims=1)(x.T.contiguous())
-    for mine, theirs in zip(seen.calls, plain.calls, strict=True):
-        if options.get("stats"):
-            assert mine.stats.max == pytest.approx(float(theirs.output.max()))
-            assert mine.stats.shape == tuple(theirs.output.shape)
-        else:
-            torch.testing.assert_close(mine.output, theirs.output)
-            torch.testing.assert_close(mine.args[0], theirs.args[0])
+    state = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    run = {
+        "vmap": lambda: (torch.vmap(model)(x),),
+        "grad": lambda: torch.func.grad(loss_of_state(model))(state, x).values(),
+    }[how]
+    expected = run()
+    with pytest.warns(UserWarning, match="under a transform of torch.func"), capture(model, **options) as seen:
+        found = run()
+    assert all(map(torch.equal, found, expected))
+    for call in seen.calls:
+        with pytest.raises(RuntimeError, match=r"has no values: .*; call the model with the whole batch instead"):
+            _ = call.stats if options.get("stats") else call.output
+    assert f"{len(seen.calls)} calls" in repr(seen)
 
 
-def test_two_vmaps_give_two_axes_in_front() -> None:
-    layer, x = nn.Linear(4, 2), torch.randn(3, 6, 4)
-    with torch.no_grad(), capture(layer) as seen:
-        torch.vmap(torch.vmap(layer))(x)
-    torch.testing.assert_close(seen[""].output, layer(x))
-
-
-def test_gradients_under_torch_func_grad_are_usable() -> None:
-    model, x = small(), torch.randn(5, 4)
-
-    def loss(state: dict[str, Tensor], x: Tensor) -> Tensor:
-        return torch.func.functional_call(model, state, x).square().sum()
-
-    with capture(model, gradients=True) as seen:
-        torch.func.grad(loss)(dict(model.named_parameters()), x)
-    with capture(model, gradients=True) as plain:
-        model(x).square().sum().backward()
-    torch.testing.assert_close(seen["2"].grad, plain["2"].grad)
-    torch.testing.assert_close(seen["2"].output, plain["2"].output)
-    assert not torch._C._functorch.is_functorch_wrapped_tensor(seen["2"].grad)
+def test_gradients_of_a_batched_backward_are_not_kept() -> None:
+    model = small()
+    with capture(model, "2", gradients=True) as seen:
+        y = model(torch.randn(5, 4))
+        rows = torch.vmap(lambda row: torch.autograd.grad(y.sum(0), model[0].weight, row, retain_graph=True)[0])
+        rows(torch.eye(y.shape[1]))
+    with pytest.raises(RuntimeError, match="a gradient has no values: it ran under a transform"):
+        _ = seen["2"].grad
 
 
 # --- one call of several

@@ -141,12 +141,3 @@ def test_a_forecast_puts_shared_layers_back():
             assert tensor is was
             assert torch.equal(tensor, value)
         model(torch.ones(3, 2))
-
-
-def test_a_forecast_under_vmap_counts_all_samples():
-    net = Do(lambda x: torch.vmap(net.relu)(x))
-    net.relu = nn.ReLU()
-    x = torch.ones(4, 2)
-    with capture(net, "relu") as seen:
-        net(x)
-    assert capture(net, "relu").estimate(x) == seen["relu"].output.nbytes == 32

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import enum
 import gc
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from hookscope import capture, edit
-from hookscope.captures import Capture, NotCapturedError, call
+from hookscope.captures import call
 from hookscope.captures.stats import compute_stats
-from tests.shared.language import llama
 from tests.shared.patience import PATIENCE
 
 
@@ -111,21 +106,6 @@ def test_what_a_checkpoint_runs_again_is_no_pass() -> None:
     with capture(net) as seen:
         net(torch.ones(1, 5, 4)).sum().backward()
     assert [call.run for call in seen["block.0"].calls] == [1, 0]
-    assert seen["block.0"].join().shape == (1, 5, 4)
-
-
-def test_two_generations_are_no_one_sequence() -> None:
-    model = llama()
-    with capture(model, "model.norm") as seen, torch.no_grad():
-        for length in (5, 4):
-            model.generate(torch.ones(1, length, dtype=torch.int64), max_new_tokens=3, do_sample=False)
-    calls = seen["model.norm"].calls
-    assert [call.generation for call in calls] == [1, 1, 1, 2, 2, 2]
-    with pytest.raises(NotCapturedError, match=r"made by several generate\(\)s"):
-        seen["model.norm"].join()
-    with capture(model, "model.norm") as seen, torch.no_grad():
-        model.generate(torch.ones(1, 5, dtype=torch.int64), max_new_tokens=3, do_sample=False)
-    assert seen["model.norm"].join().shape[1] == 7
 
 
 def test_a_thread_is_called_by_its_own_name() -> None:
@@ -149,59 +129,7 @@ def test_a_layer_is_found_under_its_second_name() -> None:
     assert "other" not in seen
 
 
-# -- stacked, saved, counted --------------------------------------------------------------------------------------
-
-
-def test_what_is_beside_the_tensors_has_to_be_the_same() -> None:
-    class Layer(nn.Module):
-        def forward(self, x: Tensor) -> Any:
-            lengths = np.zeros(2000)  # longer than what NumPy writes out
-            lengths[1000] = x.item()
-            return x * 2, lengths
-
-    net = Layer()
-    with capture(net) as seen:
-        for value in (1.0, 2.0, 2.0):
-            net(torch.tensor(value))
-    with pytest.raises(NotCapturedError, match="differ in structure, or in what is beside the tensors"):
-        seen[""].stack()
-    assert seen[""].stack(part=0).tolist() == [2, 4, 4]
-
-
-def test_objects_of_one_kind_that_hold_the_same_are_the_same() -> None:
-    class Held:
-        def __init__(self, tensor: Tensor) -> None:
-            self.tensor, self.name = tensor, "h"
-
-    class Layer(nn.Module):
-        def forward(self, x: Tensor) -> Held:
-            return Held(x * 2)
-
-    net = Layer()
-    with capture(net) as seen:
-        for value in (1.0, 2.0):
-            net(torch.tensor(value))
-    assert seen[""].stack().tensor.tolist() == [2, 4]
-
-
-class Kind(enum.StrEnum):
-    TEXT = "text"
-
-
-def test_keys_that_are_enums_or_objects_are_read_as_what_they_stand_for(tmp_path: Path) -> None:
-    class Split(nn.Module):
-        def forward(self, x: Tensor) -> Any:
-            return {Kind.TEXT: x * 2, frozenset({1}): x * 3}
-
-    net = nn.Sequential(Split())
-    with capture(net, "0") as seen:
-        net(torch.ones(1))
-    seen.save(tmp_path / "kept.safetensors")
-    read = Capture.load(tmp_path / "kept.safetensors")
-    assert read["0"].output["text"].item() == 2
-    assert read["0"].output["frozenset({1})"].item() == 3
-    assert any("a key text is read as 'text'" in note for note in read.notes)
-    assert any("a key that is a frozenset is read as text" in note for note in read.notes)
+# -- counted --------------------------------------------------------------------------------------
 
 
 def test_statistics_far_from_zero_and_near_the_largest_number() -> None:
@@ -219,42 +147,6 @@ def test_the_deviation_of_numbers_whose_squares_have_no_place(size: float, count
     true = (x.double() / size).std(correction=0).item() * size
     assert compute_stats(x).std == pytest.approx(true, rel=1e-4, abs=0)
     assert compute_stats(torch.tensor([size, -size], dtype=dtype)).std == pytest.approx(size, rel=1e-3, abs=0)
-
-
-def test_two_who_save_to_one_path(tmp_path: Path) -> None:
-    net = nn.Linear(2, 2)
-    with capture(net) as seen:
-        net(torch.ones(1, 2))
-    path, faults = tmp_path / "one.safetensors", []
-    seen.save(path)
-
-    def work(what: Callable[[], object]) -> None:
-        try:
-            for _ in range(100):
-                what()
-        except Exception as error:
-            faults.append(error)
-
-    jobs = [lambda: seen.save(path), lambda: seen.save(path), lambda: Capture.load(path)]
-    threads = [threading.Thread(target=work, args=(job,)) for job in jobs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not faults
-    assert [each.name for each in tmp_path.iterdir()] == [path.name]
-
-
-@pytest.mark.parametrize(("word", "other"), [("version", "verzion"), ("calls", "callz"), ("slot", "slog")])
-def test_a_head_that_was_changed_is_said(word: str, other: str, tmp_path: Path) -> None:
-    net = nn.Linear(2, 2)
-    with capture(net) as seen:
-        net(torch.ones(1, 2))
-    path = tmp_path / "a.safetensors"
-    seen.save(path)
-    path.write_bytes(path.read_bytes().replace(f'\\"{word}\\"'.encode(), f'\\"{other}\\"'.encode()))
-    with pytest.raises(ValueError, match=r"is not what Capture.save wrote .*: save the capture again"):
-        Capture.load(path)
 
 
 def test_gradients_that_threads_add(monkeypatch: pytest.MonkeyPatch) -> None:

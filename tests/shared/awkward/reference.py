@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_module_registration_hook
 
 from hookscope import leaves
 
@@ -98,20 +97,11 @@ def cloning(model: nn.Module, gradients: bool = False) -> Iterator[list[Call]]:
             tensor.register_hook(lambda grad: grads.__setitem__(place, grad.detach().clone()))
 
     handles = []
-    names = {module: name for name, module in model.named_modules()}
 
     def hook(name: str, layer: nn.Module) -> None:
         handles.append(layer.register_forward_pre_hook(begin(name), with_kwargs=True))
         handles.append(layer.register_forward_hook(end(name)))
 
-    def arrived(parent: nn.Module, part: str, child: nn.Module | None) -> None:
-        if child is not None and parent in names and child not in names:
-            for name, each in child.named_modules(prefix=".".join(filter(None, [names[parent], part]))):
-                names[each] = name
-                if not list(each.children()):
-                    hook(name, each)
-
-    handles.append(register_module_module_registration_hook(arrived))
     for name, layer in leaves(model).items():
         hook(name, layer)
     try:

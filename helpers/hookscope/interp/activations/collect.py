@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from hookscope.captures import Capture, capture
 from hookscope.captures.estimate import format_bytes
 from hookscope.captures.options import check_bytes
-from hookscope.captures.saving import write_whole
 from hookscope.extras import optional_import
 from hookscope.interp.activations.dataset import ABOUT, Activations, encode_description
+from hookscope.interp.activations.files import write_whole
 from hookscope.interp.activations.fingerprint import fingerprint_batch, fingerprint_model, fingerprint_state
 from hookscope.interp.activations.loaders import chain_batches, count_loader_samples, shuffles
 from hookscope.interp.activations.sample_axes import (

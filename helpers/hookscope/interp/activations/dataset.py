@@ -14,9 +14,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from hookscope.captures.estimate import format_bytes
-from hookscope.captures.saving import refuse_pipes
-from hookscope.captures.serialize import expect, parse_dtype
 from hookscope.extras import optional_import
+from hookscope.interp.activations.files import expect, parse_dtype, refuse_pipes
 from hookscope.interp.activations.fingerprint import fingerprint_tensor
 from hookscope.interp.activations.shards import DamagedError, Shard, list_shards, read_shard
 from hookscope.layers.suggestions import not_found

@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hookscope.captures.saving import refuse_pipes, write_whole
-from hookscope.captures.serialize import expect
 from hookscope.extras import optional_import
+from hookscope.interp.activations.files import expect, refuse_pipes, write_whole
 from hookscope.interp.activations.fingerprint import fingerprint_tensor
 
 __all__ = ["DamagedError", "Shard", "can_be_written", "list_shards", "read_shard", "write_shard"]
