@@ -1,13 +1,25 @@
-"""Find and replace the tensors in nested containers and objects."""
+"""Find and replace the tensors in nested containers and objects.
+
+`torch.utils._pytree` raises for a container that contains itself, and does not look into classes that are not
+registered with it. So only its keys are used here: `SequenceKey`, `MappingKey` and `GetAttrKey`.
+"""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+)  # fmt: skip
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,8 +27,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
+from torch.utils._pytree import GetAttrKey, KeyEntry, MappingKey, SequenceKey, key_get, keystr
 
-__all__ = ["find_tensors", "get_attributes", "list_items", "rebuild_model_output", "shallow_copy", "tree_map"]
+__all__ = [
+    "FieldKey", "GetAttrKey", "KeyEntry", "MappingKey", "Path", "SequenceKey", "find_paths", "find_tensors",
+    "get_attributes", "key_get", "keystr", "list_children", "list_items", "rebuild_model_output", "replace_at",
+    "shallow_copy", "tree_map",
+]  # fmt: skip
+
+Path = tuple[KeyEntry, ...]
+"""Where a value is in a nested value: torch's keys, from the outside in."""
 
 _DEEP = 20  # levels of nesting that are visited
 
@@ -37,9 +57,146 @@ def find_tensors(value: Any) -> list[Tensor]:
     return found
 
 
+@dataclasses.dataclass(frozen=True)
+class FieldKey(SequenceKey[Any]):
+    """The key of a field of a named tuple: an index that is written as a name."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f".{self.name}"
+
+
+def find_paths(
+    value: Any, kind: type | tuple[type, ...] = Tensor, *, objects: bool = True
+) -> Iterator[tuple[Path, Any]]:
+    """Yield the path and the value of each tensor in a nested value, once for each place.
+
+    Args:
+        value: any value. If it contains itself, it is not visited again there.
+        kind: a class, or several, whose objects are yielded instead of tensors.
+        objects: see `list_children`.
+
+    Example:
+        >>> [(keystr(path), tensor.item()) for path, tensor in find_paths((torch.ones(1), {"h": torch.zeros(1)}))]
+        [('[0]', 1.0), ("[1]['h']", 0.0)]
+
+    """
+    return _find_paths(value, kind, objects, (), ())
+
+
+def _find_paths(
+    value: Any, kind: type | tuple[type, ...], objects: bool, path: Path, around: tuple[int, ...]
+) -> Iterator[tuple[Path, Any]]:
+    """Yield the paths in a value. `around` holds the IDs of the containers that it is in."""
+    if isinstance(value, kind):
+        yield path, value
+    elif len(path) <= _DEEP and id(value) not in around and not _is_single(value):
+        for key, child in list_children(value, objects=objects):
+            yield from _find_paths(child, kind, objects, (*path, key), (*around, id(value)))
+
+
+def list_children(value: Any, *, objects: bool = True) -> list[tuple[KeyEntry, Any]]:
+    """List the items of a container or the attributes of another object, each with its key.
+
+    Args:
+        value: any value.
+        objects: False lists only what has a fixed place: the items of tuples, lists and mappings, and the fields of
+            dataclasses. Sets, deques and other objects have no children then.
+
+    Example:
+        >>> list_children({"a": 1}), list_children({1, 2}, objects=False)
+        ([(MappingKey(key='a'), 1)], [])
+
+    """
+    try:
+        held = list_items(value)
+    except Exception:  # a container of another library can raise anything
+        return []
+    if isinstance(value, Mapping):
+        return [(MappingKey(key), item) for key, item in held]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return [(FieldKey(index, name), held[index]) for index, name in enumerate(value._fields)]
+    if isinstance(value, (tuple, list)) or (objects and isinstance(value, (set, frozenset, deque))):
+        return [(SequenceKey(index), item) for index, item in enumerate(held)]
+    if objects:
+        return [(GetAttrKey(name), item) for name, item in get_attributes(value).items()]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(GetAttrKey(field.name), getattr(value, field.name, None)) for field in dataclasses.fields(value)]
+    return []
+
+
+def replace_at(value: Any, path: Path, new: Any) -> Any:
+    """Return a copy of a nested value, of the same types and in the same order, with `new` at a path.
+
+    Only what is on the path is copied.
+
+    Raises:
+        LookupError: there is no such path. Of an attribute it is an `AttributeError`.
+        TypeError: an object on the path computes its attribute, or shares its items with a copy of it.
+
+    Example:
+        >>> replace_at((1, {"a": 2, "b": 3}), (SequenceKey(1), MappingKey("a")), 0)
+        (1, {'a': 0, 'b': 3})
+
+    """
+    if not path:
+        return new
+    key: Any = path[0]
+    was = key.get(value)
+    inside = replace_at(was, path[1:], new)
+    if isinstance(value, tuple):
+        items = list(value)
+        items[key.idx] = inside
+        return _tuple_of(value, items)
+    if key.get(value) is not was:
+        raise TypeError(f"{type(value).__name__}{key} is computed on each access, so it cannot be replaced")
+    rebuilt = shallow_copy(value)
+    _put_into_copy(rebuilt, key, inside, value, was)
+    if key.get(value) is not was:
+        _set_child(value, key, was)
+        raise TypeError(f"a copy of a {type(value).__name__} shares its items with the original")
+    return rebuilt
+
+
+def _tuple_of(value: tuple[Any, ...], items: list[Any]) -> Any:
+    """Make a tuple of the same class, without its constructor, and with its attributes."""
+    try:
+        made = tuple.__new__(type(value), items)
+    except TypeError:  # torch.return_types
+        return type(value)(items)
+    if beside := _beside(value):
+        vars(made).update(beside)
+    return made
+
+
+def _put_into_copy(rebuilt: Any, key: Any, new: Any, value: Any, was: Any) -> None:
+    beside = _beside(value)
+    if beside is value:  # a dict that is its own attributes
+        rebuilt.__dict__ = rebuilt
+    _set_child(rebuilt, key, new)
+    name = key.name if isinstance(key, GetAttrKey) else getattr(key, "key", None)
+    if isinstance(name, str) and beside.get(name, rebuilt) is was:
+        vars(rebuilt)[name] = new  # an entry and an attribute at the same time
+    if isinstance(value, OrderedDict) and list(rebuilt) != list(value):
+        for each in value:  # a copy of a ModelOutput has the order of its fields
+            OrderedDict.move_to_end(rebuilt, each)
+
+
+def _set_child(holder: Any, key: Any, value: Any) -> None:
+    if isinstance(key, MappingKey):
+        holder[key.key] = value
+    elif isinstance(key, SequenceKey):
+        holder[key.idx] = value
+    elif key.name in _beside(holder) or isinstance(getattr(type(holder), key.name, None), MemberDescriptorType):
+        object.__setattr__(holder, key.name, value)  # also if it is a frozen dataclass
+    else:
+        setattr(holder, key.name, value)  # the object stores it elsewhere
+
+
 def _list(value: Any, depth: int, known: dict[int, Any], found: list[Tensor]) -> None:
     """Append the tensors in a value. `known` keeps visited objects alive, so that their IDs stay unique."""
-    if value is None or type(value) in _OFTEN or isinstance(value, _SINGLE) or id(value) in known:
+    if _is_single(value) or id(value) in known:
         return
     known[id(value)] = value
     if isinstance(value, Tensor):
@@ -109,7 +266,7 @@ class _TreeMap:
         self._replaced = 0  # how many tensors have been replaced so far
 
     def of(self, value: Any, depth: int) -> Any:
-        if value is None or type(value) in _OFTEN or isinstance(value, _SINGLE):
+        if value is None or type(value) in _OFTEN or isinstance(value, _SINGLE):  # _is_single, without the call
             return value
         if id(value) in self._done:
             done = self._done[id(value)][1]
@@ -355,6 +512,11 @@ def rebuild_model_output(
             attributes[key] = item
     vars(rebuilt).update(attributes)
     return rebuilt
+
+
+def _is_single(value: Any) -> bool:
+    """Whether a value has nothing inside that is visited."""
+    return value is None or type(value) in _OFTEN or isinstance(value, _SINGLE)
 
 
 _NOTHING = object()

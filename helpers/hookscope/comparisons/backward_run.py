@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from hookscope.censuses.census import census
+from hookscope.pytree import find_paths, keystr
 
 __all__ = ["Gradients", "HookView", "Run", "argument_names", "copy_inputs", "first_tensor", "is_close", "named_tensors"]
 
@@ -168,20 +169,8 @@ def copy_inputs(
 
 def named_tensors(value: object, name: str) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors in nested tuples, lists, dicts and dataclasses, each with its path."""
-    if isinstance(value, Tensor):
-        yield name, value
-    elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        for field in value._fields:
-            yield from named_tensors(getattr(value, field), f"{name}.{field}")
-    elif isinstance(value, (tuple, list)):
-        for index, item in enumerate(value):
-            yield from named_tensors(item, f"{name}[{index}]")
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from named_tensors(item, f"{name}[{key!r}]")
-    elif is_dataclass(value) and not isinstance(value, type):
-        for each in fields(value):
-            yield from named_tensors(getattr(value, each.name, None), f"{name}.{each.name}")
+    for path, tensor in find_paths(value, objects=False):
+        yield name + keystr(path), tensor
 
 
 def argument_names(module: nn.Module, inputs: Sequence[object]) -> list[str]:

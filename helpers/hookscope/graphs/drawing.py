@@ -33,7 +33,7 @@ __all__ = [
 
 READABLE = 200  # a graph with more boxes is folded
 _SMALL, _SIDE_BY_SIDE = 16, 4  # boxes, and boxes in one layer, of a readable Mermaid diagram
-_DEEP = 20  # readable levels of indentation
+_LEVELS = 20  # readable levels of indentation
 _WIDE = 6  # columns that an image can have for long arrows
 # Operations between a weight and the operation that uses it.
 _RESHAPES = ("TBackward", "Transpose", "Permute", "View", "Unsqueeze", "Squeeze", "Expand", "ToCopy")
@@ -207,7 +207,7 @@ def tree(boxes: Sequence[Box], arrows: Arrows) -> list[str]:
     If that needs more than 20 levels, the only successor of a box is not indented, but marked with ↓.
     """
     lines, deepest = _indented(boxes, arrows, compact=False)
-    if deepest > _DEEP:
+    if deepest > _LEVELS:
         lines = ["(↓ marks the only successor of the line above)", *_indented(boxes, arrows, compact=True)[0]]
     return lines
 

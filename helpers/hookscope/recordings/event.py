@@ -9,13 +9,13 @@ from typing import Any, Literal, get_args
 import torch
 
 from hookscope.pictures.picture import as_text
-from hookscope.pytree import list_items
+from hookscope.pytree import list_items, tree_map
 
 Shapes = tuple["Shapes", ...] | dict[str, "Shapes"] | str | int | None
 Phase = Literal["forward", "backward", "step"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
-_DEEP = 8  # deeper containers are shown by their type, because one can contain itself
+_LEVELS = 8  # deeper containers are shown by their type, because one can contain itself
 _WHOLE = 16  # a larger tensor is stored as its mean, min and max
 # The argument that a hook of each kind gets.
 GIVEN = {
@@ -138,7 +138,7 @@ def summarize_values(value: object, depth: int = 0) -> Any:
 
 def _inside(value: object, depth: int, describe: Callable[[object, int], Any]) -> Any:
     """Describe the items of a container; for other objects, return the name of the type."""
-    if not isinstance(value, Mapping | tuple | list) or depth >= _DEEP:
+    if not isinstance(value, Mapping | tuple | list) or depth >= _LEVELS:
         return type(value).__name__
     try:
         held = list_items(value)
@@ -173,11 +173,7 @@ def _numbers(tensor: torch.Tensor) -> torch.Tensor | Summary | str:
 
 def to_lists(values: Any) -> Any:
     """Replace the tensors in `values` by nested lists."""
-    if isinstance(values, torch.Tensor):
-        return values.tolist()
-    if isinstance(values, dict):
-        return {key: to_lists(item) for key, item in values.items()}
-    return tuple(to_lists(item) for item in values) if isinstance(values, tuple) else values
+    return tree_map(torch.Tensor.tolist, values)
 
 
 def format_values(values: Any) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hookscope.captures.stats import shape_of
-from hookscope.pytree import get_attributes
+from hookscope.pytree import find_paths, keystr
 
 __all__ = ["Goal", "chosen_goal", "goal_of", "parts_of"]
 
@@ -19,8 +18,6 @@ __all__ = ["Goal", "chosen_goal", "goal_of", "parts_of"]
 _NAMES = ("logits", "scores", "out", "output", "outputs", "prediction", "predictions")
 # How they name tensors of shape (N, features), which hold no scores.
 _FEATURES = ("pooler_output", "pooled_output", "features", "embeds", "embeddings", "image_embeds", "text_embeds")
-_DEEP = 20  # levels of structure that are followed, as many as a capture follows
-_SINGLE = (str, bytes, int, float, complex, type(None))
 
 
 @dataclass(frozen=True)
@@ -176,29 +173,4 @@ def parts_of(value: Any, kind: type = Tensor) -> dict[str, Any]:
         dict_keys(['[0]', "[1]['low']"])
 
     """
-    found: dict[str, Any] = {}
-    around: list[int] = []  # what contains itself is not followed again
-
-    def walk(value: Any, path: str) -> None:
-        if isinstance(value, kind):
-            found[path] = value
-        elif len(around) <= _DEEP and id(value) not in around and not isinstance(value, _SINGLE):
-            around.append(id(value))
-            for key, item in _items(value):
-                walk(item, path + key)
-            around.pop()
-
-    walk(value, "")
-    return found
-
-
-def _items(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what is in a container or an object, each with how it is written behind the name of the whole."""
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        yield from ((f".{name}", getattr(value, name)) for name in value._fields)
-    elif isinstance(value, (tuple, list, deque, set, frozenset)):
-        yield from ((f"[{index}]", item) for index, item in enumerate(value))
-    elif isinstance(value, Mapping):
-        yield from ((f"[{key!r}]", item) for key, item in value.items())
-    else:
-        yield from ((f".{name}", item) for name, item in get_attributes(value).items())
+    return {keystr(path): found for path, found in find_paths(value, kind)}

@@ -16,7 +16,7 @@ from hookscope.interp.activations.shards import can_be_written
 from hookscope.interp.edits.parts import listed, tensors
 from hookscope.layers.offloaded import is_offloaded
 from hookscope.preserve import preserve_model, preserve_rng_state
-from hookscope.pytree import find_tensors, tree_map
+from hookscope.pytree import find_paths, find_tensors, keystr, tree_map
 
 __all__ = ["OutputSpec", "RunBatch", "call_model", "count_samples", "find_sample_axes", "name_outputs"]
 
@@ -246,10 +246,7 @@ def _can_run(model: nn.Module, run: RunBatch, batch: Any) -> bool:
 
 def _describe_samples(batch: Any) -> str:
     """Describe which tensors of a batch collect split into samples."""
-    if isinstance(batch, tuple | list):
-        batch = {f"[{number}]": item for number, item in enumerate(batch)}
-    held = batch if isinstance(batch, Mapping) else getattr(batch, "__dict__", {"the tensor": batch})
-    shapes = {name: tuple(item.shape) for name, item in held.items() if isinstance(item, Tensor)}
+    shapes = {f"batch{keystr(path)}": tuple(tensor.shape) for path, tensor in find_paths(batch)}
     samples = count_samples(batch)
     cut = ", ".join(f"{name} {shape}" for name, shape in shapes.items() if shape and shape[0] == samples)
     left = ", ".join(f"{name} {shape}" for name, shape in shapes.items() if not shape or shape[0] != samples)

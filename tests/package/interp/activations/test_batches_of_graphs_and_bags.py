@@ -45,22 +45,22 @@ BATCHES: dict[str, tuple[Any, Any, str]] = {
     "an object": (
         SimpleNamespace(x=X, edges=EDGES, graph=GRAPH),
         lambda model, batch: model(batch.x, batch.edges, batch.graph),
-        r"assumed 6 samples.* rows of x \(6, 4\), graph \(6,\), and passed edges \(2, 3\) whole",
+        r"assumed 6 samples.* rows of batch\.x \(6, 4\), batch\.graph \(6,\), and passed batch\.edges \(2, 3\) whole",
     ),
     "a dict": (
         {"x": X, "edges": EDGES, "graph": GRAPH},
         lambda model, batch: model(**batch),
-        r"rows of x \(6, 4\), graph \(6,\), and passed edges \(2, 3\) whole",
+        r"rows of batch\['x'\] \(6, 4\), batch\['graph'\] \(6,\), and passed batch\['edges'\] \(2, 3\) whole",
     ),
     "a tuple": (
         (TOKENS, OFFSETS),
         lambda model, batch: model(*batch),
-        r"assumed 7 samples.* rows of \[0\] \(7,\), and passed \[1\] \(3,\) whole",
+        r"assumed 7 samples.* rows of batch\[0\] \(7,\), and passed batch\[1\] \(3,\) whole",
     ),
     "deeper": (
         [SimpleNamespace(held=[TOKENS, OFFSETS])],
         lambda model, batch: model(*batch[0].held),
-        "rows of each tensor of that length",
+        r"rows of batch\[0\]\.held\[0\] \(7,\), and passed batch\[0\]\.held\[1\] \(3,\) whole",
     ),
 }
 
