@@ -158,3 +158,16 @@ def test_a_container_that_cannot_be_read_has_no_children() -> None:
 def test_other_kinds_than_tensors_are_found() -> None:
     relu = nn.ReLU()
     assert [(keystr(path), found) for path, found in find_paths({"a": [relu, 1]}, nn.Module)] == [("['a'][0]", relu)]
+
+
+def test_what_is_an_entry_and_an_attribute_is_replaced_as_both() -> None:
+    class Both(dict[str, Tensor]):
+        def __init__(self, h: Tensor) -> None:
+            super().__init__(h=h)
+            self.h = h
+
+    one, new = Both(torch.ones(1)), torch.zeros(1)
+    ((path, _),) = find_paths(one)
+    copy = replace_at(one, path, new)
+    assert copy["h"] is copy.h is new
+    assert one["h"] is one.h is not new

@@ -30,18 +30,11 @@ _LOOKS = {"activation": ("#0072B2", "o"), "gradient": ("#D55E00", "s")}
 def gradient_flow(seen: Capture) -> Picture:
     """Draw the sizes of activations and gradients, call by call, on a logarithmic axis.
 
-    Unlike the plots of parameter gradients that go around, it shows what flows *between* the layers, and the axis
-    reaches as far down as the numbers do.
+    Each call has one column: a mark at the mean of the absolute values, a line up to the largest, and below it the
+    share of exact zeros. `Picture.rows` has the numbers. Limits: docs/limits/gradient_flow.md.
 
     Args:
-        seen: a capture with tensors or with `stats=True`; with `gradients=True` it shows gradients too.
-
-    Returns:
-        The picture: one column for each call (past 1,000 for several, as the picture says), in call order; a mark at
-        the mean of the absolute values, a line up to the largest. Below, the share of exact zeros. `Picture.rows` has
-        the numbers: for every call mean |x|, max |x|, zeros in percent, and the same for the gradient; NaN and inf
-        counts where there are any. Several tensors in one output are counted together. Cells of a call without output
-        or gradient are empty, and so are those of tensors without values, as on the device `meta`.
+        seen: a capture with tensors or with `stats=True`. With `gradients=True` it shows gradients too.
 
     Raises:
         NotCapturedError: the capture has no calls.

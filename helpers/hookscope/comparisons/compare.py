@@ -101,25 +101,18 @@ def compare_backward_hooks(
 ) -> BackwardComparison:
     """Run a module with a legacy and with a full backward hook, and show side by side what they get.
 
-    The module runs three times on deep copies, with the same random numbers: without a hook, with
-    `register_backward_hook`, and with `register_full_backward_hook`. Each run goes backward from the sum of all
-    floating-point tensors in the output, so `grad_output` is all ones. What the entries of `grad_input` are is found by
-    comparing their values with the gradients of the inputs and parameters. Nothing of yours changes: not the module,
-    its gradients, nor the inputs. Limits: docs/limits/compare_backward_hooks.md.
+    The module runs three times on deep copies: without a hook, with `register_backward_hook`, and with
+    `register_full_backward_hook`. Each run goes backward from the sum of the output, so `grad_output` is all ones. Your
+    module, its gradients and the inputs do not change. Limits: docs/limits/compare_backward_hooks.md.
 
     Args:
         module: the module to look at.
-        *args: its positional arguments, with tensors of any shape. A tensor that is not a leaf stays so: the module
-            gets a clone of a leaf.
+        *args: its positional arguments, with tensors of any shape.
         kwargs: its keyword arguments, as ``{"mask": mask}``.
-
-    Returns:
-        What both hooks saw, with an `explanation`. If only a hook causes an error, it is in `error`.
 
     Raises:
         TypeError: `module` is not a module, or it or an input cannot be copied; or a keyword is unknown.
         ValueError: nothing in the output requires a gradient, or the output begins with a string.
-        Exception: whatever the module raises without any hook.
 
     Example:
         >>> both = compare_backward_hooks(nn.Linear(4, 5), torch.ones(3, 4, requires_grad=True))

@@ -50,11 +50,8 @@ class Explanation:
 def explain(obj: Any) -> Explanation:
     """Write the plain torch lines that do what a capture or an edit does.
 
-    The lines need `model` and `inputs`, a tuple of positional arguments. They register hooks, run one pass, and take
-    the hooks off. A capture leaves `outputs`, `grads` and `received` in variables, with plain tuples, lists and dicts;
-    an edit leaves `result`. The loss is the sum of what the model returns: put your own in its place.
-
-    What these lines cannot say is an error: statistics, for example, or positions under a cache.
+    The lines take `model` and `inputs`, a tuple of positional arguments. They register hooks, run one pass, and remove
+    the hooks. Limits: docs/limits/explain.md.
 
     Args:
         obj: what `capture` returned, before or after its pass; or what `edit` returned, after its pass.
@@ -64,22 +61,12 @@ def explain(obj: Any) -> Explanation:
 
     Raises:
         TypeError: `obj` is not a capture or an edit, or it is a copy without its model.
-        ValueError: plain lines cannot say this; names what, and what to do.
+        ValueError: plain lines cannot do this. The message names what, and what to do.
 
     Example:
         >>> from hookscope import capture
-        >>> explain(capture(nn.Linear(2, 1)))
-        layers = {model.get_submodule(name): name for name in ['']}
-        outputs = {}  # layer name -> what it returned, in the order in which calls end
-        handles = []
-        <BLANKLINE>
-        <BLANKLINE>
-        def keep_output(module, args, output):
-            name = layers[module]
-            # Detached, it keeps no graph alive; copied, nothing in place can overwrite it.
-            outputs.setdefault(name, []).append(output.detach().clone())
-        <BLANKLINE>
-        <BLANKLINE>
+        >>> for line in explain(capture(nn.ReLU())).code.splitlines()[-7:]:
+        ...     print(line)
         try:
             for layer in layers:
                 handles.append(layer.register_forward_hook(keep_output))
