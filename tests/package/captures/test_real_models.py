@@ -138,9 +138,13 @@ def test_calls_of_a_shared_relu_are_kept() -> None:
 def test_each_step_of_generate_is_a_call() -> None:
     net = gpt2()
     with torch.no_grad(), capture(net, "transformer.h.1.mlp") as seen:
-        net.generate(IDS, max_new_tokens=4, do_sample=False, eos_token_id=None, pad_token_id=0)  # type: ignore[operator]
+        ids = net.generate(IDS, max_new_tokens=4, do_sample=False, eos_token_id=None, pad_token_id=0)  # type: ignore[operator]
     calls = seen["transformer.h.1.mlp"].calls
     assert [call.output.shape for call in calls] == [(2, 5, 16), *[(2, 1, 16)] * 3]
     assert [call.run for call in calls] == [1, 2, 3, 4]
+    with torch.no_grad(), capture(net, "transformer.h.1.mlp") as whole:
+        net(ids[:, :-1])
+    joined = torch.cat([call.output for call in calls], dim=1)
+    assert torch.allclose(joined, whole["transformer.h.1.mlp"].output, atol=1e-5)
     frame = seen.to_pandas()
     assert len(frame) == 4
