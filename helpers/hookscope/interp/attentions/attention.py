@@ -13,7 +13,7 @@ from hookscope.captures.estimate import fake_parameters
 from hookscope.captures.options import check_bytes
 from hookscope.compiler import run_eagerly
 from hookscope.interp.attentions.maps import AttentionMaps
-from hookscope.interp.attentions.watch import AttentionWatch, HeavyError, mib
+from hookscope.interp.attentions.mode import AttentionMode, HeavyError, format_bytes
 from hookscope.layers import Modules
 from hookscope.model_inputs import check_kwargs
 from hookscope.pictures.tokens import check_tokens
@@ -73,24 +73,24 @@ def attention(
         check_bytes("max_bytes", max_bytes)
     limit = float("inf") if max_bytes is None else max_bytes
 
-    rows, again = _rows((*args, *kwargs.values())), _again(args, kwargs)
-    watch = AttentionWatch(
+    rows, again = _count_samples((*args, *kwargs.values())), _again(args, kwargs)
+    watch = AttentionMode(
         modules.names, modules.tensors, limit, rows, heavy=_forecaster(modules, limit) if again else None
     )
     try:
-        _run(modules, watch, args, kwargs)
+        _run_model(modules, watch, args, kwargs)
     except HeavyError:
         if (total := _forecast(modules, args, kwargs)) is not None and total > limit:
             raise MemoryError(
-                f"the attention maps would take {mib(total)}, more than max_bytes={max_bytes:,}: give fewer samples or "
+                f"the attention maps would take {format_bytes(total)}, more than max_bytes={max_bytes:,}: give fewer samples or "
                 "a shorter text, or a larger max_bytes"
             ) from None
-        watch = AttentionWatch(modules.names, modules.tensors, limit, rows)
-        _run(modules, watch, args, kwargs)
+        watch = AttentionMode(modules.names, modules.tensors, limit, rows)
+        _run_model(modules, watch, args, kwargs)
     except Exception as error:
         if not any(isinstance(module, torch.jit.ScriptModule) for module in modules.names) or not again:
             raise
-        _run(modules, None, args, kwargs)  # raises if the model does it by itself
+        _run_model(modules, None, args, kwargs)  # raises if the model does it by itself
         said = next(iter(str(error).splitlines()), "")
         return AttentionMaps(modules, [], [f"0 maps: TorchScript cannot be watched here ({said[:120]})"], named)
 
@@ -99,12 +99,12 @@ def attention(
         raise ValueError(
             f"tokens has {count_text(len(named), 'string')}, but the maps have {', '.join(map(str, sizes))} tokens"
         )
-    return AttentionMaps(modules, watch.found, _notes(modules, watch, rows), named)
+    return AttentionMaps(modules, watch.found, _list_notes(modules, watch, rows), named)
 
 
-def _run(
+def _run_model(
     modules: Modules,
-    watch: AttentionWatch | None,
+    watch: AttentionMode | None,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     fake: FakeTensorMode | None = None,
@@ -146,40 +146,40 @@ def _forecast(modules: Modules, inputs: Sequence[Any], kwargs: Mapping[str, Any]
     """Count the bytes of all maps by a pass on fake tensors; None if the model does not run on them."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    watch = AttentionWatch(modules.names, modules.tensors, float("inf"), counting=True)
+    watch = AttentionMode(modules.names, modules.tensors, float("inf"), counting=True)
     try:
-        _run(modules, watch, inputs, kwargs, FakeTensorMode(allow_non_fake_inputs=True))
+        _run_model(modules, watch, inputs, kwargs, FakeTensorMode(allow_non_fake_inputs=True))
     except Exception:
         return None
     return watch.bytes
 
 
-def _rows(inputs: Iterable[Any]) -> int:
+def _count_samples(inputs: Iterable[Any]) -> int:
     """How many samples went in, by the first tensor; 0 if none did."""
     return next((len(each) for each in inputs if isinstance(each, Tensor) and each.dim()), 0)
 
 
-def _notes(modules: Modules, watch: AttentionWatch, rows: int) -> list[str]:
+def _list_notes(modules: Modules, watch: AttentionMode, rows: int) -> list[str]:
     """Say what was seen that is no map, and why there is none."""
     seen, notes = watch.seen, []
     for layer in seen.channels:
-        notes.append(f"{_layer(layer)}: channels look at channels there, which is no attention of tokens")
+        notes.append(f"{_name_layer(layer)}: channels look at channels there, which is no attention of tokens")
     for layer, what in seen.unknown:
-        notes.append(f"{_layer(layer)}: {what} is not followed")
+        notes.append(f"{_name_layer(layer)}: {what} is not followed")
     for layer, what in seen.failed:
-        notes.append(f"{_layer(layer)}: could not be followed: {what}")
+        notes.append(f"{_name_layer(layer)}: could not be followed: {what}")
     for layer in dict.fromkeys(seen.unused.values()):
-        notes.append(f"{_layer(layer)}: a softmax of products met no values in a way that could be followed")
+        notes.append(f"{_name_layer(layer)}: a softmax of products met no values in a way that could be followed")
     for module, name in modules.names.items():
         if "forward" in (own := module.__dict__) and getattr(own["forward"], "__qualname__", "") == "hookscope.edit":
             notes.append(
-                f"{_layer(name)}: an edit reaches into it; the map is from before that, and what the edit computes may "
+                f"{_name_layer(name)}: an edit reaches into it; the map is from before that, and what the edit computes may "
                 "stand beside it as another"
             )
     if modules.compiled:
         notes.append("the model is compiled; it ran without its compilation")
     others = [
-        f"{', '.join(map(_layer, list(seen.softmaxes)[:3]))}{' and others' if len(seen.softmaxes) > 3 else ''}: the "
+        f"{', '.join(map(_name_layer, list(seen.softmaxes)[:3]))}{' and others' if len(seen.softmaxes) > 3 else ''}: the "
         "softmax there is of no product of two activations that could be followed: it weighs classes, channels or "
         "gates, or is an attention of another kind"
     ] * bool(seen.softmaxes)
@@ -199,5 +199,5 @@ def _notes(modules: Modules, watch: AttentionWatch, rows: int) -> list[str]:
     return ["0 maps: no softmax and no attention call ran where torch could be watched"]
 
 
-def _layer(name: str) -> str:
+def _name_layer(name: str) -> str:
     return f"layer {name!r}" if name else "the model itself"

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hookscope.interp.attentions.drawing import choosing, draw_all, draw_heads
-from hookscope.interp.attentions.watch import Found
+from hookscope.interp.attentions.drawing import draw_all, draw_heads, find_choices
+from hookscope.interp.attentions.mode import AttentionCall
 from hookscope.layers import LayerNotFoundError, Modules
 from hookscope.layers.suggestions import hint, name_not_found, not_found
 from hookscope.pictures import Picture, Result
@@ -24,7 +24,7 @@ from hookscope.pictures.words import count_text
 
 __all__ = ["AttentionMap", "AttentionMaps"]
 
-_SHOWN = 16  # heads, or calls, in one picture
+_MAX_SHOWN = 16  # heads, or calls, in one picture
 Heads = int | Iterable[int] | Tensor | NDArray[Any] | None
 
 
@@ -91,7 +91,7 @@ class AttentionMap(Result):
         return (total == 0) | total.isnan()
 
     @cached_property
-    def _sums(self) -> tuple[float, float]:
+    def _row_sums(self) -> tuple[float, float]:
         """The smallest and the largest sum of a row, without those of queries that saw no key; 1 without any."""
         totals = self.weights.float().sum(-1)[~self.blind]
         return (float(totals.min()), float(totals.max())) if totals.numel() else (1.0, 1.0)
@@ -113,7 +113,7 @@ class AttentionMap(Result):
     def greatest(self) -> Tensor:
         """The greatest weight of a query that sees several keys, [batch, heads]; of any query, if none does."""
         weights = self.weights.nan_to_num(0.0)
-        return weights.masked_fill(~choosing(weights), 0).flatten(2).amax(-1)
+        return weights.masked_fill(~find_choices(weights), 0).flatten(2).amax(-1)
 
     def with_tokens(self, queries: Sequence[str] | None = None, keys: Sequence[str] | None = None) -> AttentionMap:
         """Return the same map with other tokens, where queries and keys come from two texts.
@@ -152,7 +152,7 @@ class AttentionMap(Result):
         """List the heads that are asked for."""
         count = self.weights.shape[1]
         if heads is None:
-            return list(range(min(count, _SHOWN)))
+            return list(range(min(count, _MAX_SHOWN)))
         given = heads.tolist() if isinstance(heads, Tensor | np.ndarray) else heads
         given = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else [given]
         if any(isinstance(head, bool) or not hasattr(head, "__index__") for head in given):  # True is no number: a mask
@@ -203,7 +203,7 @@ class AttentionMap(Result):
             said.append("weights @ v is not what the call returned, by more than rounding: do not trust this map")
         if self.dropout and self.output_error is not None:
             said.append(f"dropout of {self.dropout:g}: the weights are those after it, so rows do not add up to 1")
-        low, high = self._sums
+        low, high = self._row_sums
         if not self.dropout and high - low + abs(1 - high) > 0.01:
             sums = f"{low:.2g}" if high - low < 0.01 else f"{low:.2g} to {high:.2g}"
             said.append(
@@ -232,11 +232,11 @@ class AttentionMaps(Result, Mapping[str, AttentionMap]):
     _picture_and_table = True
 
     def __init__(
-        self, modules: Modules, found: Sequence[Found], notes: Sequence[str], tokens: tuple[str, ...] = ()
+        self, modules: Modules, found: Sequence[AttentionCall], notes: Sequence[str], tokens: tuple[str, ...] = ()
     ) -> None:
         self.title = type(modules.model).__name__
         self._modules = modules
-        self._said = tuple(notes)
+        self._pass_notes = tuple(notes)
         layers = [each.layer for each in found]
         self._maps: dict[str, AttentionMap] = {}
         for number, each in enumerate(found):
@@ -313,7 +313,7 @@ class AttentionMaps(Result, Mapping[str, AttentionMap]):
                     "are counted within each piece"
                 )
                 by_text.setdefault(text, []).append(layer or "(root)")
-        return (*self._said, *(f"{_listed(labels)}: {text}" for text, labels in by_text.items()))
+        return (*self._pass_notes, *(f"{_join_labels(labels)}: {text}" for text, labels in by_text.items()))
 
     def picture(self, sample: int = 0) -> Picture:
         """Draw all maps of a sample small, a row for each call and a column for each head; the first 16 of both.
@@ -325,7 +325,7 @@ class AttentionMaps(Result, Mapping[str, AttentionMap]):
         """
         if not self._maps:
             raise ValueError(f"{self.title}: 0 maps, so there is nothing to draw; {'; '.join(self.notes)}")
-        return draw_all(self.title, list(self._maps.values()), sample, _SHOWN)
+        return draw_all(self.title, list(self._maps.values()), sample, _MAX_SHOWN)
 
     def _is_drawn(self) -> bool:
         return bool(self)
@@ -338,7 +338,7 @@ class AttentionMaps(Result, Mapping[str, AttentionMap]):
         return f"{self.title}: {count_text(len(self), 'attention map')}{batch}"
 
 
-def _listed(labels: Sequence[str]) -> str:
+def _join_labels(labels: Sequence[str]) -> str:
     if len(labels) <= 3:
         return ", ".join(labels)
     return f"{labels[0]}, {labels[1]} and {len(labels) - 2} more"

@@ -8,22 +8,22 @@ from typing import Any
 
 import torch
 
-__all__ = ["EACH", "PRODUCTS", "RESIZING", "SOFTMAXES", "by_name", "is_composite", "named"]
+__all__ = ["ELEMENTWISE", "POOLINGS", "PRODUCTS", "SOFTMAXES", "get_op_name", "is_composite", "name_arguments"]
 
 # What works on each number by itself: it leaves axes where they are, and makes scores of scores.
-EACH = (
+ELEMENTWISE = (
     {"add", "sub", "rsub", "mul", "div", "where", "masked_fill", "tanh", "clamp", "clamp_min", "clamp_max", "minimum"}
     | {"maximum", "neg", "abs", "copy", "_to_copy", "clone", "detach", "alias", "lift_fresh", "nan_to_num"}
     | {"constant_pad_nd", "slice_scatter"}
 )
 # What leaves axes where they are, and makes some longer or shorter; a mean that keeps its axes is an adaptive pooling.
-RESIZING = ("pool", "mean", "upsample", "grid_sampler", "pixel_shuffle", "pixel_unshuffle", "tion_pad")
+POOLINGS = ("pool", "mean", "upsample", "grid_sampler", "pixel_shuffle", "pixel_unshuffle", "tion_pad")
 PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # where the two factors are
 SOFTMAXES = frozenset(("_softmax", "_safe_softmax", "softmax"))  # the last with out=
 
 
 @lru_cache(1024)  # a schema is slow to read
-def named(func: Any) -> str:
+def get_op_name(func: Any) -> str:
     """Name an operation without its overload, and without the mark of one in place."""
     if isinstance(func, torch._ops.OpOverload):
         return str(func._schema.name.partition("::")[2]).rstrip("_")
@@ -39,10 +39,10 @@ def is_composite(func: Any) -> bool:
 
 
 @lru_cache
-def _arguments(func: Any) -> tuple[str, ...]:
+def _list_arguments(func: Any) -> tuple[str, ...]:
     return tuple([argument.name for argument in func._schema.arguments])
 
 
-def by_name(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def name_arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Name what an operation was called with, as its schema does."""
-    return {**dict(zip(_arguments(func), args, strict=False)), **kwargs}
+    return {**dict(zip(_list_arguments(func), args, strict=False)), **kwargs}

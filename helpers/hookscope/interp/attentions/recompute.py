@@ -12,19 +12,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 __all__ = [
-    "Recomputed",
-    "Weighed",
-    "bound",
-    "difference",
+    "AttentionInputs",
+    "CheckedWeights",
+    "bound_rounding",
     "encoder_layer",
+    "measure_gap",
     "multi_head",
     "projected",
-    "scaled_dot_product",
+    "read_sdpa",
 ]
 
 
 @dataclass(eq=False, slots=True)
-class Weighed:
+class CheckedWeights:
     """Weights, and how far weights @ v is from what the call returned.
 
     Attributes:
@@ -40,7 +40,7 @@ class Weighed:
 
 
 @dataclass(eq=False, slots=True)
-class Recomputed:
+class AttentionInputs:
     """What a fused call computes from: queries, keys and values, heads apart, and a mask.
 
     Attributes:
@@ -72,9 +72,9 @@ class Recomputed:
         """How many weights there are."""
         return math.prod(self.shape)
 
-    def weights(self) -> Tensor:
+    def compute_weights(self) -> Tensor:
         """Compute the weights, those of 16-bit numbers in float32; a query without a key has NaN."""
-        q, k = _wide(self.q), _wide(_grouped(self.k, self.q))
+        q, k = _upcast(self.q), _upcast(_expand_groups(self.k, self.q))
         scale = 1 / math.sqrt(q.shape[-1]) if self.scale is None else self.scale
         scores = (q * scale) @ k.mT
         if self.causal:
@@ -87,7 +87,7 @@ class Recomputed:
 
     def quick_weights(self) -> Tensor | None:
         """Compute the weights in fewer operations, where a call is like most; where scores are not finite, wrongly."""
-        q, k = _wide(self.q), _wide(_grouped(self.k, self.q))
+        q, k = _upcast(self.q), _upcast(_expand_groups(self.k, self.q))
         if not (self.causal and self.elements) or self.mask is not None or k.shape[:-2] != q.shape[:-2]:
             return None
         shape, kind = self.shape, (self.shape[-2:], q.dtype, q.device)
@@ -97,49 +97,49 @@ class Recomputed:
         scores = torch.baddbmm(later, q.reshape(-1, *q.shape[-2:]), k.reshape(-1, *k.shape[-2:]).mT, alpha=scale)
         return torch.softmax(scores, -1).view(shape)
 
-    def weigh(self, returned: Tensor) -> Weighed:
+    def check(self, returned: Tensor) -> CheckedWeights:
         """Compute the weights, and hold weights @ v against what the call returned.
 
         A query that sees no key has weights of NaN; where the call returned numbers for it all the same, they become 0,
         which is what such calls take them for.
         """
-        v = _wide(_grouped(self.v, self.q))
+        v = _upcast(_expand_groups(self.v, self.q))
         if (weights := self.quick_weights()) is not None:
-            error = _largest(weights @ v - returned)
+            error = _max_abs(weights @ v - returned)
             if not math.isnan(error):
-                return Weighed(weights, error, bound(returned.dtype, v))
-        weights = self.weights()
+                return CheckedWeights(weights, error, bound_rounding(returned.dtype, v))
+        weights = self.compute_weights()
         v = v.to(weights.dtype)
         mine = weights @ v
-        error = difference(mine, returned)
+        error = measure_gap(mine, returned)
         if math.isnan(error):
             blind = mine.isnan().any(-1) & ~returned.isnan().any(-1)
             weights = weights.masked_fill(blind[..., None], 0)
-            error = difference(weights @ v, returned)
-        return Weighed(weights, error, bound(returned.dtype, v))
+            error = measure_gap(weights @ v, returned)
+        return CheckedWeights(weights, error, bound_rounding(returned.dtype, v))
 
 
-def difference(mine: Tensor, returned: Tensor) -> float:
+def measure_gap(mine: Tensor, returned: Tensor) -> float:
     """Return the largest difference; two NaN count as equal."""
     if mine.numel() == 0:
         return 0.0
     apart = mine - returned
-    largest = _largest(apart)
+    largest = _max_abs(apart)
     if math.isnan(largest):
         apart = apart.masked_fill((mine.isnan() & returned.isnan()) | (mine == returned), 0)
-        largest = _largest(apart)
+        largest = _max_abs(apart)
     return largest
 
 
-def _largest(values: Tensor) -> float:
+def _max_abs(values: Tensor) -> float:
     # Not a norm: for infinity it takes ten times as long. NaN is in both.
     low, high = torch.aminmax(values)
     return max(-float(low), float(high)) + 0.0  # not -0
 
 
-def bound(dtype: torch.dtype, v: Tensor) -> float:
+def bound_rounding(dtype: torch.dtype, v: Tensor) -> float:
     """Say how far two ways of computing a weighted mean of `v` may be apart by rounding."""
-    largest = _largest(v) if v.numel() else 0.0
+    largest = _max_abs(v) if v.numel() else 0.0
     if not math.isfinite(largest):
         finite = v[v.isfinite()]
         largest = float(finite.abs().max()) if finite.numel() else 0.0
@@ -148,14 +148,14 @@ def bound(dtype: torch.dtype, v: Tensor) -> float:
     return max(largest, 1e-6) * torch.finfo(kind).eps * (1000 if kind.itemsize > 2 else 8)
 
 
-def scaled_dot_product(given: Mapping[str, Any], later: dict[Any, Tensor]) -> Recomputed:
+def read_sdpa(given: Mapping[str, Any], later: dict[Any, Tensor]) -> AttentionInputs:
     """Take what one of the kernels of `F.scaled_dot_product_attention` was called with, by the names in its schema."""
     mask = given.get("attn_mask", given.get("attn_bias"))
     causal = bool(given.get("is_causal", False))
-    return Recomputed(given["query"], given["key"], given["value"], mask, causal, given.get("scale"), later)
+    return AttentionInputs(given["query"], given["key"], given["value"], mask, causal, given.get("scale"), later)
 
 
-def multi_head(given: Mapping[str, Any], query: Tensor, key: Tensor, value: Tensor) -> Recomputed:
+def multi_head(given: Mapping[str, Any], query: Tensor, key: Tensor, value: Tensor) -> AttentionInputs:
     """Take what the fused path of `nn.MultiheadAttention` was called with, by the names in its schema.
 
     Masks are true where a key is not seen; `mask_type` says what their axes are: 0 [queries, keys], 1 [batch, keys],
@@ -172,21 +172,21 @@ def multi_head(given: Mapping[str, Any], query: Tensor, key: Tensor, value: Tens
         mask = ~mask.bool()
         if given.get("mask_type") == 1 or (given.get("mask_type") is None and mask.dim() == 2 and len(q) == len(mask)):
             mask = mask[:, None, None, :]
-    return Recomputed(q, k, v, mask)
+    return AttentionInputs(q, k, v, mask)
 
 
-def projected(call: Recomputed, given: Mapping[str, Any], returned: Tensor) -> Weighed:
+def projected(call: AttentionInputs, given: Mapping[str, Any], returned: Tensor) -> CheckedWeights:
     """Compute the weights of a fused `nn.MultiheadAttention`, and what its output projection makes of them."""
-    weights = call.weights()
+    weights = call.compute_weights()
     if bool(weights.isnan().any()):  # a query without a key: 0, unless the call returns NaN for it
         blind = weights.isnan().any(-1) & ~returned.isnan().any(-1)[:, None]
         weights = weights.masked_fill(blind[..., None], 0)
     mixed = (weights @ call.v.to(weights.dtype)).transpose(-2, -3).flatten(-2).to(call.q.dtype)
     mine = F.linear(mixed, given["proj_weight"], given["proj_bias"])
-    return Weighed(weights, difference(mine, returned), bound(returned.dtype, returned))
+    return CheckedWeights(weights, measure_gap(mine, returned), bound_rounding(returned.dtype, returned))
 
 
-def encoder_layer(given: Mapping[str, Any], returned: Tensor) -> tuple[Weighed, str]:
+def encoder_layer(given: Mapping[str, Any], returned: Tensor) -> tuple[CheckedWeights, str]:
     """Compute the weights of a fused `nn.TransformerEncoderLayer`, and the whole layer with them, to compare.
 
     Returns:
@@ -210,8 +210,8 @@ def encoder_layer(given: Mapping[str, Any], returned: Tensor) -> tuple[Weighed, 
     x = norm(source, first) if given["norm_first"] else source
     call = multi_head(given, x, x, x)
     if there is not None:
-        call = Recomputed(call.q, call.k, call.v, there[:, None, None, :])
-    weights = call.weights()
+        call = AttentionInputs(call.q, call.k, call.v, there[:, None, None, :])
+    weights = call.compute_weights()
     if bool(weights.isnan().any()):  # a query without a key: 0, unless the layer returns NaN for it
         blind = weights.isnan().any(-1) & ~returned.isnan().any(-1)[:, None]
         weights = weights.masked_fill(blind[..., None], 0)
@@ -226,14 +226,14 @@ def encoder_layer(given: Mapping[str, Any], returned: Tensor) -> tuple[Weighed, 
     if there is not None:
         out, returned = out[there], returned[there]
         weights = weights.masked_fill(~there[:, None, :, None], 0)
-    return Weighed(weights, difference(out, returned), bound(returned.dtype, returned)), note
+    return CheckedWeights(weights, measure_gap(out, returned), bound_rounding(returned.dtype, returned)), note
 
 
-def _wide(x: Tensor) -> Tensor:
+def _upcast(x: Tensor) -> Tensor:
     return x.float() if x.dtype.itemsize <= 2 and x.dtype.is_floating_point else x
 
 
-def _grouped(x: Tensor, q: Tensor) -> Tensor:
+def _expand_groups(x: Tensor, q: Tensor) -> Tensor:
     """Give every head of the queries its own keys or values."""
     if x.dim() < 3 or x.shape[-3] in (1, q.shape[-3]):
         return x

@@ -16,9 +16,9 @@ from hookscope.captures import capture
 from hookscope.explanations.code import index_text
 from hookscope.interp.edits import edit
 from hookscope.interp.edits.parts import get
-from hookscope.interp.sweeps.outputs import number_of
+from hookscope.interp.sweeps.outputs import to_number
 from hookscope.interp.sweeps.passes import Inputs
-from hookscope.interp.sweeps.result import Made, Row, Sweep
+from hookscope.interp.sweeps.result import RowSite, Sweep, SweepInputs
 from hookscope.layers.suggestions import not_found
 from hookscope.pictures.picture import as_text
 from hookscope.preserve import preserve_model, preserve_rng_state
@@ -55,7 +55,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _EditCall:
     """A call of a method of `Edit`: its name, the value as it is written, and the options."""
 
     verb: str
@@ -152,7 +152,7 @@ class Cell:
         return "" if self.sweep.made.model() is not None else _FREED
 
     @property
-    def made(self) -> Made:
+    def made(self) -> SweepInputs:
         """What the sweep was made of.
 
         Raises:
@@ -164,7 +164,7 @@ class Cell:
         return self.sweep.made
 
     @property
-    def row(self) -> Row:
+    def row(self) -> RowSite:
         """Where the tensor is that is changed."""
         return self.made.rows[self.at[0]]
 
@@ -190,13 +190,13 @@ class Cell:
         return (*[slice(None)] * self.made.axis, self.column)
 
     @property
-    def _asked(self) -> str:
+    def _edit_name(self) -> str:
         """The layer as `edit` is asked for it: an attention layer where a sweep changes heads."""
         label, call = self.row.label, self.row.call
         name = label if call is None else label.removesuffix(f"#{call}")
         return "" if name == "(root)" else name
 
-    def _step(self) -> _Step:
+    def _make_edit(self) -> _EditCall:
         made, row = self.made, self.row
         options: dict[str, Any] = {}
         inside = row.to == "heads"  # no capture sees what is there
@@ -209,14 +209,16 @@ class Cell:
         if row.call is not None:
             options["calls"] = row.call
         if made.source == "zero":
-            return _Step("set", "0", at, options)
+            return _EditCall("set", "0", at, options)
         if inside and made.inputs is not None:
-            return _Step("set", "kept[0]" + (".mean(0, keepdim=True)" if made.source == "mean" else ""), at, options)
+            return _EditCall(
+                "set", "kept[0]" + (".mean(0, keepdim=True)" if made.source == "mean" else ""), at, options
+            )
         if made.source == "run":
-            return _Step("swap", "seen", at, options)
+            return _EditCall("swap", "seen", at, options)
         if made.inputs is not None and row.call is not None:  # of a capture, mean takes all calls together
-            return _Step("set", "mean" + ("" if self.index is ... else index_text(self.index)[2:]), at, options)
-        return _Step("mean", "None" if made.inputs is None else "seen", at, options)
+            return _EditCall("set", "mean" + ("" if self.index is ... else index_text(self.index)[2:]), at, options)
+        return _EditCall("mean", "None" if made.inputs is None else "seen", at, options)
 
     @property
     def lines(self) -> str:
@@ -226,8 +228,8 @@ class Cell:
             ValueError: the sweep was pickled.
 
         """
-        made, row, step = self.made, self.row, self._step()
-        given = [repr(self._asked), step.value, *([] if step.at is ... else [index_text(step.at)])]
+        made, row, step = self.made, self.row, self._make_edit()
+        given = [repr(self._edit_name), step.value, *([] if step.at is ... else [index_text(step.at)])]
         if step.verb == "mean" and step.value == "None":
             given = [given[0], *(f"at={text}" for text in given[2:])]
         given += [f"{name}={value!r}" for name, value in step.options.items()]
@@ -239,7 +241,7 @@ class Cell:
             lines += [
                 *_LOOK,
                 "with torch.no_grad(), edit(model) as looking:",
-                f"    looking.map({self._asked!r}, look{options})",
+                f"    looking.map({self._edit_name!r}, look{options})",
                 f"    model({made.source_written})",
             ]
         elif made.inputs is not None:
@@ -249,7 +251,7 @@ class Cell:
                 f"    model({made.source_written})",
             ]
         if step.value.startswith("mean"):
-            lines += [f"mean = {self._path()}.mean(0, keepdim=True)"]
+            lines += [f"mean = {self._write_path()}.mean(0, keepdim=True)"]
         return "\n".join(
             [
                 *lines,
@@ -259,7 +261,7 @@ class Cell:
             ]
         )
 
-    def _path(self) -> str:
+    def _write_path(self) -> str:
         """Write how one gets from a capture to the tensor of the call that is meant."""
         row, keys = self.row, self.row.way
         text = f"seen[{row.layer!r}].calls[{(row.call or 1) - 1}]."
@@ -278,7 +280,7 @@ class Cell:
             NotEditedError: the edit did not come about; says why.
 
         """
-        made, row, model, step = self.made, self.row, self.model, self._step()
+        made, row, model, step = self.made, self.row, self.model, self._make_edit()
         seen: Any = None
         kept: list[Tensor] = []
 
@@ -289,14 +291,14 @@ class Cell:
         with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings():
             # Such as that a fused path is switched off: by how much the numbers are others is said below.
             warnings.filterwarnings("ignore", "hookscope: ")
-            before = self._pass(made.given)
+            before = self._run_model(made.given)
             if made.inputs is not None and row.to == "heads":
                 with edit(model) as looking:
-                    looking.map(self._asked, look, **step.options)
-                    self._pass(made.inputs)
+                    looking.map(self._edit_name, look, **step.options)
+                    self._run_model(made.inputs)
             elif made.inputs is not None:
                 with capture(model, row.layer, inputs=row.to == "input") as seen:
-                    self._pass(made.inputs)
+                    self._run_model(made.inputs)
             value: Any = {"seen": seen, "0": 0, "None": None}.get(step.value)
             if kept:
                 value = kept[0].mean(0, keepdim=True) if made.source == "mean" else kept[0]
@@ -306,17 +308,17 @@ class Cell:
                 tensor: Tensor = get(held, tuple(key for _, key in row.way))
                 value = tensor.mean(0, keepdim=True)[self.index]
             with edit(model) as edited:
-                getattr(edited, step.verb)(self._asked, value, step.at, **step.options)
-                after = self._pass(made.given)
-            baseline, changed = number_of(made.metric(before)), number_of(made.metric(after))
-        return Outcome(before, after, baseline, changed, tuple(self._differences(baseline, changed)))
+                getattr(edited, step.verb)(self._edit_name, value, step.at, **step.options)
+                after = self._run_model(made.given)
+            baseline, changed = to_number(made.metric(before)), to_number(made.metric(after))
+        return Outcome(before, after, baseline, changed, tuple(self._note_differences(baseline, changed)))
 
-    def _pass(self, inputs: Inputs) -> Any:
-        with self._as_it_was(inputs):
+    def _run_model(self, inputs: Inputs) -> Any:
+        with self._preserve_state(inputs):
             return inputs.run(self.model)
 
     @contextmanager
-    def _as_it_was(self, inputs: Inputs) -> Iterator[None]:
+    def _preserve_state(self, inputs: Inputs) -> Iterator[None]:
         """Leave all as it is, and begin with the random numbers of the sweep."""
         model, state = self.model, self.made.state
         with preserve_rng_state(model, inputs.args, inputs.kwargs), preserve_model(model, attributes=True):
@@ -324,27 +326,27 @@ class Cell:
                 torch.set_rng_state(state)
             yield
 
-    def _differences(self, baseline: float, value: float) -> Iterator[str]:
+    def _note_differences(self, baseline: float, value: float) -> Iterator[str]:
         """Say where numbers of now are not those of the sweep."""
         found = self.sweep
         known = [abs(number) for number in (found.baseline, found.source or 0.0) if math.isfinite(number)]
         finite = found.values[found.values.isfinite()].abs()
         scale = max([*known, *([float(finite.max())] if len(finite) else []), 0.0])
-        if (apart := _apart(baseline, found.baseline, scale)) > _LIMIT:
+        if (apart := _measure_gap(baseline, found.baseline, scale)) > _LIMIT:
             yield (
                 f"With no change the model now gives {as_text(baseline)}, and gave {as_text(found.baseline)} in the "
-                f"sweep, {_share(apart)}: its weights, its mode, its hooks or the inputs are others since."
+                f"sweep, {_describe_gap(apart)}: its weights, its mode, its hooks or the inputs are others since."
             )
         if not self.was_run:
             yield "The sweep was interrupted before this cell: what stands here was run just now."
-        elif (apart := _apart(value, self.value, scale)) > _LIMIT:
+        elif (apart := _measure_gap(value, self.value, scale)) > _LIMIT:
             yield (
                 f"Run just now, this edit gives {as_text(value)}, and in the sweep the cell has "
-                f"{as_text(self.value)}, {_share(apart)}."
+                f"{as_text(self.value)}, {_describe_gap(apart)}."
             )
 
 
-def _apart(one: float, other: float, scale: float) -> float:
+def _measure_gap(one: float, other: float, scale: float) -> float:
     """Return by how much two numbers differ, as a share of a scale."""
     if one == other or (math.isnan(one) and math.isnan(other)):
         return 0.0
@@ -352,5 +354,5 @@ def _apart(one: float, other: float, scale: float) -> float:
     return apart if math.isfinite(apart) else math.inf
 
 
-def _share(apart: float) -> str:
+def _describe_gap(apart: float) -> str:
     return "and that is no rounding" if math.isinf(apart) else f"apart by {apart:.1g} of the largest value in the sweep"

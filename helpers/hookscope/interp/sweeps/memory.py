@@ -43,35 +43,35 @@ class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return returned
         # Most operations return one tensor, and are given tensors and numbers: to take trees apart takes longer.
         for tensor in (returned,) if isinstance(returned, Tensor) else tree_leaves(returned):
-            storage = _storage(tensor) if isinstance(tensor, Tensor) else None
-            if storage is None or (where := storage.data_ptr()) in self._known or _given(where, args, kwargs):
+            storage = _get_storage(tensor) if isinstance(tensor, Tensor) else None
+            if storage is None or (where := storage.data_ptr()) in self._known or _is_given(where, args, kwargs):
                 continue
             self._known.add(where)
             self._now += storage.nbytes()
-            self._sizes[weakref.ref(storage, self._gone)] = where, storage.nbytes()
+            self._sizes[weakref.ref(storage, self._release)] = where, storage.nbytes()
         if self._now > self.peak:
             self.peak = self._now
         return returned
 
-    def _gone(self, storage: weakref.ref[Any]) -> None:
+    def _release(self, storage: weakref.ref[Any]) -> None:
         where, size = self._sizes.pop(storage)
         self._known.discard(where)
         self._now -= size
 
 
-def _given(where: int, args: Any, kwargs: Any) -> bool:
+def _is_given(where: int, args: Any, kwargs: Any) -> bool:
     """Whether an operation was given a tensor with this memory: a view of what was there before is no new memory."""
     for each in args if not kwargs else tree_leaves((args, kwargs)):
         if isinstance(each, Tensor):
-            held = _storage(each)
+            held = _get_storage(each)
             if held is not None and held.data_ptr() == where:
                 return True
-        elif isinstance(each, (list, tuple, dict)) and _given(where, tree_leaves(each), None):
+        elif isinstance(each, (list, tuple, dict)) and _is_given(where, tree_leaves(each), None):
             return True
     return False
 
 
-def _storage(tensor: Tensor) -> Any:
+def _get_storage(tensor: Tensor) -> Any:
     try:
         return tensor.untyped_storage()
     except (RuntimeError, NotImplementedError):  # a kind of tensor without

@@ -14,18 +14,18 @@ from torch import Tensor
 from hookscope.interp.edits.parts import tensors
 from hookscope.pytree import find_tensors, rebuild_model_output, tree_map
 
-__all__ = ["NotAloneError", "Shares", "Whole", "difference", "number_of"]
+__all__ = ["BatchMismatchError", "BatchOutput", "OutputShapes", "measure_gap", "to_number"]
 
 
-class NotAloneError(Exception):
+class BatchMismatchError(Exception):
     """Variants in one batch do not give what each gives alone; says why."""
 
 
-class _TouchedError(Exception):
+class _PlaceholderError(Exception):
     """A metric reads something that was left out."""
 
 
-class _LeftOut:
+class _Placeholder:
     """Stands for an object, such as a KV cache, that few metrics read and that takes long to take apart."""
 
     __slots__ = ()
@@ -33,18 +33,18 @@ class _LeftOut:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise _TouchedError
+        raise _PlaceholderError
 
     def _touched(self, *args: object) -> Any:
-        raise _TouchedError
+        raise _PlaceholderError
 
     __len__ = __iter__ = __getitem__ = __call__ = __contains__ = __bool__ = _touched
 
 
-_left_out = _LeftOut()
+_PLACEHOLDER = _Placeholder()
 
 
-class Whole:
+class OutputShapes:
     """What the model returns for one variant alone, as far as it is needed to find that again in what a batch returns.
 
     Args:
@@ -58,10 +58,10 @@ class Whole:
 
     def __init__(self, output: Any) -> None:
         self.parts = [(path, tensor.shape) for path, tensor in tensors(output)]
-        self.kinds = _objects(output)
+        self.kinds = _list_object_types(output)
 
 
-class Shares:
+class BatchOutput:
     """What each variant's own output would be.
 
     Args:
@@ -70,16 +70,16 @@ class Shares:
         count: how many variants there are.
 
     Raises:
-        NotAloneError: a tensor of the output does not have the samples of all along its first axis, or there is none.
+        BatchMismatchError: a tensor of the output does not have the samples of all along its first axis, or there is none.
 
     """
 
-    def __init__(self, output: Any, alone: Whole, count: int) -> None:
+    def __init__(self, output: Any, alone: OutputShapes, count: int) -> None:
         found = list(tensors(output))
         if [path for path, _ in found] != [path for path, _ in alone.parts]:
-            raise NotAloneError("a batch returns another structure")
+            raise BatchMismatchError("a batch returns another structure")
         if not found:  # each variant would be given all that the batch returned
-            raise NotAloneError(
+            raise BatchMismatchError(
                 f"what the model returns, of type {type(output).__name__}, has no tensor in tuples, lists, mappings or "
                 "dataclasses: variants in one batch cannot be told apart"
             )
@@ -87,7 +87,7 @@ class Shares:
         for (path, tensor), (_, shape) in zip(found, alone.parts, strict=True):
             if not shape or tensor.shape != (count * shape[0], *shape[1:]):
                 where = f" at {path[0] if len(path) == 1 else path!r}" if path else ""
-                raise NotAloneError(
+                raise BatchMismatchError(
                     f"what the model returns{where} has shape {tuple(shape)} for one variant and "
                     f"{tuple(tensor.shape)} for {count}: variants in one batch cannot be told apart"
                 )
@@ -95,38 +95,38 @@ class Shares:
         self._count = count
         self._output = output
         # What each variant has, without these objects.
-        self._light = self._each(tree_map(lambda _: _left_out, output, alone.kinds)) if alone.kinds else []
+        self._light = self._split(tree_map(lambda _: _PLACEHOLDER, output, alone.kinds)) if alone.kinds else []
 
-    def number(self, metric: Any, variant: int) -> float:
+    def compute_metric(self, metric: Any, variant: int) -> float:
         """Give one variant's output to a metric, and return its number."""
         if self._light:
             try:
-                return number_of(metric(self._light[variant]))
-            except _TouchedError:
+                return to_number(metric(self._light[variant]))
+            except _PlaceholderError:
                 self._light = []
-        return number_of(metric(self.of(variant)))
+        return to_number(metric(self.select(variant)))
 
-    def of(self, variant: int) -> Any:
+    def select(self, variant: int) -> Any:
         """Return the output of one variant."""
-        return self._share(self._output, variant)
+        return self._slice(self._output, variant)
 
-    def _share(self, value: Any, variant: int) -> Any:
-        def own(tensor: Tensor) -> Tensor:
-            if not self._is_long(tensor):
+    def _slice(self, value: Any, variant: int) -> Any:
+        def take(tensor: Tensor) -> Tensor:
+            if not self._has_samples(tensor):
                 return tensor
             rows = len(tensor) // self._count
             return tensor[variant * rows : (variant + 1) * rows]
 
-        return tree_map(own, value)
+        return tree_map(take, value)
 
-    def _each(self, value: Any) -> list[Any]:
+    def _split(self, value: Any) -> list[Any]:
         """Return what each variant has of a value, in containers of its own; quicker than for one after the other."""
-        if value is None or value is _left_out:
+        if value is None or value is _PLACEHOLDER:
             return [value] * self._count
         if isinstance(value, Tensor):
-            return [*value.chunk(self._count)] if self._is_long(value) else [value] * self._count
+            return [*value.chunk(self._count)] if self._has_samples(value) else [value] * self._count
         if isinstance(value, OrderedDict) and value and hasattr(type(value), "__dataclass_fields__"):
-            items, beside = ([self._each(item) for item in held.values()] for held in (value, vars(value)))
+            items, beside = ([self._split(item) for item in held.values()] for held in (value, vars(value)))
             rows = zip(*items, strict=True), zip(*beside, strict=True)
             return [
                 rebuild_model_output(
@@ -134,28 +134,28 @@ class Shares:
                 )
                 for one, other in zip(*rows, strict=True)
             ]
-        return [self._share(value, variant) for variant in range(self._count)]
+        return [self._slice(value, variant) for variant in range(self._count)]
 
-    def _is_long(self, tensor: Tensor) -> bool:
+    def _has_samples(self, tensor: Tensor) -> bool:
         return bool(tensor.dim()) and len(tensor) > 0 and len(tensor) in self._long
 
 
-def _objects(value: Any) -> tuple[type, ...]:
+def _list_object_types(value: Any) -> tuple[type, ...]:
     """List the types of the objects with tensors in them that are no containers."""
     if value is None or isinstance(value, (Tensor, bool, int, float, str)):
         return ()
     if isinstance(value, Mapping):
-        return tuple(kind for item in value.values() for kind in _objects(item))
+        return tuple(kind for item in value.values() for kind in _list_object_types(item))
     if isinstance(value, (tuple, list, set, frozenset, deque)):
-        return tuple(kind for item in value for kind in _objects(item))
+        return tuple(kind for item in value for kind in _list_object_types(item))
     return (type(value),) if find_tensors(value) else ()
 
 
-def number_of(result: Any) -> float:
+def to_number(result: Any) -> float:
     """Return a metric's result as a number; a tensor or an array with one element may have any shape.
 
     Example:
-        >>> number_of(torch.ones(1, 1))
+        >>> to_number(torch.ones(1, 1))
         1.0
 
     Raises:
@@ -181,21 +181,21 @@ def number_of(result: Any) -> float:
         ) from None
 
 
-def _compared(output: Any) -> list[tuple[tuple[int | str, ...], Tensor]]:
+def _list_tensors(output: Any) -> list[tuple[tuple[int | str, ...], Tensor]]:
     """List path and tensor of what is compared; inside of objects, which takes longer, where there is nothing else."""
     return list(tensors(output)) or [((number,), tensor) for number, tensor in enumerate(find_tensors(output))]
 
 
-def difference(one: Any, other: Any) -> float:
+def measure_gap(one: Any, other: Any) -> float:
     """Return the largest difference between two outputs, as a share of the largest value in the same tensor.
 
     Example:
-        >>> difference(torch.tensor([1.0, 100.0]), torch.tensor([2.0, 100.0]))
+        >>> measure_gap(torch.tensor([1.0, 100.0]), torch.tensor([2.0, 100.0]))
         0.01
 
     """
     largest = 0.0
-    found, known = _compared(one), _compared(other)
+    found, known = _list_tensors(one), _list_tensors(other)
     if [(path, tensor.shape) for path, tensor in found] != [(path, tensor.shape) for path, tensor in known]:
         return float("inf")
     for (_, a), (_, b) in zip(found, known, strict=True):

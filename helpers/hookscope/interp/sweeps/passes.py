@@ -15,13 +15,13 @@ from hookscope.interp.edits.batch_first import samples_in
 from hookscope.interp.edits.intercept import CallInterceptor, PatchedForward
 from hookscope.interp.edits.parts import keys, put
 from hookscope.interp.edits.report import UNSEEN_HEADS, why_not_called
-from hookscope.interp.sweeps.places import Site
+from hookscope.interp.sweeps.sites import Site
 from hookscope.layers import Modules
 from hookscope.pytree import find_tensors, tree_map
 
-__all__ = ["CallLog", "Given", "Inputs", "Look", "Patch", "Span", "hooked", "is_plain"]
+__all__ = ["CallLog", "Inputs", "Look", "Patch", "Source", "Span", "is_plain", "register_patches"]
 
-Given = Tensor | tuple[Any, ...] | Mapping[str, Any]
+Source = Tensor | tuple[Any, ...] | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Inputs:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
-    def replaced(self, given: Given, what: str, instead: str = "") -> Inputs:
+    def replace(self, given: Source, what: str, instead: str = "") -> Inputs:
         """Return others: a tensor or a tuple in place of `args`, a mapping in place of `kwargs`.
 
         Of a model that is called with both, the other half stays.
@@ -175,7 +175,7 @@ class CallLog:
         self._clock += 1
         span = Span(module, self._clock, self._running[-1] if self._running else None)
         given = find_tensors((args, kwargs))
-        span.given = (given, [_version(tensor) for tensor in given])
+        span.given = (given, [_get_version(tensor) for tensor in given])
         self.spans.append(span)
         self._running.append(span)
 
@@ -190,21 +190,21 @@ class CallLog:
         span.end = self._clock
         tensors, versions = span.given
         span.given = ([], [])
-        if is_plain(output) and versions == [_version(tensor) for tensor in tensors]:
-            before = {_memory(tensor) for tensor in tensors}
-            span.alone = all(_memory(tensor) not in before for tensor in find_tensors(output))
+        if is_plain(output) and versions == [_get_version(tensor) for tensor in tensors]:
+            before = {_get_address(tensor) for tensor in tensors}
+            span.alone = all(_get_address(tensor) not in before for tensor in find_tensors(output))
         if self._keep is not None:
             self.kept[module] = self._keep(module, output)
 
     before.__qualname__ = after.__qualname__ = "hookscope.sweep"  # what a census shows
 
 
-def _version(tensor: Tensor) -> float:
+def _get_version(tensor: Tensor) -> float:
     # Of an inference tensor nobody knows: NaN is never the same again.
     return float("nan") if tensor.is_inference() else tensor._version
 
 
-def _memory(tensor: Tensor) -> int:
+def _get_address(tensor: Tensor) -> int:
     try:
         return tensor.untyped_storage().data_ptr()
     except (RuntimeError, NotImplementedError):  # a kind of tensor without
@@ -240,7 +240,7 @@ class Patch:
             stack.callback(module.register_forward_hook(self.after).remove)
         else:
             stack.callback(module.register_forward_pre_hook(self.begin).remove)
-            replaced = PatchedForward(module, self._inside)
+            replaced = PatchedForward(module, self._intercept)
             stack.callback(replaced.remove)
             replaced.install()
 
@@ -249,39 +249,39 @@ class Patch:
         self.calls += 1
         self._begins = self.place.call in (None, self.calls)
 
-    def _inside(self) -> CallInterceptor | None:
+    def _intercept(self) -> CallInterceptor | None:
         begins, self._begins = self._begins, False
-        return CallInterceptor(self.place.module, self._merged) if begins else None
+        return CallInterceptor(self.place.module, self._change_heads) if begins else None
 
-    def _merged(self, tensor: Tensor) -> Tensor:
+    def _change_heads(self, tensor: Tensor) -> Tensor:
         self.done += 1
         new = self._change(tensor)
         return tensor if new is None else new
 
-    def _new(self, value: Any) -> Any:
+    def _apply(self, value: Any) -> Any:
         self.calls += 1
         if self.place.call not in (None, self.calls):
             return None
         self.done += 1
-        path = self.place.found(value)
-        new = self._change(self.place.tensor(value, path))
+        path = self.place.find_path(value)
+        new = self._change(self.place.get_tensor(value, path))
         self.way = self.way or keys(value, path)
         return None if new is None else put(value, path, new)
 
     def before(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
         """Change what the layer is given."""
-        given = self._new({**dict(enumerate(args)), **kwargs})
+        given = self._apply({**dict(enumerate(args)), **kwargs})
         if given is None:
             return None
         return tuple(given[number] for number in range(len(args))), {key: given[key] for key in kwargs}
 
     def after(self, module: nn.Module, args: Any, output: Any) -> Any:
         """Change what the layer returned."""
-        return self._new(output)
+        return self._apply(output)
 
     before.__qualname__ = after.__qualname__ = begin.__qualname__ = "hookscope.sweep"
 
-    def must_have_run(self, modules: Modules, runs: str) -> None:
+    def check_calls(self, modules: Modules, runs: str) -> None:
         """Raise unless the layer was called, and once if nothing says which call is meant."""
         place = self.place
         if not self.calls:
@@ -303,7 +303,7 @@ class Patch:
 
 
 @contextmanager
-def hooked(
+def register_patches(
     patches: Iterable[Patch], watch: CallLog | Look | None = None, watched: Iterable[nn.Module] = ()
 ) -> Iterator[None]:
     """Register hooks, and remove all of them in the end."""

@@ -130,12 +130,12 @@ def replaying(forwards: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None
                 module.__dict__["forward"] = forward
             yield
         finally:
-            _put_back(before)
+            _preserve_state(before)
     finally:  # an interrupt may have come in there, at the first line, too
-        _put_back(before)
+        _preserve_state(before)
 
 
-def _put_back(before: list[tuple[nn.Module, Any]]) -> None:
+def _preserve_state(before: list[tuple[nn.Module, Any]]) -> None:
     for module, forward in before:
         if forward is _NONE:
             module.__dict__.pop("forward", None)

@@ -35,7 +35,7 @@ _BLACK, _DARK, _PALE = "#000000", "#555555", "#ffffff"
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class RowSite:
     """Where the cells of one row are.
 
     Attributes:
@@ -58,7 +58,7 @@ class Row:
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class SweepInputs:
     """What a sweep was made of.
 
     Attributes:
@@ -75,7 +75,7 @@ class Made:
 
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[RowSite, ...]
     axis: int
     source: str
     inputs: Inputs | None
@@ -134,7 +134,7 @@ class Sweep(Result):
     largest_difference: float
     notes: tuple[str, ...]
     tokens: tuple[str, ...] = ()
-    made: Made | None = None
+    made: SweepInputs | None = None
     undone: Tensor | None = None
     idle: int = 0
 
@@ -144,14 +144,14 @@ class Sweep(Result):
     @property
     def names(self) -> tuple[str, ...]:
         """What the columns are called: their numbers, with tokens where there are any, as in "3 cat"."""
-        return self._named("{} {}")
+        return self._name_columns("{} {}")
 
     @property
     def spoken(self) -> tuple[str, ...]:
         """The same within a sentence, as in "3 'cat'"."""
-        return self._named("{} {!r}")
+        return self._name_columns("{} {!r}")
 
-    def _named(self, form: str) -> tuple[str, ...]:
+    def _name_columns(self, form: str) -> tuple[str, ...]:
         if not self.tokens:
             return tuple(map(str, self.columns))
         shown = (shorten_token(token, _LETTERS) for token in self.tokens)
@@ -180,7 +180,7 @@ class Sweep(Result):
     @property
     def how(self) -> str:
         """How the cells were computed, in a sentence."""
-        run = self.values.numel() - self.idle - self._left_out
+        run = self.values.numel() - self.idle - self._missing
         cells = count_text(run, "cell")
         idle = f"; {count_text(self.idle, 'cell')} not run, for what is put in is there already" if self.idle else ""
         if not self.batches:
@@ -194,12 +194,12 @@ class Sweep(Result):
         return f"{batches}{skipped}; {self.checked} of them compared with plain hooks: {apart}{idle}"
 
     @property
-    def _left_out(self) -> int:
+    def _missing(self) -> int:
         return 0 if self.undone is None else int(self.undone.sum())
 
     def table(self) -> Table:
         """Return the values: a column for each position up to 16, else lowest and highest of each layer."""
-        return Table(self._wide(), self.caption)
+        return Table(self._make_rows(), self.caption)
 
     def picture(self) -> Picture:
         """Draw the values: grey is the baseline, red is above it, blue below.
@@ -212,9 +212,9 @@ class Sweep(Result):
         """
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing from")  # a box is drawn; the table has the token
-            return from_figure(self._draw(), self._in_words(), self.caption, self._wide())
+            return from_figure(self._draw(), self._write_alt(), self.caption, self._make_rows())
 
-    def _wide(self) -> list[dict[str, object]]:
+    def _make_rows(self) -> list[dict[str, object]]:
         lines = zip(self.layers, self.values.tolist(), strict=True)
         if self.kind == "layer":
             return [{"layer": layer, "value": line[0], "change": line[0] - self.baseline} for layer, line in lines]
@@ -240,7 +240,7 @@ class Sweep(Result):
         head = f"{self.title}: {rows}{across}, each {self.change}, one at a time"
         return f"{head}\nthe metric is {as_text(self.baseline)} with no change{run}"
 
-    def _largest(self) -> str:
+    def _describe_largest(self) -> str:
         changes = torch.nan_to_num(self.changes.abs(), nan=-1.0)
         if not changes.numel() or changes.max() < 0:
             return "no cell has a number"
@@ -250,16 +250,16 @@ class Sweep(Result):
         return f"largest change: {as_text(value - self.baseline)}, to {as_text(value)} ({where})"
 
     def _lines(self) -> list[str]:
-        return [visible(self._largest()), self.how, *format_notes(self.notes)]
+        return [visible(self._describe_largest()), self.how, *format_notes(self.notes)]
 
-    def _in_words(self) -> str:
+    def _write_alt(self) -> str:
         shown = self.values[self.values.isfinite()]
         rows = count_text(len(self.layers), "layer")
         across = "" if self.kind == "layer" else f" by {count_text(len(self.columns), self.kind)}"
         ends = (
             f"values from {as_text(float(shown.min()))} to {as_text(float(shown.max()))}" if len(shown) else "no value"
         )
-        left = self._left_out
+        left = self._missing
         blank = self.values.numel() - len(shown) - left
         hatched = f"; {count_text(left, 'cell')} hatched, left out by an interrupt" if left else ""
         black = f"; {count_text(blank, 'cell')} black, without a finite number" if blank else ""
@@ -267,7 +267,7 @@ class Sweep(Result):
         named = f"; {self.kind}s: {', '.join(self.names[:_WIDE])}{more}" if self.tokens else ""
         return (
             f"Heat map of {rows}{across}: {ends}, around {as_text(self.baseline)} with no change (grey); "
-            f"{self._largest()}{black}{hatched}{named}."
+            f"{self._describe_largest()}{black}{hatched}{named}."
         )
 
     def _draw(self) -> Any:
@@ -292,7 +292,7 @@ class Sweep(Result):
         )
         self._hatch(axes)
         left, below = range(0, rows, -(-rows // _TICKS)), range(0, columns, -(-columns // _TICKS))
-        axes.set_yticks(left, [_short(self.layers[row]) for row in left], fontsize=8, parse_math=False)
+        axes.set_yticks(left, [_shorten(self.layers[row]) for row in left], fontsize=8, parse_math=False)
         if self.kind == "layer":
             axes.set_xticks([])
         else:
@@ -318,7 +318,7 @@ class Sweep(Result):
                 start += wide
 
 
-def _short(label: str) -> str:
+def _shorten(label: str) -> str:
     """Leave out the beginning of a long label; the end says more."""
     label = visible(label)
     return label if len(label) <= _LONG else f"…{label[-_LONG:]}"

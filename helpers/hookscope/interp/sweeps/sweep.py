@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookscope.interp.edits.batch_first import as_many
+from hookscope.interp.sweeps.baseline import Baseline, collect_tensors
 from hookscope.interp.sweeps.options import ColumnNumbers, SweepOptions, check_options
-from hookscope.interp.sweeps.outputs import number_of
-from hookscope.interp.sweeps.passes import Given, Inputs
-from hookscope.interp.sweeps.places import Columns, Site, columns_from, places_from
-from hookscope.interp.sweeps.result import Made, Row, Sweep
-from hookscope.interp.sweeps.runs import Runs, Variant
-from hookscope.interp.sweeps.study import Study, tensors_at
+from hookscope.interp.sweeps.outputs import to_number
+from hookscope.interp.sweeps.passes import Inputs, Source
+from hookscope.interp.sweeps.result import RowSite, Sweep, SweepInputs
+from hookscope.interp.sweeps.runner import CellRunner, Variant
+from hookscope.interp.sweeps.sites import Columns, Site, check_columns, find_sites
 from hookscope.layers import Modules, Which, refuse_unhookable
 from hookscope.layers.offloaded import is_offloaded
 from hookscope.model_inputs import check_kwargs
@@ -31,15 +31,15 @@ from hookscope.pytree import find_tensors
 
 __all__ = ["sweep"]
 
-_DOZEN = 12
-_ROOM = 1 << 30  # bytes, where nothing is said
+_CHECK_ALL = 12
+_MAX_BYTES = 1 << 30  # bytes, where nothing is said
 
 
 def sweep(
     model: nn.Module,
     *args: Any,
     layers: Which | Iterable[Which],
-    source: Given | str | tuple[str, Given],
+    source: Source | str | tuple[str, Source],
     metric: Callable[[Any], Any],
     kwargs: Mapping[str, Any] | None = None,
     options: SweepOptions | None = None,
@@ -77,16 +77,16 @@ def sweep(
     names = ColumnNumbers.__annotations__
     run = Inputs(args, check_kwargs(sweep, kwargs, [name for name in columns if name not in names], names))
     modules = Modules(model)
-    header = columns_from(columns.get("positions"), columns.get("heads"), columns.get("channels"), options.axis)
-    places = places_from(modules, layers, header, options.part)
-    named = _named(options.tokens, header)
+    header = check_columns(columns.get("positions"), columns.get("heads"), columns.get("channels"), options.axis)
+    places = find_sites(modules, layers, header, options.part)
+    named = _check_tokens(options.tokens, header)
     refuse_unhookable(modules, {place.module for place in places}, "sweep")
     held = () if is_offloaded(modules.names) else modules.tensors
     if any(tensor.is_meta for tensor in (*held, *find_tensors((run.args, run.kwargs)))):
         raise ValueError(
             "tensors on the meta device have no values, so no metric could be told; load the weights first"
         )
-    patching = _source(source, run)
+    patching = _check_source(source, run)
     if not callable(metric):
         raise TypeError(f"metric is a function of what the model returns, not {type(metric).__name__}")
     by_place = header.kind == "position" and header.axis is None
@@ -97,30 +97,30 @@ def sweep(
         torch.inference_mode(False),
         torch.no_grad(),
         preserve_rng_state(model, run.args, run.kwargs),
-        _put_back(modules, run) as before,
+        _preserve_state(modules, run) as before,
     ):
         with preserve_rng_state(model, run.args, run.kwargs), before.preserve():
-            study = Study(modules, run, places, before, options.max_bytes, by_sample)
+            study = Baseline(modules, run, places, before, options.max_bytes, by_sample)
         cells = []
         for row, place in enumerate(places):
             shape = study.tensors[place].shape
             for column, number in enumerate(header.numbers):
-                cells.append(Variant(place, number, place.index(shape, header, number), (row, column)))
+                cells.append(Variant(place, number, place.make_index(shape, header, number), (row, column)))
             if named and len(named) != (size := shape[header.axis or 1]):
                 given, needed = count_text(len(named), "string"), count_text(size, "position")
                 raise ValueError(f"tokens has {given}, but layer {place.label!r} has {needed}")
-        baseline = number_of(metric(study.output))
-        new, sourced, said = _new(patching, study, places, metric)
-        room = study.variants(options.max_bytes or _ROOM, study.replays.bytes)
+        baseline = to_number(metric(study.output))
+        new, sourced, said = _make_patches(patching, study, places, metric)
+        room = study.limit_variants(options.max_bytes or _MAX_BYTES, study.replays.bytes)
         scale = max((abs(number) for number in (baseline, sourced or 0.0) if math.isfinite(number)), default=0.0)
         with progress_bar("sweep", len(cells), "cell", options.progress) as advance:
-            runs = Runs(study, header, new, metric, baseline, scale, advance)
+            runs = CellRunner(study, header, new, metric, baseline, scale, advance)
             runs.notes += [*dict.fromkeys(place.note for place in places if place.note), *study.notes]
             if by_sample:
                 square = [as_many(study.tensors[place], run.samples, f"layer {place.label!r}") for place in places]
                 runs.notes += [*study.order, *dict.fromkeys(filter(None, square))]
             try:
-                runs.all(cells, _usual(len(cells)) if options.check is None else options.check, room)
+                runs.run(cells, _count_checks(len(cells)) if options.check is None else options.check, room)
             except KeyboardInterrupt:
                 undone = len(cells) - len(runs.numbers)
                 runs.notes.append(f"interrupted: {undone} of {len(cells)} cells were not run, and are NaN")
@@ -130,14 +130,14 @@ def sweep(
     left_out = torch.tensor([[cell not in runs.numbers for cell in row] for row in table], device="cpu")
     if bool((values == baseline).all()):
         depends = "no change made any difference to the metric: does it depend on these layers?"
-        runs.notes.append(depends + _seen_before(places))
+        runs.notes.append(depends + _name_hooked_layers(places))
     return Sweep(
         values, baseline, sourced, tuple(place.label for place in places), header.numbers, header.kind, said,
         type(model).__name__, tuple(runs.batches), runs.skipped, runs.checked, runs.largest, tuple(runs.notes),
         tuple(named[number] for number in header.numbers) if named else (),
-        Made(
+        SweepInputs(
             tuple(
-                Row(place.label, place.name, place.to, place.call, study.ways[place], place.width)
+                RowSite(place.label, place.name, place.to, place.call, study.ways[place], place.width)
                 for place in places
             ),
             header.axis or 1, patching[0], patching[1], metric, study.random, study.writes,
@@ -149,11 +149,11 @@ def sweep(
 
 
 @contextmanager
-def _put_back(modules: Modules, inputs: Inputs) -> Iterator[ModelState]:
+def _preserve_state(modules: Modules, inputs: Inputs) -> Iterator[ModelState]:
     """Make lazy layers, and put all else back in the end."""
     model = modules.model
     if any(map(is_lazy, modules.tensors)):
-        # Made first: the study would take the random numbers that this draws for those of every pass.
+        # SweepInputs first: the study would take the random numbers that this draws for those of every pass.
         with preserve_rng_state(model, inputs.args, inputs.kwargs), preserve_model(model, attributes=True):
             inputs.run(model)
     before = ModelState(model, attributes=True)
@@ -161,7 +161,7 @@ def _put_back(modules: Modules, inputs: Inputs) -> Iterator[ModelState]:
         yield before
 
 
-def _seen_before(places: Sequence[Site]) -> str:
+def _name_hooked_layers(places: Sequence[Site]) -> str:
     """Name the layers that have hooks of others, which may keep what a metric reads: "" without any."""
     hooked = [place.label for place in places if place.to == "output" and place.module._forward_hooks]
     if not hooked:
@@ -173,12 +173,12 @@ def _seen_before(places: Sequence[Site]) -> str:
     )
 
 
-def _usual(cells: int) -> int:
+def _count_checks(cells: int) -> int:
     """Return how many cells are compared where nobody says: all where a batch would save nothing."""
-    return cells if cells <= _DOZEN else max(4, cells // 50)
+    return cells if cells <= _CHECK_ALL else max(4, cells // 50)
 
 
-def _named(tokens: Any, columns: Columns) -> tuple[str, ...]:
+def _check_tokens(tokens: Any, columns: Columns) -> tuple[str, ...]:
     """Check tokens; without any, there are none."""
     if tokens is None:
         return ()
@@ -192,19 +192,19 @@ def _named(tokens: Any, columns: Columns) -> tuple[str, ...]:
     return named
 
 
-def _source(source: Any, run: Inputs) -> tuple[str, Inputs | None]:
+def _check_source(source: Any, run: Inputs) -> tuple[str, Inputs | None]:
     """Check where patches come from: another run, zeros, or a mean, over other samples if there are any."""
     if isinstance(source, str) or (isinstance(source, tuple) and source and isinstance(source[0], str)):
         if source in ("zero", "mean"):
             return source, None
         if isinstance(source, tuple) and len(source) == 2 and source[0] == "mean":
-            return "mean", run.replaced(source[1], "the second item of source=('mean', …)")
+            return "mean", run.replace(source[1], "the second item of source=('mean', …)")
         raise ValueError(f"source={source!r}: give inputs of a run, 'zero', 'mean', or ('mean', inputs)")
-    return "run", run.replaced(source, "source", "'zero', 'mean', ('mean', inputs), ")
+    return "run", run.replace(source, "source", "'zero', 'mean', ('mean', inputs), ")
 
 
-def _new(
-    patching: tuple[str, Inputs | None], study: Study, places: list[Site], metric: Callable[[Any], Any]
+def _make_patches(
+    patching: tuple[str, Inputs | None], study: Baseline, places: list[Site], metric: Callable[[Any], Any]
 ) -> tuple[dict[Site, Tensor], float | None, str]:
     """Return what takes the place of each tensor, the metric of the source, and what happens, in words."""
     kind, inputs = patching
@@ -214,7 +214,7 @@ def _new(
     other, output = study.tensors, study.output
     if inputs is not None:
         with preserve_rng_state(model, inputs.args, inputs.kwargs), study.before.preserve():
-            other, _, output = tensors_at(study.modules, inputs, places, "in the run on source")
+            other, _, output = collect_tensors(study.modules, inputs, places, "in the run on source")
     if kind == "run":
         for place, tensor in study.tensors.items():
             if other[place].shape != tensor.shape:
@@ -222,7 +222,7 @@ def _new(
                     f"layer {place.label!r} has shape {tuple(other[place].shape)} in the run on source, and "
                     f"{tuple(tensor.shape)} in that on inputs: give a source of the same shape as inputs"
                 )
-        return other, number_of(metric(output)), "patched from the source"
+        return other, to_number(metric(output)), "patched from the source"
     means = {}
     for place, tensor in study.tensors.items():
         samples = other[place]

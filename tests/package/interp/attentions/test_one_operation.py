@@ -178,10 +178,10 @@ def test_one_key_or_one_query(length):
 
 
 def test_weights_that_do_not_give_what_was_returned_are_not_to_be_trusted(monkeypatch):
-    from hookscope.interp.attentions.recompute import Recomputed
+    from hookscope.interp.attentions.recompute import AttentionInputs
 
-    right = Recomputed.weights
-    monkeypatch.setattr(Recomputed, "weights", lambda self: right(self).roll(1, -1))
+    right = AttentionInputs.compute_weights
+    monkeypatch.setattr(AttentionInputs, "compute_weights", lambda self: right(self).roll(1, -1))
     found = attention(Calls(), numbers(1, 2, 3, 4), numbers(1, 2, 3, 4), numbers(1, 2, 3, 4))
     assert not found[0].verified
     assert found[0].output_error > 0.1

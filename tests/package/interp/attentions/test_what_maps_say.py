@@ -115,12 +115,12 @@ def test_an_error_of_the_model_comes_through_and_the_watch_ends(error):
 
 
 def test_looking_is_never_why_a_forward_fails(monkeypatch):
-    from hookscope.interp.attentions.recompute import Recomputed
+    from hookscope.interp.attentions.recompute import AttentionInputs
 
     def broken(self):
         raise RuntimeError("not of the model")
 
-    monkeypatch.setattr(Recomputed, "weights", broken)
+    monkeypatch.setattr(AttentionInputs, "compute_weights", broken)
     found = attention(Twice(), X)
     assert len(found) == 0
     assert any("could not be followed" in note and "not of the model" in note for note in found.notes)
@@ -130,11 +130,11 @@ SIZE = 2 * 2 * 3 * 3 * 4  # bytes of one map: samples, heads, queries, keys, flo
 
 
 def test_a_forecast_says_all_bytes_before_any_map_is_made(monkeypatch):
-    from hookscope.interp.attentions.recompute import Recomputed
+    from hookscope.interp.attentions.recompute import AttentionInputs
 
     made = []
-    right = Recomputed.weights
-    monkeypatch.setattr(Recomputed, "weights", lambda self: made.append(1) or right(self))
+    right = AttentionInputs.compute_weights
+    monkeypatch.setattr(AttentionInputs, "compute_weights", lambda self: made.append(1) or right(self))
     model = nn.Sequential(*[Block() for _ in range(5)])
     with pytest.raises(MemoryError, match=f"would take {5 * SIZE} bytes, more than max_bytes={5 * SIZE - 1}"):
         attention(model, X, max_bytes=5 * SIZE - 1)

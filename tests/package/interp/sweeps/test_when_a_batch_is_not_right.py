@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hookscope.interp.sweeps.outputs import difference
+from hookscope.interp.sweeps.outputs import measure_gap
 from tests.shared.awkward import Net
 from tests.shared.swept import by_hand, outputs_of, sweep
 
@@ -143,8 +143,8 @@ def test_an_output_without_tensors_that_could_be_divided(what: str) -> None:
 
 
 def test_outputs_inside_of_an_object_are_compared() -> None:
-    assert difference(Out(X), Out(X)) == 0
-    assert difference(Out(X), Out(2 * X)) == 0.5
+    assert measure_gap(Out(X), Out(X)) == 0
+    assert measure_gap(Out(X), Out(2 * X)) == 0.5
 
 
 def test_batch_norm_in_training_mode() -> None:

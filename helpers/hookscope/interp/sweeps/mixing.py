@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from hookscope.pytree import find_tensors
 
-__all__ = ["Reach"]
+__all__ = ["MixingDetector"]
 
 _READ = "Python reads values that the change reaches, as for an early exit"
 _VALUES = ("numpy", "tolist")  # of a tensor, which no dispatch mode sees
@@ -23,7 +23,7 @@ _NEW = ("new_", "empty", "zeros", "ones", "full", "rand", "histc")
 """How operations begin that take of a tensor its shape or dtype; and what counts the tokens of each expert."""
 
 
-class Reach(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class MixingDetector(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows the tensors that a change reaches, in a pass with several variants in one batch.
 
     In a batch, a variant gives what it gives alone if two things hold. First, Python reads no values that the change
@@ -43,7 +43,7 @@ class Reach(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Example:
         >>> net, x = nn.Linear(2, 2), torch.ones(2, 2)
-        >>> with Reach({net: "net"}, 2).follow() as reach:
+        >>> with MixingDetector({net: "net"}, 2).follow() as reach:
         ...     reach.begin(x)
         ...     _ = torch.relu(x) / x.shape[0]
         ...     reach.why
@@ -54,23 +54,23 @@ class Reach(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     """
 
-    def __init__(self, names: Mapping[nn.Module, str], count: int, other: Reach | None = None) -> None:
+    def __init__(self, names: Mapping[nn.Module, str], count: int, other: MixingDetector | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.why, self.count, self._names, self.pausing = "", count, names, False
         self.sizes: list[tuple[Any, int]] = []
         self._other = other
-        self._reached: dict[int, weakref.ref[Any]] = {}  # memory of tensors, by its identity
+        self._tracked: dict[int, weakref.ref[Any]] = {}  # memory of tensors, by its identity
 
     @contextmanager
-    def follow(self) -> Iterator[Reach]:
+    def follow(self) -> Iterator[MixingDetector]:
         """Follow while the block runs."""
 
         def seen(name: str) -> Any:
             plain = getattr(Tensor, name)
 
             def read(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-                if self._has(tensor):
-                    self._say(f"{_READ} (Tensor.{name})")
+                if self._is_tracked(tensor):
+                    self._set_reason(f"{_READ} (Tensor.{name})")
                 return plain(tensor, *args, **kwargs)
 
             return read
@@ -84,51 +84,55 @@ class Reach(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def begin(self, tensor: Tensor) -> None:
         """Follow a tensor from here on."""
-        memory = _memory(tensor)
+        memory = _get_storage(tensor)
         key = id(memory)
-        self._reached[key] = weakref.ref(memory, lambda _: self._reached.pop(key, None))
+        self._tracked[key] = weakref.ref(memory, lambda _: self._tracked.pop(key, None))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self.pausing or not self._among(args if not kwargs else tree_leaves((args, kwargs))):
+        if self.pausing or not self._any_tracked(args if not kwargs else tree_leaves((args, kwargs))):
             return func(*args, **kwargs)
         name = func._schema.name
-        if torch.Tag.data_dependent_output in func.tags or _is_long_as_values(func, args):
-            self._say(f"{_READ} ({name})")
+        if torch.Tag.data_dependent_output in func.tags or _has_dynamic_size(func, args):
+            self._set_reason(f"{_READ} ({name})")
         returned = func(*args, **kwargs)
         if not name.partition("::")[2].startswith(_NEW):
             made = [returned] if isinstance(returned, Tensor) else find_tensors(returned)
             for each in made:
                 self.begin(each)
             if made and not self.why:
-                self._compare(func, made[0].numel())
+                self._compare_sizes(func, made[0].numel())
         return returned
 
-    def _has(self, tensor: Tensor) -> bool:
-        return id(_memory(tensor)) in self._reached
+    def _is_tracked(self, tensor: Tensor) -> bool:
+        return id(_get_storage(tensor)) in self._tracked
 
-    def _among(self, given: Any) -> bool:
+    def _any_tracked(self, given: Any) -> bool:
         # Most operations are given tensors and numbers: to take trees apart takes longer.
         for each in given:
             if isinstance(each, Tensor):
-                if self._has(each):
+                if self._is_tracked(each):
                     return True
-            elif isinstance(each, (list, tuple)) and self._among(each):
+            elif isinstance(each, (list, tuple)) and self._any_tracked(each):
                 return True
         return False
 
-    def _compare(self, func: Any, size: int) -> None:
+    def _compare_sizes(self, func: Any, size: int) -> None:
         place = len(self.sizes)
         self.sizes.append((func, size))
         if self._other is None:
             return
         known = self._other.sizes
         if place >= len(known) or known[place][0] is not func:
-            self._say(f"{self.count} variants make other operations than {self._other.count} ({func._schema.name})")
+            self._set_reason(
+                f"{self.count} variants make other operations than {self._other.count} ({func._schema.name})"
+            )
         elif size * self._other.count != known[place][1] * self.count:
-            self._say(f"what {func._schema.name} returns does not grow in step with the batch, so samples may mix")
+            self._set_reason(
+                f"what {func._schema.name} returns does not grow in step with the batch, so samples may mix"
+            )
 
-    def _say(self, why: str) -> None:
+    def _set_reason(self, why: str) -> None:
         """Note the first reason, with the layer that runs, by the frames that do."""
         frame, where = sys._getframe(), ""
         while frame is not None and not where and not self.why:
@@ -138,7 +142,7 @@ class Reach(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.why = self.why or why + (f", in layer {where!r}" if where else "")
 
 
-def _is_long_as_values(func: Any, args: Any) -> bool:
+def _has_dynamic_size(func: Any, args: Any) -> bool:
     """Whether values decide how long the result is; of an index only a mask does."""
     if torch.Tag.dynamic_output_shape not in func.tags:
         return False
@@ -147,7 +151,7 @@ def _is_long_as_values(func: Any, args: Any) -> bool:
     return any(each is not None and each.dtype in (torch.bool, torch.uint8) for each in args[1])
 
 
-def _memory(tensor: Tensor) -> Any:
+def _get_storage(tensor: Tensor) -> Any:
     try:
         return tensor.untyped_storage()
     except (RuntimeError, NotImplementedError):  # a kind of tensor without

@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hookscope.interp.sweeps.outputs import NotAloneError, Shares, difference, number_of
-from hookscope.interp.sweeps.passes import Patch, hooked
-from hookscope.interp.sweeps.places import Columns, Site
+from hookscope.interp.sweeps.baseline import Baseline, summarize_error
+from hookscope.interp.sweeps.outputs import BatchMismatchError, BatchOutput, measure_gap, to_number
+from hookscope.interp.sweeps.passes import Patch, register_patches
 from hookscope.interp.sweeps.replays import replaying
-from hookscope.interp.sweeps.study import Study, brief
+from hookscope.interp.sweeps.sites import Columns, Site
 from hookscope.preserve import preserve_rng_state
 
-__all__ = ["Runs", "Variant"]
+__all__ = ["CellRunner", "Variant"]
 
 _FEW, _MANY = 16, 64  # variants in a batch: fewer leave the processor waiting, more gain nothing
 
@@ -43,7 +43,7 @@ class Variant:
     cell: tuple[int, int]
 
 
-class Runs:
+class CellRunner:
     """How the cells of a sweep are computed, and what is to be said about that.
 
     Args:
@@ -68,7 +68,7 @@ class Runs:
 
     def __init__(
         self,
-        study: Study,
+        study: Baseline,
         columns: Columns,
         new: dict[Site, Tensor],
         metric: Callable[[Any], Any],
@@ -88,7 +88,7 @@ class Runs:
         self.numbers: dict[tuple[int, int], float] = {variant.cell: self._baseline for variant in idle}
         self._advance(len(idle))
 
-    def all(self, variants: Sequence[Variant], check: int, room: int) -> None:
+    def run(self, variants: Sequence[Variant], check: int, room: int) -> None:
         """Compute all cells.
 
         Args:
@@ -101,32 +101,32 @@ class Runs:
         if study.alone:
             self.notes.append(f"{study.alone}, so each cell was run alone, with plain hooks")
         elif len(variants) > check and room > 2:
-            idle = self._idle(variants)
-            if idle and (other := self._stirred({variant.place for variant in idle})):
+            idle = self._find_noops(variants)
+            if idle and (other := self._check_noops({variant.place for variant in idle})):
                 self.notes.append(f"to put in what is there already {other}: so such cells were run like all others")
                 idle = set()
             self.idle = len(idle)
             variants = [variant for variant in variants if variant not in idle]
             self._start(idle)
-            if len(variants) > check and self._in_batches(variants, idle, check, room):
+            if len(variants) > check and self._try_batches(variants, idle, check, room):
                 return
         for variant in variants:
-            self.numbers[variant.cell] = self.plain(variant)[0]
+            self.numbers[variant.cell] = self.run_alone(variant)[0]
             self._advance(1)
 
-    def _in_batches(self, variants: Sequence[Variant], idle: Collection[Variant], check: int, room: int) -> bool:
+    def _try_batches(self, variants: Sequence[Variant], idle: Collection[Variant], check: int, room: int) -> bool:
         """Compute all cells in batches, if that gives what plain hooks give; say why if not."""
         study = self._study
         ordered = sorted(variants, key=lambda variant: study.times[variant.place])
         gap = (len(ordered) - 1) / max(check - 1, 1)
         chosen = {ordered[round(number * gap)] for number in range(check)}
         can_skip = any(study.replays.before(time) for time in study.times.values())
-        if why := study.why_mixed():
+        if why := study.find_mixing():
             self.notes.append(f"in a batch, {why}: so this was not done")
         for skip in () if why else (True, False) if can_skip else (False,):
             try:
-                self._batched(ordered, chosen, room, skip)
-            except NotAloneError as error:
+                self._run_batches(ordered, chosen, room, skip)
+            except BatchMismatchError as error:
                 how = "in a batch without the layers before the change" if skip else "in a batch"
                 self.notes.append(f"{how}, {error}: so this was not done")
                 self._advance(-1)
@@ -137,31 +137,31 @@ class Runs:
         self.notes.append(f"{each} was run alone, with plain hooks")
         return False
 
-    def _idle(self, variants: Sequence[Variant]) -> set[Variant]:
+    def _find_noops(self, variants: Sequence[Variant]) -> set[Variant]:
         """Find the cells that put in what is there already: where prompts begin alike, that is most of them."""
         idle: set[Variant] = set()
         for place, group in groupby(variants, lambda variant: variant.place):
-            same = _same_bits(self._new[place], self._study.tensors[place])
+            same = _compare_bits(self._new[place], self._study.tensors[place])
             if same is not None and bool(same.any()):
                 idle.update(variant for variant in group if bool(same[variant.index].all()))
         return idle
 
-    def _stirred(self, places: Collection[Site]) -> str:
+    def _check_noops(self, places: Collection[Site]) -> str:
         """Say what is other where copies of what is there already are put in at some places; "" if nothing is.
 
         A copy takes its place, so whoever writes to it later writes to nothing else, such as what it was a view of.
         """
         study = self._study
-        output = self._pass([Patch(place, Tensor.clone) for place in places])
-        number = number_of(self._metric(output))
-        if self._apart(number, self._baseline) > study.tolerance:
+        output = self._run_model([Patch(place, Tensor.clone) for place in places])
+        number = to_number(self._metric(output))
+        if self._measure_gap(number, self._baseline) > study.tolerance:
             return f"gave {number:.6g}, and no change {self._baseline:.6g}"
-        gap = difference(output, study.output)
+        gap = measure_gap(output, study.output)
         return f"gave another output than no change, by {gap:.2g} of its largest value" * (gap > study.tolerance)
 
     # -- one alone ----------------------------------------------------------------------------------------------
 
-    def plain(self, variant: Variant) -> tuple[float, Any]:
+    def run_alone(self, variant: Variant) -> tuple[float, Any]:
         """Run one variant by itself, with one hook; return its number and the model's output."""
         place, index = variant.place, variant.index
         new = self._new[place]
@@ -172,11 +172,11 @@ class Runs:
             return changed
 
         patch = Patch(place, change)
-        output = self._pass([patch])
-        patch.must_have_run(self._study.modules, f"with {self._columns.name(variant.number)} changed")
-        return number_of(self._metric(output)), output
+        output = self._run_model([patch])
+        patch.check_calls(self._study.modules, f"with {self._columns.name(variant.number)} changed")
+        return to_number(self._metric(output)), output
 
-    def _pass(self, patches: Sequence[Patch]) -> Any:
+    def _run_model(self, patches: Sequence[Patch]) -> Any:
         """Run the model once with plain hooks, and return its output."""
         study = self._study
         model = study.modules.model
@@ -185,31 +185,31 @@ class Runs:
                 stack.enter_context(preserve_rng_state(model, study.inputs.args, study.inputs.kwargs))
             if study.writes:
                 stack.enter_context(study.before.preserve())
-            with hooked(patches):
+            with register_patches(patches):
                 return study.inputs.run(model)
 
     # -- many in a batch ----------------------------------------------------------------------------------------
 
-    def _batched(self, variants: list[Variant], chosen: set[Variant], room: int, skip: bool) -> None:
-        for batch in self._divided(variants, room):
+    def _run_batches(self, variants: list[Variant], chosen: set[Variant], room: int, skip: bool) -> None:
+        for batch in self._divide(variants, room):
             try:
-                shares = self._run(batch, skip)
-                numbers = [shares.number(self._metric, number) for number in range(len(batch))]
-            except NotAloneError:
+                shares = self._run_batch(batch, skip)
+                numbers = [shares.compute_metric(self._metric, number) for number in range(len(batch))]
+            except BatchMismatchError:
                 raise
             except Exception as error:
-                raise NotAloneError(f"{len(batch)} variants raised {brief(error)}") from error
+                raise BatchMismatchError(f"{len(batch)} variants raised {summarize_error(error)}") from error
             finite = [abs(number) for number in numbers if math.isfinite(number)]
             self._scale = max([self._scale, *finite])
             for number, variant in enumerate(batch):
                 if variant in chosen:
-                    self._compare(variant, numbers[number], shares.of(number))
+                    self._compare(variant, numbers[number], shares.select(number))
             self.numbers.update(zip((variant.cell for variant in batch), numbers, strict=True))
             self.batches.append(len(batch))
             self._advance(len(batch))
             del shares  # what a batch returned goes before the next one runs
 
-    def _divided(self, variants: list[Variant], room: int) -> list[list[Variant]]:
+    def _divide(self, variants: list[Variant], room: int) -> list[list[Variant]]:
         """Divide cells into batches: layers that follow each other together, while there are few variants."""
         groups: list[list[Variant]] = []
         places: dict[Site, list[Variant]] = {}
@@ -227,7 +227,7 @@ class Runs:
             batches += [group[begin:end] for begin, end in pairwise(ends)]
         return batches
 
-    def _run(self, batch: list[Variant], skip: bool) -> Shares:
+    def _run_batch(self, batch: list[Variant], skip: bool) -> BatchOutput:
         """Run some variants as one batch, from the first layer on that one of them changes."""
         study, count = self._study, len(batch)
         time = min(study.times[variant.place] for variant in batch)
@@ -236,22 +236,22 @@ class Runs:
         places: dict[Site, list[tuple[int, Variant]]] = {}
         for row, variant in enumerate(batch):
             places.setdefault(variant.place, []).append((row, variant))
-        patches = [Patch(place, partial(self._change, place, rows, count)) for place, rows in places.items()]
+        patches = [Patch(place, partial(self._patch_rows, place, rows, count)) for place, rows in places.items()]
         with ExitStack() as stack:
             if study.writes:
                 stack.enter_context(study.before.preserve())
             stack.enter_context(replaying(forwards))
-            stack.enter_context(hooked(patches))
+            stack.enter_context(register_patches(patches))
             output = study.inputs.run(study.modules.model, count)
         for patch in patches:
             if patch.done != 1:
-                raise NotAloneError(f"layer {patch.place.label!r} was called {patch.done} times")
-        return Shares(output, study.whole, count)
+                raise BatchMismatchError(f"layer {patch.place.label!r} was called {patch.done} times")
+        return BatchOutput(output, study.whole, count)
 
-    def _change(self, place: Site, rows: list[tuple[int, Variant]], count: int, tensor: Tensor) -> Tensor:
+    def _patch_rows(self, place: Site, rows: list[tuple[int, Variant]], count: int, tensor: Tensor) -> Tensor:
         new = self._new[place]
         if tensor.shape != (count * len(new), *new.shape[1:]):
-            raise NotAloneError(f"layer {place.label!r} has shape {tuple(tensor.shape)} in a batch of {count}")
+            raise BatchMismatchError(f"layer {place.label!r} has shape {tuple(tensor.shape)} in a batch of {count}")
         changed = tensor.clone()
         for row, variant in rows:
             changed[row * len(new) : (row + 1) * len(new)][variant.index] = new[variant.index]
@@ -261,21 +261,23 @@ class Runs:
         """Compare one cell with plain hooks.
 
         Raises:
-            NotAloneError: they differ.
+            BatchMismatchError: they differ.
 
         """
-        plain, alone = self.plain(variant)
-        apart = self._apart(number, plain)
+        plain, alone = self.run_alone(variant)
+        apart = self._measure_gap(number, plain)
         where = f"layer {variant.place.label!r}, {self._columns.name(variant.number)}"
         limit = self._study.tolerance
         if apart > limit:
-            raise NotAloneError(f"{where} gave {number:.6g}, and with plain hooks {plain:.6g}")
-        if (gap := difference(output, alone)) > limit:
-            raise NotAloneError(f"{where} gave another output than with plain hooks, by {gap:.2g} of its largest value")
+            raise BatchMismatchError(f"{where} gave {number:.6g}, and with plain hooks {plain:.6g}")
+        if (gap := measure_gap(output, alone)) > limit:
+            raise BatchMismatchError(
+                f"{where} gave another output than with plain hooks, by {gap:.2g} of its largest value"
+            )
         self.checked += 1
         self.largest = max(self.largest, apart, gap)
 
-    def _apart(self, number: float, plain: float) -> float:
+    def _measure_gap(self, number: float, plain: float) -> float:
         """Return by how much two numbers differ, as a share of the scale."""
         if number == plain or (math.isnan(number) and math.isnan(plain)):
             return 0.0
@@ -284,7 +286,7 @@ class Runs:
         return apart if math.isfinite(apart) else math.inf
 
 
-def _same_bits(one: Tensor, other: Tensor) -> Tensor | None:
+def _compare_bits(one: Tensor, other: Tensor) -> Tensor | None:
     """Return where two tensors have the same bits, so that 0 is not -0; None where torch cannot look at them."""
     bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(one.element_size())
     if bits is None or one.dtype != other.dtype or one.shape != other.shape:

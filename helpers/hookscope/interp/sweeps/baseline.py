@@ -16,19 +16,19 @@ from torch.nn.parameter import is_lazy
 from hookscope.captures.functorch import is_wrapped
 from hookscope.interp.edits.batch_first import AxisOrderCheck
 from hookscope.interp.sweeps.memory import PeakBytes
-from hookscope.interp.sweeps.outputs import NotAloneError, Shares, Whole, difference
-from hookscope.interp.sweeps.passes import CallLog, Inputs, Look, Patch, Span, hooked
-from hookscope.interp.sweeps.places import Site
-from hookscope.interp.sweeps.reach import Reach
+from hookscope.interp.sweeps.mixing import MixingDetector
+from hookscope.interp.sweeps.outputs import BatchMismatchError, BatchOutput, OutputShapes, measure_gap
+from hookscope.interp.sweeps.passes import CallLog, Inputs, Look, Patch, Span, register_patches
 from hookscope.interp.sweeps.replays import Replays
+from hookscope.interp.sweeps.sites import Site
 from hookscope.layers import Modules
 from hookscope.preserve import ModelState, preserve_rng_state
 from hookscope.pytree import find_tensors
 
-__all__ = ["Study", "brief", "tensors_at"]
+__all__ = ["Baseline", "collect_tensors", "summarize_error"]
 
 
-class Study:
+class Baseline:
     """One pass that is watched, one that is measured if there is a limit, and one with all samples twice.
 
     Args:
@@ -73,39 +73,39 @@ class Study:
     ) -> None:
         self.modules, self.inputs, self.places, self.before = modules, inputs, places, before
         self._watched = [m for m in modules.names if not isinstance(m, torch.jit.ScriptModule)]
-        owned = self._hooked()
-        watch = CallLog(lambda module, output: _sizes(output))
-        buffers = {name: buffer.clone() for name, buffer in _buffers(modules).items()}
-        drawn = _random_state()
+        owned = self._list_hooked()
+        watch = CallLog(lambda module, output: _list_sizes(output))
+        buffers = {name: buffer.clone() for name, buffer in _list_buffers(modules).items()}
+        drawn = _get_rng_states()
         self.order: dict[str, None] = {}
         instead = "sweep a model that is called with samples first"
         order = AxisOrderCheck(modules, lambda: inputs.samples, by_sample, instead, self.order)
         with ExitStack() as handles:
             if by_sample:
                 order.register(handles)
-            found = tensors_at(modules, inputs, places, "in the run on inputs", watch, self._watched)
+            found = collect_tensors(modules, inputs, places, "in the run on inputs", watch, self._watched)
         self.tensors, self.ways, self.output = found
-        self.whole = Whole(self.output)
-        owned |= self._hooked()  # the model may register hooks of its own in its first pass
-        self.tolerance = _tolerance([self.output, *self.tensors.values()])
-        self.random = _random_state() != drawn
-        changed, keeps = _changed(modules, buffers), before.attributes.restore()
+        self.whole = OutputShapes(self.output)
+        owned |= self._list_hooked()  # the model may register hooks of its own in its first pass
+        self.tolerance = _choose_tolerance([self.output, *self.tensors.values()])
+        self.random = _get_rng_states() != drawn
+        changed, keeps = _find_changed_buffer(modules, buffers), before.attributes.restore()
         self.writes = bool(changed) or keeps
-        self.times = {place: _time(place, watch.spans) for place in places}
+        self.times = {place: _find_time(place, watch.spans) for place in places}
         self.replays = Replays(watch.spans, owned)
         # What is kept all the time: the model's state, what it returned, and what is at each place and is to be there.
         at = [tensor.nbytes for tensor in self.tensors.values()]
-        self._returned, self._largest = _sizes(self.output)[1], max(at)
-        self._held = _sizes([*buffers.values()])[1] + before.attributes.nbytes + self._returned + 2 * sum(at)
+        self._returned, self._largest = _list_sizes(self.output)[1], max(at)
+        self._held = _list_sizes([*buffers.values()])[1] + before.attributes.nbytes + self._returned + 2 * sum(at)
         del buffers
         self.notes: list[str] = []
-        self._pass = 0 if room is None else self._measured()  # bytes for one variant
+        self._pass = 0 if room is None else self._measure_pass()  # bytes for one variant
         if room is not None and (one := self._held + self._alone) > room:
             raise MemoryError(
                 f"one run takes about {one:,} bytes, what is kept for it included, and max_bytes={room:,}; choose "
                 "fewer layers or samples, or allow more"
             )
-        self.alone = _why_not_alone(watch.spans, modules)
+        self.alone = _find_mixing_layer(watch.spans, modules)
         if not self.alone and self.random:
             self.alone = "a pass draws random numbers"
         if not self.alone and changed:
@@ -113,26 +113,26 @@ class Study:
         if not self.alone and not inputs.rows:
             self.alone = "inputs has no tensor with samples along its first axis"
         if room is not None:
-            self.variants(room, sum(watch.kept[module][1] for module in self._skipped()))
+            self.limit_variants(room, sum(watch.kept[module][1] for module in self._list_skipped()))
         if not self.alone:
             try:
                 with before.preserve():
-                    self._twice(watch.kept)
-            except NotAloneError as error:
+                    self._run_twice(watch.kept)
+            except BatchMismatchError as error:
                 self.alone = str(error)
             except Exception as error:
-                self.alone = f"a batch of two raised {brief(error)}"
+                self.alone = f"a batch of two raised {summarize_error(error)}"
         if self.alone:
             self.replays.forget()
             if not self.random and not changed:
-                self._must_repeat()
+                self._check_repeats()
 
     @property
     def _alone(self) -> int:
         """How many bytes one variant takes that is run alone, or its comparison with another output."""
         return max(self._pass + self._largest, 3 * self._returned)
 
-    def variants(self, room: float, replayed: int) -> int:
+    def limit_variants(self, room: float, replayed: int) -> int:
         """Return how many variants may share a batch; rather than one alone, several without replays.
 
         Args:
@@ -153,13 +153,13 @@ class Study:
         )
         return found
 
-    def _skipped(self) -> set[nn.Module]:
+    def _list_skipped(self) -> set[nn.Module]:
         return {module for time in set(self.times.values()) for module in self.replays.before(time)}
 
-    def _hooked(self) -> set[nn.Module]:
+    def _list_hooked(self) -> set[nn.Module]:
         return {module for module in self._watched if module._forward_hooks or module._forward_pre_hooks}
 
-    def _measured(self) -> int:
+    def _measure_pass(self) -> int:
         """Return what a pass needs at its peak; 0, and a note, where it cannot be watched, as with flex attention."""
         model, inputs = self.modules.model, self.inputs
         same = preserve_rng_state(model, inputs.args, inputs.kwargs)
@@ -167,14 +167,16 @@ class Study:
         patches = [Patch(place, lambda tensor: None) for place in self.places]
         counted = PeakBytes()
         try:
-            with same, self.before.preserve(), counted, hooked(patches):
+            with same, self.before.preserve(), counted, register_patches(patches):
                 inputs.run(model)
         except Exception as error:
-            self.notes.append(f"max_bytes could not be kept to: a pass that was measured raised {brief(error)}")
+            self.notes.append(
+                f"max_bytes could not be kept to: a pass that was measured raised {summarize_error(error)}"
+            )
             return 0
         return counted.peak
 
-    def _must_repeat(self) -> None:
+    def _check_repeats(self) -> None:
         """Refuse a model of which every pass gives something else: its cells would differ for that reason alone.
 
         Raises:
@@ -183,17 +185,17 @@ class Study:
         """
         with self.before.preserve():
             again = self.inputs.run(self.modules.model)
-        if difference(again, self.output) > self.tolerance:
+        if measure_gap(again, self.output) > self.tolerance:
             raise RuntimeError(
                 f"{type(self.modules.model).__name__} gives something else when it runs again on the same inputs: it "
                 "keeps a state, or takes random numbers, that cannot be put back, so that cells would differ for that "
                 "reason alone; reset it in its forward, or sweep a part of it that does not"
             )
 
-    def _twice(self, sizes: dict[nn.Module, Any]) -> None:
+    def _run_twice(self, sizes: dict[nn.Module, Any]) -> None:
         """Run all samples twice in one batch: what grows, what stays, and how many bytes that takes."""
         found: dict[Site, torch.Size] = {}
-        self._two = reach = Reach(self.modules.names, 2)
+        self._two = reach = MixingDetector(self.modules.names, 2)
 
         def look(place: Site, tensor: Tensor) -> None:
             found[place] = tensor.shape
@@ -208,24 +210,24 @@ class Study:
             counted.pausing = reach.pausing = False
 
         counted = PeakBytes()
-        with counted, reach.follow(), hooked(patches, Look(keep), self._skipped()):
+        with counted, reach.follow(), register_patches(patches, Look(keep), self._list_skipped()):
             output = self.inputs.run(self.modules.model, 2)
         self._pass = max(self._pass, counted.peak // 2 + 1)
         for place, shape in found.items():
             single = self.tensors[place]
             if not single.dim() or shape != (2 * len(single), *single.shape[1:]):
-                raise NotAloneError(
+                raise BatchMismatchError(
                     f"layer {place.label!r} has shape {tuple(single.shape)} for one variant and {tuple(shape)} for two"
                 )
-        shares = Shares(output, self.whole, 2)
-        if any(difference(shares.of(variant), self.output) > self.tolerance for variant in (0, 1)):
-            raise NotAloneError("samples are not independent: twice the same in one batch gives something else")
+        shares = BatchOutput(output, self.whole, 2)
+        if any(measure_gap(shares.select(variant), self.output) > self.tolerance for variant in (0, 1)):
+            raise BatchMismatchError("samples are not independent: twice the same in one batch gives something else")
         if reach.why:
-            raise NotAloneError(reach.why)
+            raise BatchMismatchError(reach.why)
 
-    def why_mixed(self) -> str:
+    def find_mixing(self) -> str:
         """Run three variants, the one in the middle changed: how does that reach the others? "" if it does not."""
-        reach = Reach(self.modules.names, 3, self._two)
+        reach = MixingDetector(self.modules.names, 3, self._two)
 
         def change(place: Site, tensor: Tensor) -> None:
             alone = self.tensors[place]
@@ -239,31 +241,31 @@ class Study:
 
         patches = [Patch(place, partial(change, place)) for place in self.places]
         try:
-            with self.before.preserve(), reach.follow(), hooked(patches):
+            with self.before.preserve(), reach.follow(), register_patches(patches):
                 output = self.inputs.run(self.modules.model, 3)
-            shares = Shares(output, self.whole, 3)
-        except NotAloneError as error:
+            shares = BatchOutput(output, self.whole, 3)
+        except BatchMismatchError as error:
             return str(error)
         except Exception as error:
-            return f"a batch of three raised {brief(error)}"
-        if not reach.why and any(difference(shares.of(number), self.output) > self.tolerance for number in (0, 2)):
+            return f"a batch of three raised {summarize_error(error)}"
+        if not reach.why and any(measure_gap(shares.select(number), self.output) > self.tolerance for number in (0, 2)):
             return "samples are not independent: another one in the batch gives something else"
         return reach.why
 
 
-def _sizes(output: Any) -> tuple[list[torch.Size] | None, int]:
+def _list_sizes(output: Any) -> tuple[list[torch.Size] | None, int]:
     """List the shapes of tensors, None if one has none, as nested tensors do not; and count their bytes."""
     found = find_tensors(output)
     shapes = None if any(tensor.is_nested for tensor in found) else [tensor.shape for tensor in found]
     return shapes, sum(tensor.numel() * tensor.element_size() for tensor in found)
 
 
-def _tolerance(values: list[Any]) -> float:
+def _choose_tolerance(values: list[Any]) -> float:
     coarse = [torch.finfo(dtype).eps for each in find_tensors(values) if (dtype := each.dtype).is_floating_point]
     return 1e-5 if max(coarse, default=0) < 1e-6 else 4 * max(coarse)
 
 
-def tensors_at(
+def collect_tensors(
     modules: Modules,
     inputs: Inputs,
     places: Sequence[Site],
@@ -278,15 +280,15 @@ def tensors_at(
 
     """
     found: dict[Site, Tensor] = {}
-    patches = [Patch(place, partial(_keep, found, place)) for place in places]
-    with hooked(patches, watch, watched):
+    patches = [Patch(place, partial(_copy_tensor, found, place)) for place in places]
+    with register_patches(patches, watch, watched):
         output = inputs.run(modules.model)
     for patch in patches:
-        patch.must_have_run(modules, runs)
+        patch.check_calls(modules, runs)
     return found, {patch.place: patch.way for patch in patches}, output
 
 
-def _keep(found: dict[Site, Tensor], place: Site, tensor: Tensor) -> None:
+def _copy_tensor(found: dict[Site, Tensor], place: Site, tensor: Tensor) -> None:
     inside = tensor
     while is_wrapped(inside):
         if torch._C._functorch.is_batchedtensor(inside):
@@ -303,13 +305,13 @@ def _keep(found: dict[Site, Tensor], place: Site, tensor: Tensor) -> None:
     found[place] = tensor.clone()
 
 
-def brief(error: Exception) -> str:
+def summarize_error(error: Exception) -> str:
     """Say an error in one line."""
     first = next(iter(str(error).splitlines()), "")
     return f"{type(error).__name__}{f': {first[:160]}' if first else ''}"
 
 
-def _time(place: Site, spans: list[Span]) -> float:
+def _find_time(place: Site, spans: list[Span]) -> float:
     """Return when a place is reached; 0 where the layer has several calls, which cannot be told apart in a replay."""
     calls = [span for span in spans if span.module is place.module]
     if len(calls) != 1:
@@ -317,7 +319,7 @@ def _time(place: Site, spans: list[Span]) -> float:
     return calls[0].end if place.to == "output" else calls[0].begin
 
 
-def _why_not_alone(spans: list[Span], modules: Modules) -> str:
+def _find_mixing_layer(spans: list[Span], modules: Modules) -> str:
     """Name a layer that is known to mix samples or to draw random numbers."""
     for span in spans:
         module = span.module
@@ -329,7 +331,7 @@ def _why_not_alone(spans: list[Span], modules: Modules) -> str:
     return ""
 
 
-def _buffers(modules: Modules) -> dict[str, Tensor]:
+def _list_buffers(modules: Modules) -> dict[str, Tensor]:
     """Dotted name -> buffer that modules hold now; quicker than `named_buffers`, which asks each by itself."""
     return {
         f"{name}.{key}" if name else key: buffer
@@ -339,16 +341,16 @@ def _buffers(modules: Modules) -> dict[str, Tensor]:
     }
 
 
-def _changed(modules: Modules, before: dict[str, Tensor]) -> str:
+def _find_changed_buffer(modules: Modules, before: dict[str, Tensor]) -> str:
     """Name a buffer that is not as it was; "" if all are."""
-    now = _buffers(modules)
+    now = _list_buffers(modules)
     for name, value in before.items():
         if name not in now or now[name].shape != value.shape or not torch.equal(now[name], value):
             return name
     return ""
 
 
-def _random_state() -> tuple[object, ...]:
+def _get_rng_states() -> tuple[object, ...]:
     """Return what tells whether random numbers were drawn."""
     states = [torch.get_rng_state()]
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # else nothing is on a GPU

@@ -15,7 +15,7 @@ from hookscope.interp.edits.parts import Part, get, listed, path_of, tensors
 from hookscope.interp.edits.selection import numbers_in
 from hookscope.layers import LayerNotFoundError, Modules, Which, pick
 
-__all__ = ["Columns", "Site", "columns_from", "places_from"]
+__all__ = ["Columns", "Site", "check_columns", "find_sites"]
 
 Kind = Literal["layer", "position", "head", "channel"]
 _AXIS = {
@@ -81,7 +81,7 @@ class Site:
         where = next(iter(self.heads[1].values())) if self.heads is not None else slice(0, 0)
         return int(where.stop - where.start)
 
-    def found(self, value: Any) -> tuple[int | str, ...]:
+    def find_path(self, value: Any) -> tuple[int | str, ...]:
         """Return the path to the tensor that is meant in what the layer returned or was given.
 
         Raises:
@@ -103,7 +103,7 @@ class Site:
             raise LookupError(f"layer {self.label!r} has no part={self.path!r}; it {did} {listed(value)}") from None
         return self.path
 
-    def tensor(self, value: Any, path: tuple[int | str, ...]) -> Tensor:
+    def get_tensor(self, value: Any, path: tuple[int | str, ...]) -> Tensor:
         """Take the tensor at a path out of what the layer returned or was given.
 
         Raises:
@@ -115,7 +115,7 @@ class Site:
             raise LookupError(f"layer {self.label!r}: part={path!r} is no tensor; there is {listed(value)}")
         return tensor
 
-    def index(self, shape: torch.Size, columns: Columns, number: int) -> tuple[Any, ...]:
+    def make_index(self, shape: torch.Size, columns: Columns, number: int) -> tuple[Any, ...]:
         """Return the index of one position, head or channel.
 
         Raises:
@@ -135,8 +135,10 @@ class Site:
         axis, what = columns.axis, f"layer {self.label!r}"
         usual = {"position": (3,), "channel": (2, 4, 5)}[columns.kind]
         if axis is None and len(shape) not in usual:
-            raise ValueError(f"{what} has shape {tuple(shape)}, and {_AXIS[columns.kind]}; {_way(columns, shape)}")
-        if axis is None and (last := self._other_axis(columns, len(shape))):
+            raise ValueError(
+                f"{what} has shape {tuple(shape)}, and {_AXIS[columns.kind]}; {_suggest_axis(columns, shape)}"
+            )
+        if axis is None and (last := self._find_axis(columns, len(shape))):
             kind = type(self.module).__name__
             raise ValueError(
                 f"{what} is a {kind}, and its axis 1 has no {columns.kind}s: say which axis, as axis={last}"
@@ -151,14 +153,14 @@ class Site:
             )
         return (*[slice(None)] * axis, number)
 
-    def _other_axis(self, columns: Columns, axes: int) -> int:
+    def _find_axis(self, columns: Columns, axes: int) -> int:
         """Return the axis that must be meant where the kind of the layer says that it is not axis 1; else 0."""
         if columns.kind == "position" and isinstance(self.module, _CHANNELS_FIRST):
             return axes - 1
         return axes - 1 if columns.kind == "channel" and axes > 2 and isinstance(self.module, _FEATURES_LAST) else 0
 
 
-def _way(columns: Columns, shape: torch.Size) -> str:
+def _suggest_axis(columns: Columns, shape: torch.Size) -> str:
     """Say what to type where the shape does not say which axis is meant."""
     if len(shape) < 2:
         return "it has no axis after that of the batch, so sweep the whole layer, or choose another"
@@ -172,7 +174,7 @@ _CHANNELS_FIRST = (nn.modules.conv._ConvNd, nn.modules.pooling._MaxPoolNd, nn.mo
 _FEATURES_LAST = (nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Embedding)
 
 
-def columns_from(positions: Any, heads: Any, channels: Any, axis: int | None) -> Columns:
+def check_columns(positions: Any, heads: Any, channels: Any, axis: int | None) -> Columns:
     """Check what was asked for.
 
     Raises:
@@ -191,10 +193,10 @@ def columns_from(positions: Any, heads: Any, channels: Any, axis: int | None) ->
     if not asked:
         return Columns("layer", (0,))
     ((kind, what),) = asked.items()
-    return Columns(kind, _numbers(what, f"{kind}s"), axis)  # type: ignore[arg-type]
+    return Columns(kind, _check_numbers(what, f"{kind}s"), axis)  # type: ignore[arg-type]
 
 
-def _numbers(what: Any, name: str) -> tuple[int, ...]:
+def _check_numbers(what: Any, name: str) -> tuple[int, ...]:
     try:
         numbers = tuple(numbers_in(what))
     except TypeError:
@@ -206,9 +208,7 @@ def _numbers(what: Any, name: str) -> tuple[int, ...]:
     return numbers
 
 
-def places_from(
-    modules: Modules, layers: Any, columns: Columns, part: Part | Mapping[Which, Part] | None
-) -> list[Site]:
+def find_sites(modules: Modules, layers: Any, columns: Columns, part: Part | Mapping[Which, Part] | None) -> list[Site]:
     """Find the layers that were asked for, in the order in which they were.
 
     Raises:
@@ -225,13 +225,13 @@ def places_from(
         raise ValueError("layers is empty: there is nothing to sweep")
     found: dict[tuple[nn.Module, int | None], tuple[str, nn.Module, int | None]] = {}
     for item in items:
-        for name, module, call in _named(modules, item):
+        for name, module, call in _pick_modules(modules, item):
             found.setdefault((module, call), (name, module, call))
-    paths = _paths(modules, part, {module for module, _ in found})
-    return [_place(modules, name, module, call, paths[module], columns) for name, module, call in found.values()]
+    paths = _map_parts(modules, part, {module for module, _ in found})
+    return [_make_site(modules, name, module, call, paths[module], columns) for name, module, call in found.values()]
 
 
-def _paths(modules: Modules, part: Any, chosen: set[nn.Module]) -> dict[nn.Module, Any]:
+def _map_parts(modules: Modules, part: Any, chosen: set[nn.Module]) -> dict[nn.Module, Any]:
     """Return the path to the tensor that is meant in what each layer returns; None for the only one."""
     if not isinstance(part, Mapping):
         return dict.fromkeys(chosen, path_of(part))
@@ -244,7 +244,7 @@ def _paths(modules: Modules, part: Any, chosen: set[nn.Module]) -> dict[nn.Modul
     return paths
 
 
-def _named(modules: Modules, item: Which) -> Iterable[tuple[str, nn.Module, int | None]]:
+def _pick_modules(modules: Modules, item: Which) -> Iterable[tuple[str, nn.Module, int | None]]:
     """Yield what one item means: names, modules, and the number of the call if it names one."""
     if isinstance(item, str) and "#" in item:
         name, _, number = item.rpartition("#")
@@ -263,7 +263,7 @@ def _named(modules: Modules, item: Which) -> Iterable[tuple[str, nn.Module, int 
         yield name, module, None
 
 
-def _place(modules: Modules, name: str, module: nn.Module, call: int | None, path: Any, columns: Columns) -> Site:
+def _make_site(modules: Modules, name: str, module: nn.Module, call: int | None, path: Any, columns: Columns) -> Site:
     label = (name or "(root)") + ("" if call is None else f"#{call}")
     around = with_tokens_first(modules, name) if columns.kind == "position" and columns.axis is None else None
     if around is not None:
@@ -282,13 +282,13 @@ def _place(modules: Modules, name: str, module: nn.Module, call: int | None, pat
             each = columns_of(heads, number)
             where[number] = slice(each[0], each[-1] + 1)
     except NoHeadsError as error:
-        raise ValueError(f"{error.why}; {_without_index(modules, name)}") from None
+        raise ValueError(f"{error.why}; {_suggest_layer(modules, name)}") from None
     if path is not None and heads.to != "output":
         raise ValueError(f"part= does not go with heads=, which lie in what goes into {heads.name!r}")
     return Site(label, heads.name, heads.module, call, heads.to, path, (heads.count, where), names)
 
 
-def _without_index(modules: Modules, name: str) -> str:
+def _suggest_layer(modules: Modules, name: str) -> str:
     """Say what to do where heads are not to be found: `edit` takes an index in their place, and a sweep does not."""
     below = f"{name}." if name else ""
     inside = [
