@@ -1,4 +1,4 @@
-"""Find out before a sweep what a model does in a pass, and whether samples go their own way in it."""
+"""Run the model before a sweep: keep the tensors at all sites, and find out whether variants can share a batch."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from hookscope.interp.edits.batch_first import AxisOrderCheck
 from hookscope.interp.sweeps.memory import PeakBytes
 from hookscope.interp.sweeps.mixing import MixingDetector
 from hookscope.interp.sweeps.outputs import BatchMismatchError, BatchOutput, OutputShapes, measure_gap
-from hookscope.interp.sweeps.passes import CallLog, Inputs, Look, Patch, Span, register_patches
-from hookscope.interp.sweeps.replays import Replays
+from hookscope.interp.sweeps.passes import Inputs, Patch, register_patches
 from hookscope.interp.sweeps.sites import Site
 from hookscope.layers import Modules
 from hookscope.preserve import ModelState, preserve_rng_state
@@ -29,36 +28,33 @@ __all__ = ["Baseline", "collect_tensors", "summarize_error"]
 
 
 class Baseline:
-    """One pass that is watched, one that is measured if there is a limit, and one with all samples twice.
+    """The first passes of a sweep: one that is kept, one that is measured if there is a limit, one with two variants.
 
     Args:
         modules: those of the model.
-        inputs: what it is called with.
-        places: where the sweep is to change something.
-        before: the model's state, to be put back after each pass.
-        room: how many bytes the sweep may take; None where nobody says.
-        by_sample: what takes the first axis for that of samples, such as "positions="; "" if nothing does.
+        inputs: the model's arguments.
+        sites: the tensors that the sweep changes.
+        before: the model's state, restored after each pass.
+        max_bytes: the limit of the user; None without one.
+        by_sample: the option that needs samples along the first axis, such as "positions="; "" without one.
 
     Attributes:
-        before: the state that the model had before the sweep.
-        output: what the model returned.
-        whole: what is to be known of that, to find it again in what a batch returns.
-        tensors: the tensor at each place.
-        ways: how one gets to it from what the layer returned or was given.
-        times: when it was there.
-        replays: the layers that need not run again, and what they returned.
-        alone: why variants cannot share a batch; "" if nothing speaks against it.
+        output: the output of the model.
+        shapes: the shapes in it, to find one variant's output in that of a batch.
+        tensors: a copy of the tensor at each site.
+        ways: the keys that lead to it from the layer's output or inputs.
+        alone: why variants cannot share a batch; "" if they can.
         random: whether a pass draws random numbers.
         writes: whether a pass changes a buffer, or an attribute of a module.
-        notes: what there is to know of the memory.
-        order: what there is to know of the order of axes, as keys.
-        tolerance: how far a result may be off, as a share of its scale: 1e-5, or what half precision lets one hope for.
+        notes: notes about memory.
+        order: notes about the order of axes, as keys.
+        tolerance: the largest error, as a share of the scale, that counts as rounding.
 
     Raises:
         NotEditedError: a layer was not called, or several times.
-        ValueError: a layer returned several tensors, and nothing says which is meant; or tokens come before samples.
-        RuntimeError: the model gives something else each time.
-        MemoryError: one run alone takes more than `room`.
+        ValueError: a layer returned several tensors, and no part is named; or tokens come before samples.
+        RuntimeError: the model returns different values each time.
+        MemoryError: a single run takes more than `max_bytes`.
 
     """
 
@@ -66,118 +62,94 @@ class Baseline:
         self,
         modules: Modules,
         inputs: Inputs,
-        places: Sequence[Site],
+        sites: Sequence[Site],
         before: ModelState,
-        room: float | None,
+        max_bytes: float | None,
         by_sample: str = "",
     ) -> None:
-        self.modules, self.inputs, self.places, self.before = modules, inputs, places, before
-        self._watched = [m for m in modules.names if not isinstance(m, torch.jit.ScriptModule)]
-        owned = self._list_hooked()
-        watch = CallLog(lambda module, output: _list_sizes(output))
-        buffers = {name: buffer.clone() for name, buffer in _list_buffers(modules).items()}
-        drawn = _get_rng_states()
+        self.modules, self.inputs, self.sites, self.before = modules, inputs, sites, before
         self.order: dict[str, None] = {}
-        instead = "sweep a model that is called with samples first"
-        order = AxisOrderCheck(modules, lambda: inputs.samples, by_sample, instead, self.order)
-        with ExitStack() as handles:
+        mixing: list[str] = []
+        buffers = {name: buffer.clone() for name, buffer in _list_buffers(modules).items()}
+        rng_states = _get_rng_states()
+        with ExitStack() as stack:
             if by_sample:
-                order.register(handles)
-            found = collect_tensors(modules, inputs, places, "in the run on inputs", watch, self._watched)
+                instead = "sweep a model that is called with samples first"
+                AxisOrderCheck(modules, lambda: inputs.samples, by_sample, instead, self.order).register(stack)
+            _watch_mixing_layers(modules, mixing, stack)
+            found = collect_tensors(modules, inputs, sites, "in the run on inputs")
         self.tensors, self.ways, self.output = found
-        self.whole = OutputShapes(self.output)
-        owned |= self._list_hooked()  # the model may register hooks of its own in its first pass
+        self.shapes = OutputShapes(self.output)
         self.tolerance = _choose_tolerance([self.output, *self.tensors.values()])
-        self.random = _get_rng_states() != drawn
-        changed, keeps = _find_changed_buffer(modules, buffers), before.attributes.restore()
-        self.writes = bool(changed) or keeps
-        self.times = {place: _find_time(place, watch.spans) for place in places}
-        self.replays = Replays(watch.spans, owned)
-        # What is kept all the time: the model's state, what it returned, and what is at each place and is to be there.
-        at = [tensor.nbytes for tensor in self.tensors.values()]
-        self._returned, self._largest = _list_sizes(self.output)[1], max(at)
-        self._held = _list_sizes([*buffers.values()])[1] + before.attributes.nbytes + self._returned + 2 * sum(at)
+        self.random = _get_rng_states() != rng_states
+        changed, changed_attributes = _find_changed_buffer(modules, buffers), before.attributes.restore()
+        self.writes = bool(changed) or changed_attributes
+        # Kept during the whole sweep: the model's state, its output, and at each site the tensor and its replacement.
+        at_sites = [tensor.nbytes for tensor in self.tensors.values()]
+        self._output_bytes, self._largest = _count_bytes(self.output), max(at_sites)
+        state_bytes = _count_bytes([*buffers.values()]) + before.attributes.nbytes
+        self._kept_bytes = state_bytes + self._output_bytes + 2 * sum(at_sites)
         del buffers
         self.notes: list[str] = []
-        self._pass = 0 if room is None else self._measure_pass()  # bytes for one variant
-        if room is not None and (one := self._held + self._alone) > room:
+        self._pass_bytes = 0 if max_bytes is None else self._measure_pass()  # for one variant
+        if max_bytes is not None and (needed := self._kept_bytes + self._alone_bytes) > max_bytes:
             raise MemoryError(
-                f"one run takes about {one:,} bytes, what is kept for it included, and max_bytes={room:,}; choose "
-                "fewer layers or samples, or allow more"
+                f"one run takes about {needed:,} bytes, including what the sweep keeps, and max_bytes={max_bytes:,}. "
+                "Pass fewer layers or samples, or a larger max_bytes"
             )
-        self.alone = _find_mixing_layer(watch.spans, modules)
+        self.alone = mixing[0] if mixing else ""
         if not self.alone and self.random:
             self.alone = "a pass draws random numbers"
         if not self.alone and changed:
             self.alone = f"a pass changes the buffer {changed!r}"
         if not self.alone and not inputs.rows:
-            self.alone = "inputs has no tensor with samples along its first axis"
-        if room is not None:
-            self.limit_variants(room, sum(watch.kept[module][1] for module in self._list_skipped()))
+            self.alone = "the inputs have no tensor with samples along its first axis"
+        if max_bytes is not None:
+            self.limit_variants(max_bytes)
         if not self.alone:
             try:
                 with before.preserve():
-                    self._run_twice(watch.kept)
+                    self._run_two()
             except BatchMismatchError as error:
                 self.alone = str(error)
             except Exception as error:
                 self.alone = f"a batch of two raised {summarize_error(error)}"
-        if self.alone:
-            self.replays.forget()
-            if not self.random and not changed:
-                self._check_repeats()
+        if self.alone and not self.random and not changed:
+            self._check_repeats()
 
     @property
-    def _alone(self) -> int:
-        """How many bytes one variant takes that is run alone, or its comparison with another output."""
-        return max(self._pass + self._largest, 3 * self._returned)
+    def _alone_bytes(self) -> int:
+        """The bytes for one variant that runs alone, or for comparing its output with another one."""
+        return max(self._pass_bytes + self._largest, 3 * self._output_bytes)
 
-    def limit_variants(self, room: float, replayed: int) -> int:
-        """Return how many variants may share a batch; rather than one alone, several without replays.
-
-        Args:
-            room: how many bytes the sweep may take.
-            replayed: how many of them are kept for replays.
-
-        """
-        # One more is run alone, while what the batch returned is there, to be compared.
-        kept, each = self._held + self._alone, max(self._pass + self._largest, 1)
-        for more in (replayed, 0):
-            found = int((min(room, sys.maxsize) - kept - more) // each)
-            if found > 2:
-                return found
-            self.replays.forget()
-        needed = kept + 3 * each  # fewer do not show whether they mix
-        self.alone = (
-            self.alone or f"three variants in a batch may take {needed:,} bytes, more than the {room:,} allowed"
-        )
-        return found
-
-    def _list_skipped(self) -> set[nn.Module]:
-        return {module for time in set(self.times.values()) for module in self.replays.before(time)}
-
-    def _list_hooked(self) -> set[nn.Module]:
-        return {module for module in self._watched if module._forward_hooks or module._forward_pre_hooks}
+    def limit_variants(self, max_bytes: float) -> int:
+        """Return how many variants can share a batch; set `alone` if there is no room for three."""
+        # One more variant runs alone, for the comparison, while the output of the batch is in memory.
+        kept, each = self._kept_bytes + self._alone_bytes, max(self._pass_bytes + self._largest, 1)
+        count = int((min(max_bytes, sys.maxsize) - kept) // each)
+        if count <= 2:  # two variants do not show whether they mix
+            needed = f"three variants in a batch can take {kept + 3 * each:,} bytes"
+            self.alone = self.alone or f"{needed}, more than the {max_bytes:,} allowed"
+        return count
 
     def _measure_pass(self) -> int:
-        """Return what a pass needs at its peak; 0, and a note, where it cannot be watched, as with flex attention."""
+        """Return the peak memory of a pass; 0, with a note, if it cannot be measured."""
         model, inputs = self.modules.model, self.inputs
         same = preserve_rng_state(model, inputs.args, inputs.kwargs)
-        # With hooks on, as there are in each cell: they keep layers from fused paths, which take less.
-        patches = [Patch(place, lambda tensor: None) for place in self.places]
+        # With hooks, as in each cell: they switch off fused paths, which take less memory.
+        patches = [Patch(site, lambda tensor: None) for site in self.sites]
         counted = PeakBytes()
         try:
             with same, self.before.preserve(), counted, register_patches(patches):
                 inputs.run(model)
         except Exception as error:
-            self.notes.append(
-                f"max_bytes could not be kept to: a pass that was measured raised {summarize_error(error)}"
-            )
+            why = summarize_error(error)
+            self.notes.append(f"max_bytes was ignored, because the pass that measures the memory raised {why}")
             return 0
         return counted.peak
 
     def _check_repeats(self) -> None:
-        """Refuse a model of which every pass gives something else: its cells would differ for that reason alone.
+        """Refuse a model that returns different values in each pass: cells would differ for that reason alone.
 
         Raises:
             RuntimeError: it does.
@@ -187,152 +159,135 @@ class Baseline:
             again = self.inputs.run(self.modules.model)
         if measure_gap(again, self.output) > self.tolerance:
             raise RuntimeError(
-                f"{type(self.modules.model).__name__} gives something else when it runs again on the same inputs: it "
-                "keeps a state, or takes random numbers, that cannot be put back, so that cells would differ for that "
-                "reason alone; reset it in its forward, or sweep a part of it that does not"
+                f"{type(self.modules.model).__name__} returned different values for the same inputs, so cells would "
+                "differ even without a change. It keeps a state, or draws random numbers, that hookscope cannot "
+                "restore. Reset the state in its forward, or sweep a part of the model without it"
             )
 
-    def _run_twice(self, sizes: dict[nn.Module, Any]) -> None:
-        """Run all samples twice in one batch: what grows, what stays, and how many bytes that takes."""
+    def _run_two(self) -> None:
+        """Run all samples twice in one batch, and compare shapes, values and memory with one run."""
         found: dict[Site, torch.Size] = {}
-        self._two = reach = MixingDetector(self.modules.names, 2)
+        self._two = detector = MixingDetector(self.modules.names, 2)
 
-        def look(place: Site, tensor: Tensor) -> None:
-            found[place] = tensor.shape
-            reach.begin(tensor)
+        def look(site: Site, tensor: Tensor) -> None:
+            found[site] = tensor.shape
+            detector.begin(tensor)
 
-        patches = [Patch(place, partial(look, place)) for place in self.places]
-
-        def keep(module: nn.Module, output: Any) -> None:
-            # At once: somebody may write to it later.
-            counted.pausing = reach.pausing = True  # what is kept for replays does not grow with the batch
-            self.replays.keep(module, sizes[module][0], output)
-            counted.pausing = reach.pausing = False
-
-        counted = PeakBytes()
-        with counted, reach.follow(), register_patches(patches, Look(keep), self._list_skipped()):
+        patches = [Patch(site, partial(look, site)) for site in self.sites]
+        with PeakBytes() as counted, detector.follow(), register_patches(patches):
             output = self.inputs.run(self.modules.model, 2)
-        self._pass = max(self._pass, counted.peak // 2 + 1)
-        for place, shape in found.items():
-            single = self.tensors[place]
+        self._pass_bytes = max(self._pass_bytes, counted.peak // 2 + 1)
+        for site, shape in found.items():
+            single = self.tensors[site]
             if not single.dim() or shape != (2 * len(single), *single.shape[1:]):
                 raise BatchMismatchError(
-                    f"layer {place.label!r} has shape {tuple(single.shape)} for one variant and {tuple(shape)} for two"
+                    f"layer {site.label!r} has shape {tuple(single.shape)} for one variant and {tuple(shape)} for two"
                 )
-        shares = BatchOutput(output, self.whole, 2)
-        if any(measure_gap(shares.select(variant), self.output) > self.tolerance for variant in (0, 1)):
-            raise BatchMismatchError("samples are not independent: twice the same in one batch gives something else")
-        if reach.why:
-            raise BatchMismatchError(reach.why)
+        outputs = BatchOutput(output, self.shapes, 2)
+        if any(measure_gap(outputs.select(variant), self.output) > self.tolerance for variant in (0, 1)):
+            raise BatchMismatchError("samples are not independent: the same sample twice in a batch changes the output")
+        if detector.why:
+            raise BatchMismatchError(detector.why)
 
     def find_mixing(self) -> str:
-        """Run three variants, the one in the middle changed: how does that reach the others? "" if it does not."""
-        reach = MixingDetector(self.modules.names, 3, self._two)
+        """Run three variants with a change in the middle one, and say how it reaches the others; "" if it does not."""
+        detector = MixingDetector(self.modules.names, 3, self._two)
 
-        def change(place: Site, tensor: Tensor) -> None:
-            alone = self.tensors[place]
+        def change(site: Site, tensor: Tensor) -> None:
+            alone = self.tensors[site]
             middle = slice(len(alone), 2 * len(alone))
-            reach.pausing = True
+            detector.pausing = True
             if tensor.is_floating_point():
-                with suppress(RuntimeError):  # it has its elements several times
+                with suppress(RuntimeError):  # an expanded tensor cannot be written to
                     tensor[middle] = alone * -10 - 1  # larger than all others, and smaller
-            reach.pausing = False
-            reach.begin(tensor)
+            detector.pausing = False
+            detector.begin(tensor)
 
-        patches = [Patch(place, partial(change, place)) for place in self.places]
+        patches = [Patch(site, partial(change, site)) for site in self.sites]
         try:
-            with self.before.preserve(), reach.follow(), register_patches(patches):
+            with self.before.preserve(), detector.follow(), register_patches(patches):
                 output = self.inputs.run(self.modules.model, 3)
-            shares = BatchOutput(output, self.whole, 3)
+            outputs = BatchOutput(output, self.shapes, 3)
         except BatchMismatchError as error:
             return str(error)
         except Exception as error:
             return f"a batch of three raised {summarize_error(error)}"
-        if not reach.why and any(measure_gap(shares.select(number), self.output) > self.tolerance for number in (0, 2)):
-            return "samples are not independent: another one in the batch gives something else"
-        return reach.why
-
-
-def _list_sizes(output: Any) -> tuple[list[torch.Size] | None, int]:
-    """List the shapes of tensors, None if one has none, as nested tensors do not; and count their bytes."""
-    found = find_tensors(output)
-    shapes = None if any(tensor.is_nested for tensor in found) else [tensor.shape for tensor in found]
-    return shapes, sum(tensor.numel() * tensor.element_size() for tensor in found)
-
-
-def _choose_tolerance(values: list[Any]) -> float:
-    coarse = [torch.finfo(dtype).eps for each in find_tensors(values) if (dtype := each.dtype).is_floating_point]
-    return 1e-5 if max(coarse, default=0) < 1e-6 else 4 * max(coarse)
+        if not detector.why and any(measure_gap(outputs.select(n), self.output) > self.tolerance for n in (0, 2)):
+            return "samples are not independent: a change in one sample changes the others"
+        return detector.why
 
 
 def collect_tensors(
-    modules: Modules,
-    inputs: Inputs,
-    places: Sequence[Site],
-    runs: str,
-    watch: CallLog | None = None,
-    watched: Sequence[nn.Module] = (),
+    modules: Modules, inputs: Inputs, sites: Sequence[Site], runs: str
 ) -> tuple[dict[Site, Tensor], dict[Site, tuple[tuple[str, Any], ...]], Any]:
-    """Run a model, and return a copy of what is at each place, how one gets there, and what the model returns.
+    """Run a model, and return a copy of the tensor at each site, the keys that lead to it, and the model's output.
 
     Raises:
         NotEditedError: a layer was not called, or several times.
 
     """
     found: dict[Site, Tensor] = {}
-    patches = [Patch(place, partial(_copy_tensor, found, place)) for place in places]
-    with register_patches(patches, watch, watched):
+    patches = [Patch(site, partial(_copy_tensor, found, site)) for site in sites]
+    with register_patches(patches):
         output = inputs.run(modules.model)
     for patch in patches:
         patch.check_calls(modules, runs)
-    return found, {patch.place: patch.way for patch in patches}, output
+    return found, {patch.site: patch.way for patch in patches}, output
 
 
-def _copy_tensor(found: dict[Site, Tensor], place: Site, tensor: Tensor) -> None:
+def _copy_tensor(found: dict[Site, Tensor], site: Site, tensor: Tensor) -> None:
     inside = tensor
     while is_wrapped(inside):
         if torch._C._functorch.is_batchedtensor(inside):
             raise ValueError(
-                f"layer {place.label!r} runs under torch.vmap, which hides an axis from it (it sees the shape "
-                f"{tuple(tensor.shape)}), so its samples cannot be told apart; choose a layer outside of torch.vmap"
+                f"layer {site.label!r} runs under torch.vmap, which hides the batch axis (the layer sees the shape "
+                f"{tuple(tensor.shape)}), so samples cannot be told apart. Please choose a layer outside torch.vmap"
             )
         inside = torch._C._functorch.get_unwrapped(inside)
     if tensor.is_nested:
         raise TypeError(
-            f"layer {place.label!r} has a nested tensor, which has no shape to sweep over; make an "
+            f"layer {site.label!r} has a nested tensor, which has no fixed shape to sweep over. Make the "
             "nn.TransformerEncoder with enable_nested_tensor=False"
         )
-    found[place] = tensor.clone()
+    found[site] = tensor.clone()
 
 
 def summarize_error(error: Exception) -> str:
-    """Say an error in one line."""
+    """Return the type of an error and the first line of its message."""
     first = next(iter(str(error).splitlines()), "")
     return f"{type(error).__name__}{f': {first[:160]}' if first else ''}"
 
 
-def _find_time(place: Site, spans: list[Span]) -> float:
-    """Return when a place is reached; 0 where the layer has several calls, which cannot be told apart in a replay."""
-    calls = [span for span in spans if span.module is place.module]
-    if len(calls) != 1:
-        return 0.0
-    return calls[0].end if place.to == "output" else calls[0].begin
-
-
-def _find_mixing_layer(spans: list[Span], modules: Modules) -> str:
-    """Name a layer that is known to mix samples or to draw random numbers."""
-    for span in spans:
-        module = span.module
-        what = f"layer {modules.names[module]!r} ({type(module).__name__})"
+def _watch_mixing_layers(modules: Modules, reasons: list[str], stack: ExitStack) -> None:
+    """Register hooks on layers that mix samples or draw random numbers; a call of one adds a reason."""
+    for module, name in modules.names.items():
+        reason = ""
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
-            return f"{what} takes mean and variance from all samples of a batch"
-        if isinstance(module, nn.modules.dropout._DropoutNd) and module.training and module.p:
-            return f"{what} draws random numbers in training mode"
-    return ""
+            reason = "computes mean and variance over all samples of a batch"
+        elif isinstance(module, nn.modules.dropout._DropoutNd) and module.training and module.p:
+            reason = "draws random numbers in training mode"
+        if reason:
+            text = f"layer {name!r} ({type(module).__name__}) {reason}"
+            hook = partial(_note_call, reasons, text)
+            stack.callback(module.register_forward_pre_hook(hook).remove)
+
+
+def _note_call(reasons: list[str], text: str, module: nn.Module, args: Any) -> None:
+    reasons.append(text)
+
+
+def _count_bytes(value: Any) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in find_tensors(value))
+
+
+def _choose_tolerance(values: list[Any]) -> float:
+    """Return 1e-5, or more if a tensor has half precision."""
+    coarse = [torch.finfo(dtype).eps for each in find_tensors(values) if (dtype := each.dtype).is_floating_point]
+    return 1e-5 if max(coarse, default=0) < 1e-6 else 4 * max(coarse)
 
 
 def _list_buffers(modules: Modules) -> dict[str, Tensor]:
-    """Dotted name -> buffer that modules hold now; quicker than `named_buffers`, which asks each by itself."""
+    """Return dotted name -> buffer; faster than `named_buffers`, which searches each module separately."""
     return {
         f"{name}.{key}" if name else key: buffer
         for module, name in modules.names.items()
@@ -342,7 +297,7 @@ def _list_buffers(modules: Modules) -> dict[str, Tensor]:
 
 
 def _find_changed_buffer(modules: Modules, before: dict[str, Tensor]) -> str:
-    """Name a buffer that is not as it was; "" if all are."""
+    """Return the name of a buffer whose value has changed; "" if none has."""
     now = _list_buffers(modules)
     for name, value in before.items():
         if name not in now or now[name].shape != value.shape or not torch.equal(now[name], value):
@@ -351,7 +306,7 @@ def _find_changed_buffer(modules: Modules, before: dict[str, Tensor]) -> str:
 
 
 def _get_rng_states() -> tuple[object, ...]:
-    """Return what tells whether random numbers were drawn."""
+    """Return the states of all random number generators, to compare."""
     states = [torch.get_rng_state()]
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call] # else nothing is on a GPU
         states += torch.cuda.get_rng_state_all()

@@ -1,4 +1,4 @@
-"""Follow what a change reaches in a pass, and see where one variant of a batch may reach another."""
+"""Find out whether the variants of a batch can reach each other, by following a change through a pass."""
 
 from __future__ import annotations
 
@@ -18,38 +18,35 @@ from hookscope.pytree import find_tensors
 __all__ = ["MixingDetector"]
 
 _READ = "Python reads values that the change reaches, as for an early exit"
-_VALUES = ("numpy", "tolist")  # of a tensor, which no dispatch mode sees
-_NEW = ("new_", "empty", "zeros", "ones", "full", "rand", "histc")
-"""How operations begin that take of a tensor its shape or dtype; and what counts the tokens of each expert."""
+_READERS = ("numpy", "tolist")  # methods of a tensor that no dispatch mode sees
+# Prefixes of operations that use only the shape or dtype of a tensor; histc counts the tokens of each expert.
+_UNRELATED = ("new_", "empty", "zeros", "ones", "full", "rand", "histc")
 
 
 class MixingDetector(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows the tensors that a change reaches, in a pass with several variants in one batch.
 
-    In a batch, a variant gives what it gives alone if two things hold. First, Python reads no values that the change
-    reaches, and no length depends on them: an `if` goes one way for all variants. Second, every tensor that the change
-    reaches grows with the batch: one that does not, such as a maximum over all samples, is made of all variants.
+    A variant gives the same result in a batch as alone if two conditions hold. First, Python reads no values that the
+    change reaches, and no shape depends on them, so an `if` takes one branch for all variants. Second, every tensor
+    that the change reaches grows with the batch. A maximum over all samples does not, because it combines variants.
 
     Args:
         names: the modules of the model, with their names.
-        count: how many variants there are.
-        other: the same of a pass with another number of variants, to compare the sizes.
+        count: the number of variants.
+        other: the detector of a pass with another number of variants, to compare the sizes.
 
     Attributes:
         why: why variants cannot share a batch; "" if nothing was found.
         count: as given.
-        pausing: while it is true, nothing is followed.
-        sizes: the operations on what is reached, with the number of elements that each returned.
+        pausing: if true, nothing is followed.
+        sizes: the operations on tensors that the change reaches, with the number of elements that each returned.
 
     Example:
         >>> net, x = nn.Linear(2, 2), torch.ones(2, 2)
-        >>> with MixingDetector({net: "net"}, 2).follow() as reach:
-        ...     reach.begin(x)
-        ...     _ = torch.relu(x) / x.shape[0]
-        ...     reach.why
+        >>> with MixingDetector({net: "net"}, 2).follow() as detector:
+        ...     detector.begin(x)
         ...     _ = bool(x.amax() > 0)
-        ...     reach.why
-        ''
+        ...     detector.why
         'Python reads values that the change reaches, as for an early exit (aten::_local_scalar_dense)'
 
     """
@@ -59,13 +56,13 @@ class MixingDetector(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.why, self.count, self._names, self.pausing = "", count, names, False
         self.sizes: list[tuple[Any, int]] = []
         self._other = other
-        self._tracked: dict[int, weakref.ref[Any]] = {}  # memory of tensors, by its identity
+        self._tracked: dict[int, weakref.ref[Any]] = {}  # storages, by id
 
     @contextmanager
     def follow(self) -> Iterator[MixingDetector]:
-        """Follow while the block runs."""
+        """Follow all operations in the block."""
 
-        def seen(name: str) -> Any:
+        def watch(name: str) -> Any:
             plain = getattr(Tensor, name)
 
             def read(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -76,17 +73,17 @@ class MixingDetector(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return read
 
         with ExitStack() as stack:
-            for name in _VALUES:  # Tensor has them from its base class
-                setattr(Tensor, name, seen(name))
+            for name in _READERS:  # Tensor inherits them, so deleting the attribute restores them
+                setattr(Tensor, name, watch(name))
                 stack.callback(delattr, Tensor, name)
             stack.enter_context(self)
             yield self
 
     def begin(self, tensor: Tensor) -> None:
-        """Follow a tensor from here on."""
-        memory = _get_storage(tensor)
-        key = id(memory)
-        self._tracked[key] = weakref.ref(memory, lambda _: self._tracked.pop(key, None))
+        """Follow a tensor from now on."""
+        storage = _get_storage(tensor)
+        key = id(storage)
+        self._tracked[key] = weakref.ref(storage, lambda _: self._tracked.pop(key, None))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -96,7 +93,7 @@ class MixingDetector(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if torch.Tag.data_dependent_output in func.tags or _has_dynamic_size(func, args):
             self._set_reason(f"{_READ} ({name})")
         returned = func(*args, **kwargs)
-        if not name.partition("::")[2].startswith(_NEW):
+        if not name.partition("::")[2].startswith(_UNRELATED):
             made = [returned] if isinstance(returned, Tensor) else find_tensors(returned)
             for each in made:
                 self.begin(each)
@@ -108,7 +105,7 @@ class MixingDetector(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return id(_get_storage(tensor)) in self._tracked
 
     def _any_tracked(self, given: Any) -> bool:
-        # Most operations are given tensors and numbers: to take trees apart takes longer.
+        # Most arguments are tensors and numbers; flattening a tree takes longer.
         for each in given:
             if isinstance(each, Tensor):
                 if self._is_tracked(each):
@@ -118,32 +115,28 @@ class MixingDetector(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def _compare_sizes(self, func: Any, size: int) -> None:
-        place = len(self.sizes)
+        number = len(self.sizes)
         self.sizes.append((func, size))
         if self._other is None:
             return
-        known = self._other.sizes
-        if place >= len(known) or known[place][0] is not func:
-            self._set_reason(
-                f"{self.count} variants make other operations than {self._other.count} ({func._schema.name})"
-            )
-        elif size * self._other.count != known[place][1] * self.count:
-            self._set_reason(
-                f"what {func._schema.name} returns does not grow in step with the batch, so samples may mix"
-            )
+        known, name = self._other.sizes, func._schema.name
+        if number >= len(known) or known[number][0] is not func:
+            self._set_reason(f"{self.count} variants run other operations than {self._other.count} do ({name})")
+        elif size * self._other.count != known[number][1] * self.count:
+            self._set_reason(f"the output of {name} does not grow in step with the batch, so samples might mix")
 
     def _set_reason(self, why: str) -> None:
-        """Note the first reason, with the layer that runs, by the frames that do."""
-        frame, where = sys._getframe(), ""
-        while frame is not None and not where and not self.why:
+        """Set the first reason, and name the layer that is running: the innermost `self` on the stack."""
+        frame, layer = sys._getframe(), ""
+        while frame is not None and not layer and not self.why:
             module = frame.f_locals.get("self")
-            where = self._names.get(module, "") if isinstance(module, nn.Module) else ""
+            layer = self._names.get(module, "") if isinstance(module, nn.Module) else ""
             frame = frame.f_back  # type: ignore[assignment]
-        self.why = self.why or why + (f", in layer {where!r}" if where else "")
+        self.why = self.why or why + (f", in layer {layer!r}" if layer else "")
 
 
 def _has_dynamic_size(func: Any, args: Any) -> bool:
-    """Whether values decide how long the result is; of an index only a mask does."""
+    """Whether the size of the result depends on values; in indexing, only a mask has this effect."""
     if torch.Tag.dynamic_output_shape not in func.tags:
         return False
     if func is not torch.ops.aten.index.Tensor:
@@ -154,5 +147,5 @@ def _has_dynamic_size(func: Any, args: Any) -> bool:
 def _get_storage(tensor: Tensor) -> Any:
     try:
         return tensor.untyped_storage()
-    except (RuntimeError, NotImplementedError):  # a kind of tensor without
+    except (RuntimeError, NotImplementedError):  # a tensor subclass without a storage
         return tensor
