@@ -1,4 +1,4 @@
-"""Follow through views what each axis of a tensor is made of, so that heads, tokens and features are told apart."""
+"""Follow axes through views and reshapes, to find heads, tokens and features."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = [
     "resize_axis",
 ]
 
-# An axis is made of parts, outermost first: (what it is, how long). Axes of length 1 have none.
+# An axis has parts, outermost first: (name, size). An axis of length 1 has none.
 Axes = tuple[tuple[tuple[str, int], ...], ...]
-FEATURES = "features"  # what a linear layer, a convolution or an embedding has computed; heads are cut out of it
+FEATURES = "features"  # the output of a linear layer, a convolution or an embedding; heads are parts of it
 
 
 def make_axes(shape: Sequence[int]) -> Axes:
-    """Return axes of which nothing is known."""
+    """Return axes without names."""
     return tuple([(("", size),) if size != 1 else () for size in shape])
 
 
 def reshape_axes(axes: Axes, shape: Sequence[int]) -> Axes:
-    """Follow a reshape: parts are joined or cut as the new sizes want it; where they do not fit, nothing is known.
+    """Follow a reshape: join or split parts to get the new sizes; if they do not fit, return axes without names.
 
     Example:
         >>> x = (("", 2),), (("", 5),), ((FEATURES, 12),)
@@ -43,38 +43,38 @@ def reshape_axes(axes: Axes, shape: Sequence[int]) -> Axes:
     parts = [part for axis in axes for part in axis]
     at, result = 0, []
     for size in shape:
-        here, left = [], size
+        parts_of_axis, left = [], size
         while left > 1:
             if at == len(parts):
                 return make_axes(shape)
-            what, long = parts[at]
-            if left % long == 0:
-                here.append((what, long))
-                left //= long
+            what, length = parts[at]
+            if left % length == 0:
+                parts_of_axis.append((what, length))
+                left //= length
                 at += 1
-            elif long % left == 0:
-                here.append((what, left))
-                parts[at] = (what, long // left)
+            elif length % left == 0:
+                parts_of_axis.append((what, left))
+                parts[at] = (what, length // left)
                 left = 1
             else:
                 return make_axes(shape)
-        result.append(tuple(here))
+        result.append(tuple(parts_of_axis))
     return tuple(result)
 
 
 def resize_axis(axis: tuple[tuple[str, int], ...], size: int) -> tuple[tuple[str, int], ...]:
-    """Return what an axis is made of after it was made shorter or longer."""
+    """Return the parts of an axis whose length changed."""
     kinds = {what for what, _ in axis}
     return ((kinds.pop() if len(kinds) == 1 else "", size),) if size != 1 else ()
 
 
 def is_all(axis: tuple[tuple[str, int], ...], what: str) -> bool:
-    """Whether an axis is made of nothing else."""
+    """Whether all parts of an axis have this name."""
     return bool(axis) and all(kind == what for kind, _ in axis)
 
 
 def _permute(axes: Axes, shape: Sequence[int], order: Sequence[int], *_: Any) -> Axes:
-    return tuple([axes[place] for place in order])
+    return tuple([axes[axis] for axis in order])
 
 
 def _transpose(axes: Axes, shape: Sequence[int], first: int = 0, second: int = 1) -> Axes:
@@ -90,23 +90,23 @@ def _expand(axes: Axes, shape: Sequence[int], *_: Any) -> Axes:
     return tuple([was or ((("", size),) if size != 1 else ()) for was, size in zip(old, shape, strict=True)])
 
 
-def _unsqueeze(axes: Axes, shape: Sequence[int], place: int) -> Axes:
-    place %= len(shape)
-    return (*axes[:place], (), *axes[place:])
+def _unsqueeze(axes: Axes, shape: Sequence[int], axis: int) -> Axes:
+    axis %= len(shape)
+    return (*axes[:axis], (), *axes[axis:])
 
 
-def _select(axes: Axes, shape: Sequence[int], place: int = 0, *_: Any) -> Axes:
-    place %= len(axes)
-    return axes[:place] + axes[place + 1 :]
+def _select(axes: Axes, shape: Sequence[int], axis: int = 0, *_: Any) -> Axes:
+    axis %= len(axes)
+    return axes[:axis] + axes[axis + 1 :]
 
 
-def _slice(axes: Axes, shape: Sequence[int], place: int = 0, *_: Any) -> Axes:
-    place %= len(shape)
-    return (*axes[:place], resize_axis(axes[place], shape[place]), *axes[place + 1 :])
+def _slice(axes: Axes, shape: Sequence[int], axis: int = 0, *_: Any) -> Axes:
+    axis %= len(shape)
+    return (*axes[:axis], resize_axis(axes[axis], shape[axis]), *axes[axis + 1 :])
 
 
-def _split(axes: Axes, shape: Sequence[int], _: Any = None, place: int = 0) -> Axes:
-    return _slice(axes, shape, place)
+def _split(axes: Axes, shape: Sequence[int], _: Any = None, axis: int = 0) -> Axes:
+    return _slice(axes, shape, axis)
 
 
 def _reshape(axes: Axes, shape: Sequence[int], *_: Any) -> Axes:
@@ -139,18 +139,18 @@ SHAPE_ONLY = {name for name, through in _VIEWS.items() if through in (_reshape, 
 
 
 def is_view(name: str) -> bool:
-    """Whether an operation of that name in aten is_view axes, and does no more."""
+    """Whether an operation, by its name in aten, only moves axes."""
     return name in _VIEWS
 
 
 def follow_view(name: str, axes: Axes, shape: Sequence[int], *rest: Any) -> Axes:
-    """Say what the axes are after an operation that is_view them.
+    """Return the axes after an operation that moves them.
 
     Args:
-        name: its name in aten.
-        axes: before it.
-        shape: after it.
-        *rest: what else it was called with; nothing is needed of what is `SHAPE_ONLY`.
+        name: the name of the operation in aten.
+        axes: the axes before it.
+        shape: the shape after it.
+        *rest: its other arguments; operations in `SHAPE_ONLY` need none.
 
     """
     return _VIEWS[name](axes, shape, *rest)

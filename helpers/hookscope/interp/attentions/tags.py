@@ -1,4 +1,4 @@
-"""Know of each tensor of a pass whether it holds scores or weights of an attention, and what its axes are."""
+"""Tags for the tensors of a pass: scores, weights or parameters, and the names of their axes."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ __all__ = [
 ]
 
 LEFT, RIGHT, QUERIES, KEYS = "left", "right", "queries", "keys"
-_KINDS = ("weights", "scores", "channels", "noise")  # of several, the first that there is goes on
+_KINDS = ("weights", "scores", "channels", "noise")  # the result of several tensors gets the first kind of these
 
 
-class Tag(NamedTuple):  # not a dataclass: many are made, and a frozen one takes three times as long
-    """What is known of a tensor that is on its way.
+class Tag(NamedTuple):  # not a dataclass, which takes three times as long to make
+    """The facts about one tensor.
 
     Attributes:
-        axes: what its axes are made of.
-        kind: "scores", products of two activations; "weights", a softmax of such; "logarithms" of weights; "channels",
-            products of features; "noise" of a dropout; a "parameter"; or "".
+        axes: the parts of its axes.
+        kind: "scores", a product of two activations; "weights", a softmax of scores; "channels", a product of features;
+            "noise" of a dropout; a "parameter"; or "".
         dropped: the share of weights that dropout has set to 0.
-        lifted: whether a leading axis of 1 was put before three.
-        softmax: of weights, which softmax of the pass they are, from 1.
+        lifted: whether `unsqueeze(0)` added a leading axis to three others.
+        softmax: the number of the softmax in the pass that made the weights, from 1.
 
     """
 
@@ -52,18 +52,18 @@ class Tag(NamedTuple):  # not a dataclass: many are made, and a frozen one takes
 
 
 class Tags:
-    """The tags of the tensors of one pass, by id: every result of an operation gets a new one, or none.
+    """The tags of the tensors of one pass, by id; every operation sets or removes the tags of its results.
 
-    A tensor that no operation has made, as by `torch.from_numpy`, may get the id of one that is gone, and has no tag.
+    A weak reference tells a tensor from a later one with the same id, such as one by `torch.from_numpy`.
     """
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:
-        self._held = list(parameters)  # or their ids might be used again
+        self._held = list(parameters)  # so that no other tensor gets their ids
         self._parameters = set(map(id, self._held))
         self._tags: dict[int, tuple[Callable[[], Any], Tag]] = {}
 
     def get(self, tensor: Any) -> Tag:
-        """Return what is known of a tensor."""
+        """Return the tag of a tensor; one without a kind if it has none."""
         held = self._tags.get(id(tensor))
         if held is not None and held[0]() is tensor:
             if len(held[1].axes) == tensor.dim():
@@ -74,7 +74,7 @@ class Tags:
         return Tag((), kind) if tensor.is_nested else _make_tag(tensor.shape, kind)
 
     def set(self, tensor: Any, tag: Tag | None) -> None:
-        """Say what is known of a tensor from now on."""
+        """Set or remove the tag of a tensor."""
         if tag is None:
             self._tags.pop(id(tensor), None)
         elif isinstance(tensor, Tensor):
@@ -85,11 +85,11 @@ class Tags:
         return held[1] if held is not None and held[0]() is tensor else None
 
     def update_other(self, args: Sequence[Any], out: Any, resized: bool = False) -> None:
-        """After any other operation: where the shape stays, the axes do; also where one is only `resized`."""
+        """After any other operation: axes stay if the shape does, or if some are only `resized`."""
         first = args[0] if args else None
         old = self._find(first)
         shape = first.shape if isinstance(first, Tensor) and not first.is_nested else None
-        # What is made of parameters alone is one: a norm of weights, a weight made of others.
+        # The result of parameters alone counts as one: a norm of weights, a weight made of others.
         computed = self._is_parameter(first) and all(map(self._is_parameter, find_tensors(args)))
         for each in out if isinstance(out, (tuple, list)) else (out,):
             if not isinstance(each, Tensor):
@@ -106,7 +106,7 @@ class Tags:
         return id(tensor) in self._parameters
 
     def update_elementwise(self, args: Sequence[Any], out: Any) -> None:
-        """After an operation on each number: a score stays a score, a weight a weight."""
+        """After an elementwise operation: scores stay scores, and weights stay weights."""
         known = marked = computed = False
         for arg in args:
             held = self._tags.get(id(arg))
@@ -119,7 +119,7 @@ class Tags:
             self.set(out, None)
             return
         if not marked and (first := self._find(args[0])) is not None and args[0].shape == out.shape:
-            self.set(out, first)  # as nearly always
+            self.set(out, first)  # the common case
             return
         tags = [self.get(arg) for arg in args if isinstance(arg, Tensor) and arg.dim()]
         kind = _choose_kind(tags)
@@ -138,7 +138,7 @@ class Tags:
         """After a view or a reshape."""
         first = args[0]
         if name == "cat":
-            # An empty tensor of one axis may go with any, as an empty cache does.
+            # torch.cat accepts an empty tensor with one axis beside any other, such as an empty cache.
             tags = [self.get(each) for each in first if each.dim() == out.dim()] or [Tag(make_axes(out.shape))]
             tag = tags[0]
             if len(tags) > 1 or tag.kind or tag.dropped or tag.lifted:
@@ -152,12 +152,12 @@ class Tags:
             if not each.is_nested:
                 self.set(each, _view_tag(name, tag, each.shape, wanted))
 
-    def update_features(self, out: Tensor, place: int) -> None:
-        """After a linear layer or a convolution: one axis holds features."""
-        self.set(out, _make_feature_tag(out.shape, place))
+    def update_features(self, out: Tensor, axis_number: int) -> None:
+        """After a linear layer or a convolution: one axis has features."""
+        self.set(out, _make_feature_tag(out.shape, axis_number))
 
     def update_product(self, a: Tag, b: Tag, out: Tensor, mixed: bool) -> None:
-        """After a matrix product: with a parameter it makes features, of two activations scores, unless it `mixed`."""
+        """After a matrix product: features with a parameter, else scores, unless weights `mixed` values."""
         if a.kind == b.kind == "parameter":
             self.set(out, Tag(make_axes(out.shape), "parameter"))
             return
@@ -170,25 +170,25 @@ class Tags:
             rows = [(what if what == FEATURES else LEFT, size) for what, size in rows]
         elif len(a.axes) == 3:
             rows = [(LEFT, out.shape[-2])]
-        elif rows:  # two axes: samples and queries may be one
+        elif rows:  # with two axes, samples and queries can share one
             rows[-1] = (LEFT, rows[-1][1])
         axes = (*a.axes[:-2], tuple(part for part in rows if part[1] != 1), resize_axis(((RIGHT, 0),), out.shape[-1]))
         self.set(out, Tag(axes, "channels" if channels else "scores"))
 
     def update_dropout(self, args: Sequence[Any], out: Any) -> None:
-        """After a dropout in one operation."""
+        """After a dropout."""
         tag = self.get(args[0])
         self.set(out[0], Tag(tag.axes, tag.kind, args[1] if args[2] is not False else 0.0, softmax=tag.softmax))
         self.set(out[1], None)
 
     def update_noise(self, args: Sequence[Any], out: Tensor) -> None:
-        """After random zeros and ones."""
-        kept = args[1] if len(args) > 1 else 0.5  # what is as by default is not handed on
+        """After `bernoulli_`, which makes random zeros and ones."""
+        kept = args[1] if len(args) > 1 else 0.5  # default arguments are not passed
         self.set(out, Tag(make_axes(out.shape), "noise", 1 - kept))
 
 
 def are_merged(rows: tuple[tuple[str, int], ...], keys: tuple[tuple[str, int], ...]) -> bool:
-    """Whether heads and queries are in one axis, as where all heads share their keys.
+    """Whether heads and queries are merged into one axis, as in multi-query attention.
 
     Example:
         >>> are_merged(((FEATURES, 4), ("", 5)), (("", 5),))
@@ -200,7 +200,7 @@ def are_merged(rows: tuple[tuple[str, int], ...], keys: tuple[tuple[str, int], .
 
 @lru_cache(1024)
 def name_axes(axes: Axes) -> Axes:
-    """Name the parts of leading axes, each by a name of its own: what follows may put them into another order."""
+    """Give each part of the leading axes a unique name, because later operations can reorder them."""
     return tuple(
         [
             tuple(
@@ -211,19 +211,19 @@ def name_axes(axes: Axes) -> Axes:
     )
 
 
-def name_softmax_axes(axes: Axes, place: int) -> Axes | None:
-    """Name the axes of a softmax of scores along the axis `place`; None if queries cannot be told from keys."""
-    sides = {what for what, _ in axes[place] if what != FEATURES}
+def name_softmax_axes(axes: Axes, axis_number: int) -> Axes | None:
+    """Name the axes of a softmax of scores along one axis; None if queries cannot be told from keys."""
+    sides = {what for what, _ in axes[axis_number] if what != FEATURES}
     if sides in ({LEFT}, {RIGHT}):
         (ours,) = sides
         theirs = RIGHT if ours == LEFT else LEFT
-    elif place == len(axes) - 1:  # axes were not followed: by custom
+    elif axis_number == len(axes) - 1:  # without names: assume the usual layout
         ours = theirs = ""
     else:
         return None
     result = []
     for number, (axis, named) in enumerate(zip(axes, name_axes(axes), strict=True)):
-        if number == place:
+        if number == axis_number:
             result.append(tuple((KEYS, size) for _, size in axis))
         elif not theirs and number == len(axes) - 2:
             result.append(tuple((QUERIES, size) for _, size in axis))
@@ -234,33 +234,33 @@ def name_softmax_axes(axes: Axes, place: int) -> Axes | None:
 
 
 def are_channels(axes: Axes) -> bool:
-    """Whether what looks at each other are features, by what they are at all tokens: XCiT, channel attention."""
+    """Whether features attend to features, as in XCiT and other channel attention."""
     return is_all(axes[-2], FEATURES) and all(what != FEATURES for what, _ in axes[-1])
 
 
 def transpose_last(axes: Axes) -> Axes:
-    """Exchange the last two axes."""
+    """Swap the last two axes."""
     return (*axes[:-2], axes[-1], axes[-2])
 
 
 def arrange_weights(
-    axes: Axes, weights: Tensor, custom: bool = False, samples: int = 0
+    axes: Axes, weights: Tensor, guess: bool = False, samples: int = 0
 ) -> tuple[Tensor, tuple[str, ...]]:
-    """Bring weights into [batch, heads, queries, keys]: heads are what was cut out of features, the rest is batch.
+    """Reorder weights to [batch, heads, queries, keys]: heads are parts of features, the rest is the batch.
 
     Args:
         axes: the named axes of `weights`.
         weights: the weights.
-        custom: if no axis is known to be heads, take the one before the queries.
-        samples: how many went into the model; 0 if that is not known.
+        guess: if no axis has heads, take the one before the queries.
+        samples: the number of samples in the inputs; 0 if it is unknown.
 
     Returns:
-        The weights, and what there is to say about it.
+        The weights, and notes about guesses.
 
     """
-    plan = _plan_order(axes, weights.shape, custom, samples)
+    plan = _plan_order(axes, weights.shape, guess, samples)
     if plan is None:
-        note = "heads and samples could not be told apart; all are in the batch"
+        note = "could not tell heads from samples, so all are in the batch"
         return weights.reshape(-1, 1, *weights.shape[-2:]), (note,)
     if not plan.in_order:
         weights = weights.reshape(plan.sizes).permute(plan.order)
@@ -268,42 +268,44 @@ def arrange_weights(
 
 
 class _Plan(NamedTuple):
-    sizes: tuple[int, ...]  # of the parts, in the order in which they are
-    order: tuple[int, ...]  # in which they are wanted
-    in_order: bool  # whether they are there in it
+    sizes: tuple[int, ...]  # of the parts
+    order: tuple[int, ...]  # their order in the result
+    in_order: bool  # whether they have this order already
     shape: tuple[int, ...]
     notes: tuple[str, ...]
 
 
 @lru_cache(1024)
-def _plan_order(axes: Axes, shape: Sequence[int], custom: bool, samples: int) -> _Plan | None:
-    """Say how weights of these axes get [batch, heads, queries, keys]; None if axes were not followed all the way."""
+def _plan_order(axes: Axes, shape: Sequence[int], guess: bool, samples: int) -> _Plan | None:
+    """Plan the order of the parts; None if they do not fit the shape."""
     parts = [(what, size) for axis in axes for what, size in axis]
     if multiply_sizes(parts) != math.prod(shape):
         return None
     names = [what for what, _ in parts]
     order = {kind: [n for n, what in enumerate(names) if what.startswith(kind)] for kind in ("batch", "heads")}
-    for places in order.values():
-        places.sort(key=names.__getitem__)
+    for numbers in order.values():
+        numbers.sort(key=names.__getitem__)
     last = [n for kind in (QUERIES, KEYS) for n, what in enumerate(names) if what == kind]
     notes: tuple[str, ...] = ()
-    if not order["heads"] and custom:
+    if not order["heads"] and guess:
         at = max((int(names[n].split(" ")[1].partition(".")[0]) for n in order["batch"]), default=0)
         if at:
             order["heads"] = [n for n in order["batch"] if names[n].startswith(f"batch {at}.")]
             order["batch"] = [n for n in order["batch"] if n not in order["heads"]]
             first, second = (multiply_sizes(parts[n] for n in order[kind]) for kind in ("batch", "heads"))
             if at > 1 or len(order["batch"]) > 1:
-                notes = ("several axes before the queries, and none known to be cut out of features: heads by custom",)
+                notes = (
+                    "could not tell which axis has the heads; assumed the usual layout, (batch, heads, queries, keys)",
+                )
             elif first == second == samples > 1:
-                notes = ("as many heads as samples, and none known to be cut out of features: heads by custom",)
+                notes = ("as many heads as samples, so they might be swapped; assumed (batch, heads, queries, keys)",)
             elif second == samples > 1 and first != samples:
                 notes = (
-                    f"{first} in the batch and {second} heads, by custom, and {samples} samples went in: the model may "
-                    "have heads first",
+                    f"assumed {first} in the batch and {second} heads, but the model got {samples} samples: it "
+                    "might have heads first",
                 )
     elif not order["heads"] and order["batch"]:
-        notes = ("no axis was cut out of features: read as one head",)
+        notes = ("found no axis with heads, so this is one head",)
     batch, heads = (multiply_sizes(parts[n] for n in order[kind]) for kind in ("batch", "heads"))
     queries = multiply_sizes(parts[n] for n in last if names[n] == QUERIES)
     sizes = tuple(size for _, size in parts)
@@ -313,11 +315,11 @@ def _plan_order(axes: Axes, shape: Sequence[int], custom: bool, samples: int) ->
 
 
 def multiply_sizes(axis: Iterable[tuple[str, int]]) -> int:
-    """Say how long what consists of these parts is."""
-    long = 1
+    """Return the length of an axis with these parts."""
+    length = 1
     for _, size in axis:
-        long *= size
-    return long
+        length *= size
+    return length
 
 
 def _get_softmax(kind: str, tags: Sequence[Tag]) -> int:
@@ -339,7 +341,7 @@ def _fit_axes(axes: Axes, shape: Sequence[int]) -> Axes:
     )
 
 
-@lru_cache(4096)  # the layers of a model are alike
+@lru_cache(4096)  # most layers of a model have the same shapes
 def _view_tag(name: str, tag: Tag, shape: Sequence[int], rest: tuple[Any, ...]) -> Tag:
     lifted = name == "unsqueeze" and rest[0] == 0 and len(shape) == 4
     return Tag(follow_view(name, tag.axes, shape, *rest), tag.kind, tag.dropped, lifted, tag.softmax)
@@ -347,14 +349,14 @@ def _view_tag(name: str, tag: Tag, shape: Sequence[int], rest: tuple[Any, ...]) 
 
 @lru_cache(1024)
 def _mix_tag(axes: Axes, last: tuple[tuple[str, int], ...] | None, size: int) -> Tag:
-    """Exchange the last axis for another one, or for features."""
+    """Replace the last axis by another one, or by features."""
     return Tag((*axes[:-1], last if last is not None else ((FEATURES, size),) if size != 1 else ()))
 
 
 @lru_cache(1024)
-def _make_feature_tag(shape: Sequence[int], place: int) -> Tag:
+def _make_feature_tag(shape: Sequence[int], axis_number: int) -> Tag:
     axes = list(make_axes(shape))
-    axes[place] = ((FEATURES, shape[place]),) if shape[place] != 1 else ()
+    axes[axis_number] = ((FEATURES, shape[axis_number]),) if shape[axis_number] != 1 else ()
     return Tag(tuple(axes))
 
 

@@ -95,7 +95,7 @@ def test_batches_fit_into_max_bytes() -> None:
         assert max(found.batches, default=1) < 16
         assert peaks[limit] <= limit
     assert peaks[None] > 240_000
-    with pytest.raises(MemoryError, match="max_bytes=10,000. Pass fewer layers or samples"):
+    with pytest.raises(MemoryError, match=r"max_bytes=10,000\. Pass fewer layers or samples"):
         measured(max_bytes=10_000)
 
 

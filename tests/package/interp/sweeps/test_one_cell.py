@@ -218,5 +218,5 @@ def test_what_is_not_there() -> None:
     found = sweep(gated(), X, "stem", Y, positions=[0, 2], metric=of_scores, progress=False)
     with pytest.raises(LayerNotFoundError, match="no layer 'stam' in this sweep; did you mean 'stem'"):
         Cell(found, "stam", 0)
-    with pytest.raises(IndexError, match="no position 1 in this sweep. Pass one of 0, 2"):
+    with pytest.raises(IndexError, match=r"no position 1 in this sweep\. Pass one of 0, 2"):
         Cell(found, "stem", 1)

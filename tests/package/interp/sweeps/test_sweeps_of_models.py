@@ -47,8 +47,8 @@ def test_gpt2_at_every_position(gpt2) -> None:
     assert found.checked == 4
     assert found.notes == ()
     with torch.no_grad():
-    assert found.baseline == float(logit(gpt2(TOKENS)))
-    assert found.source == float(logit(gpt2(OTHERS)))
+        assert found.baseline == float(logit(gpt2(TOKENS)))
+        assert found.source == float(logit(gpt2(OTHERS)))
     assert not census(gpt2)
     assert not any("forward" in vars(module) for module in gpt2.modules())
 
@@ -62,7 +62,7 @@ def test_layers_that_return_unlike_things_in_one_sweep() -> None:
         return output.logits[0, -1, 5]
 
     asked = {"positions": range(5), "metric": metric, "progress": False}
-    with pytest.raises(ValueError, match=r"h.0.attn' returned several .* write part=\{'transformer.h.0.attn': …\}"):
+    with pytest.raises(ValueError, match=r"h.0.attn' returned several .* or part=\{'transformer.h.0.attn': …\}"):
         sweep(net, IDS, layers, IDS.flip(1), **asked)
     with pytest.raises(ValueError, match=r"part=\{'lm_head': 0\}: that is none of the layers of this sweep"):
         sweep(net, IDS, layers, IDS.flip(1), part={"lm_head": 0}, **asked)
