@@ -65,7 +65,7 @@ def draw_heads(
         f"{best['key']}."
     )
     black = "; black is NaN" if bool(maps.isnan().any()) else ""
-    only = f"; the greatest weight in the table is that{among}" if among and rows is None else ""
+    only = f"; the greatest weight is that{among}" if among and rows is None else ""
     said = f"rows are queries{fewer['queries']}, columns are keys{fewer['keys']}{black}{only}"
     return _finish_picture(figure, alt, f"{title}: {said}", facts if rows is None else rows)
 

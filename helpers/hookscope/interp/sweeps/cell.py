@@ -301,7 +301,8 @@ class Cell:
         if call.value == "seen":
             return seen
         captured = seen[row.layer].calls[(row.call or 1) - 1]
-        values = captured.output if row.to == "output" else {**dict(enumerate(captured.args)), **captured.kwargs}
+        arguments: dict[Any, Any] = {**dict(enumerate(captured.args)), **captured.kwargs}
+        values = captured.output if row.to == "output" else arguments
         tensor: Tensor = get(values, tuple(key for _, key in row.way))
         return tensor.mean(0, keepdim=True)[self.index]
 

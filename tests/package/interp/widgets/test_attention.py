@@ -58,7 +58,7 @@ def test_a_layer_with_fewer_heads(maps):
 def test_it_says_how_far_the_weights_were_checked(maps):
     picker = AttentionPicker(maps)
     error = maps["wide"].output_error
-    said = re.fullmatch(r"weights @ v differ from what the call returned by at most (1e-\d+)", picker._notes[0])
+    said = re.fullmatch(r"weights @ v differs from the result of the call by at most (1e-\d+)", picker._notes[0])
     assert error <= float(said[1]) < 10 * error
     exact = dataclasses.replace(maps["wide"], output_error=0.0)
     assert exact.check == "weights @ v are what the call returned, to the last bit"
