@@ -292,18 +292,10 @@ def _plan_order(axes: Axes, shape: Sequence[int], guess: bool, samples: int) -> 
         if at:
             order["heads"] = [n for n in order["batch"] if names[n].startswith(f"batch {at}.")]
             order["batch"] = [n for n in order["batch"] if n not in order["heads"]]
-            first, second = (multiply_sizes(parts[n] for n in order[kind]) for kind in ("batch", "heads"))
-            if at > 1 or len(order["batch"]) > 1:
-                notes = (
-                    "could not tell which axis has the heads; assumed the usual layout, (batch, heads, queries, keys)",
-                )
-            elif first == second == samples > 1:
-                notes = ("as many heads as samples, so they might be swapped; assumed (batch, heads, queries, keys)",)
-            elif second == samples > 1 and first != samples:
-                notes = (
-                    f"assumed {first} in the batch and {second} heads, but the model got {samples} samples: it "
-                    "might have heads first",
-                )
+            heads = multiply_sizes(parts[n] for n in order["heads"])
+            if at > 1 or len(order["batch"]) > 1 or heads == samples > 1:
+                layout = "the usual layout, (batch, heads, queries, keys)"
+                notes = (f"could not tell which axis has the heads; assumed {layout}",)
     elif not order["heads"] and order["batch"]:
         notes = ("found no axis with heads, so this is one head",)
     batch, heads = (multiply_sizes(parts[n] for n in order[kind]) for kind in ("batch", "heads"))

@@ -17,7 +17,7 @@ from hookscope.captures.functorch import is_wrapped
 from hookscope.interp.edits.batch_first import AxisOrderCheck
 from hookscope.interp.sweeps.memory import PeakBytes
 from hookscope.interp.sweeps.mixing import MixingDetector
-from hookscope.interp.sweeps.outputs import BatchMismatchError, BatchOutput, OutputShapes, measure_gap
+from hookscope.interp.sweeps.outputs import BatchMismatchError, BatchOutput, measure_gap
 from hookscope.interp.sweeps.passes import Inputs, Patch, register_patches
 from hookscope.interp.sweeps.sites import Site
 from hookscope.layers import Modules
@@ -40,7 +40,6 @@ class Baseline:
 
     Attributes:
         output: the output of the model.
-        shapes: the shapes in it, to find one variant's output in that of a batch.
         tensors: a copy of the tensor at each site.
         ways: the keys that lead to it from the layer's output or inputs.
         alone: why variants cannot share a batch; "" if they can.
@@ -79,7 +78,6 @@ class Baseline:
             _watch_mixing_layers(modules, mixing, stack)
             found = collect_tensors(modules, inputs, sites, "in the run on inputs")
         self.tensors, self.ways, self.output = found
-        self.shapes = OutputShapes(self.output)
         self.tolerance = _choose_tolerance([self.output, *self.tensors.values()])
         self.random = _get_rng_states() != rng_states
         changed, changed_attributes = _find_changed_buffer(modules, buffers), before.attributes.restore()
@@ -183,7 +181,7 @@ class Baseline:
                 raise BatchMismatchError(
                     f"layer {site.label!r} has shape {tuple(single.shape)} for one variant and {tuple(shape)} for two"
                 )
-        outputs = BatchOutput(output, self.shapes, 2)
+        outputs = BatchOutput(output, self.output, 2)
         if any(measure_gap(outputs.select(variant), self.output) > self.tolerance for variant in (0, 1)):
             raise BatchMismatchError("samples are not independent: the same sample twice in a batch changes the output")
         if detector.why:
@@ -207,7 +205,7 @@ class Baseline:
         try:
             with self.before.preserve(), detector.follow(), register_patches(patches):
                 output = self.inputs.run(self.modules.model, 3)
-            outputs = BatchOutput(output, self.shapes, 3)
+            outputs = BatchOutput(output, self.output, 3)
         except BatchMismatchError as error:
             return str(error)
         except Exception as error:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -14,51 +12,11 @@ from torch import Tensor
 from hookscope.interp.edits.parts import tensors
 from hookscope.pytree import find_tensors, tree_map
 
-__all__ = ["BatchMismatchError", "BatchOutput", "OutputShapes", "measure_gap", "relative_gap", "to_number"]
+__all__ = ["BatchMismatchError", "BatchOutput", "measure_gap", "relative_gap", "to_number"]
 
 
 class BatchMismatchError(Exception):
     """Variants in one batch do not give the same results as each alone."""
-
-
-class _PlaceholderError(Exception):
-    """A metric reads an object that a placeholder replaces."""
-
-
-class _Placeholder:
-    """Replaces an object, such as a KV cache, that few metrics read and that takes long to divide."""
-
-    __slots__ = ()
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise _PlaceholderError
-
-    def _refuse(self, *args: object) -> Any:
-        raise _PlaceholderError
-
-    __len__ = __iter__ = __getitem__ = __call__ = __contains__ = __bool__ = _refuse
-
-
-_PLACEHOLDER = _Placeholder()
-
-
-class OutputShapes:
-    """The shapes in the model's output for one variant alone.
-
-    Args:
-        output: that output.
-
-    Attributes:
-        shapes: path and shape of each tensor.
-        types: the types of the objects with tensors that are not containers.
-
-    """
-
-    def __init__(self, output: Any) -> None:
-        self.shapes = [(path, tensor.shape) for path, tensor in tensors(output)]
-        self.types = _list_object_types(output)
 
 
 class BatchOutput:
@@ -66,7 +24,7 @@ class BatchOutput:
 
     Args:
         output: the output for the batch.
-        alone: the shapes for one variant.
+        alone: the output for one variant.
         count: the number of variants.
 
     Raises:
@@ -74,9 +32,9 @@ class BatchOutput:
 
     """
 
-    def __init__(self, output: Any, alone: OutputShapes, count: int) -> None:
-        found = list(tensors(output))
-        if [path for path, _ in found] != [path for path, _ in alone.shapes]:
+    def __init__(self, output: Any, alone: Any, count: int) -> None:
+        found, known = list(tensors(output)), list(tensors(alone))
+        if [path for path, _ in found] != [path for path, _ in known]:
             raise BatchMismatchError("the model returns another structure for a batch")
         if not found:
             raise BatchMismatchError(
@@ -84,7 +42,8 @@ class BatchOutput:
                 "dataclasses, so it cannot be divided among the variants of a batch"
             )
         self._lengths = set()
-        for (path, tensor), (_, shape) in zip(found, alone.shapes, strict=True):
+        for (path, tensor), (_, single) in zip(found, known, strict=True):
+            shape = single.shape
             if not shape or tensor.shape != (count * shape[0], *shape[1:]):
                 where = f" at {path[0] if len(path) == 1 else path!r}" if path else ""
                 raise BatchMismatchError(
@@ -94,41 +53,17 @@ class BatchOutput:
             self._lengths.add(len(tensor))
         self._count = count
         self._output = output
-        # The same output without large objects; a metric that reads one gets the whole output instead.
-        self._light = tree_map(lambda _: _PLACEHOLDER, output, alone.types) if alone.types else output
-
-    def compute_metric(self, metric: Any, variant: int) -> float:
-        """Return the metric of one variant's output."""
-        if self._light is not self._output:
-            try:
-                return to_number(metric(self._slice(self._light, variant)))
-            except _PlaceholderError:
-                self._light = self._output
-        return to_number(metric(self.select(variant)))
 
     def select(self, variant: int) -> Any:
         """Return the output of one variant."""
-        return self._slice(self._output, variant)
 
-    def _slice(self, value: Any, variant: int) -> Any:
         def take(tensor: Tensor) -> Tensor:
             if not tensor.dim() or not len(tensor) or len(tensor) not in self._lengths:
                 return tensor
             rows = len(tensor) // self._count
             return tensor[variant * rows : (variant + 1) * rows]
 
-        return tree_map(take, value)
-
-
-def _list_object_types(value: Any) -> tuple[type, ...]:
-    """List the types of the objects with tensors that are not containers."""
-    if value is None or isinstance(value, (Tensor, bool, int, float, str)):
-        return ()
-    if isinstance(value, Mapping):
-        return tuple(kind for item in value.values() for kind in _list_object_types(item))
-    if isinstance(value, (tuple, list, set, frozenset, deque)):
-        return tuple(kind for item in value for kind in _list_object_types(item))
-    return (type(value),) if find_tensors(value) else ()
+        return tree_map(take, self._output)
 
 
 def to_number(result: Any) -> float:

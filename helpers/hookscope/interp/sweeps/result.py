@@ -7,7 +7,6 @@ import warnings
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import torch
@@ -303,17 +302,12 @@ class Sweep(Result):
         return figure
 
     def _hatch(self, axes: Any) -> None:
-        """Hatch the cells that were not run because of an interrupt; adjacent cells are one patch."""
+        """Hatch the cells that were not run because of an interrupt."""
         from matplotlib.patches import Rectangle
 
-        for row, line in enumerate([] if self.undone is None else self.undone.tolist()):
-            start = 0
-            for left_out, cells in groupby(line):
-                wide = len(list(cells))
-                if left_out:
-                    look: dict[str, Any] = {"facecolor": _PALE, "edgecolor": _DARK, "hatch": "////", "linewidth": 0}
-                    axes.add_patch(Rectangle((start - 0.5, row - 0.5), wide, 1, **look))
-                start += wide
+        look: dict[str, Any] = {"facecolor": _PALE, "edgecolor": _DARK, "hatch": "////", "linewidth": 0}
+        for row, column in [] if self.undone is None else self.undone.nonzero().tolist():
+            axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **look))
 
 
 def _shorten(label: str) -> str:

@@ -187,7 +187,7 @@ class CellRunner:
         for batch in _divide(variants, most):
             try:
                 outputs = self._run_batch(batch)
-                numbers = [outputs.compute_metric(self._metric, number) for number in range(len(batch))]
+                numbers = [to_number(self._metric(outputs.select(number))) for number in range(len(batch))]
             except BatchMismatchError:
                 raise
             except Exception as error:
@@ -217,7 +217,7 @@ class CellRunner:
         for patch in patches:
             if patch.done != 1:
                 raise BatchMismatchError(f"layer {patch.site.label!r} was called {patch.done} times in a batch")
-        return BatchOutput(output, baseline.shapes, count)
+        return BatchOutput(output, baseline.output, count)
 
     def _patch_rows(self, site: Site, rows: list[tuple[int, Variant]], count: int, tensor: Tensor) -> Tensor:
         new = self._new[site]

@@ -79,7 +79,7 @@ def test_heads_before_samples_are_shown_by_custom_and_that_is_said(heads: int, s
     maps = attention(net, x)
     assert torch.equal(maps[0].weights.flatten(0, 1), net.weights.flatten(0, 1))
     said = " ".join(maps.notes)
-    assert "might have heads first" in said or "heads that could not be told from samples" in said
+    assert "could not tell which axis has the heads" in said or "heads that could not be told from samples" in said
 
 
 class Unbatched(nn.Module):
@@ -95,7 +95,7 @@ def test_as_many_heads_as_tokens_without_a_batch_are_said() -> None:
     net = Unbatched()
     maps = attention(net, torch.randn(4, 8))
     assert torch.equal(maps[0].weights, net.weights)
-    assert "it might have heads first" in maps.notes[0]
+    assert "could not tell which axis has the heads" in maps.notes[0]
 
 
 class Pieces(nn.Module):
@@ -127,9 +127,8 @@ def test_weights_that_meet_two_values_are_one_map_also_with_rows_that_are_masked
 
 def test_as_many_heads_as_samples_are_said() -> None:
     maps = attention(HeadsFirst(4), torch.randn(4, 5, 8))
-    assert maps.notes == (
-        "(root): as many heads as samples, so they might be swapped; assumed (batch, heads, queries, keys)",
-    )
+    (note,) = maps.notes
+    assert "could not tell which axis has the heads" in note
 
 
 def test_windows_with_one_head_are_said() -> None:

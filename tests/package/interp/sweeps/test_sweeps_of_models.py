@@ -64,7 +64,7 @@ def test_layers_that_return_unlike_things_in_one_sweep() -> None:
     asked = {"positions": range(5), "metric": metric, "progress": False}
     with pytest.raises(ValueError, match=r"h.0.attn' returned several .* or part=\{'transformer.h.0.attn': …\}"):
         sweep(net, IDS, layers, IDS.flip(1), **asked)
-    with pytest.raises(ValueError, match=r"part=\{'lm_head': 0\}: that is none of the layers of this sweep"):
+    with pytest.raises(ValueError, match=r"part=\{'lm_head': 0\} names none of the layers"):
         sweep(net, IDS, layers, IDS.flip(1), part={"lm_head": 0}, **asked)
     with pytest.raises(LayerNotFoundError, match="did you mean"):
         sweep(net, IDS, layers, IDS.flip(1), part={"transformer.h.0.atn": 0}, **asked)
