@@ -301,8 +301,9 @@ class Cell:
         if call.value == "seen":
             return seen
         captured = seen[row.layer].calls[(row.call or 1) - 1]
-        values: Any = captured.output if row.to == "output" else None
-        if row.to == "input":
+        if row.to == "output":
+            values: Any = captured.output
+        else:
             values = {**dict(enumerate(captured.args)), **captured.kwargs}
         tensor: Tensor = get(values, tuple(key for _, key in row.way))
         return tensor.mean(0, keepdim=True)[self.index]
