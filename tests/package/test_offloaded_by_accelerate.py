@@ -112,7 +112,7 @@ def test_a_collection_goes_on_with_the_same_weights_only(
 
 def test_a_model_without_any_values_is_refused(tmp_path: Path) -> None:
     empty = chain().to("meta").eval()
-    with pytest.raises(ValueError, match=r"on the meta device have no values.*; load the weights first"):
+    with pytest.raises(ValueError, match=r"on the meta device have no values.*. Load the weights first"):
         sweep(empty, X, "0", "zero", metric=torch.sum, progress=False)
     with pytest.raises(ValueError, match=r"'0\.weight' is on the meta device, so it has no values"):
         collect(empty, [X], to=tmp_path / "a", progress=False)

@@ -1,4 +1,4 @@
-"""Show what each head of each attention call looked at, and hold it against what the call returned."""
+"""The attention weights of each head in a pass, checked against the result of each call."""
 
 from hookscope.interp.attentions.attention import attention
 from hookscope.interp.attentions.maps import AttentionMap, AttentionMaps

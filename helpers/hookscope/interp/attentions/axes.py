@@ -1,146 +1,156 @@
-"""Follow through views what each axis of a tensor is made of, so that heads, tokens and features are told apart."""
+"""Follow axes through views and reshapes, to find heads, tokens and features."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["BY_SHAPE", "FEATURES", "Axes", "cut", "followed", "is_all", "moves", "plain", "regroup"]
+__all__ = [
+    "FEATURES",
+    "SHAPE_ONLY",
+    "Axes",
+    "follow_view",
+    "is_all",
+    "is_view",
+    "make_axes",
+    "reshape_axes",
+    "resize_axis",
+]
 
-# An axis is made of parts, outermost first: (what it is, how long). Axes of length 1 have none.
+# An axis has parts, outermost first: (name, size). An axis of length 1 has none.
 Axes = tuple[tuple[tuple[str, int], ...], ...]
-FEATURES = "features"  # what a linear layer, a convolution or an embedding has computed; heads are cut out of it
+FEATURES = "features"  # the output of a linear layer, a convolution or an embedding; heads are parts of it
 
 
-def plain(shape: Sequence[int]) -> Axes:
-    """Return axes of which nothing is known."""
+def make_axes(shape: Sequence[int]) -> Axes:
+    """Return axes without names."""
     return tuple([(("", size),) if size != 1 else () for size in shape])
 
 
-def regroup(axes: Axes, shape: Sequence[int]) -> Axes:
-    """Follow a reshape: parts are joined or cut as the new sizes want it; where they do not fit, nothing is known.
+def reshape_axes(axes: Axes, shape: Sequence[int]) -> Axes:
+    """Follow a reshape: join or split parts to get the new sizes; if they do not fit, return axes without names.
 
     Example:
         >>> x = (("", 2),), (("", 5),), ((FEATURES, 12),)
-        >>> regroup(x, (2, 5, 3, 4))[2:]
+        >>> reshape_axes(x, (2, 5, 3, 4))[2:]
         ((('features', 3),), (('features', 4),))
-        >>> regroup(x, (10, 12))[0]
+        >>> reshape_axes(x, (10, 12))[0]
         (('', 2), ('', 5))
 
     """
     if 0 in shape:
-        return plain(shape)
+        return make_axes(shape)
     parts = [part for axis in axes for part in axis]
     at, result = 0, []
     for size in shape:
-        here, left = [], size
+        parts_of_axis, left = [], size
         while left > 1:
             if at == len(parts):
-                return plain(shape)
-            what, long = parts[at]
-            if left % long == 0:
-                here.append((what, long))
-                left //= long
+                return make_axes(shape)
+            what, length = parts[at]
+            if left % length == 0:
+                parts_of_axis.append((what, length))
+                left //= length
                 at += 1
-            elif long % left == 0:
-                here.append((what, left))
-                parts[at] = (what, long // left)
+            elif length % left == 0:
+                parts_of_axis.append((what, left))
+                parts[at] = (what, length // left)
                 left = 1
             else:
-                return plain(shape)
-        result.append(tuple(here))
+                return make_axes(shape)
+        result.append(tuple(parts_of_axis))
     return tuple(result)
 
 
-def cut(axis: tuple[tuple[str, int], ...], size: int) -> tuple[tuple[str, int], ...]:
-    """Return what an axis is made of after it was made shorter or longer."""
+def resize_axis(axis: tuple[tuple[str, int], ...], size: int) -> tuple[tuple[str, int], ...]:
+    """Return the parts of an axis whose length changed."""
     kinds = {what for what, _ in axis}
     return ((kinds.pop() if len(kinds) == 1 else "", size),) if size != 1 else ()
 
 
 def is_all(axis: tuple[tuple[str, int], ...], what: str) -> bool:
-    """Whether an axis is made of nothing else."""
+    """Whether all parts of an axis have this name."""
     return bool(axis) and all(kind == what for kind, _ in axis)
 
 
-def _permuted(axes: Axes, shape: Sequence[int], order: Sequence[int], *_: Any) -> Axes:
-    return tuple([axes[place] for place in order])
+def _permute(axes: Axes, shape: Sequence[int], order: Sequence[int], *_: Any) -> Axes:
+    return tuple([axes[axis] for axis in order])
 
 
-def _transposed(axes: Axes, shape: Sequence[int], first: int = 0, second: int = 1) -> Axes:
+def _transpose(axes: Axes, shape: Sequence[int], first: int = 0, second: int = 1) -> Axes:
     swapped = list(axes)
     if swapped:
         swapped[first], swapped[second] = swapped[second], swapped[first]
     return tuple(swapped)
 
 
-def _expanded(axes: Axes, shape: Sequence[int], *_: Any) -> Axes:
+def _expand(axes: Axes, shape: Sequence[int], *_: Any) -> Axes:
     new = len(shape) - len(axes)
     old = ((),) * new + axes
     return tuple([was or ((("", size),) if size != 1 else ()) for was, size in zip(old, shape, strict=True)])
 
 
-def _unsqueezed(axes: Axes, shape: Sequence[int], place: int) -> Axes:
-    place %= len(shape)
-    return (*axes[:place], (), *axes[place:])
+def _unsqueeze(axes: Axes, shape: Sequence[int], axis: int) -> Axes:
+    axis %= len(shape)
+    return (*axes[:axis], (), *axes[axis:])
 
 
-def _selected(axes: Axes, shape: Sequence[int], place: int = 0, *_: Any) -> Axes:
-    place %= len(axes)
-    return axes[:place] + axes[place + 1 :]
+def _select(axes: Axes, shape: Sequence[int], axis: int = 0, *_: Any) -> Axes:
+    axis %= len(axes)
+    return axes[:axis] + axes[axis + 1 :]
 
 
-def _sliced(axes: Axes, shape: Sequence[int], place: int = 0, *_: Any) -> Axes:
-    place %= len(shape)
-    return (*axes[:place], cut(axes[place], shape[place]), *axes[place + 1 :])
+def _slice(axes: Axes, shape: Sequence[int], axis: int = 0, *_: Any) -> Axes:
+    axis %= len(shape)
+    return (*axes[:axis], resize_axis(axes[axis], shape[axis]), *axes[axis + 1 :])
 
 
-def _split(axes: Axes, shape: Sequence[int], _: Any = None, place: int = 0) -> Axes:
-    return _sliced(axes, shape, place)
+def _split(axes: Axes, shape: Sequence[int], _: Any = None, axis: int = 0) -> Axes:
+    return _slice(axes, shape, axis)
 
 
-def _reshaped(axes: Axes, shape: Sequence[int], *_: Any) -> Axes:
-    return regroup(axes, shape)
+def _reshape(axes: Axes, shape: Sequence[int], *_: Any) -> Axes:
+    return reshape_axes(axes, shape)
 
 
-def _unknown(axes: Axes, shape: Sequence[int], *_: Any) -> Axes:
-    return plain(shape)
+def _forget(axes: Axes, shape: Sequence[int], *_: Any) -> Axes:
+    return make_axes(shape)
 
 
-_THROUGH: dict[str, Callable[..., Axes]] = {
-    "permute": _permuted,
-    "transpose": _transposed,
-    "t": _transposed,
-    "expand": _expanded,
-    "unsqueeze": _unsqueezed,
-    "squeeze": _reshaped,
-    "select": _selected,
-    "unbind": _selected,
-    "slice": _sliced,
-    "cat": _sliced,
+_VIEWS: dict[str, Callable[..., Axes]] = {
+    "permute": _permute,
+    "transpose": _transpose,
+    "t": _transpose,
+    "expand": _expand,
+    "unsqueeze": _unsqueeze,
+    "squeeze": _reshape,
+    "select": _select,
+    "unbind": _select,
+    "slice": _slice,
+    "cat": _slice,
     "split": _split,
     "split_with_sizes": _split,
-    "view": _reshaped,
-    "_unsafe_view": _reshaped,
-    "_reshape_alias": _reshaped,
-    "repeat_interleave": _unknown,
+    "view": _reshape,
+    "_unsafe_view": _reshape,
+    "_reshape_alias": _reshape,
+    "repeat_interleave": _forget,
 }
-BY_SHAPE = {name for name, through in _THROUGH.items() if through in (_reshaped, _expanded, _unknown)}
+SHAPE_ONLY = {name for name, through in _VIEWS.items() if through in (_reshape, _expand, _forget)}
 
 
-def moves(name: str) -> bool:
-    """Whether an operation of that name in aten moves axes, and does no more."""
-    return name in _THROUGH
+def is_view(name: str) -> bool:
+    """Whether an operation, by its name in aten, only moves axes."""
+    return name in _VIEWS
 
 
-def followed(name: str, axes: Axes, shape: Sequence[int], *rest: Any) -> Axes:
-    """Say what the axes are after an operation that moves them.
+def follow_view(name: str, axes: Axes, shape: Sequence[int], *rest: Any) -> Axes:
+    """Return the axes after an operation that moves them.
 
     Args:
-        name: its name in aten.
-        axes: before it.
-        shape: after it.
-        *rest: what else it was called with; nothing is needed of what is `BY_SHAPE`.
+        name: the name of the operation in aten.
+        axes: the axes before it.
+        shape: the shape after it.
+        *rest: its other arguments; operations in `SHAPE_ONLY` need none.
 
     """
-    return _THROUGH[name](axes, shape, *rest)
+    return _VIEWS[name](axes, shape, *rest)

@@ -1,4 +1,4 @@
-"""The maps of one pass, by layer: weights of each head, how far they were checked, and what there is to say."""
+"""The attention maps of one pass, by layer: the weights of each head, the result of the check, and notes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hookscope.interp.attentions.drawing import choosing, draw_all, draw_heads
-from hookscope.interp.attentions.watch import Found
+from hookscope.interp.attentions.drawing import draw_all, draw_heads, find_choices
+from hookscope.interp.attentions.mode import AttentionCall
 from hookscope.layers import LayerNotFoundError, Modules
 from hookscope.layers.suggestions import hint, name_not_found, not_found
 from hookscope.pictures import Picture, Result
@@ -24,7 +24,7 @@ from hookscope.pictures.words import count_text
 
 __all__ = ["AttentionMap", "AttentionMaps"]
 
-_SHOWN = 16  # heads, or calls, in one picture
+_MAX_SHOWN = 16  # heads, or calls, in one picture
 Heads = int | Iterable[int] | Tensor | NDArray[Any] | None
 
 
@@ -35,14 +35,13 @@ class AttentionMap(Result):
     Attributes:
         layer: the innermost module in which it ran; `""` is the model itself.
         label: its key among the maps: the layer's name, with ``#2`` for its second attention call.
-        weights: [batch, heads, queries, keys], in the dtype of the pass, without a graph: what the values were
-            multiplied with.
-        output_error: the largest difference between weights @ v, computed again, and what the call returned; None where
+        weights: the weights of the values, [batch, heads, queries, keys], in the dtype of the pass, without a graph.
+        output_error: the largest difference between weights @ v, computed again, and the result of the call; None if
             a dropout inside one operation makes them differ.
-        bound: what rounding may make of that difference.
-        by: how torch computed it: an operation, a fused layer, or a softmax between two products.
-        dropout: the share of weights that a dropout took away in this call.
-        remarks: what was noticed while it ran.
+        bound: the largest difference that rounding explains.
+        by: how torch computed it: `scaled_dot_product_attention`, or a softmax between two products.
+        dropout: the share of weights that dropout set to 0 in this call.
+        remarks: notes from the pass.
         queries: a token for each query, or ().
         keys: a token for each key, or ().
 
@@ -62,45 +61,45 @@ class AttentionMap(Result):
 
     @property
     def verified(self) -> bool:
-        """Whether weights @ v is what the call returned, but for rounding."""
+        """Whether weights @ v equals the result of the call, up to rounding."""
         return self.output_error is not None and self.output_error <= self.bound
 
     @property
     def check(self) -> str:
-        """How far weights @ v are from what the call returned, in a sentence without its stop.
+        """The difference between weights @ v and the result of the call, as a sentence without a full stop.
 
-        A finite difference is rounded up to a power of ten; of another the sentence says `nan` or `inf`.
+        It is rounded up to a power of ten.
 
         Example:
             >>> AttentionMap("", "", torch.ones(1, 1, 1, 1), 3e-8, 1e-6, "softmax, then a product").check
-            'weights @ v differ from what the call returned by at most 1e-07'
+            'weights @ v differs from the result of the call by at most 1e-07'
 
         """
         if self.output_error is None:
-            return "weights @ v were not held against what the call returned"
+            return "weights @ v was not compared with the result of the call"
         if not self.output_error:
-            return "weights @ v are what the call returned, to the last bit"
-        # To the next power of ten: the digit before it is another one on other processors.
+            return "weights @ v equals the result of the call, bit for bit"
+        # To the next power of ten, because the digits depend on the processor.
         power = math.ceil(math.log10(self.output_error)) if math.isfinite(self.output_error) else self.output_error
-        return f"weights @ v differ from what the call returned by at most {10.0**power:.0e}"
+        return f"weights @ v differs from the result of the call by at most {10.0**power:.0e}"
 
     @cached_property
     def blind(self) -> Tensor:
-        """Which queries saw no key, [batch, heads, queries]: all their weights are 0, or NaN."""
+        """Which queries see no key, [batch, heads, queries]: all their weights are 0 or NaN."""
         total = self.weights.sum(-1)
         return (total == 0) | total.isnan()
 
     @cached_property
-    def _sums(self) -> tuple[float, float]:
-        """The smallest and the largest sum of a row, without those of queries that saw no key; 1 without any."""
+    def _row_sums(self) -> tuple[float, float]:
+        """The smallest and the largest sum of a row, over queries that see a key; 1 without any."""
         totals = self.weights.float().sum(-1)[~self.blind]
         return (float(totals.min()), float(totals.max())) if totals.numel() else (1.0, 1.0)
 
     @cached_property
     def entropy(self) -> Tensor:
-        """The mean entropy of the weights of a query, in bits, [batch, heads]: 0 for one key, 3 for eight alike.
+        """The mean entropy of the weights of a query, in bits, [batch, heads]: 0 for one key, 3 for eight equal ones.
 
-        Queries that see no key are left out; without any other it is NaN.
+        The mean is over queries that see a key; without any it is NaN.
         """
         found = []
         for sample, blind in zip(self.weights, self.blind, strict=True):
@@ -111,37 +110,37 @@ class AttentionMap(Result):
 
     @cached_property
     def greatest(self) -> Tensor:
-        """The greatest weight of a query that sees several keys, [batch, heads]; of any query, if none does."""
+        """The largest weight of a query that sees several keys, [batch, heads]; of any query if none does."""
         weights = self.weights.nan_to_num(0.0)
-        return weights.masked_fill(~choosing(weights), 0).flatten(2).amax(-1)
+        return weights.masked_fill(~find_choices(weights), 0).flatten(2).amax(-1)
 
     def with_tokens(self, queries: Sequence[str] | None = None, keys: Sequence[str] | None = None) -> AttentionMap:
-        """Return the same map with other tokens, where queries and keys come from two texts.
+        """Return the same map with other tokens, for example if queries and keys come from two texts.
 
         Raises:
-            ValueError: not as many as there are queries, or keys.
+            ValueError: the number of tokens differs from that of queries or keys.
 
         """
         lists = [check_tokens(each) if each is not None else () for each in (queries, keys)]
         for what, given, size in zip(("queries", "keys"), lists, self.weights.shape[2:], strict=True):
             if given and len(given) != size:
-                raise ValueError(f"{len(given)} tokens for the {size} {what} of {self.label!r}: give one for each")
+                raise ValueError(f"{len(given)} tokens for the {size} {what} of {self.label!r}. Pass one for each")
         return replace(self, queries=lists[0] or self.queries, keys=lists[1] or self.keys)
 
-    def token(self, place: int, of: str = "queries") -> str:
-        """Name a query or a key: its token with its place, or its place."""
+    def token(self, position: int, of: str = "queries") -> str:
+        """Name a query or a key: its position, and its token if there is one."""
         tokens = self.queries if of == "queries" else self.keys
-        return f"{place} {tokens[place]}" if tokens else str(place)
+        return f"{position} {tokens[position]}" if tokens else str(position)
 
     def picture(self, heads: Heads = None, sample: int = 0) -> Picture:
-        """Draw one map for each head: a row is a query, a column is a key, and each row adds up to 1.
+        """Draw one map for each head: a row is a query, a column is a key, and the weights of a row sum to 1.
 
         Args:
-            heads: the number of a head, or several, also in a tensor or an array; the first 16 without it.
+            heads: the number of a head, or several, also as a tensor or an array; by default the first 16.
             sample: which sample of the batch.
 
         Raises:
-            TypeError: `heads` are no numbers.
+            TypeError: `heads` has something else than integers.
             ValueError: `heads` is empty.
             IndexError: there is no such head or sample.
 
@@ -149,25 +148,25 @@ class AttentionMap(Result):
         return draw_heads(self, self.heads(heads), self.sample(sample))
 
     def heads(self, heads: Heads) -> list[int]:
-        """List the heads that are asked for."""
+        """List the numbers of the given heads."""
         count = self.weights.shape[1]
         if heads is None:
-            return list(range(min(count, _SHOWN)))
+            return list(range(min(count, _MAX_SHOWN)))
         given = heads.tolist() if isinstance(heads, Tensor | np.ndarray) else heads
         given = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else [given]
-        if any(isinstance(head, bool) or not hasattr(head, "__index__") for head in given):  # True is no number: a mask
-            raise TypeError(f"heads={heads!r}: give the number of a head, or several, such as heads=[0, 2]")
+        if any(isinstance(head, bool) or not hasattr(head, "__index__") for head in given):  # not a mask
+            raise TypeError(f"heads={heads!r} does not number heads. Pass an integer, or several, such as heads=[0, 2]")
         if not given:
-            raise ValueError("heads picks nothing: it is empty")
+            raise ValueError("heads is empty, so there is nothing to draw. Pass at least one head")
         chosen = [operator.index(head) for head in given]
         if wrong := [head for head in chosen if not 0 <= head < count]:
-            raise IndexError(f"no head {wrong[0]}: {self.label!r} has {count}, counted from 0")
+            raise IndexError(f"no head {wrong[0]}: {self.label!r} has {count}. Pass numbers from 0 to {count - 1}")
         return chosen
 
     def sample(self, sample: int) -> int:
-        """Check the number of a sample."""
+        """Return the number of a sample, checked."""
         if not 0 <= sample < len(self.weights):
-            raise IndexError(f"no sample {sample}: there are {len(self.weights)}, counted from 0")
+            raise IndexError(f"no sample {sample}: there are {len(self.weights)}. Pass 0 to {len(self.weights) - 1}")
         return sample
 
     def row(self) -> dict[str, object]:
@@ -197,46 +196,48 @@ class AttentionMap(Result):
 
     @cached_property
     def notes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What else to know about this map."""
-        said = [*self.remarks]
+        """Notes about this map."""
+        notes = [*self.remarks]
         if self.output_error is not None and not self.verified:
-            said.append("weights @ v is not what the call returned, by more than rounding: do not trust this map")
+            notes.append(
+                "weights @ v differs from the result of the call by more than rounding, so do not trust this map"
+            )
         if self.dropout and self.output_error is not None:
-            said.append(f"dropout of {self.dropout:g}: the weights are those after it, so rows do not add up to 1")
-        low, high = self._sums
+            notes.append(f"dropout of {self.dropout:g}: these are the weights after it, so rows do not sum to 1")
+        low, high = self._row_sums
         if not self.dropout and high - low + abs(1 - high) > 0.01:
             sums = f"{low:.2g}" if high - low < 0.01 else f"{low:.2g} to {high:.2g}"
-            said.append(
-                f"rows add up to {sums}, not to 1: a piece of a softmax over more keys, or weights that were changed "
-                "after it"
+            notes.append(
+                f"rows sum to {sums}, not to 1: this is a piece of a softmax over more keys, or the model changed the "
+                "weights after it"
             )
         if count := int(self.blind.sum()):
             what = "NaN" if bool(self.weights.isnan().any()) else "0"
-            why = "dropped, or fully masked" if self.dropout else "fully masked, queries that see no key"
-            said.append(f"{count} of {self.blind.numel()} rows are {why}: all {what}")
-        return tuple(said)
+            why = "dropped, or fully masked" if self.dropout else "fully masked, because their query sees no key"
+            notes.append(f"{count} of {self.blind.numel()} rows are {why}: their weights are {what}")
+        return tuple(notes)
 
 
 class AttentionMaps(Result, Mapping[str, AttentionMap]):
-    """What `attention` returns: a mapping from layers to maps, in the order of the calls.
+    """The result of `attention`: a mapping from layers to maps, in the order of the calls.
 
-    ``maps["h.3.attn"]`` is the map of a layer, ``maps["decoder#2"]`` that of its second attention call, and ``maps[0]``
-    the first of all.
+    ``maps["h.3.attn"]`` is the map of a layer, ``maps["decoder#2"]`` the map of its second attention call, and
+    ``maps[0]`` the first map.
 
     Attributes:
-        title: class name of the model.
-        notes: what else to know of this pass; why there is no map, if there is none.
+        title: the class name of the model.
+        notes: notes about the pass and its maps; they say why there is no map, if there is none.
 
     """
 
     _picture_and_table = True
 
     def __init__(
-        self, modules: Modules, found: Sequence[Found], notes: Sequence[str], tokens: tuple[str, ...] = ()
+        self, modules: Modules, found: Sequence[AttentionCall], notes: Sequence[str], tokens: tuple[str, ...] = ()
     ) -> None:
         self.title = type(modules.model).__name__
         self._modules = modules
-        self._said = tuple(notes)
+        self._pass_notes = tuple(notes)
         layers = [each.layer for each in found]
         self._maps: dict[str, AttentionMap] = {}
         for number, each in enumerate(found):
@@ -260,7 +261,8 @@ class AttentionMaps(Result, Mapping[str, AttentionMap]):
     def __getitem__(self, name: str | int) -> AttentionMap:
         if isinstance(name, int):
             if not -len(self) <= name < len(self):
-                raise IndexError(f"no map {name}: there are {len(self)}, counted from 0")
+                known = f"Pass 0 to {len(self) - 1}, or the name of a layer" if self else "; ".join(self.notes)
+                raise IndexError(f"no map {name}: there are {len(self)}. {known}")
             return list(self._maps.values())[name]
         if name in self._maps:
             return self._maps[name]
@@ -285,22 +287,22 @@ class AttentionMaps(Result, Mapping[str, AttentionMap]):
         return name in self._maps
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return the map of that label, or `default`."""
+        """Return the map with this label, or `default`."""
         return self._maps.get(name, default)
 
     @property
     def rows(self) -> list[dict[str, object]]:
-        """The table's rows: call, heads, queries, keys, greatest weight, mean entropy in bits, error, by what."""
+        """The table's rows: call, heads, queries, keys, greatest weight, mean entropy in bits, error, operation."""
         return [each.row() for each in self._maps.values()]
 
     @property
     def nbytes(self) -> int:
-        """How many bytes the maps take."""
+        """The memory of all maps, in bytes."""
         return sum(each.weights.nbytes for each in self._maps.values())
 
     @cached_property
     def notes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What else there is to know: of the pass, then of maps."""
+        """Notes about the pass, then about maps."""
         by_text: dict[str, list[str]] = {}
         for label, each in self._maps.items():
             for text in each.notes:
@@ -309,14 +311,14 @@ class AttentionMaps(Result, Mapping[str, AttentionMap]):
             maps = [each for each in self._maps.values() if each.layer == layer]
             if len({each.weights.shape[2:] for each in maps}) > 1:
                 text = (
-                    "maps of several sizes: of several calls, or of one attention in pieces, whose queries and keys "
-                    "are counted within each piece"
+                    "maps of several sizes, from several calls or from pieces of one attention; positions are counted "
+                    "within each map"
                 )
                 by_text.setdefault(text, []).append(layer or "(root)")
-        return (*self._said, *(f"{_listed(labels)}: {text}" for text, labels in by_text.items()))
+        return (*self._pass_notes, *(f"{_join_labels(labels)}: {text}" for text, labels in by_text.items()))
 
     def picture(self, sample: int = 0) -> Picture:
-        """Draw all maps of a sample small, a row for each call and a column for each head; the first 16 of both.
+        """Draw small maps of one sample, a row for each call and a column for each head; the first 16 of both.
 
         Raises:
             ValueError: there is no map.
@@ -324,21 +326,21 @@ class AttentionMaps(Result, Mapping[str, AttentionMap]):
 
         """
         if not self._maps:
-            raise ValueError(f"{self.title}: 0 maps, so there is nothing to draw; {'; '.join(self.notes)}")
-        return draw_all(self.title, list(self._maps.values()), sample, _SHOWN)
+            raise ValueError(f"{self.title}: 0 maps, so there is nothing to draw. {'; '.join(self.notes)}")
+        return draw_all(self.title, list(self._maps.values()), sample, _MAX_SHOWN)
 
     def _is_drawn(self) -> bool:
         return bool(self)
 
     @property
     def caption(self) -> str:
-        """Of which model, and how many maps there are."""
+        """The model, and the number of maps."""
         batches = {len(each.weights) for each in self._maps.values()}
         batch = f", {batches.pop()} in the batch" if len(batches) == 1 else ""
         return f"{self.title}: {count_text(len(self), 'attention map')}{batch}"
 
 
-def _listed(labels: Sequence[str]) -> str:
+def _join_labels(labels: Sequence[str]) -> str:
     if len(labels) <= 3:
         return ", ".join(labels)
     return f"{labels[0]}, {labels[1]} and {len(labels) - 2} more"

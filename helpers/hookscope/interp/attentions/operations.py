@@ -1,4 +1,4 @@
-"""Know torch's operations by name: which leave axes where they are, which multiply, and what their arguments are."""
+"""Names of torch's operations, and of their arguments."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 
 import torch
 
-__all__ = ["EACH", "PRODUCTS", "RESIZING", "SOFTMAXES", "by_name", "is_composite", "named"]
+__all__ = ["ELEMENTWISE", "POOLINGS", "PRODUCTS", "SOFTMAXES", "get_op_name", "is_composite", "name_arguments"]
 
-# What works on each number by itself: it leaves axes where they are, and makes scores of scores.
-EACH = (
+# These leave the axes as they are, and turn scores into scores.
+ELEMENTWISE = (
     {"add", "sub", "rsub", "mul", "div", "where", "masked_fill", "tanh", "clamp", "clamp_min", "clamp_max", "minimum"}
     | {"maximum", "neg", "abs", "copy", "_to_copy", "clone", "detach", "alias", "lift_fresh", "nan_to_num"}
     | {"constant_pad_nd", "slice_scatter"}
 )
-# What leaves axes where they are, and makes some longer or shorter; a mean that keeps its axes is an adaptive pooling.
-RESIZING = ("pool", "mean", "upsample", "grid_sampler", "pixel_shuffle", "pixel_unshuffle", "tion_pad")
-PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # where the two factors are
+# These change the length of axes; a mean that keeps its axes is an adaptive pooling.
+POOLINGS = ("pool", "mean", "upsample", "grid_sampler", "pixel_shuffle", "pixel_unshuffle", "tion_pad")
+PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # the index of the first factor
 SOFTMAXES = frozenset(("_softmax", "_safe_softmax", "softmax"))  # the last with out=
 
 
-@lru_cache(1024)  # a schema is slow to read
-def named(func: Any) -> str:
-    """Name an operation without its overload, and without the mark of one in place."""
+@lru_cache(1024)  # reading a schema is slow
+def get_op_name(func: Any) -> str:
+    """Return the name of an operation, without its overload and without the "_" of an in-place operation."""
     if isinstance(func, torch._ops.OpOverload):
         return str(func._schema.name.partition("::")[2]).rstrip("_")
     return str(func.name()) if hasattr(func, "name") else str(func)
@@ -32,17 +32,17 @@ def named(func: Any) -> str:
 
 @lru_cache(1024)
 def is_composite(func: Any) -> bool:
-    """Whether torch makes an operation of others, which can be looked at instead of it."""
+    """Whether an operation is made of others, which this package can look at instead."""
     name, key = func.name(), torch._C.DispatchKey.CompositeImplicitAutograd
-    # What is of Python only, as prim::device of fake tensors, the dispatcher does not know.
+    # The dispatcher does not have operations of Python alone, such as prim::device of fake tensors.
     return torch._C._dispatch_has_kernel(name) and torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
 
 
 @lru_cache
-def _arguments(func: Any) -> tuple[str, ...]:
+def _list_arguments(func: Any) -> tuple[str, ...]:
     return tuple([argument.name for argument in func._schema.arguments])
 
 
-def by_name(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Name what an operation was called with, as its schema does."""
-    return {**dict(zip(_arguments(func), args, strict=False)), **kwargs}
+def name_arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an operation by the names in its schema."""
+    return {**dict(zip(_list_arguments(func), args, strict=False)), **kwargs}

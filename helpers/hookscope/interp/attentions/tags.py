@@ -1,4 +1,4 @@
-"""Know of each tensor of a pass whether it holds scores or weights of an attention, and what its axes are."""
+"""Tags for the tensors of a pass: scores, weights or parameters, and the names of their axes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weakref import ref
 
 from torch import Tensor
 
-from hookscope.interp.attentions.axes import BY_SHAPE, FEATURES, Axes, cut, followed, is_all, plain
+from hookscope.interp.attentions.axes import FEATURES, SHAPE_ONLY, Axes, follow_view, is_all, make_axes, resize_axis
 from hookscope.pytree import find_tensors
 
 __all__ = [
@@ -19,28 +19,28 @@ __all__ = [
     "QUERIES",
     "Tag",
     "Tags",
-    "are_folded",
-    "arranged",
-    "named_axes",
-    "of_channels",
-    "turned",
-    "weights_axes",
+    "are_channels",
+    "are_merged",
+    "arrange_weights",
+    "name_axes",
+    "name_softmax_axes",
+    "transpose_last",
 ]
 
 LEFT, RIGHT, QUERIES, KEYS = "left", "right", "queries", "keys"
-_KINDS = ("weights", "scores", "channels", "noise")  # of several, the first that there is goes on
+_KINDS = ("weights", "scores", "channels", "noise")  # the result of several tensors gets the first kind of these
 
 
-class Tag(NamedTuple):  # not a dataclass: many are made, and a frozen one takes three times as long
-    """What is known of a tensor that is on its way.
+class Tag(NamedTuple):  # not a dataclass, which takes three times as long to make
+    """The facts about one tensor.
 
     Attributes:
-        axes: what its axes are made of.
-        kind: "scores", products of two activations; "weights", a softmax of such; "logarithms" of weights; "channels",
-            products of features; "noise" of a dropout; a "parameter"; or "".
+        axes: the parts of its axes.
+        kind: "scores", a product of two activations; "weights", a softmax of scores; "channels", a product of features;
+            "noise" of a dropout; a "parameter"; or "".
         dropped: the share of weights that dropout has set to 0.
-        lifted: whether a leading axis of 1 was put before three.
-        softmax: of weights, which softmax of the pass they are, from 1.
+        lifted: whether `unsqueeze(0)` added a leading axis to three others.
+        softmax: the number of the softmax in the pass that made the weights, from 1.
 
     """
 
@@ -52,18 +52,18 @@ class Tag(NamedTuple):  # not a dataclass: many are made, and a frozen one takes
 
 
 class Tags:
-    """The tags of the tensors of one pass, by id: every result of an operation gets a new one, or none.
+    """The tags of the tensors of one pass, by id; every operation sets or removes the tags of its results.
 
-    A tensor that no operation has made, as by `torch.from_numpy`, may get the id of one that is gone, and has no tag.
+    A weak reference tells a tensor from a later one with the same id, such as one by `torch.from_numpy`.
     """
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:
-        self._held = list(parameters)  # or their ids might be used again
+        self._held = list(parameters)  # so that no other tensor gets their ids
         self._parameters = set(map(id, self._held))
         self._tags: dict[int, tuple[Callable[[], Any], Tag]] = {}
 
-    def of(self, tensor: Any) -> Tag:
-        """Return what is known of a tensor."""
+    def get(self, tensor: Any) -> Tag:
+        """Return the tag of a tensor; one without a kind if it has none."""
         held = self._tags.get(id(tensor))
         if held is not None and held[0]() is tensor:
             if len(held[1].axes) == tensor.dim():
@@ -71,42 +71,42 @@ class Tags:
             kind = ""
         else:
             kind = "parameter" if id(tensor) in self._parameters else ""
-        return Tag((), kind) if tensor.is_nested else _plain(tensor.shape, kind)
+        return Tag((), kind) if tensor.is_nested else _make_tag(tensor.shape, kind)
 
-    def put(self, tensor: Any, tag: Tag | None) -> None:
-        """Say what is known of a tensor from now on."""
+    def set(self, tensor: Any, tag: Tag | None) -> None:
+        """Set or remove the tag of a tensor."""
         if tag is None:
             self._tags.pop(id(tensor), None)
         elif isinstance(tensor, Tensor):
             self._tags[id(tensor)] = ref(tensor), tag
 
-    def _known(self, tensor: Any) -> Tag | None:
+    def _find(self, tensor: Any) -> Tag | None:
         held = self._tags.get(id(tensor))
         return held[1] if held is not None and held[0]() is tensor else None
 
-    def other(self, args: Sequence[Any], out: Any, resized: bool = False) -> None:
-        """After any other operation: where the shape stays, the axes do; also where one is only `resized`."""
+    def update_other(self, args: Sequence[Any], out: Any, resized: bool = False) -> None:
+        """After any other operation: axes stay if the shape does, or if some are only `resized`."""
         first = args[0] if args else None
-        old = self._known(first)
+        old = self._find(first)
         shape = first.shape if isinstance(first, Tensor) and not first.is_nested else None
-        # What is made of parameters alone is one: a norm of weights, a weight made of others.
+        # The result of parameters alone counts as one: a norm of weights, a weight made of others.
         computed = self._is_parameter(first) and all(map(self._is_parameter, find_tensors(args)))
         for each in out if isinstance(out, (tuple, list)) else (out,):
             if not isinstance(each, Tensor):
                 continue
             stays = not each.is_nested and (each.shape == shape or (resized and each.dim() == len(shape or ())))
             if computed and not each.is_nested:
-                self.put(each, Tag(plain(each.shape), "parameter"))
+                self.set(each, Tag(make_axes(each.shape), "parameter"))
             else:
-                self.put(each, Tag(_fitted(old.axes, each.shape)) if stays and old is not None else None)
+                self.set(each, Tag(_fit_axes(old.axes, each.shape)) if stays and old is not None else None)
 
     def _is_parameter(self, tensor: Any) -> bool:
-        if (tag := self._known(tensor)) is not None:
+        if (tag := self._find(tensor)) is not None:
             return tag.kind == "parameter"
         return id(tensor) in self._parameters
 
-    def each(self, args: Sequence[Any], out: Any) -> None:
-        """After an operation on each number: a score stays a score, a weight a weight."""
+    def update_elementwise(self, args: Sequence[Any], out: Any) -> None:
+        """After an elementwise operation: scores stay scores, and weights stay weights."""
         known = marked = computed = False
         for arg in args:
             held = self._tags.get(id(arg))
@@ -116,82 +116,82 @@ class Tags:
             elif id(arg) in self._parameters:
                 computed = True
         if not (known or computed):
-            self.put(out, None)
+            self.set(out, None)
             return
-        if not marked and (first := self._known(args[0])) is not None and args[0].shape == out.shape:
-            self.put(out, first)  # as nearly always
+        if not marked and (first := self._find(args[0])) is not None and args[0].shape == out.shape:
+            self.set(out, first)  # the common case
             return
-        tags = [self.of(arg) for arg in args if isinstance(arg, Tensor) and arg.dim()]
-        kind = _first_kind(tags)
+        tags = [self.get(arg) for arg in args if isinstance(arg, Tensor) and arg.dim()]
+        kind = _choose_kind(tags)
         if kind == "noise" and len(tags) > 1:
             kind = ""
         same = [tag for tag in tags if len(tag.axes) == out.dim()]
         lead = next((tag for tag in same if tag.kind == kind), same[0] if same else None)
         if lead is None:
-            self.put(out, None)
+            self.set(out, None)
             return
-        axes = _fitted(lead.axes, out.shape)
+        axes = _fit_axes(lead.axes, out.shape)
         dropped = max([tag.dropped for tag in tags if kind and tag.kind in (kind, "noise")], default=0.0)
-        self.put(out, Tag(axes, kind, dropped, softmax=_softmax_of(kind, tags)))
+        self.set(out, Tag(axes, kind, dropped, softmax=_get_softmax(kind, tags)))
 
-    def moved(self, name: str, args: Sequence[Any], out: Any) -> None:
+    def update_view(self, name: str, args: Sequence[Any], out: Any) -> None:
         """After a view or a reshape."""
         first = args[0]
         if name == "cat":
-            # An empty tensor of one axis may go with any, as an empty cache does.
-            tags = [self.of(each) for each in first if each.dim() == out.dim()] or [Tag(plain(out.shape))]
+            # torch.cat accepts an empty tensor with one axis beside any other, such as an empty cache.
+            tags = [self.get(each) for each in first if each.dim() == out.dim()] or [Tag(make_axes(out.shape))]
             tag = tags[0]
             if len(tags) > 1 or tag.kind or tag.dropped or tag.lifted:
-                kind = _first_kind(tags)
+                kind = _choose_kind(tags)
                 axes = next(tag for tag in tags if tag.kind == kind or not kind).axes
-                tag = Tag(axes, kind, softmax=_softmax_of(kind, tags))
+                tag = Tag(axes, kind, softmax=_get_softmax(kind, tags))
         else:
-            tag = self.of(first)
-        wanted = () if name in BY_SHAPE else tuple(map(_hashable, args[1:]))
+            tag = self.get(first)
+        wanted = () if name in SHAPE_ONLY else tuple(map(_make_hashable, args[1:]))
         for each in out if isinstance(out, (tuple, list)) else (out,):
             if not each.is_nested:
-                self.put(each, _moved(name, tag, each.shape, wanted))
+                self.set(each, _view_tag(name, tag, each.shape, wanted))
 
-    def features(self, out: Tensor, place: int) -> None:
-        """After a linear layer or a convolution: one axis holds features."""
-        self.put(out, _of_features(out.shape, place))
+    def update_features(self, out: Tensor, axis_number: int) -> None:
+        """After a linear layer or a convolution: one axis has features."""
+        self.set(out, _make_feature_tag(out.shape, axis_number))
 
-    def product(self, a: Tag, b: Tag, out: Tensor, mixed: bool) -> None:
-        """After a matrix product: with a parameter it makes features, of two activations scores, unless it `mixed`."""
+    def update_product(self, a: Tag, b: Tag, out: Tensor, mixed: bool) -> None:
+        """After a matrix product: features with a parameter, else scores, unless weights `mixed` values."""
         if a.kind == b.kind == "parameter":
-            self.put(out, Tag(plain(out.shape), "parameter"))
+            self.set(out, Tag(make_axes(out.shape), "parameter"))
             return
         if "parameter" in (a.kind, b.kind) or mixed:
-            self.put(out, _mixed(a.axes, None if b.kind == "parameter" else b.axes[-1], out.shape[-1]))
+            self.set(out, _mix_tag(a.axes, None if b.kind == "parameter" else b.axes[-1], out.shape[-1]))
             return
-        channels = of_channels(a.axes) and of_channels(turned(b.axes))
+        channels = are_channels(a.axes) and are_channels(transpose_last(b.axes))
         rows = [*a.axes[-2]]
-        if len(a.axes) == 3 and are_folded(a.axes[-2], b.axes[-1]):
+        if len(a.axes) == 3 and are_merged(a.axes[-2], b.axes[-1]):
             rows = [(what if what == FEATURES else LEFT, size) for what, size in rows]
         elif len(a.axes) == 3:
             rows = [(LEFT, out.shape[-2])]
-        elif rows:  # two axes: samples and queries may be one
+        elif rows:  # with two axes, samples and queries can share one
             rows[-1] = (LEFT, rows[-1][1])
-        axes = (*a.axes[:-2], tuple(part for part in rows if part[1] != 1), cut(((RIGHT, 0),), out.shape[-1]))
-        self.put(out, Tag(axes, "channels" if channels else "scores"))
+        axes = (*a.axes[:-2], tuple(part for part in rows if part[1] != 1), resize_axis(((RIGHT, 0),), out.shape[-1]))
+        self.set(out, Tag(axes, "channels" if channels else "scores"))
 
-    def dropout(self, args: Sequence[Any], out: Any) -> None:
-        """After a dropout in one operation."""
-        tag = self.of(args[0])
-        self.put(out[0], Tag(tag.axes, tag.kind, args[1] if args[2] is not False else 0.0, softmax=tag.softmax))
-        self.put(out[1], None)
+    def update_dropout(self, args: Sequence[Any], out: Any) -> None:
+        """After a dropout."""
+        tag = self.get(args[0])
+        self.set(out[0], Tag(tag.axes, tag.kind, args[1] if args[2] is not False else 0.0, softmax=tag.softmax))
+        self.set(out[1], None)
 
-    def noise(self, args: Sequence[Any], out: Tensor) -> None:
-        """After random zeros and ones."""
-        kept = args[1] if len(args) > 1 else 0.5  # what is as by default is not handed on
-        self.put(out, Tag(plain(out.shape), "noise", 1 - kept))
+    def update_noise(self, args: Sequence[Any], out: Tensor) -> None:
+        """After `bernoulli_`, which makes random zeros and ones."""
+        kept = args[1] if len(args) > 1 else 0.5  # default arguments are not passed
+        self.set(out, Tag(make_axes(out.shape), "noise", 1 - kept))
 
 
-def are_folded(rows: tuple[tuple[str, int], ...], keys: tuple[tuple[str, int], ...]) -> bool:
-    """Whether heads and queries are in one axis, as where all heads share their keys.
+def are_merged(rows: tuple[tuple[str, int], ...], keys: tuple[tuple[str, int], ...]) -> bool:
+    """Whether heads and queries are merged into one axis, as in multi-query attention.
 
     Example:
-        >>> are_folded(((FEATURES, 4), ("", 5)), (("", 5),))
+        >>> are_merged(((FEATURES, 4), ("", 5)), (("", 5),))
         True
 
     """
@@ -199,8 +199,8 @@ def are_folded(rows: tuple[tuple[str, int], ...], keys: tuple[tuple[str, int], .
 
 
 @lru_cache(1024)
-def named_axes(axes: Axes) -> Axes:
-    """Name the parts of leading axes, each by a name of its own: what follows may put them into another order."""
+def name_axes(axes: Axes) -> Axes:
+    """Give each part of the leading axes a unique name, because later operations can reorder them."""
     return tuple(
         [
             tuple(
@@ -211,19 +211,19 @@ def named_axes(axes: Axes) -> Axes:
     )
 
 
-def weights_axes(axes: Axes, place: int) -> Axes | None:
-    """Name the axes of a softmax of scores along the axis `place`; None if queries cannot be told from keys."""
-    sides = {what for what, _ in axes[place] if what != FEATURES}
+def name_softmax_axes(axes: Axes, axis_number: int) -> Axes | None:
+    """Name the axes of a softmax of scores along one axis; None if queries cannot be told from keys."""
+    sides = {what for what, _ in axes[axis_number] if what != FEATURES}
     if sides in ({LEFT}, {RIGHT}):
         (ours,) = sides
         theirs = RIGHT if ours == LEFT else LEFT
-    elif place == len(axes) - 1:  # axes were not followed: by custom
+    elif axis_number == len(axes) - 1:  # without names: assume the usual layout
         ours = theirs = ""
     else:
         return None
     result = []
-    for number, (axis, named) in enumerate(zip(axes, named_axes(axes), strict=True)):
-        if number == place:
+    for number, (axis, named) in enumerate(zip(axes, name_axes(axes), strict=True)):
+        if number == axis_number:
             result.append(tuple((KEYS, size) for _, size in axis))
         elif not theirs and number == len(axes) - 2:
             result.append(tuple((QUERIES, size) for _, size in axis))
@@ -233,32 +233,34 @@ def weights_axes(axes: Axes, place: int) -> Axes | None:
     return tuple(result)
 
 
-def of_channels(axes: Axes) -> bool:
-    """Whether what looks at each other are features, by what they are at all tokens: XCiT, channel attention."""
+def are_channels(axes: Axes) -> bool:
+    """Whether features attend to features, as in XCiT and other channel attention."""
     return is_all(axes[-2], FEATURES) and all(what != FEATURES for what, _ in axes[-1])
 
 
-def turned(axes: Axes) -> Axes:
-    """Exchange the last two axes."""
+def transpose_last(axes: Axes) -> Axes:
+    """Swap the last two axes."""
     return (*axes[:-2], axes[-1], axes[-2])
 
 
-def arranged(axes: Axes, weights: Tensor, custom: bool = False, samples: int = 0) -> tuple[Tensor, tuple[str, ...]]:
-    """Bring weights into [batch, heads, queries, keys]: heads are what was cut out of features, the rest is batch.
+def arrange_weights(
+    axes: Axes, weights: Tensor, guess: bool = False, samples: int = 0
+) -> tuple[Tensor, tuple[str, ...]]:
+    """Reorder weights to [batch, heads, queries, keys]: heads are parts of features, the rest is the batch.
 
     Args:
         axes: the named axes of `weights`.
         weights: the weights.
-        custom: if no axis is known to be heads, take the one before the queries.
-        samples: how many went into the model; 0 if that is not known.
+        guess: if no axis has heads, take the one before the queries.
+        samples: the number of samples in the inputs; 0 if it is unknown.
 
     Returns:
-        The weights, and what there is to say about it.
+        The weights, and notes about guesses.
 
     """
-    plan = _plan(axes, weights.shape, custom, samples)
+    plan = _plan_order(axes, weights.shape, guess, samples)
     if plan is None:
-        note = "heads and samples could not be told apart; all are in the batch"
+        note = "could not tell heads from samples, so all are in the batch"
         return weights.reshape(-1, 1, *weights.shape[-2:]), (note,)
     if not plan.in_order:
         weights = weights.reshape(plan.sizes).permute(plan.order)
@@ -266,95 +268,94 @@ def arranged(axes: Axes, weights: Tensor, custom: bool = False, samples: int = 0
 
 
 class _Plan(NamedTuple):
-    sizes: tuple[int, ...]  # of the parts, in the order in which they are
-    order: tuple[int, ...]  # in which they are wanted
-    in_order: bool  # whether they are there in it
+    sizes: tuple[int, ...]  # of the parts
+    order: tuple[int, ...]  # their order in the result
+    in_order: bool  # whether they have this order already
     shape: tuple[int, ...]
     notes: tuple[str, ...]
 
 
 @lru_cache(1024)
-def _plan(axes: Axes, shape: Sequence[int], custom: bool, samples: int) -> _Plan | None:
-    """Say how weights of these axes get [batch, heads, queries, keys]; None if axes were not followed all the way."""
+def _plan_order(axes: Axes, shape: Sequence[int], guess: bool, samples: int) -> _Plan | None:
+    """Plan the order of the parts; None if they do not fit the shape."""
     parts = [(what, size) for axis in axes for what, size in axis]
-    if length(parts) != math.prod(shape):
+    if multiply_sizes(parts) != math.prod(shape):
         return None
     names = [what for what, _ in parts]
     order = {kind: [n for n, what in enumerate(names) if what.startswith(kind)] for kind in ("batch", "heads")}
-    for places in order.values():
-        places.sort(key=names.__getitem__)
+    for numbers in order.values():
+        numbers.sort(key=names.__getitem__)
     last = [n for kind in (QUERIES, KEYS) for n, what in enumerate(names) if what == kind]
     notes: tuple[str, ...] = ()
-    if not order["heads"] and custom:
+    if not order["heads"] and guess:
         at = max((int(names[n].split(" ")[1].partition(".")[0]) for n in order["batch"]), default=0)
         if at:
             order["heads"] = [n for n in order["batch"] if names[n].startswith(f"batch {at}.")]
             order["batch"] = [n for n in order["batch"] if n not in order["heads"]]
-            first, second = (length(parts[n] for n in order[kind]) for kind in ("batch", "heads"))
-            if at > 1 or len(order["batch"]) > 1:
-                notes = ("several axes before the queries, and none known to be cut out of features: heads by custom",)
-            elif first == second == samples > 1:
-                notes = ("as many heads as samples, and none known to be cut out of features: heads by custom",)
-            elif second == samples > 1 and first != samples:
-                notes = (
-                    f"{first} in the batch and {second} heads, by custom, and {samples} samples went in: the model may "
-                    "have heads first",
-                )
+            heads = multiply_sizes(parts[n] for n in order["heads"])
+            if at > 1 or len(order["batch"]) > 1 or heads == samples > 1:
+                layout = "the usual layout, (batch, heads, queries, keys)"
+                notes = (f"could not tell which axis has the heads; assumed {layout}",)
     elif not order["heads"] and order["batch"]:
-        notes = ("no axis was cut out of features: read as one head",)
-    batch, heads = (length(parts[n] for n in order[kind]) for kind in ("batch", "heads"))
-    queries = length(parts[n] for n in last if names[n] == QUERIES)
+        notes = ("found no axis with heads, so this is one head",)
+    batch, heads = (multiply_sizes(parts[n] for n in order[kind]) for kind in ("batch", "heads"))
+    queries = multiply_sizes(parts[n] for n in last if names[n] == QUERIES)
     sizes = tuple(size for _, size in parts)
     wanted = (*order["batch"], *order["heads"], *last)
     in_order = wanted == tuple(range(len(sizes)))
     return _Plan(sizes, wanted, in_order, (batch, heads, queries, int(shape[-1])), notes)
 
 
-def length(axis: Iterable[tuple[str, int]]) -> int:
-    """Say how long what consists of these parts is."""
-    long = 1
+def multiply_sizes(axis: Iterable[tuple[str, int]]) -> int:
+    """Return the length of an axis with these parts."""
+    length = 1
     for _, size in axis:
-        long *= size
-    return long
+        length *= size
+    return length
 
 
-def _softmax_of(kind: str, tags: Sequence[Tag]) -> int:
+def _get_softmax(kind: str, tags: Sequence[Tag]) -> int:
     return next((tag.softmax for tag in tags if tag.softmax), 0) if kind == "weights" else 0
 
 
-def _first_kind(tags: Sequence[Tag]) -> str:
+def _choose_kind(tags: Sequence[Tag]) -> str:
     kinds = {tag.kind for tag in tags}
     return next((kind for kind in _KINDS if kind in kinds), "parameter" if kinds == {"parameter"} else "")
 
 
 @lru_cache(1024)
-def _fitted(axes: Axes, shape: Sequence[int]) -> Axes:
-    return tuple([axis if length(axis) == size else cut(axis, size) for axis, size in zip(axes, shape, strict=True)])
+def _fit_axes(axes: Axes, shape: Sequence[int]) -> Axes:
+    return tuple(
+        [
+            axis if multiply_sizes(axis) == size else resize_axis(axis, size)
+            for axis, size in zip(axes, shape, strict=True)
+        ]
+    )
 
 
-@lru_cache(4096)  # the layers of a model are alike
-def _moved(name: str, tag: Tag, shape: Sequence[int], rest: tuple[Any, ...]) -> Tag:
+@lru_cache(4096)  # most layers of a model have the same shapes
+def _view_tag(name: str, tag: Tag, shape: Sequence[int], rest: tuple[Any, ...]) -> Tag:
     lifted = name == "unsqueeze" and rest[0] == 0 and len(shape) == 4
-    return Tag(followed(name, tag.axes, shape, *rest), tag.kind, tag.dropped, lifted, tag.softmax)
+    return Tag(follow_view(name, tag.axes, shape, *rest), tag.kind, tag.dropped, lifted, tag.softmax)
 
 
 @lru_cache(1024)
-def _mixed(axes: Axes, last: tuple[tuple[str, int], ...] | None, size: int) -> Tag:
-    """Exchange the last axis for another one, or for features."""
+def _mix_tag(axes: Axes, last: tuple[tuple[str, int], ...] | None, size: int) -> Tag:
+    """Replace the last axis by another one, or by features."""
     return Tag((*axes[:-1], last if last is not None else ((FEATURES, size),) if size != 1 else ()))
 
 
 @lru_cache(1024)
-def _of_features(shape: Sequence[int], place: int) -> Tag:
-    axes = list(plain(shape))
-    axes[place] = ((FEATURES, shape[place]),) if shape[place] != 1 else ()
+def _make_feature_tag(shape: Sequence[int], axis_number: int) -> Tag:
+    axes = list(make_axes(shape))
+    axes[axis_number] = ((FEATURES, shape[axis_number]),) if shape[axis_number] != 1 else ()
     return Tag(tuple(axes))
 
 
-def _hashable(given: Any) -> Any:
+def _make_hashable(given: Any) -> Any:
     return tuple(given) if isinstance(given, list) else given
 
 
 @lru_cache(1024)
-def _plain(shape: Sequence[int], kind: str) -> Tag:
-    return Tag(plain(shape), kind)
+def _make_tag(shape: Sequence[int], kind: str) -> Tag:
+    return Tag(make_axes(shape), kind)

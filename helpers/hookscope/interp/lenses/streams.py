@@ -128,17 +128,15 @@ class Streams:
         for found, (name, _) in self.blocks.items():
             if found not in seen:
                 raise LayerNotFoundError(f"layer {name!r} {seen.uncalled.get(found, 'was not called')}", name)
-        last = max(call.run for call in seen.calls)  # attention() can run the model twice, to forecast the memory
-        calls = [call for call in seen.calls if call.run == last]
+        calls = [*seen.calls]
         for call in calls:
             if call.layer in self.blocks and not is_stream(first_tensor(call.output)):
                 shapes = [tuple(tensor.shape) for tensor in find_tensors(call.output)]
                 raise NoBlocksError(
                     f"layer {call.label!r} returned {shapes[0] if shapes else 'no tensor'}, not a residual stream "
-                    "(batch, "
-                    "tokens, width). Name other layers: layers='blocks.*'"
+                    "(batch, tokens, width). Name other layers: layers='blocks.*'"
                 )
-        return calls, {(call.layer, call.number): call for call in fed.calls if call.run == last}
+        return calls, {(call.layer, call.number): call for call in fed.calls}
 
     def _take(self, wanted: Lens | None) -> None:
         """Store the streams, the lens and the logits of the pass."""
@@ -150,8 +148,7 @@ class Streams:
         if len(sizes) > 1:
             raise NoBlocksError(
                 f"the streams of these layers have different (batch, tokens): {sorted(sizes)}. Name layers whose "
-                "streams "
-                "agree: layers='blocks.*'"
+                "streams agree: layers='blocks.*'"
             )
         self.samples, self.tokens = sizes.pop()
         names = [self.blocks[call.layer][0] for call in of_blocks]
@@ -341,6 +338,5 @@ def _explain_memory_error(max_bytes: float | None) -> Iterator[None]:
             raise
         raise MemoryError(
             f"the streams and the output of the model need more than max_bytes={max_bytes:,}. Pass a shorter text, "
-            "fewer "
-            "samples, fewer layers=, or a larger max_bytes (None for no limit)"
+            "fewer samples, fewer layers=, or a larger max_bytes (None for no limit)"
         ) from error

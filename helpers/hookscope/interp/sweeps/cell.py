@@ -1,4 +1,4 @@
-"""Take one cell of a sweep: the edit that makes it, in words and as a line, and what comes of it when it is run."""
+"""Run one cell of a sweep by `hookscope.edit`, and write its edit in words and as code."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from hookscope.captures import capture
 from hookscope.explanations.code import index_text
 from hookscope.interp.edits import edit
 from hookscope.interp.edits.parts import get
-from hookscope.interp.sweeps.outputs import number_of
+from hookscope.interp.sweeps.outputs import relative_gap, to_number
 from hookscope.interp.sweeps.passes import Inputs
-from hookscope.interp.sweeps.result import Made, Row, Sweep
+from hookscope.interp.sweeps.result import RowSite, Sweep, SweepInputs
 from hookscope.layers.suggestions import not_found
 from hookscope.pictures.picture import as_text
 from hookscope.preserve import preserve_model, preserve_rng_state
 
 __all__ = ["Cell", "Outcome"]
 
-_LIMIT = 1e-5  # of the scale: what rounding may do to a number
+_TOLERANCE = 1e-5  # of the scale: larger differences are not rounding
 _SAVED = (
-    "this sweep was saved or copied, and that keeps neither the model, nor its inputs, nor the metric: run the sweep "
-    "again for outputs and lines"
+    "this sweep was saved or copied, which drops the model, its inputs and the metric. Run the sweep again to run a "
+    "cell or to get its lines"
 )
-_LOOK = ("kept = []", "", "", "def look(tensor):", "    kept.append(tensor)", "    return tensor", "", "")
-_FREED = "the model of this sweep is gone, since nothing else held it: keep it in a variable, and run the sweep again"
+_FREED = "the model of this sweep was freed, because no variable holds it. Keep it in a variable, and sweep again"
+_KEEP = ("kept = []", "", "", "def look(tensor):", "    kept.append(tensor)", "    return tensor", "", "")
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a model does with the edit of one cell, and without it, run just now.
+    """The model's outputs with the edit of one cell and without it, computed by `Cell.run`.
 
     Attributes:
-        before: what the model returns with nothing changed.
-        after: what it returns with the edit.
+        before: the output without a change.
+        after: the output with the edit.
         baseline: the metric of `before`.
         value: the metric of `after`.
-        notes: where these numbers are not those of the sweep, and by how much.
+        notes: how these numbers differ from those of the sweep, if they do.
 
     """
 
@@ -55,8 +55,8 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class _Step:
-    """A call of a method of `Edit`: its name, the value as it is written, and the options."""
+class _EditCall:
+    """The call of a method of `Edit`: its name, the value as code, the index, and the keyword arguments."""
 
     verb: str
     value: str
@@ -68,9 +68,9 @@ class Cell:
     """One cell of a sweep.
 
     Args:
-        found: what `sweep` returned.
+        found: the result of `sweep`.
         layer: the name of a row.
-        column: a position, head or channel of the sweep; 0 where whole layers were changed.
+        column: a position, head or channel of the sweep; 0 if whole layers were changed.
 
     Attributes:
         sweep, layer, column: as given.
@@ -82,19 +82,12 @@ class Cell:
 
     Example:
         >>> from hookscope import sweep
-        >>> net = nn.Sequential(nn.Linear(3, 2, bias=False), nn.ReLU())
-        >>> _ = nn.init.ones_(net[0].weight)
-        >>> found = sweep(net, torch.ones(1, 3), layers="0", source="zero", channels=[0, 1], metric=torch.sum)
-        >>> cell = Cell(found, "0", 1)
+        >>> net = nn.Linear(3, 2, bias=False)
+        >>> _ = nn.init.ones_(net.weight)
+        >>> found = sweep(net, torch.ones(1, 3), layers="", source="zero", channels=[0, 1], metric=torch.sum)
+        >>> cell = Cell(found, "(root)", 1)
         >>> print(cell.words)
-        Channel 1 of what layer 0 returns is set to zero.
-        >>> print(cell.lines)
-        import torch
-        from hookscope import at, edit
-        <BLANKLINE>
-        with torch.no_grad(), edit(model) as e:
-            e.set('0', 0, at[:, 1])
-            output = model(*inputs)
+        Channel 1 of the output of (root) is set to zero.
         >>> outcome = cell.run()
         >>> outcome.before, outcome.after, outcome.value
         (tensor([[3., 3.]]), tensor([[3., 0.]]), 3.0)
@@ -106,25 +99,25 @@ class Cell:
             raise not_found(found.layers, layer, f"no layer {layer!r} in this sweep")
         if column not in found.columns:
             some = ", ".join(map(str, found.columns[:8])) + (", …" if len(found.columns) > 8 else "")
-            raise IndexError(f"no {found.kind} {column!r} in this sweep: it has {some}")
+            raise IndexError(f"no {found.kind} {column!r} in this sweep. Pass one of {some}")
         self.sweep, self.layer, self.column = found, layer, column
         self.at = (found.layers.index(layer), found.columns.index(column))
 
-    # -- what the sweep says of it ------------------------------------------------------------------------------
+    # -- what the sweep has ------------------------------------------------------------------------------------
 
     @property
     def value(self) -> float:
-        """The metric in the sweep; NaN also where it was not run."""
+        """The metric in the sweep; NaN if the cell was not run."""
         return float(self.sweep.values[self.at])
 
     @property
     def was_run(self) -> bool:
-        """Whether the sweep came so far before it was interrupted."""
+        """Whether the sweep ran this cell; False if an interrupt came first."""
         return self.sweep.undone is None or not bool(self.sweep.undone[self.at])
 
     @property
     def name(self) -> str:
-        """What it is called, as in "h.1, position 3 'cat'"."""
+        """The name of the cell, such as "h.1, position 3 'cat'"."""
         if self.sweep.kind == "layer":
             return self.layer
         return f"{self.layer}, {self.sweep.kind} {self.sweep.spoken[self.at[1]]}"
@@ -135,10 +128,10 @@ class Cell:
         found, number = self.sweep, self.sweep.spoken[self.at[1]]
         axis = "" if found.made is None or found.made.axis == 1 else f" (axis {found.made.axis})"
         what = {
-            "layer": f"What layer {self.layer} returns",
-            "position": f"What layer {self.layer} returns at position {number}{axis}",
-            "channel": f"Channel {number}{axis} of what layer {self.layer} returns",
-            "head": f"What head {number} of layer {self.layer} hands on",
+            "layer": f"The output of {self.layer}",
+            "position": f"Position {number}{axis} of the output of {self.layer}",
+            "channel": f"Channel {number}{axis} of the output of {self.layer}",
+            "head": f"The output of head {number} of {self.layer}",
         }[found.kind]
         return f"{what} is {found.change}."
 
@@ -146,17 +139,17 @@ class Cell:
 
     @property
     def gone(self) -> str:
-        """What is missing to run it, and the way out; "" if nothing is."""
+        """Why the cell cannot be run, and what to do; "" if it can."""
         if self.sweep.made is None:
             return _SAVED
         return "" if self.sweep.made.model() is not None else _FREED
 
     @property
-    def made(self) -> Made:
-        """What the sweep was made of.
+    def made(self) -> SweepInputs:
+        """The inputs of the sweep.
 
         Raises:
-            ValueError: it was pickled.
+            ValueError: the sweep was pickled.
 
         """
         if self.sweep.made is None:
@@ -164,8 +157,8 @@ class Cell:
         return self.sweep.made
 
     @property
-    def row(self) -> Row:
-        """Where the tensor is that is changed."""
+    def row(self) -> RowSite:
+        """The site of the tensor."""
         return self.made.rows[self.at[0]]
 
     @property
@@ -173,7 +166,7 @@ class Cell:
         """The model of the sweep.
 
         Raises:
-            ValueError: it is gone, or the sweep was pickled.
+            ValueError: it was freed, or the sweep was pickled.
 
         """
         if (model := self.made.model()) is None:
@@ -182,7 +175,7 @@ class Cell:
 
     @property
     def index(self) -> Any:
-        """Which values of the tensor are changed; an ellipsis for all."""
+        """The index of the changed values in the tensor; an ellipsis for all."""
         if self.sweep.kind == "layer":
             return ...
         if self.sweep.kind == "head":
@@ -190,16 +183,15 @@ class Cell:
         return (*[slice(None)] * self.made.axis, self.column)
 
     @property
-    def _asked(self) -> str:
-        """The layer as `edit` is asked for it: an attention layer where a sweep changes heads."""
+    def _edit_name(self) -> str:
+        """The layer's name for `edit`: the attention layer if a sweep changes heads."""
         label, call = self.row.label, self.row.call
         name = label if call is None else label.removesuffix(f"#{call}")
         return "" if name == "(root)" else name
 
-    def _step(self) -> _Step:
+    def _make_edit(self) -> _EditCall:
         made, row = self.made, self.row
         options: dict[str, Any] = {}
-        inside = row.to == "heads"  # no capture sees what is there
         at = ... if self.sweep.kind in ("layer", "head") else self.index
         if self.sweep.kind == "head":
             options["heads"] = self.column
@@ -209,58 +201,56 @@ class Cell:
         if row.call is not None:
             options["calls"] = row.call
         if made.source == "zero":
-            return _Step("set", "0", at, options)
-        if inside and made.inputs is not None:
-            return _Step("set", "kept[0]" + (".mean(0, keepdim=True)" if made.source == "mean" else ""), at, options)
+            return _EditCall("set", "0", at, options)
+        if row.to == "heads" and made.inputs is not None:  # a capture does not see these heads
+            return _EditCall("set", "kept[0]" + ".mean(0, keepdim=True)" * (made.source == "mean"), at, options)
         if made.source == "run":
-            return _Step("swap", "seen", at, options)
-        if made.inputs is not None and row.call is not None:  # of a capture, mean takes all calls together
-            return _Step("set", "mean" + ("" if self.index is ... else index_text(self.index)[2:]), at, options)
-        return _Step("mean", "None" if made.inputs is None else "seen", at, options)
+            return _EditCall("swap", "seen", at, options)
+        if made.inputs is not None and row.call is not None:  # edit.mean averages all calls of a capture
+            return _EditCall("set", "mean" + ("" if self.index is ... else index_text(self.index)[2:]), at, options)
+        return _EditCall("mean", "None" if made.inputs is None else "seen", at, options)
 
     @property
     def lines(self) -> str:
-        """The lines with `hookscope.edit` that make it, of a `model`, `inputs`, `kwargs`, and `source` if there is one.
+        """Code with `hookscope.edit` that runs the cell; it uses `model`, `inputs`, `kwargs` and maybe `source`.
 
         Raises:
             ValueError: the sweep was pickled.
 
         """
-        made, row, step = self.made, self.row, self._step()
-        given = [repr(self._asked), step.value, *([] if step.at is ... else [index_text(step.at)])]
-        if step.verb == "mean" and step.value == "None":
-            given = [given[0], *(f"at={text}" for text in given[2:])]
-        given += [f"{name}={value!r}" for name, value in step.options.items()]
-        looks = made.inputs is not None and row.to != "heads"
-        names = ["at"] * (step.at is not ...) + ["capture"] * looks + ["edit"]
+        made, row, call = self.made, self.row, self._make_edit()
+        at = [] if call.at is ... else [index_text(call.at)]
+        given = [repr(self._edit_name), call.value, *at]
+        if call.value == "None":
+            given = [given[0], *(f"at={text}" for text in at)]
+        options = [f"{name}={value!r}" for name, value in call.options.items()]
+        captures = made.inputs is not None and row.to != "heads"
+        names = ["at"] * (call.at is not ...) + ["capture"] * captures + ["edit"]
         lines = ["import torch", f"from hookscope import {', '.join(names)}", ""]
-        if made.inputs is not None and not looks:
-            options = "".join(f", {name}={value!r}" for name, value in step.options.items())
-            lines += [
-                *_LOOK,
-                "with torch.no_grad(), edit(model) as looking:",
-                f"    looking.map({self._asked!r}, look{options})",
-                f"    model({made.source_written})",
-            ]
-        elif made.inputs is not None:
+        if captures:
             inputs = ", inputs=True" if row.to == "input" else ""
             lines += [
                 f"with torch.no_grad(), capture(model, {row.layer!r}{inputs}) as seen:",
                 f"    model({made.source_written})",
             ]
-        if step.value.startswith("mean"):
-            lines += [f"mean = {self._path()}.mean(0, keepdim=True)"]
-        return "\n".join(
-            [
-                *lines,
-                "with torch.no_grad(), edit(model) as e:",
-                f"    e.{step.verb}({', '.join(given)})",
-                f"    output = model({made.given.written()})",
+        elif made.inputs is not None:
+            lines += [
+                *_KEEP,
+                "with torch.no_grad(), edit(model) as looking:",
+                f"    looking.map({', '.join([given[0], 'look', *options])})",
+                f"    model({made.source_written})",
             ]
-        )
+        if call.value.startswith("mean"):
+            lines += [f"mean = {self._write_path()}.mean(0, keepdim=True)"]
+        lines += [
+            "with torch.no_grad(), edit(model) as e:",
+            f"    e.{call.verb}({', '.join(given + options)})",
+            f"    output = model({made.given.written()})",
+        ]
+        return "\n".join(lines)
 
-    def _path(self) -> str:
-        """Write how one gets from a capture to the tensor of the call that is meant."""
+    def _write_path(self) -> str:
+        """Write the expression for the tensor in a capture."""
         row, keys = self.row, self.row.way
         text = f"seen[{row.layer!r}].calls[{(row.call or 1) - 1}]."
         text += "output" if row.to == "output" else "kwargs" if isinstance(keys[0][1], str) else "args"
@@ -269,88 +259,87 @@ class Cell:
     # -- run it -------------------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
-        """Run the model without the edit and with it, by `hookscope.edit`, and hold both against the sweep.
+        """Run the model without the edit and with it, by `hookscope.edit`, and compare the numbers with the sweep.
 
-        Weights, buffers, modes and random numbers stay as they are.
+        Weights, buffers, modes and random number generators keep their state.
 
         Raises:
-            ValueError: the model is gone, or the sweep was pickled.
-            NotEditedError: the edit did not come about; says why.
+            ValueError: the model was freed, or the sweep was pickled.
+            NotEditedError: the edit did not happen; says why.
 
         """
-        made, row, model, step = self.made, self.row, self.model, self._step()
-        seen: Any = None
-        kept: list[Tensor] = []
-
-        def look(tensor: Tensor) -> Tensor:
-            kept.append(tensor)
-            return tensor
-
+        made, call = self.made, self._make_edit()
         with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings():
-            # Such as that a fused path is switched off: by how much the numbers are others is said below.
+            # Such as that a fused path is switched off. The notes say whether the numbers differ.
             warnings.filterwarnings("ignore", "hookscope: ")
-            before = self._pass(made.given)
-            if made.inputs is not None and row.to == "heads":
-                with edit(model) as looking:
-                    looking.map(self._asked, look, **step.options)
-                    self._pass(made.inputs)
-            elif made.inputs is not None:
-                with capture(model, row.layer, inputs=row.to == "input") as seen:
-                    self._pass(made.inputs)
-            value: Any = {"seen": seen, "0": 0, "None": None}.get(step.value)
-            if kept:
-                value = kept[0].mean(0, keepdim=True) if made.source == "mean" else kept[0]
-            elif step.value.startswith("mean"):
-                call = seen[row.layer].calls[(row.call or 1) - 1]
-                held = call.output if row.to == "output" else {**dict(enumerate(call.args)), **call.kwargs}
-                tensor: Tensor = get(held, tuple(key for _, key in row.way))
-                value = tensor.mean(0, keepdim=True)[self.index]
-            with edit(model) as edited:
-                getattr(edited, step.verb)(self._asked, value, step.at, **step.options)
-                after = self._pass(made.given)
-            baseline, changed = number_of(made.metric(before)), number_of(made.metric(after))
-        return Outcome(before, after, baseline, changed, tuple(self._differences(baseline, changed)))
+            before = self._run_model(made.given)
+            value = self._run_source(call)
+            with edit(self.model) as edited:
+                getattr(edited, call.verb)(self._edit_name, value, call.at, **call.options)
+                after = self._run_model(made.given)
+            baseline, changed = to_number(made.metric(before)), to_number(made.metric(after))
+        return Outcome(before, after, baseline, changed, tuple(self._note_differences(baseline, changed)))
 
-    def _pass(self, inputs: Inputs) -> Any:
-        with self._as_it_was(inputs):
+    def _run_source(self, call: _EditCall) -> Any:
+        """Run the source if there is one, and return the value for the edit."""
+        made, row, model = self.made, self.row, self.model
+        if made.inputs is None:
+            return 0 if call.value == "0" else None
+        if row.to == "heads":
+            kept: list[Tensor] = []
+
+            def look(tensor: Tensor) -> Tensor:
+                kept.append(tensor)
+                return tensor
+
+            with edit(model) as looking:
+                looking.map(self._edit_name, look, **call.options)
+                self._run_model(made.inputs)
+            return kept[0].mean(0, keepdim=True) if made.source == "mean" else kept[0]
+        with capture(model, row.layer, inputs=row.to == "input") as seen:
+            self._run_model(made.inputs)
+        if call.value == "seen":
+            return seen
+        captured = seen[row.layer].calls[(row.call or 1) - 1]
+        if row.to == "output":
+            values: Any = captured.output
+        else:
+            values = {**dict(enumerate(captured.args)), **captured.kwargs}
+        tensor: Tensor = get(values, tuple(key for _, key in row.way))
+        return tensor.mean(0, keepdim=True)[self.index]
+
+    def _run_model(self, inputs: Inputs) -> Any:
+        with self._preserve_state(inputs):
             return inputs.run(self.model)
 
     @contextmanager
-    def _as_it_was(self, inputs: Inputs) -> Iterator[None]:
-        """Leave all as it is, and begin with the random numbers of the sweep."""
+    def _preserve_state(self, inputs: Inputs) -> Iterator[None]:
+        """Begin with the random numbers of the sweep, and restore everything afterwards."""
         model, state = self.model, self.made.state
         with preserve_rng_state(model, inputs.args, inputs.kwargs), preserve_model(model, attributes=True):
             if state is not None:
                 torch.set_rng_state(state)
             yield
 
-    def _differences(self, baseline: float, value: float) -> Iterator[str]:
-        """Say where numbers of now are not those of the sweep."""
+    def _note_differences(self, baseline: float, value: float) -> Iterator[str]:
+        """Say how the numbers differ from those of the sweep."""
         found = self.sweep
         known = [abs(number) for number in (found.baseline, found.source or 0.0) if math.isfinite(number)]
-        finite = found.values[found.values.isfinite()].abs()
-        scale = max([*known, *([float(finite.max())] if len(finite) else []), 0.0])
-        if (apart := _apart(baseline, found.baseline, scale)) > _LIMIT:
+        scale = max([*known, *found.values[found.values.isfinite()].abs().tolist(), 0.0])
+        if (gap := relative_gap(baseline, found.baseline, scale)) > _TOLERANCE:
             yield (
-                f"With no change the model now gives {as_text(baseline)}, and gave {as_text(found.baseline)} in the "
-                f"sweep, {_share(apart)}: its weights, its mode, its hooks or the inputs are others since."
+                f"Without a change the model now gives {as_text(baseline)}; in the sweep it gave "
+                f"{as_text(found.baseline)}, {_describe_gap(gap)}. Its weights, mode, hooks or inputs have changed "
+                "since the sweep. Run the sweep again."
             )
         if not self.was_run:
-            yield "The sweep was interrupted before this cell: what stands here was run just now."
-        elif (apart := _apart(value, self.value, scale)) > _LIMIT:
+            yield "The sweep was interrupted before this cell, so its number was computed just now."
+        elif (gap := relative_gap(value, self.value, scale)) > _TOLERANCE:
             yield (
-                f"Run just now, this edit gives {as_text(value)}, and in the sweep the cell has "
-                f"{as_text(self.value)}, {_share(apart)}."
+                f"This edit now gives {as_text(value)}; in the sweep the cell has {as_text(self.value)}, "
+                f"{_describe_gap(gap)}."
             )
 
 
-def _apart(one: float, other: float, scale: float) -> float:
-    """Return by how much two numbers differ, as a share of a scale."""
-    if one == other or (math.isnan(one) and math.isnan(other)):
-        return 0.0
-    apart = abs(one - other) / scale if scale else math.inf
-    return apart if math.isfinite(apart) else math.inf
-
-
-def _share(apart: float) -> str:
-    return "and that is no rounding" if math.isinf(apart) else f"apart by {apart:.1g} of the largest value in the sweep"
+def _describe_gap(gap: float) -> str:
+    return "which is not rounding" if math.isinf(gap) else f"a gap of {gap:.1g} of the largest value in the sweep"

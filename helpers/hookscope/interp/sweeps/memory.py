@@ -1,4 +1,4 @@
-"""Measure how many bytes of tensors a pass needs at its peak."""
+"""Measure the peak memory of the tensors in a pass."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ __all__ = ["PeakBytes"]
 
 
 class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the memory of the tensors that operations make inside the block, for as long as each is there.
+    """Counts the bytes of all tensors that operations make inside the block, until each is freed.
 
     Attributes:
-        peak: the largest sum of bytes at any time.
-        pausing: while it is true, what is made does not count.
+        peak: the largest number of bytes at any time.
 
     Example:
         >>> import torch
@@ -32,47 +31,41 @@ class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.peak = 0
-        self.pausing = False
         self._now = 0
         self._sizes: dict[weakref.ref[Any], tuple[int, int]] = {}
-        self._known: set[int] = set()  # where the memory of these tensors is
+        self._known: set[int] = set()  # addresses of storages
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         returned = func(*args, **(kwargs or {}))
-        if self.pausing:
-            return returned
-        # Most operations return one tensor, and are given tensors and numbers: to take trees apart takes longer.
+        # Most operations return one tensor; flattening a tree takes longer.
         for tensor in (returned,) if isinstance(returned, Tensor) else tree_leaves(returned):
-            storage = _storage(tensor) if isinstance(tensor, Tensor) else None
-            if storage is None or (where := storage.data_ptr()) in self._known or _given(where, args, kwargs):
+            storage = _get_storage(tensor) if isinstance(tensor, Tensor) else None
+            if storage is None or (address := storage.data_ptr()) in self._known or _is_given(address, args, kwargs):
                 continue
-            self._known.add(where)
+            self._known.add(address)
             self._now += storage.nbytes()
-            self._sizes[weakref.ref(storage, self._gone)] = where, storage.nbytes()
-        if self._now > self.peak:
-            self.peak = self._now
+            self._sizes[weakref.ref(storage, self._release)] = address, storage.nbytes()
+        self.peak = max(self.peak, self._now)
         return returned
 
-    def _gone(self, storage: weakref.ref[Any]) -> None:
-        where, size = self._sizes.pop(storage)
-        self._known.discard(where)
+    def _release(self, storage: weakref.ref[Any]) -> None:
+        address, size = self._sizes.pop(storage)
+        self._known.discard(address)
         self._now -= size
 
 
-def _given(where: int, args: Any, kwargs: Any) -> bool:
-    """Whether an operation was given a tensor with this memory: a view of what was there before is no new memory."""
-    for each in args if not kwargs else tree_leaves((args, kwargs)):
+def _is_given(address: int, args: Any, kwargs: Any) -> bool:
+    """Whether an argument of the operation has this memory: a view of an older tensor takes no new memory."""
+    for each in tree_leaves((args, kwargs)):
         if isinstance(each, Tensor):
-            held = _storage(each)
-            if held is not None and held.data_ptr() == where:
+            storage = _get_storage(each)
+            if storage is not None and storage.data_ptr() == address:
                 return True
-        elif isinstance(each, (list, tuple, dict)) and _given(where, tree_leaves(each), None):
-            return True
     return False
 
 
-def _storage(tensor: Tensor) -> Any:
+def _get_storage(tensor: Tensor) -> Any:
     try:
         return tensor.untyped_storage()
-    except (RuntimeError, NotImplementedError):  # a kind of tensor without
+    except (RuntimeError, NotImplementedError):  # a tensor subclass without a storage
         return None

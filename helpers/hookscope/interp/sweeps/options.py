@@ -1,4 +1,4 @@
-"""Say how a sweep is run, and which positions, heads or channels are its columns."""
+"""The options of a sweep."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["ColumnNumbers", "SweepOptions", "check_options"]
 
 
 class ColumnNumbers(TypedDict, total=False):
-    """Which numbers of one axis are changed, one at a time; a sweep takes one of these.
+    """The columns of a sweep, which takes one of these.
 
     Attributes:
-        positions: axis 1 of (batch, positions, features).
-        heads: those of attention layers, in what goes into their output projection.
-        channels: axis 1 of (batch, channels) or (batch, channels, height, width).
+        positions: along axis 1 of (batch, positions, features).
+        heads: heads of attention layers, in the input of their output projection.
+        channels: along axis 1 of (batch, channels) or (batch, channels, height, width).
 
     """
 
@@ -31,18 +31,17 @@ class ColumnNumbers(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class SweepOptions:
-    """How `sweep` is to be run; give it as ``options=SweepOptions(part=0, progress=False)``.
+    """Rarer options of `sweep`; pass ``options=SweepOptions(part=0, progress=False)``.
 
     Attributes:
         axis: the axis of positions or channels, if it is not axis 1.
-        part: which tensor, if layers return several: an index, a key, an attribute, or a path of these. A dict from
-            layers to parts, such as ``{"h.*.attn": 0}``, gives each layer its own; the last one that names a layer
-            counts.
-        tokens: with `positions=`, a string for each token of one sample; they label the columns.
-        check: how many cells that shared a pass are run again alone, with plain hooks, and compared. By default all, if
-            there are at most 12 cells; otherwise 2 of 100, and at least 4.
-        max_bytes: how much memory the tensors of a pass may take, and those that the sweep keeps. By default 1 GiB,
-            where cells share a pass.
+        part: which tensor, if a layer returns several: an index, a key, an attribute, or a path of these. A dict from
+            layers to parts, such as ``{"h.*.attn": 0}``, sets it for each layer; the last match wins.
+        tokens: with `positions=`, a string for each token of a sample; they label the columns.
+        check: how many cells of a batch to run again alone, with a plain hook, and compare. The default is all for 12
+            cells or fewer, and otherwise 2 of 100, but at least 4.
+        max_bytes: the memory limit for the tensors of a pass and those that the sweep keeps. By default, batches take
+            up to 1 GiB.
         progress: show a progress bar if tqdm is installed and the sweep takes more than a second.
 
     Example:
@@ -60,10 +59,10 @@ class SweepOptions:
 
 
 def check_options(options: object, columns: Mapping[str, object]) -> SweepOptions:
-    """Return the options, and refuse those that do not stand in them.
+    """Return the options, checked.
 
     Raises:
-        TypeError: they are no `SweepOptions`, or one is of the wrong type, or stands among the columns.
+        TypeError: they are not `SweepOptions`, one has the wrong type, or one is among the columns.
         ValueError: a number is too small.
 
     """
@@ -71,13 +70,13 @@ def check_options(options: object, columns: Mapping[str, object]) -> SweepOption
         options = SweepOptions()
     if not isinstance(options, SweepOptions):
         raise TypeError(
-            f"options is of type {type(options).__name__}: give a SweepOptions, as options=SweepOptions(progress=False)"
+            f"options is of type {type(options).__name__}. Pass a SweepOptions, as options=SweepOptions(progress=False)"
         )
     if wrong := [name for name in columns if name in {each.name for each in fields(SweepOptions)}]:
-        raise TypeError(f"sweep takes {wrong[0]!r} among its options: write options=SweepOptions({wrong[0]}=...)")
+        raise TypeError(f"{wrong[0]}= is one of the SweepOptions. Pass options=SweepOptions({wrong[0]}=...)")
     check = options.check
     if check is not None and (not isinstance(check, int) or isinstance(check, bool) or check < 1):
-        raise ValueError(f"check={check!r}: give how many cells are compared with plain hooks, at least 1")
+        raise ValueError(f"check={check!r} is not a number of cells to compare. Pass an integer, 1 or more")
     if options.max_bytes is not None:
         check_bytes("max_bytes", options.max_bytes, 1)
     check_progress(options.progress)

@@ -1,10 +1,8 @@
-"""Take one variant's share out of what a batch of variants returned, and compare two outputs."""
+"""Take one variant's output out of that of a batch, compare two outputs, and turn a metric into a number."""
 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
-from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -12,206 +10,132 @@ import torch
 from torch import Tensor
 
 from hookscope.interp.edits.parts import tensors
-from hookscope.pytree import find_tensors, rebuild_model_output, tree_map
+from hookscope.pytree import find_tensors, tree_map
 
-__all__ = ["NotAloneError", "Shares", "Whole", "difference", "number_of"]
-
-
-class NotAloneError(Exception):
-    """Variants in one batch do not give what each gives alone; says why."""
+__all__ = ["BatchMismatchError", "BatchOutput", "measure_gap", "relative_gap", "to_number"]
 
 
-class _TouchedError(Exception):
-    """A metric reads something that was left out."""
+class BatchMismatchError(Exception):
+    """Variants in one batch do not give the same results as each alone."""
 
 
-class _LeftOut:
-    """Stands for an object, such as a KV cache, that few metrics read and that takes long to take apart."""
-
-    __slots__ = ()
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise _TouchedError
-
-    def _touched(self, *args: object) -> Any:
-        raise _TouchedError
-
-    __len__ = __iter__ = __getitem__ = __call__ = __contains__ = __bool__ = _touched
-
-
-_left_out = _LeftOut()
-
-
-class Whole:
-    """What the model returns for one variant alone, as far as it is needed to find that again in what a batch returns.
+class BatchOutput:
+    """The model's output for a batch of variants, to be divided among them.
 
     Args:
-        output: what it returns.
-
-    Attributes:
-        parts: path and shape of each tensor in it.
-        kinds: the types of the objects with tensors in them that are no containers.
-
-    """
-
-    def __init__(self, output: Any) -> None:
-        self.parts = [(path, tensor.shape) for path, tensor in tensors(output)]
-        self.kinds = _objects(output)
-
-
-class Shares:
-    """What each variant's own output would be.
-
-    Args:
-        output: what the model returned for a batch of variants.
-        alone: what it returns for one, with other values.
-        count: how many variants there are.
+        output: the output for the batch.
+        alone: the output for one variant.
+        count: the number of variants.
 
     Raises:
-        NotAloneError: a tensor of the output does not have the samples of all along its first axis, or there is none.
+        BatchMismatchError: a tensor does not have the samples of all variants along its first axis, or there is none.
 
     """
 
-    def __init__(self, output: Any, alone: Whole, count: int) -> None:
-        found = list(tensors(output))
-        if [path for path, _ in found] != [path for path, _ in alone.parts]:
-            raise NotAloneError("a batch returns another structure")
-        if not found:  # each variant would be given all that the batch returned
-            raise NotAloneError(
-                f"what the model returns, of type {type(output).__name__}, has no tensor in tuples, lists, mappings or "
-                "dataclasses: variants in one batch cannot be told apart"
+    def __init__(self, output: Any, alone: Any, count: int) -> None:
+        found, known = list(tensors(output)), list(tensors(alone))
+        if [path for path, _ in found] != [path for path, _ in known]:
+            raise BatchMismatchError("the model returns another structure for a batch")
+        if not found:
+            raise BatchMismatchError(
+                f"the model's output, of type {type(output).__name__}, has no tensor in tuples, lists, mappings or "
+                "dataclasses, so it cannot be divided among the variants of a batch"
             )
-        self._long = set()
-        for (path, tensor), (_, shape) in zip(found, alone.parts, strict=True):
+        self._lengths = set()
+        for (path, tensor), (_, single) in zip(found, known, strict=True):
+            shape = single.shape
             if not shape or tensor.shape != (count * shape[0], *shape[1:]):
                 where = f" at {path[0] if len(path) == 1 else path!r}" if path else ""
-                raise NotAloneError(
-                    f"what the model returns{where} has shape {tuple(shape)} for one variant and "
-                    f"{tuple(tensor.shape)} for {count}: variants in one batch cannot be told apart"
+                raise BatchMismatchError(
+                    f"the model's output{where} has shape {tuple(shape)} for one variant and {tuple(tensor.shape)} "
+                    f"for {count}, so it cannot be divided among the variants of a batch"
                 )
-            self._long.add(len(tensor))
+            self._lengths.add(len(tensor))
         self._count = count
         self._output = output
-        # What each variant has, without these objects.
-        self._light = self._each(tree_map(lambda _: _left_out, output, alone.kinds)) if alone.kinds else []
 
-    def number(self, metric: Any, variant: int) -> float:
-        """Give one variant's output to a metric, and return its number."""
-        if self._light:
-            try:
-                return number_of(metric(self._light[variant]))
-            except _TouchedError:
-                self._light = []
-        return number_of(metric(self.of(variant)))
-
-    def of(self, variant: int) -> Any:
+    def select(self, variant: int) -> Any:
         """Return the output of one variant."""
-        return self._share(self._output, variant)
 
-    def _share(self, value: Any, variant: int) -> Any:
-        def own(tensor: Tensor) -> Tensor:
-            if not self._is_long(tensor):
+        def take(tensor: Tensor) -> Tensor:
+            if not tensor.dim() or not len(tensor) or len(tensor) not in self._lengths:
                 return tensor
             rows = len(tensor) // self._count
             return tensor[variant * rows : (variant + 1) * rows]
 
-        return tree_map(own, value)
-
-    def _each(self, value: Any) -> list[Any]:
-        """Return what each variant has of a value, in containers of its own; quicker than for one after the other."""
-        if value is None or value is _left_out:
-            return [value] * self._count
-        if isinstance(value, Tensor):
-            return [*value.chunk(self._count)] if self._is_long(value) else [value] * self._count
-        if isinstance(value, OrderedDict) and value and hasattr(type(value), "__dataclass_fields__"):
-            items, beside = ([self._each(item) for item in held.values()] for held in (value, vars(value)))
-            rows = zip(*items, strict=True), zip(*beside, strict=True)
-            return [
-                rebuild_model_output(
-                    value, dict(zip(value, one, strict=True)), dict(zip(vars(value), other, strict=True))
-                )
-                for one, other in zip(*rows, strict=True)
-            ]
-        return [self._share(value, variant) for variant in range(self._count)]
-
-    def _is_long(self, tensor: Tensor) -> bool:
-        return bool(tensor.dim()) and len(tensor) > 0 and len(tensor) in self._long
+        return tree_map(take, self._output)
 
 
-def _objects(value: Any) -> tuple[type, ...]:
-    """List the types of the objects with tensors in them that are no containers."""
-    if value is None or isinstance(value, (Tensor, bool, int, float, str)):
-        return ()
-    if isinstance(value, Mapping):
-        return tuple(kind for item in value.values() for kind in _objects(item))
-    if isinstance(value, (tuple, list, set, frozenset, deque)):
-        return tuple(kind for item in value for kind in _objects(item))
-    return (type(value),) if find_tensors(value) else ()
-
-
-def number_of(result: Any) -> float:
-    """Return a metric's result as a number; a tensor or an array with one element may have any shape.
+def to_number(result: Any) -> float:
+    """Return a metric's result as a number; a tensor or an array with one element can have any shape.
 
     Example:
-        >>> number_of(torch.ones(1, 1))
+        >>> to_number(torch.ones(1, 1))
         1.0
 
     Raises:
-        TypeError: it is none.
-        ValueError: it is several.
+        TypeError: it is not a number.
+        ValueError: it has several numbers, or a complex one.
 
     """
     shape = getattr(result, "shape", None) or ()
     if prod(shape) != 1 or getattr(getattr(result, "dtype", None), "is_complex", False):
         kind = f" and dtype {result.dtype}" if isinstance(result, Tensor) else ""
         raise ValueError(
-            f"the metric returned {'a tensor' if kind else 'an array'} of shape {tuple(shape)}{kind}; it has to return "
-            "one real number for one run, such as output[0, -1, 5] or output.mean()"
+            f"the metric returned {'a tensor' if kind else 'an array'} of shape {tuple(shape)}{kind}. It must return "
+            "one real number per run, such as output[0, -1, 5] or output.mean()"
         )
-    if shape and hasattr(result, "item"):  # one number, with axes around it
+    if shape and hasattr(result, "item"):
         result = result.item()
     try:
         return float(result)
     except (TypeError, ValueError):
         raise TypeError(
-            f"the metric returned {type(result).__name__}; it gets what the model returns, and has to return a number "
-            "or a tensor with one element"
+            f"the metric returned {type(result).__name__}. It gets the model's output, and must return a number or a "
+            "tensor with one element"
         ) from None
 
 
-def _compared(output: Any) -> list[tuple[tuple[int | str, ...], Tensor]]:
-    """List path and tensor of what is compared; inside of objects, which takes longer, where there is nothing else."""
+def relative_gap(one: float, other: float, scale: float) -> float:
+    """Return the difference of two numbers as a share of a scale; two NaN are equal.
+
+    Example:
+        >>> relative_gap(1.0, 2.0, 4.0)
+        0.25
+
+    """
+    if one == other or (math.isnan(one) and math.isnan(other)):
+        return 0.0
+    gap = abs(one - other) / scale if math.isfinite(scale) and scale else math.inf
+    return gap if math.isfinite(gap) else math.inf
+
+
+def _list_tensors(output: Any) -> list[tuple[tuple[int | str, ...], Tensor]]:
+    """List path and tensor; look inside objects, which takes longer, only if containers hold no tensor."""
     return list(tensors(output)) or [((number,), tensor) for number, tensor in enumerate(find_tensors(output))]
 
 
-def difference(one: Any, other: Any) -> float:
-    """Return the largest difference between two outputs, as a share of the largest value in the same tensor.
+def measure_gap(one: Any, other: Any) -> float:
+    """Return the largest difference of two outputs, as a share of the largest value in the same tensor.
 
     Example:
-        >>> difference(torch.tensor([1.0, 100.0]), torch.tensor([2.0, 100.0]))
+        >>> measure_gap(torch.tensor([1.0, 100.0]), torch.tensor([2.0, 100.0]))
         0.01
 
     """
     largest = 0.0
-    found, known = _compared(one), _compared(other)
+    found, known = _list_tensors(one), _list_tensors(other)
     if [(path, tensor.shape) for path, tensor in found] != [(path, tensor.shape) for path, tensor in known]:
-        return float("inf")
+        return math.inf
     for (_, a), (_, b) in zip(found, known, strict=True):
         if torch.equal(a, b):
             continue
         if not a.is_floating_point() and not a.is_complex():
-            return float("inf")
-        gap = float((a - b).abs().max())
-        if math.isfinite(gap):  # nearly always: nothing is infinite or NaN
-            largest = max(largest, gap / size if (size := float(b.abs().max())) else math.inf)
-            continue
+            return math.inf
         apart = ~((a == b) | (a.isnan() & b.isnan()))
         if not apart.any():
             continue
         gap = float((a - b).abs()[apart].double().max())
         size = float(b[b.isfinite()].abs().double().max()) if b.isfinite().any() else 0.0
-        share = gap / size if size else float("inf")
-        largest = max(largest, share if share == share else float("inf"))
+        largest = max(largest, relative_gap(gap, 0.0, size))
     return largest

@@ -1,4 +1,4 @@
-"""Hold the numbers of a sweep, and show them as a table and as a heat map."""
+"""The numbers of a sweep, as a table and as a heat map."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,30 +21,27 @@ from hookscope.pictures.picture import as_text, format_notes, from_figure
 from hookscope.pictures.tokens import shorten_token
 from hookscope.pictures.words import count_text, visible
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["Sweep"]
 
-_WIDE = 16  # columns of a table that fit a page
-_TICKS = 48  # labels on an axis that can be read
-_LONG = 32  # letters of a label
-_LETTERS = 12  # of a token
+_MAX_COLUMNS = 16  # of a table on a page
+_MAX_TICKS = 48  # labels on an axis
+_MAX_LABEL = 32  # characters of a label
+_MAX_TOKEN = 12  # characters of a token
 _BLACK, _DARK, _PALE = "#000000", "#555555", "#ffffff"
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
-    """Where the cells of one row are.
+class RowSite:
+    """The tensor that the cells of one row change.
 
     Attributes:
         label: the row's name.
-        layer: name of the layer that has the tensor.
+        layer: the name of the layer that has the tensor.
         to: "output" or "input" of it; "heads" between the heads and the output projection of an
             `nn.MultiheadAttention`.
         call: which call of it, from 1; None for the only one.
-        way: the way from there to the tensor, see `hookscope.interp.edits.parts.keys`.
-        width: how many values a head has; 0 without heads.
+        way: the keys that lead from there to the tensor, see `hookscope.interp.edits.parts.keys`.
+        width: the number of values in a head; 0 without heads.
 
     """
 
@@ -58,24 +54,24 @@ class Row:
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
-    """What a sweep was made of.
+class SweepInputs:
+    """Everything that is needed to run a cell of a sweep again.
 
     Attributes:
-        rows: where its rows are.
-        axis: along which axis positions or channels count.
+        rows: the tensor of each row.
+        axis: the axis of positions or channels.
         source: "run", "zero" or "mean".
-        inputs: what the run was on that patches come from; None for that of the sweep itself.
+        inputs: the inputs of the run on the source; None if the source is zero, or the mean over the sweep's inputs.
         metric: the metric.
         random: whether a pass draws random numbers.
         writes: whether a pass changes a buffer, or an attribute of a module.
-        model: the model, held weakly: the numbers of a sweep keep no weights in memory.
-        given: what the model was run on.
-        state: of torch's generator on the CPU, in which each pass began; None if no pass draws random numbers.
+        model: a weak reference to the model, so that a sweep keeps no weights in memory.
+        given: the inputs of the sweep.
+        state: the state of torch's CPU generator before each pass; None if no pass draws random numbers.
 
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[RowSite, ...]
     axis: int
     source: str
     inputs: Inputs | None
@@ -88,7 +84,7 @@ class Made:
 
     @property
     def source_written(self) -> str:
-        """What the model is called with in the run that patches come from, as code; "" without such a run."""
+        """The arguments of the run on the source, as code; "" without such a run."""
         if self.inputs is None:
             return ""
         args = "inputs" if self.inputs.args is self.given.args else "source"
@@ -97,26 +93,25 @@ class Made:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sweep(Result):
-    """What `sweep` returns: a number for every layer and position (or head, or channel).
+    """The result of `sweep`: a number for every layer and position, head or channel.
 
     Attributes:
-        values: the metric with that one place changed, float64, (layers, columns); NaN where it was not run.
-        baseline: the metric with nothing changed.
-        source: the metric in the run that the patches come from; None where they come from none.
-        layers: names of the rows.
-        columns: numbers of the columns, as they were given.
-        kind: what the columns are: "position", "head", "channel", or "layer" for whole layers.
-        change: in words, what happened to each place.
-        title: class name of the model.
-        batches: how many cells were run in each batch; empty if each was run alone, with plain hooks.
-        skipped: whether layers before the change were left out.
-        checked: how many cells of the batches were compared with plain hooks.
-        largest_difference: the largest difference found in that, as a share of the scale of the values.
-        notes: what else there is to know.
-        tokens: a label for each column; empty if there are none.
-        made: what it was made of; None after it was pickled, since metrics seldom can be.
-        undone: cells that an interrupt left out, bool, (layers, columns); None if there are none.
-        idle: how many cells were not run, since they put in what was there already.
+        values: the metric with one change, float64, (layers, columns); NaN in cells that were not run.
+        baseline: the metric without a change.
+        source: the metric of the run on the source; None without such a run.
+        layers: the names of the rows.
+        columns: the numbers of the columns, as given.
+        kind: "position", "head" or "channel"; "layer" if whole layers were changed.
+        change: the change in words.
+        title: the class name of the model.
+        batches: the number of cells in each batch; empty if each cell was run alone, with plain hooks.
+        checked: the number of cells in batches that were compared with plain hooks.
+        largest_difference: the largest difference in these, as a share of the scale of the values.
+        notes: notes about the run.
+        tokens: a label for each column, or ().
+        made: everything needed to run a cell again; None after pickling, because most metrics cannot be pickled.
+        undone: the cells that were not run because of an interrupt, bool, (layers, columns); None without any.
+        idle: the number of cells that were not run because their patch equals the original value.
 
     """
 
@@ -129,12 +124,11 @@ class Sweep(Result):
     change: str
     title: str
     batches: tuple[int, ...]
-    skipped: bool
     checked: int
     largest_difference: float
     notes: tuple[str, ...]
     tokens: tuple[str, ...] = ()
-    made: Made | None = None
+    made: SweepInputs | None = None
     undone: Tensor | None = None
     idle: int = 0
 
@@ -143,23 +137,23 @@ class Sweep(Result):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the columns are called: their numbers, with tokens where there are any, as in "3 cat"."""
-        return self._named("{} {}")
+        """The names of the columns: their numbers, with tokens if there are any, such as "3 cat"."""
+        return self._name_columns("{} {}")
 
     @property
     def spoken(self) -> tuple[str, ...]:
-        """The same within a sentence, as in "3 'cat'"."""
-        return self._named("{} {!r}")
+        """The same for use in a sentence, such as "3 'cat'"."""
+        return self._name_columns("{} {!r}")
 
-    def _named(self, form: str) -> tuple[str, ...]:
+    def _name_columns(self, form: str) -> tuple[str, ...]:
         if not self.tokens:
             return tuple(map(str, self.columns))
-        shown = (shorten_token(token, _LETTERS) for token in self.tokens)
+        shown = (shorten_token(token, _MAX_TOKEN) for token in self.tokens)
         return tuple(form.format(number, token) for number, token in zip(self.columns, shown, strict=True))
 
     @property
     def changes(self) -> Tensor:
-        """By how much each value differs from the baseline, (layers, columns)."""
+        """The difference of each value from the baseline, (layers, columns)."""
         return self.values - self.baseline
 
     @property
@@ -180,45 +174,46 @@ class Sweep(Result):
     @property
     def how(self) -> str:
         """How the cells were computed, in a sentence."""
-        run = self.values.numel() - self.idle - self._left_out
+        run = self.values.numel() - self.idle - self._missing
         cells = count_text(run, "cell")
-        idle = f"; {count_text(self.idle, 'cell')} not run, for what is put in is there already" if self.idle else ""
+        idle = f"; {count_text(self.idle, 'cell')} not run: the patch equals the original value" if self.idle else ""
         if not self.batches:
             alone = f", {'' if run == 1 else 'each '}run alone, with plain hooks" if run else ""
             return f"{cells}{alone}{idle}"
         batches = f"{cells} in {count_text(len(self.batches), 'batch', 'batches')}"
-        skipped = ", without the layers before the change" if self.skipped else ""
-        apart = "they are equal"
-        if self.largest_difference:
-            apart = f"they differ by {self.largest_difference:.1g} of the scale at most"
-        return f"{batches}{skipped}; {self.checked} of them compared with plain hooks: {apart}{idle}"
+        gap = (
+            f"differ by at most {self.largest_difference:.1g} of the scale" if self.largest_difference else "are equal"
+        )
+        return f"{batches}; {self.checked} of them compared with plain hooks: they {gap}{idle}"
 
     @property
-    def _left_out(self) -> int:
+    def _missing(self) -> int:
         return 0 if self.undone is None else int(self.undone.sum())
 
     def table(self) -> Table:
-        """Return the values: a column for each position up to 16, else lowest and highest of each layer."""
-        return Table(self._wide(), self.caption)
+        """Return the values, with up to 16 columns; of more columns, the lowest and the highest value of each layer."""
+        return Table(self._make_rows(), self.caption)
 
     def picture(self) -> Picture:
-        """Draw the values: grey is the baseline, red is above it, blue below.
+        """Draw the values: grey is the baseline, red is above it, blue is below it.
 
-        Black is what has no finite number; hatched, what an interrupt left out.
+        Cells without a finite number are black. Cells that were not run because of an interrupt are hatched.
 
         Raises:
             ModuleNotFoundError: matplotlib is not installed.
 
         """
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing from")  # a box is drawn; the table has the token
-            return from_figure(self._draw(), self._in_words(), self.caption, self._wide())
+            warnings.filterwarnings(
+                "ignore", "Glyph .* missing from"
+            )  # matplotlib draws a box; the table has the token
+            return from_figure(self._draw(), self._write_alt(), self.caption, self._make_rows())
 
-    def _wide(self) -> list[dict[str, object]]:
+    def _make_rows(self) -> list[dict[str, object]]:
         lines = zip(self.layers, self.values.tolist(), strict=True)
         if self.kind == "layer":
             return [{"layer": layer, "value": line[0], "change": line[0] - self.baseline} for layer, line in lines]
-        if len(self.columns) <= _WIDE:
+        if len(self.columns) <= _MAX_COLUMNS:
             return [{"layer": layer} | dict(zip(self.names, line, strict=True)) for layer, line in lines]
         rows: list[dict[str, object]] = []
         at: tuple[object, ...] = self.names if self.tokens else self.columns
@@ -233,14 +228,14 @@ class Sweep(Result):
 
     @property
     def caption(self) -> str:
-        """What was changed, and the metric with no change."""
+        """The change, and the metric without it."""
         rows = count_text(len(self.layers), "layer")
         across = "" if self.kind == "layer" else f" × {count_text(len(self.columns), self.kind)}"
         run = "" if self.source is None else f", {as_text(self.source)} in the source"
         head = f"{self.title}: {rows}{across}, each {self.change}, one at a time"
-        return f"{head}\nthe metric is {as_text(self.baseline)} with no change{run}"
+        return f"{head}\nthe metric is {as_text(self.baseline)} without a change{run}"
 
-    def _largest(self) -> str:
+    def _describe_largest(self) -> str:
         changes = torch.nan_to_num(self.changes.abs(), nan=-1.0)
         if not changes.numel() or changes.max() < 0:
             return "no cell has a number"
@@ -250,24 +245,24 @@ class Sweep(Result):
         return f"largest change: {as_text(value - self.baseline)}, to {as_text(value)} ({where})"
 
     def _lines(self) -> list[str]:
-        return [visible(self._largest()), self.how, *format_notes(self.notes)]
+        return [visible(self._describe_largest()), self.how, *format_notes(self.notes)]
 
-    def _in_words(self) -> str:
+    def _write_alt(self) -> str:
         shown = self.values[self.values.isfinite()]
         rows = count_text(len(self.layers), "layer")
         across = "" if self.kind == "layer" else f" by {count_text(len(self.columns), self.kind)}"
         ends = (
             f"values from {as_text(float(shown.min()))} to {as_text(float(shown.max()))}" if len(shown) else "no value"
         )
-        left = self._left_out
+        left = self._missing
         blank = self.values.numel() - len(shown) - left
-        hatched = f"; {count_text(left, 'cell')} hatched, left out by an interrupt" if left else ""
+        hatched = f"; {count_text(left, 'cell')} hatched, not run because of an interrupt" if left else ""
         black = f"; {count_text(blank, 'cell')} black, without a finite number" if blank else ""
-        more = f" and {len(self.names) - _WIDE} more" if len(self.names) > _WIDE else ""
-        named = f"; {self.kind}s: {', '.join(self.names[:_WIDE])}{more}" if self.tokens else ""
+        more = f" and {len(self.names) - _MAX_COLUMNS} more" if len(self.names) > _MAX_COLUMNS else ""
+        named = f"; {self.kind}s: {', '.join(self.names[:_MAX_COLUMNS])}{more}" if self.tokens else ""
         return (
-            f"Heat map of {rows}{across}: {ends}, around {as_text(self.baseline)} with no change (grey); "
-            f"{self._largest()}{black}{hatched}{named}."
+            f"Heat map of {rows}{across}: {ends}, around {as_text(self.baseline)} without a change (grey); "
+            f"{self._describe_largest()}{black}{hatched}{named}."
         )
 
     def _draw(self) -> Any:
@@ -291,8 +286,8 @@ class Sweep(Result):
             interpolation="nearest",
         )
         self._hatch(axes)
-        left, below = range(0, rows, -(-rows // _TICKS)), range(0, columns, -(-columns // _TICKS))
-        axes.set_yticks(left, [_short(self.layers[row]) for row in left], fontsize=8, parse_math=False)
+        left, below = range(0, rows, -(-rows // _MAX_TICKS)), range(0, columns, -(-columns // _MAX_TICKS))
+        axes.set_yticks(left, [_shorten(self.layers[row]) for row in left], fontsize=8, parse_math=False)
         if self.kind == "layer":
             axes.set_xticks([])
         else:
@@ -301,24 +296,21 @@ class Sweep(Result):
             axes.set_xlabel(self.kind)
         axes.set_ylabel("layer")
         bar = figure.colorbar(image, ax=axes)
-        bar.set_label(f"metric; grey is {as_text(self.baseline)},\nwith no change")  # a map of few layers is low
+        bar.set_label(
+            f"metric; grey is {as_text(self.baseline)},\nwithout a change"
+        )  # two lines, because a map of few layers is low
         return figure
 
     def _hatch(self, axes: Any) -> None:
-        """Draw what an interrupt left out, cells beside each other as one."""
+        """Hatch the cells that were not run because of an interrupt."""
         from matplotlib.patches import Rectangle
 
-        for row, line in enumerate([] if self.undone is None else self.undone.tolist()):
-            start = 0
-            for left_out, cells in groupby(line):
-                wide = len(list(cells))
-                if left_out:
-                    look: dict[str, Any] = {"facecolor": _PALE, "edgecolor": _DARK, "hatch": "////", "linewidth": 0}
-                    axes.add_patch(Rectangle((start - 0.5, row - 0.5), wide, 1, **look))
-                start += wide
+        look: dict[str, Any] = {"facecolor": _PALE, "edgecolor": _DARK, "hatch": "////", "linewidth": 0}
+        for row, column in [] if self.undone is None else self.undone.nonzero().tolist():
+            axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **look))
 
 
-def _short(label: str) -> str:
-    """Leave out the beginning of a long label; the end says more."""
+def _shorten(label: str) -> str:
+    """Cut the beginning of a long label, because the end tells more."""
     label = visible(label)
-    return label if len(label) <= _LONG else f"…{label[-_LONG:]}"
+    return label if len(label) <= _MAX_LABEL else f"…{label[-_MAX_LABEL:]}"

@@ -1,4 +1,4 @@
-"""Take what a sweep is header for, check it before the first pass, and run it."""
+"""Run a sweep: change one site at a time, and measure the effect on a number."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from hookscope.interp.edits.batch_first import as_many
+from hookscope.interp.sweeps.baseline import Baseline, collect_tensors
 from hookscope.interp.sweeps.options import ColumnNumbers, SweepOptions, check_options
-from hookscope.interp.sweeps.outputs import number_of
-from hookscope.interp.sweeps.passes import Given, Inputs
-from hookscope.interp.sweeps.places import Columns, Site, columns_from, places_from
-from hookscope.interp.sweeps.result import Made, Row, Sweep
-from hookscope.interp.sweeps.runs import Runs, Variant
-from hookscope.interp.sweeps.study import Study, tensors_at
+from hookscope.interp.sweeps.outputs import to_number
+from hookscope.interp.sweeps.passes import Inputs, Source
+from hookscope.interp.sweeps.result import RowSite, Sweep, SweepInputs
+from hookscope.interp.sweeps.runner import CellRunner, Variant
+from hookscope.interp.sweeps.sites import Columns, Site, check_columns, find_sites
 from hookscope.layers import Modules, Which, refuse_unhookable
 from hookscope.layers.offloaded import is_offloaded
 from hookscope.model_inputs import check_kwargs
@@ -31,36 +31,36 @@ from hookscope.pytree import find_tensors
 
 __all__ = ["sweep"]
 
-_DOZEN = 12
-_ROOM = 1 << 30  # bytes, where nothing is said
+_CHECK_ALL = 12  # up to so many cells, a batch would save nothing
+_MAX_BYTES = 1 << 30  # without a limit of the user
 
 
 def sweep(
     model: nn.Module,
     *args: Any,
     layers: Which | Iterable[Which],
-    source: Given | str | tuple[str, Given],
+    source: Source | str | tuple[str, Source],
     metric: Callable[[Any], Any],
     kwargs: Mapping[str, Any] | None = None,
     options: SweepOptions | None = None,
     **columns: Unpack[ColumnNumbers],
 ) -> Sweep:
-    """Change one place at a time, in every layer and position (or head, or channel), and see what a number does.
+    """Change one position, head or channel of one layer at a time, and measure the effect on a number.
 
-    Each cell is the metric of a run in which one place of what one layer returns was replaced: by what the layer
-    returns there in a run on `source` (activation patching), by zeros, or by a mean (ablation). Many cells share a
-    pass, as samples of one batch. `sweep` runs some of them alone, too, with plain hooks. If the numbers differ, it
-    runs every cell alone, and `Sweep.notes` say why. Nothing stays on the model. Limits: docs/limits/sweep.md.
+    Each cell is the metric of a run in which a part of one layer's output was replaced: by its value in a run on
+    `source` (activation patching), by zeros, or by a mean (ablation). Many cells share a pass, as samples of a batch.
+    `sweep` also runs some of them alone, with plain hooks. If the results differ, it runs every cell alone, and
+    `Sweep.notes` give the reason. Nothing stays on the model. Limits: docs/limits/sweep.md.
 
     Args:
-        model: the model; it runs without gradients, in `train()` or `eval()` as it is.
-        *args: its positional arguments. Samples lie along the first axis; all of them are changed together.
+        model: the model; it runs without gradients, in its current mode, `train()` or `eval()`.
+        *args: positional arguments for the model. Axis 0 counts samples; all samples are changed together.
         layers: the rows: names, globs, types or modules, one or a list. `"relu#2"` is the second call of a layer.
-        source: other inputs, as a tensor, a tuple in place of `args` or a dict in place of `kwargs`; `"zero"`;
+        source: other inputs, as a tensor, a tuple (replaces `args`) or a dict (replaces `kwargs`); `"zero"`;
             `"mean"`, over the samples of the inputs; or `("mean", others)`, over the samples of other inputs.
-        metric: gets what the model returns, and returns a real number or a tensor with one element.
-        kwargs: keyword arguments of the model, as ``{"attention_mask": mask}``.
-        options: a `SweepOptions`; `part`, `axis`, `tokens` and `max_bytes` are in it.
+        metric: gets the model's output, and returns a real number or a tensor with one element.
+        kwargs: keyword arguments for the model, such as ``{"attention_mask": mask}``.
+        options: a `SweepOptions`, with `part`, `axis`, `tokens` and `max_bytes`.
         **columns: `positions=`, `heads=` or `channels=`; without one of these, each layer is changed as a whole.
 
     Returns:
@@ -75,85 +75,83 @@ def sweep(
     """
     options = check_options(options, columns)
     names = ColumnNumbers.__annotations__
-    run = Inputs(args, check_kwargs(sweep, kwargs, [name for name in columns if name not in names], names))
+    inputs = Inputs(args, check_kwargs(sweep, kwargs, [name for name in columns if name not in names], names))
     modules = Modules(model)
-    header = columns_from(columns.get("positions"), columns.get("heads"), columns.get("channels"), options.axis)
-    places = places_from(modules, layers, header, options.part)
-    named = _named(options.tokens, header)
-    refuse_unhookable(modules, {place.module for place in places}, "sweep")
+    header = check_columns(columns.get("positions"), columns.get("heads"), columns.get("channels"), options.axis)
+    sites = find_sites(modules, layers, header, options.part)
+    tokens = _check_tokens(options.tokens, header)
+    refuse_unhookable(modules, {site.module for site in sites}, "sweep")
     held = () if is_offloaded(modules.names) else modules.tensors
-    if any(tensor.is_meta for tensor in (*held, *find_tensors((run.args, run.kwargs)))):
+    if any(tensor.is_meta for tensor in (*held, *find_tensors((inputs.args, inputs.kwargs)))):
         raise ValueError(
-            "tensors on the meta device have no values, so no metric could be told; load the weights first"
+            "tensors on the meta device have no values, so a metric cannot be computed. Load the weights first"
         )
-    patching = _source(source, run)
+    kind, others = _check_source(source, inputs)
     if not callable(metric):
-        raise TypeError(f"metric is a function of what the model returns, not {type(metric).__name__}")
-    by_place = header.kind == "position" and header.axis is None
-    by_sample = "positions=" if by_place else "the mean" if patching[0] == "mean" else ""
-    state = torch.get_rng_state()
-    # Not in inference mode, where torch does not count who writes to a tensor.
+        raise TypeError(
+            f"metric is of type {type(metric).__name__}. Pass a function of the model's output, such as "
+            "lambda output: output[0, 5]"
+        )
+    positions = header.kind == "position" and header.axis is None
+    by_sample = "positions=" if positions else "the mean" if kind == "mean" else ""
+    rng_state = torch.get_rng_state()
+    # Outside inference mode, whose tensors have no version counter.
     with (
         torch.inference_mode(False),
         torch.no_grad(),
-        preserve_rng_state(model, run.args, run.kwargs),
-        _put_back(modules, run) as before,
+        preserve_rng_state(model, inputs.args, inputs.kwargs),
+        _preserve_state(modules, inputs) as before,
     ):
-        with preserve_rng_state(model, run.args, run.kwargs), before.preserve():
-            study = Study(modules, run, places, before, options.max_bytes, by_sample)
-        cells = []
-        for row, place in enumerate(places):
-            shape = study.tensors[place].shape
-            for column, number in enumerate(header.numbers):
-                cells.append(Variant(place, number, place.index(shape, header, number), (row, column)))
-            if named and len(named) != (size := shape[header.axis or 1]):
-                given, needed = count_text(len(named), "string"), count_text(size, "position")
-                raise ValueError(f"tokens has {given}, but layer {place.label!r} has {needed}")
-        baseline = number_of(metric(study.output))
-        new, sourced, said = _new(patching, study, places, metric)
-        room = study.variants(options.max_bytes or _ROOM, study.replays.bytes)
-        scale = max((abs(number) for number in (baseline, sourced or 0.0) if math.isfinite(number)), default=0.0)
-        with progress_bar("sweep", len(cells), "cell", options.progress) as advance:
-            runs = Runs(study, header, new, metric, baseline, scale, advance)
-            runs.notes += [*dict.fromkeys(place.note for place in places if place.note), *study.notes]
+        with preserve_rng_state(model, inputs.args, inputs.kwargs), before.preserve():
+            baseline = Baseline(modules, inputs, sites, before, options.max_bytes, by_sample)
+        variants = _make_variants(baseline, header, tokens)
+        value = to_number(metric(baseline.output))
+        new, source_value, change = _make_patches(kind, others, baseline, metric)
+        most = baseline.limit_variants(options.max_bytes or _MAX_BYTES)
+        scale = max((abs(number) for number in (value, source_value or 0.0) if math.isfinite(number)), default=0.0)
+        with progress_bar("sweep", len(variants), "cell", options.progress) as advance:
+            runner = CellRunner(baseline, header, new, metric, value, scale, advance)
+            runner.notes += [*dict.fromkeys(site.note for site in sites if site.note), *baseline.notes]
             if by_sample:
-                square = [as_many(study.tensors[place], run.samples, f"layer {place.label!r}") for place in places]
-                runs.notes += [*study.order, *dict.fromkeys(filter(None, square))]
+                counts = [as_many(baseline.tensors[site], inputs.samples, f"layer {site.label!r}") for site in sites]
+                runner.notes += [*baseline.order, *dict.fromkeys(filter(None, counts))]
             try:
-                runs.all(cells, _usual(len(cells)) if options.check is None else options.check, room)
+                check = _count_checks(len(variants)) if options.check is None else options.check
+                runner.run(variants, check, most)
             except KeyboardInterrupt:
-                undone = len(cells) - len(runs.numbers)
-                runs.notes.append(f"interrupted: {undone} of {len(cells)} cells were not run, and are NaN")
-    table = [[(row, column) for column in range(len(header.numbers))] for row in range(len(places))]
-    computed = [[runs.numbers.get(cell, math.nan) for cell in row] for row in table]
-    values = torch.tensor(computed, dtype=torch.float64, device="cpu")
-    left_out = torch.tensor([[cell not in runs.numbers for cell in row] for row in table], device="cpu")
-    if bool((values == baseline).all()):
-        depends = "no change made any difference to the metric: does it depend on these layers?"
-        runs.notes.append(depends + _seen_before(places))
+                missing = len(variants) - len(runner.numbers)
+                runner.notes.append(f"interrupted: {missing} of {len(variants)} cells were not run, and are NaN")
+    cells = [[runner.numbers.get((row, column)) for column in range(len(header.numbers))] for row in range(len(sites))]
+    table = [[math.nan if number is None else number for number in row] for row in cells]
+    values = torch.tensor(table, dtype=torch.float64, device="cpu")
+    undone = torch.tensor([[number is None for number in row] for row in cells], device="cpu")
+    if bool((values == value).all()):
+        runner.notes.append(
+            "no change had an effect on the metric. Check that it depends on these layers" + _name_hooked_layers(sites)
+        )
     return Sweep(
-        values, baseline, sourced, tuple(place.label for place in places), header.numbers, header.kind, said,
-        type(model).__name__, tuple(runs.batches), runs.skipped, runs.checked, runs.largest, tuple(runs.notes),
-        tuple(named[number] for number in header.numbers) if named else (),
-        Made(
+        values, value, source_value, tuple(site.label for site in sites), header.numbers, header.kind, change,
+        type(model).__name__, tuple(runner.batches), runner.checked, runner.largest, tuple(runner.notes),
+        tuple(tokens[number] for number in header.numbers) if tokens else (),
+        SweepInputs(
             tuple(
-                Row(place.label, place.name, place.to, place.call, study.ways[place], place.width)
-                for place in places
+                RowSite(site.label, site.name, site.to, site.call, baseline.ways[site], site.width)
+                for site in sites
             ),
-            header.axis or 1, patching[0], patching[1], metric, study.random, study.writes,
-            weakref.ref(model), run, state if study.random else None,
+            header.axis or 1, kind, others, metric, baseline.random, baseline.writes,
+            weakref.ref(model), inputs, rng_state if baseline.random else None,
         ),
-        left_out if bool(left_out.any()) else None,
-        runs.idle,
+        undone if bool(undone.any()) else None,
+        runner.idle,
     )  # fmt: skip
 
 
 @contextmanager
-def _put_back(modules: Modules, inputs: Inputs) -> Iterator[ModelState]:
-    """Make lazy layers, and put all else back in the end."""
+def _preserve_state(modules: Modules, inputs: Inputs) -> Iterator[ModelState]:
+    """Initialize lazy layers, and restore the model's state at the end of the block."""
     model = modules.model
     if any(map(is_lazy, modules.tensors)):
-        # Made first: the study would take the random numbers that this draws for those of every pass.
+        # Before the baseline, which would take these random numbers for those of every pass.
         with preserve_rng_state(model, inputs.args, inputs.kwargs), preserve_model(model, attributes=True):
             inputs.run(model)
     before = ModelState(model, attributes=True)
@@ -161,85 +159,101 @@ def _put_back(modules: Modules, inputs: Inputs) -> Iterator[ModelState]:
         yield before
 
 
-def _seen_before(places: Sequence[Site]) -> str:
-    """Name the layers that have hooks of others, which may keep what a metric reads: "" without any."""
-    hooked = [place.label for place in places if place.to == "output" and place.module._forward_hooks]
+def _name_hooked_layers(sites: Sequence[Site]) -> str:
+    """Name the layers with forward hooks of others, because a metric can read what these keep; "" without any."""
+    hooked = [site.label for site in sites if site.to == "output" and site.module._forward_hooks]
     if not hooked:
         return ""
     others = f" and {count_text(len(hooked) - 1, 'other')}" if hooked[1:] else ""
     return (
-        f" {hooked[0]!r}{others} had forward hooks before the sweep, such as transformers puts on for hidden_states; "
-        "what these keep is from before the change"
+        f". {hooked[0]!r}{others} had forward hooks before the sweep, as transformers registers for hidden_states. "
+        "They run first, so they keep the value before the change"
     )
 
 
-def _usual(cells: int) -> int:
-    """Return how many cells are compared where nobody says: all where a batch would save nothing."""
-    return cells if cells <= _DOZEN else max(4, cells // 50)
+def _count_checks(cells: int) -> int:
+    """Return the default number of cells to compare."""
+    return cells if cells <= _CHECK_ALL else max(4, cells // 50)
 
 
-def _named(tokens: Any, columns: Columns) -> tuple[str, ...]:
-    """Check tokens; without any, there are none."""
+def _check_tokens(tokens: Any, columns: Columns) -> tuple[str, ...]:
+    """Return the tokens, checked; () without any."""
     if tokens is None:
         return ()
     if columns.kind != "position":
-        raise ValueError("tokens= goes with positions=, which it names")
-    named = check_tokens(tokens)
-    if wrong := [number for number in columns.numbers if not -len(named) <= number < len(named)]:
+        raise ValueError("tokens= labels positions, and positions= is not given. Pass both, or leave tokens= out")
+    checked = check_tokens(tokens)
+    if wrong := [number for number in columns.numbers if not -len(checked) <= number < len(checked)]:
         raise ValueError(
-            f"tokens has {len(named)} strings, and none for position {wrong[0]}: give one for each token of a sample"
+            f"tokens has {len(checked)} strings, and none for position {wrong[0]}. Pass one for each token of a sample"
         )
-    return named
+    return checked
 
 
-def _source(source: Any, run: Inputs) -> tuple[str, Inputs | None]:
-    """Check where patches come from: another run, zeros, or a mean, over other samples if there are any."""
+def _check_source(source: Any, inputs: Inputs) -> tuple[str, Inputs | None]:
+    """Return the kind of the source, and its inputs if it has any."""
     if isinstance(source, str) or (isinstance(source, tuple) and source and isinstance(source[0], str)):
         if source in ("zero", "mean"):
             return source, None
         if isinstance(source, tuple) and len(source) == 2 and source[0] == "mean":
-            return "mean", run.replaced(source[1], "the second item of source=('mean', …)")
-        raise ValueError(f"source={source!r}: give inputs of a run, 'zero', 'mean', or ('mean', inputs)")
-    return "run", run.replaced(source, "source", "'zero', 'mean', ('mean', inputs), ")
+            return "mean", inputs.replace(source[1], "the second item of source=('mean', …)")
+        raise ValueError(
+            f"source={source!r} is not a source. Pass other inputs for the model, 'zero', 'mean', or ('mean', inputs)"
+        )
+    return "run", inputs.replace(source, "source", "'zero', 'mean', ('mean', inputs), ")
 
 
-def _new(
-    patching: tuple[str, Inputs | None], study: Study, places: list[Site], metric: Callable[[Any], Any]
+def _make_variants(baseline: Baseline, columns: Columns, tokens: tuple[str, ...]) -> list[Variant]:
+    variants = []
+    for row, site in enumerate(baseline.sites):
+        shape = baseline.tensors[site].shape
+        for column, number in enumerate(columns.numbers):
+            variants.append(Variant(site, number, site.make_index(shape, columns, number), (row, column)))
+        if tokens and len(tokens) != (size := shape[columns.axis or 1]):
+            given, needed = count_text(len(tokens), "string"), count_text(size, "position")
+            raise ValueError(f"tokens has {given}, but layer {site.label!r} has {needed}. Pass one string for each")
+    return variants
+
+
+def _make_patches(
+    kind: str, inputs: Inputs | None, baseline: Baseline, metric: Callable[[Any], Any]
 ) -> tuple[dict[Site, Tensor], float | None, str]:
-    """Return what takes the place of each tensor, the metric of the source, and what happens, in words."""
-    kind, inputs = patching
-    model = study.modules.model
+    """Return the replacement of each tensor, the metric of the source, and the change in words."""
+    model = baseline.modules.model
     if kind == "zero":
-        return {place: torch.zeros_like(tensor) for place, tensor in study.tensors.items()}, None, "set to zero"
-    other, output = study.tensors, study.output
+        return {site: torch.zeros_like(tensor) for site, tensor in baseline.tensors.items()}, None, "set to zero"
+    other, output = baseline.tensors, baseline.output
     if inputs is not None:
-        with preserve_rng_state(model, inputs.args, inputs.kwargs), study.before.preserve():
-            other, _, output = tensors_at(study.modules, inputs, places, "in the run on source")
+        with preserve_rng_state(model, inputs.args, inputs.kwargs), baseline.before.preserve():
+            other, _, output = collect_tensors(baseline.modules, inputs, baseline.sites, "in the run on source")
     if kind == "run":
-        for place, tensor in study.tensors.items():
-            if other[place].shape != tensor.shape:
+        for site, tensor in baseline.tensors.items():
+            if other[site].shape != tensor.shape:
                 raise ValueError(
-                    f"layer {place.label!r} has shape {tuple(other[place].shape)} in the run on source, and "
-                    f"{tuple(tensor.shape)} in that on inputs: give a source of the same shape as inputs"
+                    f"layer {site.label!r} has shape {tuple(other[site].shape)} in the run on source, and "
+                    f"{tuple(tensor.shape)} in the run on the inputs. Pass a source of the same shape as the inputs"
                 )
-        return other, number_of(metric(output)), "patched from the source"
-    means = {}
-    for place, tensor in study.tensors.items():
-        samples = other[place]
-        if not tensor.is_floating_point() or not tensor.dim() or samples.shape[1:] != tensor.shape[1:]:
-            raise ValueError(
-                f"layer {place.label!r}: no mean over samples of shape {tuple(samples.shape)} and dtype "
-                f"{samples.dtype} can take the place of shape {tuple(tensor.shape)}"
-            )
-        if (rows := (inputs or study.inputs).samples) and len(samples) != rows:
-            raise ValueError(
-                f"layer {place.label!r} has shape {tuple(samples.shape)}, and {rows} samples went in: its first axis "
-                "is not that of samples, over which 'mean' takes the mean"
-            )
-        if len(samples) < 2:
-            raise ValueError(
-                "the mean over one sample is that sample, and changes nothing: give source=('mean', others) with "
-                "several samples, or 'zero'"
-            )
-        means[place] = samples.mean(0, keepdim=True).expand_as(tensor).clone()
+        return other, to_number(metric(output)), "patched from the source"
+    rows = (inputs or baseline.inputs).samples
+    means = {site: _take_mean(site, other[site], tensor, rows) for site, tensor in baseline.tensors.items()}
     return means, None, "set to its mean over samples"
+
+
+def _take_mean(site: Site, samples: Tensor, tensor: Tensor, rows: int) -> Tensor:
+    """Return the mean over samples, in the shape of the tensor that it replaces."""
+    if not tensor.is_floating_point() or not tensor.dim() or samples.shape[1:] != tensor.shape[1:]:
+        raise ValueError(
+            f"layer {site.label!r}: the mean over samples of shape {tuple(samples.shape)} and dtype {samples.dtype} "
+            f"cannot replace a tensor of shape {tuple(tensor.shape)}. Pass other inputs of the same shape, or 'zero'"
+        )
+    if rows and len(samples) != rows:
+        raise ValueError(
+            f"layer {site.label!r} has shape {tuple(samples.shape)}, and the model got {rows} samples, so its first "
+            "axis does not count samples and 'mean' has no meaning. Choose another layer, or pass source='zero'"
+        )
+    if len(samples) < 2:
+        raise ValueError(
+            "the mean over one sample is the sample itself, so it changes nothing. Pass source=('mean', others) with "
+            "several samples, or 'zero'"
+        )
+    return samples.mean(0, keepdim=True).expand_as(tensor).clone()

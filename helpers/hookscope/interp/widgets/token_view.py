@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hookscope.interp.attentions import AttentionMap
-from hookscope.interp.attentions.drawing import choosing
+from hookscope.interp.attentions.drawing import find_choices as choosing
 from hookscope.interp.lenses import Reading
 from hookscope.interp.lenses.texts import WordTable
 from hookscope.pictures.heatmap import Heatmap, draw_heatmap

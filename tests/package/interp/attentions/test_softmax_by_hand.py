@@ -82,14 +82,9 @@ def into_another(q, k, v):
     return (weights @ v).transpose(1, 2)
 
 
-def by_its_logarithm(q, k, v):
-    q, k, v = (each.transpose(1, 2) for each in (q, k, v))
-    return ((q @ k.mT).log_softmax(-1).exp() @ v).transpose(1, 2)
-
-
 WAYS = [
     usual, einsum, softmax_in_the_middle, heads_before_samples, samples_before_heads, values_from_the_left,
-    keys_as_rows, in_float64, with_a_sink, into_another, by_its_logarithm,
+    keys_as_rows, in_float64, with_a_sink, into_another,
 ]  # fmt: skip
 
 
@@ -212,14 +207,14 @@ def channels_in_one_operation(q, k, v):
 def test_channels_that_look_at_channels(mix):
     found = attention(Attention(mix), X)
     assert len(found) == 0
-    assert any("channels look at channels" in note for note in found.notes)
+    assert any("channels attend to channels" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("mix", [channels, channels_in_one_operation])
 def test_channels_of_one_token(mix):
     found = attention(Attention(mix), X[:, :1])
     assert len(found) == 0
-    assert any("channels look at channels" in note for note in found.notes)
+    assert any("channels attend to channels" in note for note in found.notes)
 
 
 RESIZED = [
@@ -243,7 +238,7 @@ def test_channels_of_a_picture_that_was_made_smaller_or_larger(between):
 
     found = attention(nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), between, Channels()), torch.randn(2, 3, 8, 8))
     assert len(found) == 0
-    assert any("channels look at channels" in note for note in found.notes)
+    assert any("channels attend to channels" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -288,7 +283,7 @@ class Neighbours(nn.Module):
 def test_classes_of_neighbours_are_no_channels_that_look_at_channels(turned):
     found = attention(Neighbours(turned), torch.rand(3, 6, 6), X)
     assert len(found) == 0
-    assert not any("channels look at channels" in note for note in found.notes)
+    assert not any("channels attend to channels" in note for note in found.notes)
 
 
 class DualAttention(nn.Module):
@@ -309,7 +304,7 @@ class DualAttention(nn.Module):
 def test_places_and_channels_are_told_apart():
     found = attention(DualAttention(), torch.randn(2, 3, 6, 6))
     assert [tuple(each.weights.shape) for each in found.values()] == [(2, 1, 16, 16)]
-    assert any("channels look at channels" in note for note in found.notes)
+    assert any("channels attend to channels" in note for note in found.notes)
 
 
 class SqueezeExcitation(nn.Module):
@@ -356,11 +351,15 @@ def exponentials(q, k, v):
 @pytest.mark.parametrize(
     ("model", "x", "why"),
     [
-        (SqueezeExcitation(nn.Softmax(-1)), torch.randn(2, 3, 6, 6), "weighs classes, channels or gates"),
+        (
+            SqueezeExcitation(nn.Softmax(-1)),
+            torch.randn(2, 3, 6, 6),
+            "not of query-key products: probably class scores",
+        ),
         (SqueezeExcitation(nn.Sigmoid()), torch.randn(2, 3, 6, 6), "no softmax and no attention call"),
-        (Classes(), X, "it weighs classes"),
-        (Prototypes(), X, "it weighs classes"),
-        (Attention(product_by_hand), X, "met no values in a way that could be followed"),
+        (Classes(), X, "probably class scores"),
+        (Prototypes(), X, "probably class scores"),
+        (Attention(product_by_hand), X, "could not trace it to the values"),
         (Attention(exponentials), X, "no softmax and no attention call"),
     ],
 )

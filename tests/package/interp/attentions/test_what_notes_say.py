@@ -92,7 +92,7 @@ def test_a_weight_that_is_computed_is_a_weight(wrap: str) -> None:
     assert not len(attention(router, torch.randn(5, 8)))
     maps = attention(channels, torch.randn(2, 5, 8))
     assert not len(maps)
-    assert any("channels look at channels" in note for note in maps.notes)
+    assert any("channels attend to channels" in note for note in maps.notes)
     maps = attention(folded, torch.randn(3, 5, 32))
     assert maps[0].weights.shape == (3, 4, 5, 5)
     assert maps.notes == ()
@@ -155,8 +155,7 @@ def test_attention_of_another_kind_beside_maps_is_said() -> None:
     maps = attention(Both(), torch.randn(2, 5, 8))
     assert list(maps) == ["b"]
     assert len(maps.notes) == 1
-    assert maps.notes[0].startswith("layer 'a': the softmax there is of no product of two activations")
-    assert maps.notes[0].endswith("or is an attention of another kind")
+    assert maps.notes[0].startswith("layer 'a': found a softmax, but not of query-key products")
 
 
 def test_a_softmax_that_is_a_layer_has_met_its_values() -> None:
@@ -182,8 +181,8 @@ def test_heads_that_are_in_the_batch_are_said_to_be() -> None:
 
     maps = attention(Split(WRAPS["plain"]).eval(), torch.randn(3, 5, 32))
     assert maps[0].weights.shape == (12, 1, 5, 5)
-    said = "3 samples went in, and a map has 12 in the batch: windows, or heads that could not be told apart"
-    assert maps.notes == (said,)
+    (note,) = maps.notes
+    assert "the model got 3 samples, and a map has 12 in the batch" in note
 
 
 def test_windows_and_heads_by_custom_are_said_to_be() -> None:
@@ -201,7 +200,7 @@ def test_windows_and_heads_by_custom_are_said_to_be() -> None:
 
     maps = attention(Windows().eval(), torch.randn(2, 6, 32))
     assert maps[0].notes == (
-        "several axes before the queries, and none known to be cut out of features: heads by custom",
+        "could not tell which axis has the heads; assumed the usual layout, (batch, heads, queries, keys)",
     )
 
 
@@ -210,7 +209,9 @@ def test_a_map_of_an_attention_that_is_being_cut_is_said_to_be_from_before() -> 
     with torch.no_grad(), edit(model) as e:
         e.cut("model.layers.0.self_attn", heads=1, queries=2, keys=1)
         maps = attention(model, IDS)
-    assert any("an edit reaches into it; the map is from before that" in note for note in maps.notes)
+    assert any(
+        "an edit changes its attention. The map shows the weights before the edit" in note for note in maps.notes
+    )
     assert attention(model, IDS).notes == ()
 
 

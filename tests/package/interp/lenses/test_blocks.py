@@ -161,6 +161,6 @@ def test_a_pass_that_takes_too_much_is_refused_with_the_way_out() -> None:
         Streams(net, (IDS,), max_bytes=2000)
     assert hooks_on(net) == 0
     long = torch.zeros(1, 40, dtype=torch.long)
-    with pytest.raises(MemoryError, match=r"the attention maps would take .* a shorter text"):
+    with pytest.raises(MemoryError, match=r"the attention maps up to .* a shorter text"):
         Streams(net, (long,), max_bytes=45_000)  # enough for the streams, but not for 15 maps of 40 by 40
     assert hooks_on(net) == 0

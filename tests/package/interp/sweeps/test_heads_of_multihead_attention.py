@@ -79,7 +79,7 @@ def test_each_cell_is_what_an_edit_gives(name: str, source: str) -> None:
     net = make()
     given: dict[str, Any] = {"run": others, "mean of others": ("mean", others)}.get(source, source)
     if name == "tokens first" and "mean" in source:
-        with pytest.raises(ValueError, match="its first axis is not that of samples, over which 'mean' takes the mean"):
+        with pytest.raises(ValueError, match="its first axis does not count samples"):
             sweep(net, x, layers, given, heads=[1, 0], metric=logit, progress=False)
         assert not census(net)
         return
@@ -116,7 +116,6 @@ def test_full_size() -> None:
         e.set(name, 0, heads=5)
         assert float(net(x)[0, 7]) == pytest.approx(float(found.values[0, 5]), rel=1e-4)
     assert found.batches
-    assert found.skipped
 
 
 def test_an_attention_that_computes_its_heads_elsewhere_is_named() -> None:

@@ -63,12 +63,12 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         r"sweep has no option 'mask'; there are layers,.* channels\. If 'mask' is an argument of the model, write "
         r"kwargs=\{'mask': \.\.\.\}",
     ),
-    "one of the options": ({"progress": False}, TypeError, r"write options=SweepOptions\(progress=\.\.\.\)"),
-    "options in a dict": ({"options": {"part": 0}}, TypeError, "options is of type dict: give a SweepOptions"),
+    "one of the options": ({"progress": False}, TypeError, r"Pass options=SweepOptions\(progress=\.\.\.\)"),
+    "options in a dict": ({"options": {"part": 0}}, TypeError, "options is of type dict. Pass a SweepOptions"),
     "no mapping": ({"kwargs": X}, TypeError, "kwargs is of type Tensor: give a mapping"),
     "numbers for names": ({"kwargs": {0: X}}, TypeError, "kwargs has the key 0: give names"),
-    "two axes": ({"positions": [0], "heads": [0]}, ValueError, "give one of positions=, heads= and channels="),
-    "a source in a list": ({"source": [Y]}, TypeError, "of type list: give .* a tuple of positional.* or a dict"),
+    "two axes": ({"positions": [0], "heads": [0]}, ValueError, "takes one of positions=, heads= and channels="),
+    "a source in a list": ({"source": [Y]}, TypeError, "of type list. Pass .* a tuple of positional.* or a dict"),
 }  # fmt: skip
 
 

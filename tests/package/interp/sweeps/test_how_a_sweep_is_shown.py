@@ -105,7 +105,7 @@ def test_whole_layers() -> None:
 def test_a_metric_that_nothing_changes_is_said() -> None:
     net = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     found = sweep(net, torch.ones(1, 3), "0", "zero", channels=range(3), metric=lambda y: 1)
-    assert found.notes == ("no change made any difference to the metric: does it depend on these layers?",)
+    assert found.notes == ("no change had an effect on the metric. Check that it depends on these layers",)
 
 
 def test_without_matplotlib_the_table_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def test_tokens_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="tokens has 1 string, but layer '0' has 8 positions"):
         labelled([0], WORDS[:1])
     net = nn.Linear(4, 4)
-    with pytest.raises(ValueError, match=r"tokens= goes with positions=, which it names"):
+    with pytest.raises(ValueError, match=r"tokens= labels positions, and positions= is not given"):
         sweep(net, torch.ones(1, 4), "", "zero", channels=[0], metric=lambda y: y.sum(), tokens=WORDS)
 
 
@@ -193,6 +193,6 @@ def test_a_layer_of_two_names_is_one_row_and_said_to_be() -> None:
     net.forward = lambda x: net["c"](net["b"](x).tanh())
     found = sweep(net, torch.ones(1, 3, 4), ["a", "b", "c"], "zero", positions=range(3), metric=torch.sum)
     assert found.layers == ("a", "c")
-    assert found.notes == ("layer 'a' is also 'b': one row, in which calls under each name count",)
+    assert found.notes == ("layer 'a' is also 'b': its row counts calls under each name",)
     again = sweep(net, torch.ones(1, 3, 4), ["b#1"], "zero", positions=range(3), metric=torch.sum)
-    assert again.notes == ("layer 'b' is also 'a': one row, in which calls under each name count",)
+    assert again.notes == ("layer 'b' is also 'a': its row counts calls under each name",)

@@ -99,7 +99,7 @@ def test_a_state_that_cannot_be_put_back_is_refused() -> None:
             self.counter.count += 1
             return self.a(x) * self.counter.count
 
-    with pytest.raises(RuntimeError, match="Hidden gives something else when it runs again on the same inputs"):
+    with pytest.raises(RuntimeError, match="Hidden returned different values for the same inputs"):
         sweep(Hidden(), X, "a", "zero", channels=range(6), metric=total)
 
 
@@ -219,8 +219,8 @@ def test_lazy_layers_are_made_and_stay_so() -> None:
 @pytest.mark.parametrize(
     ("net", "x", "layer", "what", "said"),
     [
-        (nn.Sequential(nn.Conv1d(4, 6, 3)), torch.randn(2, 4, 9), "0", "positions", "say which axis, as axis=2"),
-        (nn.Sequential(nn.Linear(4, 6)), torch.randn(2, 5, 5, 4), "0", "channels", "say which axis, as axis=3"),
+        (nn.Sequential(nn.Conv1d(4, 6, 3)), torch.randn(2, 4, 9), "0", "positions", "Pass SweepOptions\\(axis=2\\)"),
+        (nn.Sequential(nn.Linear(4, 6)), torch.randn(2, 5, 5, 4), "0", "channels", "Pass SweepOptions\\(axis=3\\)"),
         (nn.TransformerEncoderLayer(4, 2, 8), torch.randn(5, 3, 4), "linear2", "positions", "batch_first=False"),
     ],
 )
@@ -233,7 +233,7 @@ def test_an_axis_that_the_layer_says_is_another_is_refused(
 
 
 def test_the_mean_over_tokens_is_not_that_over_samples() -> None:
-    with pytest.raises(ValueError, match="2 samples went in: its first axis is not that of samples"):
+    with pytest.raises(ValueError, match="the model got 2 samples, so its first axis does not count samples"):
         sweep(Flat(), torch.randn(2, 3, 4), "expert", "mean", metric=lambda y: y.sum())
 
 

@@ -149,7 +149,7 @@ def test_the_words_say_it() -> None:
     )
     cell = Cell(found, "stem", 1)
     assert cell.name == "stem, position 1 'cat'"
-    assert cell.words == "What layer stem returns at position 1 'cat' is patched from the source."
+    assert cell.words == "Position 1 'cat' of the output of stem is patched from the source."
 
 
 def test_a_model_that_is_another_now_is_said_to_be() -> None:
@@ -161,8 +161,8 @@ def test_a_model_that_is_another_now_is_said_to_be() -> None:
     with torch.no_grad():
         net.head.weight *= 1.001
     first, second = Cell(found, "stem", 1).run().notes
-    assert first.startswith("With no change the model now gives")
-    assert second.startswith("Run just now, this edit gives")
+    assert first.startswith("Without a change the model now gives")
+    assert second.startswith("This edit now gives")
     assert f"the cell has {float(found.values[0, 1]):.4g}" in second
     with torch.no_grad():
         net.head.weight /= 1.001
@@ -170,22 +170,22 @@ def test_a_model_that_is_another_now_is_said_to_be() -> None:
     wrong[0, 1] += 2e-5 * max(float(found.values.abs().max()), abs(found.baseline))
     object.__setattr__(found, "values", wrong)
     (said,) = Cell(found, "stem", 1).run().notes
-    assert "apart by 2e-05 of the largest value in the sweep" in said
+    assert "a gap of 2e-05 of the largest value in the sweep" in said
 
 
 def test_what_is_gone_is_said() -> None:
     net = gated()
     found = sweep(net, X, "stem", Y, positions=range(5), metric=of_scores, progress=False)
     cell = Cell(pickle.loads(pickle.dumps(found)), "stem", 1)
-    assert cell.words.startswith("What layer stem returns at position 1 is")
+    assert cell.words.startswith("Position 1 of the output of stem is")
     for what in (lambda: cell.lines, cell.run):
-        with pytest.raises(ValueError, match="this sweep was saved or copied, and that keeps neither the model"):
+        with pytest.raises(ValueError, match="this sweep was saved or copied, which drops the model"):
             what()
     cell = Cell(found, "stem", 1)
     del net
     gc.collect()
     assert "e.swap('stem', seen, at[:, 1])" in cell.lines
-    with pytest.raises(ValueError, match="the model of this sweep is gone, since nothing else held it"):
+    with pytest.raises(ValueError, match="the model of this sweep was freed"):
         cell.run()
 
 
@@ -204,7 +204,7 @@ def test_a_cell_that_an_interrupt_left_out_can_be_run() -> None:
     cell = Cell(found, "blocks.1.gate", 4)
     assert not cell.was_run
     assert Cell(found, "stem", 0).was_run
-    assert "6 cells hatched, left out by an interrupt" in found.picture().alt
+    assert "6 cells hatched, not run because of an interrupt" in found.picture().alt
     (said,) = cell.run().notes
     assert said.startswith("The sweep was interrupted before this cell")
     drawn = [patch.get_bbox().bounds for patch in found._draw().axes[0].patches if patch.get_hatch()]
@@ -218,5 +218,5 @@ def test_what_is_not_there() -> None:
     found = sweep(gated(), X, "stem", Y, positions=[0, 2], metric=of_scores, progress=False)
     with pytest.raises(LayerNotFoundError, match="no layer 'stam' in this sweep; did you mean 'stem'"):
         Cell(found, "stam", 0)
-    with pytest.raises(IndexError, match="no position 1 in this sweep: it has 0, 2"):
+    with pytest.raises(IndexError, match=r"no position 1 in this sweep\. Pass one of 0, 2"):
         Cell(found, "stem", 1)

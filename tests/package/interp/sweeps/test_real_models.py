@@ -110,10 +110,7 @@ def test_samples_that_take_from_each_other_are_said_and_each_cell_run_alone() ->
     net, layers = Mixing(), [f"lm.{name}" for name in BLOCKS]
     found = sweep(net, IDS, layers, "zero", positions=range(5), metric=score, progress=False, check=1)
     assert not found.batches
-    assert (
-        "what aten::mean returns does not grow in step with the batch, so samples may mix: so this was not done"
-        in found.notes[0]
-    )
+    assert "the output of aten::mean does not grow in step with the batch, so samples might mix" in found.notes[0]
     assert found.notes[-1] == "each cell was run alone, with plain hooks"
     assert float(found.values[1, 4]) == pytest.approx(by_hand(net, IDS, layers[1], (slice(None), 4)), abs=1e-5)
 
@@ -121,7 +118,7 @@ def test_samples_that_take_from_each_other_are_said_and_each_cell_run_alone() ->
 REFUSED = {
     "a layer that is not there": ({"layers": "transformer.h.7"}, LayerNotFoundError, "no layer 'transformer.h.7'"),
     "a position that is not there": ({"positions": [5]}, IndexError, "has no position 5"),
-    "a source of another shape": ({"source": IDS[:, :3]}, ValueError, "give a source of the same shape"),
+    "a source of another shape": ({"source": IDS[:, :3]}, ValueError, "Pass a source of the same shape"),
     "several numbers": ({"metric": lambda out: out.logits[0, 0]}, ValueError, "metric"),
     "a layer that is not called": (
         {"layers": "transformer.h.0.attn.resid_dropout", "model": "unused"}, NotEditedError, "was not called"

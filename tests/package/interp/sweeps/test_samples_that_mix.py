@@ -138,7 +138,7 @@ def test_a_maximum_that_matters_for_one_cell() -> None:
         net.a.weight[70] = 20.0  # type: ignore[index]
     asked: Any = {"channels": range(128), "metric": lambda y: y[0, 1], "progress": False}
     found, known = (sweep(net, torch.zeros(1, 8), "a", torch.ones(1, 8), check=n, **asked) for n in (None, 128))
-    assert_alone(found, "what aten::max returns does not grow in step with the batch, so samples may mix")
+    assert_alone(found, "the output of aten::max does not grow in step with the batch, so samples might mix")
     assert torch.equal(found.values, known.values)
 
 
@@ -148,7 +148,7 @@ def test_a_loop_over_samples() -> None:
         return y
 
     found = swept(forward)
-    assert_alone(found, "what aten::unbind returns does not grow in step with the batch")
+    assert_alone(found, "the output of aten::unbind does not grow in step with the batch")
     assert torch.equal(found.values, swept(forward, check=32).values)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 
 import pytest
 import torch
@@ -56,12 +55,11 @@ def test_a_layer_with_fewer_heads(maps):
 
 
 def test_it_says_how_far_the_weights_were_checked(maps):
-    picker = AttentionPicker(maps)
-    error = maps["wide"].output_error
-    said = re.fullmatch(r"weights @ v differ from what the call returned by at most (1e-\d+)", picker._notes[0])
-    assert error <= float(said[1]) < 10 * error
+    assert AttentionPicker(maps)._notes[0] == maps["wide"].check
+    near = dataclasses.replace(maps["wide"], output_error=3e-8)
+    assert near.check == "weights @ v differs from the result of the call by at most 1e-07"
     exact = dataclasses.replace(maps["wide"], output_error=0.0)
-    assert exact.check == "weights @ v are what the call returned, to the last bit"
+    assert exact.check == "weights @ v equals the result of the call, bit for bit"
 
 
 def test_its_caption_speaks_of_no_greatest_weight_since_no_column_has_it(maps):

