@@ -15,15 +15,15 @@ import traitlets
 
 from hookscope.pictures import Picture, Rows
 
-__all__ = ["HookWidget", "assets", "shows_errors"]
+__all__ = ["HookWidget", "assets", "show_errors"]
 
-_HERE = Path(__file__).parent
+_FOLDER = Path(__file__).parent
 _P = ParamSpec("_P")
 _W = TypeVar("_W", bound="HookWidget")
 # JupyterLab has a kernel answer widgets in one thread while cells run in another, and ipywidgets' own bookkeeping
 # (hold_sync, what the page just said) is for one: what one thread wants sent, the other forgets. One lock for all
 # widgets, for they may share a model, and one may set another.
-_TURN = threading.RLock()
+_LOCK = threading.RLock()
 
 
 def assets(*stems: str | Path) -> tuple[str, str]:
@@ -35,7 +35,7 @@ def assets(*stems: str | Path) -> tuple[str, str]:
         *stems: paths of files without their ending; a relative one is in the folder of this module.
 
     """
-    files = [_HERE / stem for stem in ("common", *stems)]
+    files = [_FOLDER / stem for stem in ("common", *stems)]
     esm, css = (
         "\n".join(each.read_text(encoding="utf-8") for file in files if (each := file.with_suffix(end)).exists())
         for end in (".js", ".css")
@@ -43,12 +43,12 @@ def assets(*stems: str | Path) -> tuple[str, str]:
     return esm, css
 
 
-def shows_errors(method: Callable[Concatenate[_W, _P], None]) -> Callable[Concatenate[_W, _P], None]:
+def show_errors(method: Callable[Concatenate[_W, _P], None]) -> Callable[Concatenate[_W, _P], None]:
     """Turn what a callback of a widget raises into a sentence in the widget; it stays as it was and goes on."""
 
     @functools.wraps(method)
     def guarded(self: _W, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
-        with self.errors_shown():
+        with self.catch_errors():
             method(self, *args, **kwargs)
 
     return guarded
@@ -84,11 +84,11 @@ class HookWidget(anywidget.AnyWidget):
     alt = traitlets.Unicode("").tag(sync=True)
     _request = traitlets.Int(0).tag(sync=True)
     _response = traitlets.Int(0).tag(sync=True)
-    _hearing: frozenset[str] = frozenset()  # what the page is just saying
+    _received: frozenset[str] = frozenset()  # what the page is just saying
 
     def __init__(self, **traits: Any) -> None:
         super().__init__(**traits)
-        _replace_older(self)
+        _close_previous(self)
 
     def close(self) -> None:
         """Take the widget off the page, with its comm; ipywidgets would leave its layout behind."""
@@ -103,32 +103,32 @@ class HookWidget(anywidget.AnyWidget):
         another; and where it is another, ipywidgets sends it as news, which on the page replaces what was said since.
         An echo does not: the page drops it if it has said more.
         """
-        with _TURN:
+        with _LOCK:
             said = [name for name in sync_data if name in self.keys]
-            self._hearing = frozenset(said)
+            self._received = frozenset(said)
             try:
                 with self.hold_trait_notifications():
                     for name in said:
                         read = self.trait_metadata(name, "from_json", self._trait_from_json)
                         self.set_trait(name, read(sync_data[name], self))
             finally:
-                self._hearing = frozenset()
+                self._received = frozenset()
                 self._send({"method": "echo_update", "state": self.get_state(said), "buffer_paths": []})
                 self._response = self._request
 
     def notify_change(self, change: Any) -> None:
         """Tell the page and who observes, one thread after the other."""
-        with _TURN:
+        with _LOCK:
             super().notify_change(change)
 
     @contextmanager
     def hold_sync(self) -> Iterator[None]:
         """Send what changes inside the block at its end, all at once."""
-        with _TURN, super().hold_sync():
+        with _LOCK, super().hold_sync():
             yield
 
     def _should_send_property(self, key: str, value: Any) -> bool:
-        return key not in self._hearing and bool(super()._should_send_property(key, value))
+        return key not in self._received and bool(super()._should_send_property(key, value))
 
     def summary(self) -> str:
         """Say in a line or a few what the widget shows; without addresses, since notebooks are compared."""
@@ -155,7 +155,7 @@ class HookWidget(anywidget.AnyWidget):
         return data, metadata
 
     @contextmanager
-    def errors_shown(self) -> Iterator[None]:
+    def catch_errors(self) -> Iterator[None]:
         """Put what is raised inside the block into `problem`, as a sentence."""
         try:
             yield
@@ -166,15 +166,15 @@ class HookWidget(anywidget.AnyWidget):
             self.problem = ""
 
 
-_made: dict[tuple[str, str], list[tuple[int, weakref.ref[HookWidget]]]] = {}
+_widgets: dict[tuple[str, str], list[tuple[int, weakref.ref[HookWidget]]]] = {}
 
 
-def _replace_older(widget: HookWidget) -> None:
+def _close_previous(widget: HookWidget) -> None:
     """Close the widgets that an earlier run of the same cell has made."""
-    cell, run = _cell()
+    cell, run = _get_cell()
     if cell is None:
         return
-    here = _made.setdefault((cell, type(widget).__qualname__), [])  # anywidget makes a class for each widget
+    here = _widgets.setdefault((cell, type(widget).__qualname__), [])  # anywidget makes a class for each widget
     for earlier, reference in here:
         if earlier != run and (other := reference()) is not None:
             other.close()
@@ -182,7 +182,7 @@ def _replace_older(widget: HookWidget) -> None:
     here.append((run, weakref.ref(widget)))
 
 
-def _cell() -> tuple[str | None, int]:
+def _get_cell() -> tuple[str | None, int]:
     """Return the id of the cell that is running, if the frontend tells it, and the number of its run."""
     try:
         from IPython import get_ipython

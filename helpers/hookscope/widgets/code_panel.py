@@ -11,7 +11,7 @@ import traitlets
 from hookscope.explanations.code import capture_code
 from hookscope.widgets.base import HookWidget
 
-__all__ = ["CodeWidget", "output_code", "written"]
+__all__ = ["CodeWidget", "write_or_explain", "write_output_code"]
 
 
 class CodeWidget(HookWidget):
@@ -20,7 +20,7 @@ class CodeWidget(HookWidget):
     code = traitlets.Unicode(help="the plain torch lines for what is chosen").tag(sync=True)
 
 
-def written(write: Callable[[], str]) -> str:
+def write_or_explain(write: Callable[[], str]) -> str:
     """Return the lines; where there are none that say it, why, as a comment."""
     try:
         return write()
@@ -28,7 +28,7 @@ def written(write: Callable[[], str]) -> str:
         return textwrap.fill(str(error), 88, initial_indent="# ", subsequent_indent="# ")
 
 
-def output_code(layer: str, pick: str, end: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+def write_output_code(layer: str, pick: str, end: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Write the lines that keep one tensor of what a layer returns, as the picker has run the model.
 
     Args:

@@ -13,7 +13,7 @@ from torch import Tensor
 from hookscope.captures.stats import shape_of
 from hookscope.pytree import get_attributes
 
-__all__ = ["Goal", "chosen_goal", "goal_of", "parts_of"]
+__all__ = ["Goal", "find_goal", "parts_of", "select_goal"]
 
 # How models name the tensor that holds a score for each class; the first that is there is taken.
 _NAMES = ("logits", "scores", "out", "output", "outputs", "prediction", "predictions")
@@ -102,7 +102,7 @@ class Goal:
         return f"the sum of {where}: its shape {self.shape} is not that of class scores, which is (N, classes)"
 
 
-def goal_of(output: Any, among: Container[str] | None = None, classes: int | None = None) -> Goal | None:
+def find_goal(output: Any, among: Container[str] | None = None, classes: int | None = None) -> Goal | None:
     """Choose the tensor that a gradient is of, None if there is no floating one.
 
     A tensor (N, classes) comes first; among several the one with as many classes as were named, then the one that is
@@ -114,9 +114,9 @@ def goal_of(output: Any, among: Container[str] | None = None, classes: int | Non
         classes: how many classes the user has named; None if none were.
 
     Example:
-        >>> goal_of({"features": torch.zeros(2, 64), "logits": torch.zeros(2, 10)})
+        >>> find_goal({"features": torch.zeros(2, 64), "logits": torch.zeros(2, 10)})
         Goal(part="['logits']", shape=(2, 10), classes=10, others=1)
-        >>> goal_of(torch.zeros(2, 5, 8)).classes
+        >>> find_goal(torch.zeros(2, 5, 8)).classes
         0
 
     """
@@ -128,15 +128,15 @@ def goal_of(output: Any, among: Container[str] | None = None, classes: int | Non
     }
     if not floating:
         return None
-    scores = {part: t for part, t in floating.items() if t.dim() == 2 and _name_of(part) not in _FEATURES}
+    scores = {part: t for part, t in floating.items() if t.dim() == 2 and _get_key(part) not in _FEATURES}
     those = scores or floating
     # min keeps the first of equals.
-    part = min(those, key=lambda part: (bool(scores) and those[part].shape[1] != classes, _rank(part)))
+    part = min(those, key=lambda part: (bool(scores) and those[part].shape[1] != classes, _rank_name(part)))
     tensor = those[part]
     return Goal(part, shape_of(tensor), tensor.shape[1] if scores else 0, len(parts) - 1)
 
 
-def chosen_goal(output: Any, gradient_of: str | Callable[[Any], Tensor]) -> Goal:
+def select_goal(output: Any, gradient_of: str | Callable[[Any], Tensor]) -> Goal:
     """Return what the user wants the gradient of.
 
     Args:
@@ -156,16 +156,16 @@ def chosen_goal(output: Any, gradient_of: str | Callable[[Any], Tensor]) -> Goal
         why = "holds no floating-point values" if gradient_of in parts else "is not in the output"
         raise ValueError(f"gradient_of={gradient_of!r} {why}; there are {there}, or give a function of the output")
     tensor = parts[gradient_of]
-    classes = tensor.shape[1] if tensor.dim() == 2 and _name_of(gradient_of) not in _FEATURES else 0
+    classes = tensor.shape[1] if tensor.dim() == 2 and _get_key(gradient_of) not in _FEATURES else 0
     return Goal(gradient_of, shape_of(tensor), classes, len(parts) - 1, fixed=True)
 
 
-def _name_of(part: str) -> str:
+def _get_key(part: str) -> str:
     return part.replace("'", "").replace("]", "").replace("[", ".").rpartition(".")[2].lower()
 
 
-def _rank(part: str) -> int:
-    return _NAMES.index(name) if (name := _name_of(part)) in _NAMES else len(_NAMES)
+def _rank_name(part: str) -> int:
+    return _NAMES.index(name) if (name := _get_key(part)) in _NAMES else len(_NAMES)
 
 
 def parts_of(value: Any, kind: type = Tensor) -> dict[str, Any]:

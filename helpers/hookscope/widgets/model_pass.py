@@ -16,12 +16,12 @@ from hookscope.captures.result import Capture
 from hookscope.captures.stats import Stats
 from hookscope.preserve import preserve_model, preserve_rng_state
 from hookscope.pytree import find_tensors, tree_map
-from hookscope.widgets.goal import Goal, chosen_goal, goal_of, parts_of
-from hookscope.widgets.wrong_inputs import explaining_inputs, refuse_without_batch
+from hookscope.widgets.goal import Goal, find_goal, parts_of, select_goal
+from hookscope.widgets.wrong_inputs import check_batch_axis, explain_input_errors
 
 __all__ = ["ModelPass"]
 
-_NOTHING = 1e-5  # a gradient that is smaller than this part of what flows back otherwise is left over from rounding
+_ROUNDING = 1e-5  # a gradient that is smaller than this part of what flows back otherwise is left over from rounding
 
 
 class ModelPass:
@@ -35,14 +35,14 @@ class ModelPass:
         args: its positional arguments.
         kwargs: its keyword arguments.
         max_bytes: how much one pass may keep; None for no limit.
-        gradient_of: what a gradient is of, as `chosen_goal` takes it; None to choose by what the output looks like.
+        gradient_of: what a gradient is of, as `select_goal` takes it; None to choose by what the output looks like.
         classes: how many classes the user has named; None if none were.
 
     Attributes:
-        seen: the capture of the last pass.
+        capture: the capture of the last pass.
         output: what the model returned in it, detached.
         goal: what a gradient is of, None if the model returns nothing that has one.
-        warned: what the model and hookscope warned about in it.
+        warnings: what the model and hookscope warned about in it.
 
     """
 
@@ -63,11 +63,11 @@ class ModelPass:
         self._gradient_of, self._classes = gradient_of, classes
         self.output: Any = None
         self.goal: Goal | None = None
-        self.warned: list[str] = []
-        self._flows: dict[tuple[str, str], float] | None = None
-        self._plain = capture(model, _can_be_hooked, max_bytes=max_bytes)
-        self._graded = self._plain.like(gradients=True)
-        self.seen: Capture = self._plain
+        self.warnings: list[str] = []
+        self._random_gradients: dict[tuple[str, str], float] | None = None
+        self._without_gradients = capture(model, _is_hookable, max_bytes=max_bytes)
+        self._with_gradients = self._without_gradients.like(gradients=True)
+        self.capture: Capture = self._without_gradients
 
     def run(self) -> None:
         """Run the model without gradients.
@@ -76,15 +76,15 @@ class ModelPass:
             WrongInputError: the model cannot run on its inputs, and why.
 
         """
-        with self._evaluating(), torch.no_grad(), self._plain:
+        with self._prepare(), torch.no_grad(), self._without_gradients:
             output = self.model(*self.args, **self.kwargs)
-        outputs = {name: self._plain[name].calls[0].output for name in self._plain}
-        refuse_without_batch(self._plain.modules.names, self.args, outputs)
-        self.seen, self._flows = self._plain, None
+        outputs = {name: self._without_gradients[name].calls[0].output for name in self._without_gradients}
+        check_batch_axis(self._without_gradients.modules.names, self.args, outputs)
+        self.capture, self._random_gradients = self._without_gradients, None
         self.output = tree_map(torch.Tensor.detach, output)
-        self.goal = self._goal_of(self.output)
+        self.goal = self._find_goal(self.output)
 
-    def run_back(self, target: int | None) -> None:
+    def run_backward(self, target: int | None) -> None:
         """Run the model, and backward from what `goal` says.
 
         Args:
@@ -99,28 +99,28 @@ class ModelPass:
             raise ValueError("the model returns no floating tensor to run backward from")
 
         def score(output: Any, given: Any) -> Tensor:
-            return self._reachable_goal(output, given).score(output, target)
+            return self._find_reachable_goal(output, given).score(output, target)
 
-        self.output = self._back(self._graded, score)
-        self.seen = self._graded
+        self.output = self._run_backward(self._with_gradients, score)
+        self.capture = self._with_gradients
 
-    def _goal_of(self, output: Any) -> Goal | None:
+    def _find_goal(self, output: Any) -> Goal | None:
         if self._gradient_of is not None:
-            return chosen_goal(output, self._gradient_of)
+            return select_goal(output, self._gradient_of)
         # What else can have no gradient shows only in a pass with gradients.
-        made = _made(output, (self.args, self.kwargs))
-        return goal_of(output, made, self._classes) or goal_of(output, classes=self._classes)
+        made = _list_computed(output, (self.args, self.kwargs))
+        return find_goal(output, made, self._classes) or find_goal(output, classes=self._classes)
 
-    def _reachable_goal(self, output: Any, given: Any) -> Goal:
+    def _find_reachable_goal(self, output: Any, given: Any) -> Goal:
         """Return the goal, or another one where no gradient leads to it."""
         goal, parts = self.goal, parts_of(output)
         assert goal is not None
-        reachable = [part for part in _made(output, given) if parts[part].requires_grad]
+        reachable = [part for part in _list_computed(output, given) if parts[part].requires_grad]
         if goal.function is None and goal.part not in reachable:
             if goal.fixed and reachable:
                 there = ", ".join(map(repr, reachable))
                 raise ValueError(f"gradient_of={goal.part!r} does not require grad; of the output these do: {there}")
-            self.goal = goal = goal_of(output, reachable, self._classes) or goal
+            self.goal = goal = find_goal(output, reachable, self._classes) or goal
         return goal
 
     def is_rounding(self, label: str, part: str, largest: float) -> bool:
@@ -137,32 +137,32 @@ class ModelPass:
         """
         if self.goal is None or self.goal.classes or not self.goal.shape or self.goal.function is not None:
             return False
-        if self._flows is None:
+        if self._random_gradients is None:
             goal = self.goal
-            stats = capture(self.model, _can_be_hooked, gradients=True, stats=True)
-            self._back(stats, lambda output, given: goal.random_score(output))
-            self._flows = {
+            stats = capture(self.model, _is_hookable, gradients=True, stats=True)
+            self._run_backward(stats, lambda output, given: goal.random_score(output))
+            self._random_gradients = {
                 (call.label, part): max(abs(of.min), abs(of.max))
                 for name in stats
                 for call in stats[name].calls
-                for part, of in parts_of(_grad_stats(call), Stats).items()
+                for part, of in parts_of(_get_grad_stats(call), Stats).items()
             }
-        otherwise = self._flows.get((label, part), 0.0)
-        return otherwise > 0 and largest <= _NOTHING * otherwise
+        otherwise = self._random_gradients.get((label, part), 0.0)
+        return otherwise > 0 and largest <= _ROUNDING * otherwise
 
-    def _back(self, seen: Capture, score_of: Callable[[Any, Any], Tensor]) -> Any:
+    def _run_backward(self, recorder: Capture, score_of: Callable[[Any, Any], Tensor]) -> Any:
         """Run the model and backward from a number made of its output, watched by a capture; return the output."""
         sources: list[Tensor] = []
 
         def leaf(tensor: Tensor) -> Tensor:
-            if not (tensor.is_floating_point() or tensor.is_complex()) or not _has_address(tensor):
+            if not (tensor.is_floating_point() or tensor.is_complex()) or not _is_dense(tensor):
                 return tensor
             sources.append(tensor.detach().clone().requires_grad_())
             # In place on a leaf is forbidden; a model may begin with it.
             return sources[-1].view_as(sources[-1]) + 0
 
         # Outside of inference mode, which has no gradients; a tensor that was made in it is cloned above.
-        with torch.inference_mode(False), self._evaluating(), torch.enable_grad(), _grads_put_back(self.model), seen:
+        with torch.inference_mode(False), self._prepare(), torch.enable_grad(), _restore_grads(self.model), recorder:
             args, kwargs = tree_map(leaf, (self.args, self.kwargs))
             output = self.model(*args, **kwargs)
             score = score_of(output, (args, kwargs))
@@ -174,28 +174,28 @@ class ModelPass:
         return tree_map(torch.Tensor.detach, output)
 
     @contextmanager
-    def _evaluating(self) -> Iterator[None]:
+    def _prepare(self) -> Iterator[None]:
         with (
             preserve_model(self.model),
             preserve_rng_state(self.model, self.args, self.kwargs),
-            _with_the_way_out(self.max_bytes),
-            explaining_inputs(self.model, self.args, self.kwargs),
-            self._listening(),
+            _explain_memory_error(self.max_bytes),
+            explain_input_errors(self.model, self.args, self.kwargs),
+            self._collect_warnings(),
         ):
             self.model.eval()
             yield
 
     @contextmanager
-    def _listening(self) -> Iterator[None]:
+    def _collect_warnings(self) -> Iterator[None]:
         """Keep what is warned about inside the block, to be said in the widget and not above it."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.filterwarnings("always", "hookscope: ")
             yield
-        self.warned = [*dict.fromkeys(str(warning.message) for warning in caught)]
+        self.warnings = [*dict.fromkeys(str(warning.message) for warning in caught)]
 
 
 @contextmanager
-def _with_the_way_out(max_bytes: int | None) -> Iterator[None]:
+def _explain_memory_error(max_bytes: int | None) -> Iterator[None]:
     """Say of a pass that keeps too much what a picker can do about it; capture names options that it has not."""
     try:
         yield
@@ -209,7 +209,7 @@ def _with_the_way_out(max_bytes: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def _grads_put_back(model: nn.Module) -> Iterator[None]:
+def _restore_grads(model: nn.Module) -> Iterator[None]:
     """Leave every `.grad` as it was: a backward pass that calls backward() inside, as a reversible block, writes it."""
     before = [(parameter, parameter.grad) for parameter in model.parameters()]
     try:
@@ -221,28 +221,28 @@ def _grads_put_back(model: nn.Module) -> Iterator[None]:
             parameter.grad = grad
 
 
-def _grad_stats(call: Call) -> Any:
+def _get_grad_stats(call: Call) -> Any:
     try:
         return call.grad_stats
     except NotCapturedError:  # no gradient reached this call, as of rotary embeddings or of a head that is not the goal
         return None
 
 
-def _made(output: Any, given: Any) -> list[str]:
+def _list_computed(output: Any, given: Any) -> list[str]:
     """List the parts of an output, less the inputs that are handed on, or views of them."""
     inputs = find_tensors(given)
-    ids, places = {id(tensor) for tensor in inputs}, {t.data_ptr() for t in inputs if _has_address(t)}
+    ids, places = {id(tensor) for tensor in inputs}, {t.data_ptr() for t in inputs if _is_dense(t)}
     return [
         part
         for part, tensor in parts_of(output).items()
-        if id(tensor) not in ids and not (_has_address(tensor) and tensor.data_ptr() in places)
+        if id(tensor) not in ids and not (_is_dense(tensor) and tensor.data_ptr() in places)
     ]
 
 
-def _has_address(tensor: Tensor) -> bool:
+def _is_dense(tensor: Tensor) -> bool:
     """Whether a tensor is a dense one; a sparse, nested or quantized one cannot be a leaf of ours."""
     return tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized)
 
 
-def _can_be_hooked(name: str, module: nn.Module) -> bool:
+def _is_hookable(name: str, module: nn.Module) -> bool:
     return not isinstance(module, torch.jit.ScriptModule)

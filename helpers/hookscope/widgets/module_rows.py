@@ -12,10 +12,10 @@ from hookscope.captures.result import Capture
 from hookscope.captures.stats import shape_of
 from hookscope.widgets.goal import parts_of
 
-__all__ = ["module_rows", "notices_of"]
+__all__ = ["format_warnings", "list_modules"]
 
 
-def module_rows(names: Mapping[str, nn.Module], seen: Capture) -> list[dict[str, Any]]:
+def list_modules(names: Mapping[str, nn.Module], seen: Capture) -> list[dict[str, Any]]:
     """List the modules of a model by name: what each returned in its first call, or why it was not called."""
     uncalled = seen.uncalled
     rows = []
@@ -38,11 +38,11 @@ def module_rows(names: Mapping[str, nn.Module], seen: Capture) -> list[dict[str,
     return rows
 
 
-def notices_of(warned: Sequence[str]) -> list[str]:
+def format_warnings(warned: Sequence[str]) -> list[str]:
     """Say what was warned about in a pass: hookscope's own warning of the fused path in a sentence, others as they are.
 
     Example:
-        >>> notices_of(["hookscope: hooks switch off the fused path of layer 'encoder'", "mind the gap"])
+        >>> format_warnings(["hookscope: hooks switch off the fused path of layer 'encoder'", "mind the gap"])
         ["Layer 'encoder' ran without its fused path, since it is watched; its values may differ in the last digits.",
         'The model warned: mind the gap']
 

@@ -15,12 +15,20 @@ from hookscope.layers import LayerNotFoundError
 from hookscope.layers.suggestions import not_found
 from hookscope.model_inputs import check_kwargs
 from hookscope.pictures.picture import Rows
-from hookscope.widgets.base import assets, shows_errors
-from hookscope.widgets.code_panel import CodeWidget, output_code
+from hookscope.widgets.base import assets, show_errors
+from hookscope.widgets.channel_maps import (
+    ChannelPage,
+    draw_channel,
+    draw_channels,
+    draw_input,
+    list_facts,
+    sort_channels,
+    to_dense,
+)
+from hookscope.widgets.code_panel import CodeWidget, write_output_code
 from hookscope.widgets.goal import parts_of
 from hookscope.widgets.model_pass import ModelPass
-from hookscope.widgets.module_rows import module_rows, notices_of
-from hookscope.widgets.view import View, as_dense, channel_picture, facts_of, image_of, order_of, view
+from hookscope.widgets.module_rows import format_warnings, list_modules
 
 __all__ = ["LayerPicker"]
 
@@ -28,7 +36,7 @@ ACTIVATION, GRADIENT, PRODUCT = SHOWS = ("activation", "gradient", "activation Ã
 ORDERS = ("index", "mean", "max", "zeros")
 SCALES = ("channel", "shared")
 # In the order in which one follows from the other: each may set back what stands behind it.
-_CHOSEN = (
+_CHOICES = (
     "layer", "call", "part", "channels_last", "show", "target", "sample", "order", "scale", "per_page", "page",
 )  # fmt: skip
 _MOST_BYTES = 4 << 30
@@ -144,24 +152,24 @@ class LayerPicker(CodeWidget):
         gradient_of: str | Callable[[Any], Tensor] | None = None,
         **chosen: Any,
     ) -> None:
-        traits = (*_CHOSEN, "channel", "more")
+        traits = (*_CHOICES, "channel", "more")
         kwargs = check_kwargs(LayerPicker, kwargs, [name for name in chosen if name not in traits], traits)
-        self._settling = True
+        self._is_updating = True
         self._pass = ModelPass(model, args, kwargs, max_bytes, gradient_of, len(classes or ()) or None)
         self._pass.run()
         self._classes = list(classes) if classes is not None else None
-        self._names = {name: module for module, name in self._pass.seen.modules.names.items()}
-        self._graded_for: int | None = None
-        self._view: View | None = None
-        self._input_of = -1  # the sample whose picture is shown
+        self._names = {name: module for module, name in self._pass.capture.modules.names.items()}
+        self._gradient_target: int | None = None
+        self._page: ChannelPage | None = None
+        self._input_sample = -1  # the sample whose picture is shown
         super().__init__()
-        self._fill()
-        self._settling = False
+        self._show_modules()
+        self._is_updating = False
         with self.hold_sync():
-            self.layer = chosen.get("layer", self._first_choice())
-            if self._view is None and not self.problem:  # "" is what the trait held before: nobody was told
+            self.layer = chosen.get("layer", self._choose_layer())
+            if self._page is None and not self.problem:  # "" is what the trait held before: nobody was told
                 self._update()
-            for name in (*_CHOSEN[1:], "channel", "more"):
+            for name in (*_CHOICES[1:], "channel", "more"):
                 if name in chosen:
                     setattr(self, name, chosen[name])
 
@@ -170,7 +178,7 @@ class LayerPicker(CodeWidget):
     @property
     def activation(self) -> Tensor:
         """The chosen tensor of the chosen call's output, all samples; detached."""
-        return as_dense(parts_of(self._chosen().output)[self.part])
+        return to_dense(parts_of(self._get_call().output)[self.part])
 
     @property
     def gradient(self) -> Tensor:
@@ -180,17 +188,17 @@ class LayerPicker(CodeWidget):
             ValueError: no gradient arrives there.
 
         """
-        self._grade()
+        self._run_backward()
         try:
-            grads = parts_of(self._chosen().grad)
+            grads = parts_of(self._get_call().grad)
         except NotCapturedError as error:  # it speaks of a with-block, and here is none
             raise ValueError(
-                f"no gradient arrives at {self._title()}: it requires none, or what the gradient is of does not "
+                f"no gradient arrives at {self._format_title()}: it requires none, or what the gradient is of does not "
                 "depend on it"
             ) from error
         if self.part not in grads:
-            raise ValueError(f"no gradient arrives at this part of {self._title()}")
-        return as_dense(grads[self.part])
+            raise ValueError(f"no gradient arrives at this part of {self._format_title()}")
+        return to_dense(grads[self.part])
 
     @property
     def shown(self) -> Tensor:
@@ -200,30 +208,31 @@ class LayerPicker(CodeWidget):
         gradient = self.gradient  # first: it may take a new pass, which the activation must be of, too
         return gradient if self.show == GRADIENT else self.activation * gradient
 
-    @shows_errors
+    @show_errors
     def run(self) -> None:
         """Run the model again, with the weights and hooks it has now."""
-        self._graded_for = None
+        self._gradient_target = None
         self._pass.run()
         with self.hold_sync():
-            self._fill()
-            if self.layer not in self._pass.seen:
-                self.layer = self._first_choice()
+            self._show_modules()
+            if self.layer not in self._pass.capture:
+                self.layer = self._choose_layer()
             self._update()
 
     def close(self) -> None:
         """Take the widget off the page and let go of what it holds."""
         super().close()
         self._pass = None  # type: ignore[assignment]
-        self._view = None
+        self._page = None
 
     def summary(self) -> str:
         """Say which layer of which model is shown, and which channels of it."""
-        if self._view is None:
+        if self._page is None:
             return f"LayerPicker {type(self._pass.model).__name__ if self._pass else 'closed'}"
-        shape = tuple(self._view.shape)
+        shape = tuple(self._page.shape)
         of = f", sample {self.sample} of 0 to {self.samples - 1}" if self.samples > 1 else ""
-        return f"LayerPicker {self._pass.seen.title}: {self._title()}, {self.show} {shape}{of}, {self._view.which}"
+        what = f"{self._format_title()}, {self.show} {shape}{of}, {self._page.which}"
+        return f"LayerPicker {self._pass.capture.title}: {what}"
 
     def numbers(self) -> Rows:
         """List min, max, mean and zeros of every channel on the page."""
@@ -232,47 +241,49 @@ class LayerPicker(CodeWidget):
     # -- from a choice to a picture -----------------------------------------------------------------------------
 
     @traitlets.validate("layer")
-    def _known(self, proposal: Any) -> str:
+    def _check_layer(self, proposal: Any) -> str:
         name: str = proposal.value
-        if name in self._names and (self._settling or name in self._pass.seen):
+        if name in self._names and (self._is_updating or name in self._pass.capture):
             return name
         if name in self._names:
-            raise LayerNotFoundError(f"layer {name!r} {self._pass.seen.uncalled.get(name, 'cannot be hooked')}", name)
+            raise LayerNotFoundError(
+                f"layer {name!r} {self._pass.capture.uncalled.get(name, 'cannot be hooked')}", name
+            )
         raise not_found(self._names, name, f"no layer {name!r}")
 
     @traitlets.validate("show", "order", "scale")
-    def _one_of(self, proposal: Any) -> str:
+    def _check_option(self, proposal: Any) -> str:
         allowed = {"show": SHOWS, "order": ORDERS, "scale": SCALES}[proposal.trait.name]
-        return str(_need(proposal, proposal.value in allowed, f"give {', '.join(map(repr, allowed))}"))
+        return str(_check(proposal, proposal.value in allowed, f"give {', '.join(map(repr, allowed))}"))
 
     @traitlets.validate("per_page")
-    def _some(self, proposal: Any) -> int:
-        return int(_need(proposal, 1 <= proposal.value <= 256, "give 1 to 256"))
+    def _check_per_page(self, proposal: Any) -> int:
+        return int(_check(proposal, 1 <= proposal.value <= 256, "give 1 to 256"))
 
     @traitlets.validate("call", "sample", "page", "channel", "target", "part")
-    def _there(self, proposal: Any) -> Any:
-        if self._settling:
+    def _check_number(self, proposal: Any) -> Any:
+        if self._is_updating:
             return proposal.value
         name = proposal.trait.name
         if name == "part":
-            return _need(proposal, proposal.value in self.parts, f"there are {', '.join(map(repr, self.parts))}")
+            return _check(proposal, proposal.value in self.parts, f"there are {', '.join(map(repr, self.parts))}")
         low, high = {
             "call": (1, self.calls),
             "sample": (0, self.samples - 1),
             "page": (0, self.pages - 1),
-            "channel": (-1, (self._view.count if self._view else 0) - 1),
+            "channel": (-1, (self._page.count if self._page else 0) - 1),
             "target": (-1, len(self.targets) - 1),
         }[name]
-        return _need(proposal, low <= proposal.value <= high, f"give {low} to {high}")
+        return _check(proposal, low <= proposal.value <= high, f"give {low} to {high}")
 
-    @traitlets.observe(*_CHOSEN, "width")
-    def _choose(self, change: Any) -> None:
-        if self._settling:
+    @traitlets.observe(*_CHOICES, "width")
+    def _on_choice(self, change: Any) -> None:
+        if self._is_updating:
             return
-        with self._quietly():
+        with self._hold_updates():
             if change.name == "layer":
                 self.call, self.part, self.page, self.channel = 1, "", 0, -1
-                self.part = next(iter(parts_of(self._chosen().output)), "")
+                self.part = next(iter(parts_of(self._get_call().output)), "")
             elif change.name in ("call", "part", "channels_last"):
                 self.page, self.channel = 0, -1
             elif change.name in ("order", "per_page"):
@@ -284,48 +295,50 @@ class LayerPicker(CodeWidget):
         self.run()
 
     @traitlets.observe("channel")
-    def _enlarge(self, change: Any) -> None:
-        if not self._settling:
+    def _on_channel(self, change: Any) -> None:
+        if not self._is_updating:
             self._show_channel()
 
     @contextmanager
-    def _quietly(self) -> Iterator[None]:
+    def _hold_updates(self) -> Iterator[None]:
         """Change what follows from a choice, without drawing each time."""
-        before, self._settling = self._settling, True
+        before, self._is_updating = self._is_updating, True
         try:
             yield
         finally:
-            self._settling = before
+            self._is_updating = before
 
-    @shows_errors
+    @show_errors
     def _update(self) -> None:
         """Draw the choice, and say what else there is to choose."""
-        with self.hold_sync(), self._quietly():
+        with self.hold_sync(), self._hold_updates():
             self.goal, self.notices, self.code = "", [], ""
-            self.calls = len(self._pass.seen[self.layer].calls)
+            self.calls = len(self._pass.capture[self.layer].calls)
             self.call = min(self.call, self.calls)
-            found = parts_of(self._chosen().output)
+            found = parts_of(self._get_call().output)
             self.parts = list(found)
             if not found:
-                raise ValueError(f"the output of {self._title()} holds no tensor")
+                raise ValueError(f"the output of {self._format_title()} holds no tensor")
             if self.part not in found:
                 self.part = next(iter(found))
-            self.code = self._code()
+            self.code = self._write_code()
             shown = self.shown
             self.samples = len(shown) if shown.dim() > 1 else 1
             self.sample = min(self.sample, self.samples - 1)
             signed = self.show != ACTIVATION
-            channels = order_of(shown, self.sample, self.order, self.channels_last)
+            channels = sort_channels(shown, self.sample, self.order, self.channels_last)
             self.pages = max(1, math.ceil(len(channels) / self.per_page))
             self.page = min(self.page, self.pages - 1)
             page = channels[self.page * self.per_page :][: self.per_page]
-            drawn = view(shown, self.sample, page, self.scale, signed, self.channels_last, self._title(), self.width)
-            self._view = drawn
+            drawn = draw_channels(
+                shown, self.sample, page, self.scale, signed, self.channels_last, self._format_title(), self.width
+            )
+            self._page = drawn
             self.channels, self.boxes, self.size = drawn.channels, drawn.boxes, list(drawn.size)
             self.caption, self.rows = drawn.caption, drawn.rows
-            written = self._pass.seen.overwritten.get(self._chosen().label)
-            self.facts = facts_of(shown, self.sample, type(self._names[self.layer]).__name__, written)
-            self._say()
+            written = self._pass.capture.overwritten.get(self._get_call().label)
+            self.facts = list_facts(shown, self.sample, type(self._names[self.layer]).__name__, written)
+            self._describe_gradient()
             self.png, self.alt = drawn.png, drawn.alt
             if self.channel >= drawn.count:
                 self.channel = -1
@@ -333,37 +346,35 @@ class LayerPicker(CodeWidget):
             self._show_channel()
 
     def _show_channel(self) -> None:
-        if self._view is None or self.channel < 0:
+        if self._page is None or self.channel < 0:
             self.large, self.large_alt = b"", ""
             return
-        with self.errors_shown():
-            picture = channel_picture(
-                self.shown, self.sample, self.channel, self.show != ACTIVATION, self.channels_last
-            )
-            self.large, self.large_alt = picture.png, f"{self._title()}, {picture.alt}"
+        with self.catch_errors():
+            picture = draw_channel(self.shown, self.sample, self.channel, self.show != ACTIVATION, self.channels_last)
+            self.large, self.large_alt = picture.png, f"{self._format_title()}, {picture.alt}"
 
     def _show_input(self) -> None:
-        if self.sample == self._input_of and self.input_png:
+        if self.sample == self._input_sample and self.input_png:
             return
-        self._input_of = self.sample
-        image = next((image for arg in self._pass.args if (image := image_of(arg, self.sample)) is not None), None)
+        self._input_sample = self.sample
+        image = next((image for arg in self._pass.args if (image := draw_input(arg, self.sample)) is not None), None)
         self.input_png, self.input_alt = image or (b"", "")
 
-    def _code(self) -> str:
+    def _write_code(self) -> str:
         """Write the plain torch lines that capture `activation`."""
         pick = f"output = output{self.part}  # the part that you chose" if self.part else ""
         end = f"activation = outputs[{self.layer!r}][{self.call - 1}]"
-        return output_code(self.layer, pick, end, self._pass.args, self._pass.kwargs)
+        return write_output_code(self.layer, pick, end, self._pass.args, self._pass.kwargs)
 
-    def _say(self) -> None:
+    def _describe_gradient(self) -> None:
         """Say what the gradient is of, and what else there is to know."""
         goal, graded = self._pass.goal, self.show != ACTIVATION
         name = self.targets[self.target] if 0 <= self.target < len(self.targets) else ""
         self.goal = f"The gradient is that of {goal.in_words(self.target, name)}." if goal and graded else ""
-        notes = notices_of(self._pass.warned)
+        notes = format_warnings(self._pass.warnings)
         if graded and goal and not goal.classes and len(self.gradient):
             largest = float(self.gradient.abs().max())
-            if self._pass.is_rounding(self._chosen().label, self.part, largest):
+            if self._pass.is_rounding(self._get_call().label, self.part, largest):
                 notes.insert(
                     0, _CONSTANT.format(f"; what is left of them, up to {largest:.0e}, is rounding" if largest else "")
                 )
@@ -371,32 +382,32 @@ class LayerPicker(CodeWidget):
                 notes.insert(0, "Each value here counts once in that sum, so its gradient is 1 everywhere.")
         self.notices = notes
 
-    def _grade(self) -> None:
-        if self._graded_for != self.target:
+    def _run_backward(self) -> None:
+        if self._gradient_target != self.target:
             goal = self._pass.goal
-            self._pass.run_back(None if self.target < 0 else self.target)
-            self._graded_for = self.target
+            self._pass.run_backward(None if self.target < 0 else self.target)
+            self._gradient_target = self.target
             if self._pass.goal is not goal:
-                self._name_targets()
+                self._show_targets()
 
-    def _chosen(self) -> Call:
-        return self._pass.seen[self.layer].calls[self.call - 1]
+    def _get_call(self) -> Call:
+        return self._pass.capture[self.layer].calls[self.call - 1]
 
-    def _title(self) -> str:
+    def _format_title(self) -> str:
         call = f", call {self.call}" if self.calls > 1 else ""
         return f"{self.layer or 'the model'} ({type(self._names[self.layer]).__name__}){call}{self.part}"
 
-    def _first_choice(self) -> str:
-        seen = self._pass.seen
+    def _choose_layer(self) -> str:
+        seen = self._pass.capture
         with_maps = (row["name"] for row in self.tree if row["maps"] and row["leaf"])
         return str(next(with_maps, next(iter(seen), "")))
 
-    def _fill(self) -> None:
+    def _show_modules(self) -> None:
         """Tell the page about the modules, and about the classes."""
-        self.tree = module_rows(self._names, self._pass.seen)
-        self._name_targets()
+        self.tree = list_modules(self._names, self._pass.capture)
+        self._show_targets()
 
-    def _name_targets(self) -> None:
+    def _show_targets(self) -> None:
         count = self._pass.goal.classes if self._pass.goal else 0
         names = self._classes or [str(index) for index in range(count)]
         if self._classes is not None and len(self._classes) != count:
@@ -404,7 +415,7 @@ class LayerPicker(CodeWidget):
         self.targets = [str(name) for name in names]
 
 
-def _need(proposal: Any, fine: bool, hint: str) -> Any:
+def _check(proposal: Any, fine: bool, hint: str) -> Any:
     if not fine:
         raise ValueError(f"{proposal.trait.name}={proposal.value!r}: {hint}")
     return proposal.value

@@ -21,13 +21,13 @@ from hookscope.recordings.record import Recording
 from hookscope.recordings.timeline import draw
 from hookscope.widgets.base import HookWidget, assets
 
-__all__ = ["OrderPlayer", "choose", "drawn", "in_a_sentence"]
+__all__ = ["OrderPlayer", "describe_event", "draw_events", "select_events"]
 
-_DRAWN = 300  # events in the picture; more would not be told apart
-_LISTED = 60  # events in the text
+_MOST_DRAWN = 300  # events in the picture; more would not be told apart
+_MOST_LISTED = 60  # events in the text
 
 
-class _Kind(NamedTuple):
+class _HookKind(NamedTuple):
     """A kind of hook: in words, what it sits on, what its turns are called, and how torch is told."""
 
     words: str
@@ -37,49 +37,53 @@ class _Kind(NamedTuple):
 
 
 _KINDS = {
-    "forward_pre": _Kind(
+    "forward_pre": _HookKind(
         "forward pre-hook", "layer", "call", "module.register_forward_pre_hook(hook) → hook(module, args)"
     ),
-    "forward": _Kind(
+    "forward": _HookKind(
         "forward hook", "layer", "call", "module.register_forward_hook(hook) → hook(module, args, output)"
     ),
-    "full_backward_pre": _Kind(
+    "full_backward_pre": _HookKind(
         "full backward pre-hook",
         "layer",
         "call",
         "module.register_full_backward_pre_hook(hook) → hook(module, grad_output)",
     ),
-    "full_backward": _Kind(
+    "full_backward": _HookKind(
         "full backward hook",
         "layer",
         "call",
         "module.register_full_backward_hook(hook) → hook(module, grad_input, grad_output)",
     ),
-    "backward": _Kind(
+    "backward": _HookKind(
         "legacy backward hook",
         "layer",
         "call",
         "module.register_backward_hook(hook) → hook(module, grad_input, grad_output); deprecated",
     ),
-    "tensor": _Kind("tensor hook", "tensor", "time", "tensor.register_hook(hook) → hook(grad)"),
-    "post_accumulate_grad": _Kind(
+    "tensor": _HookKind("tensor hook", "tensor", "time", "tensor.register_hook(hook) → hook(grad)"),
+    "post_accumulate_grad": _HookKind(
         "post-accumulate-grad hook", "tensor", "time", "tensor.register_post_accumulate_grad_hook(hook) → hook(param)"
     ),
-    "retain_grad": _Kind("retain_grad", "tensor", "time", "tensor.retain_grad(): .grad is filled, torch calls no hook"),
-    "multi_grad": _Kind(
+    "retain_grad": _HookKind(
+        "retain_grad", "tensor", "time", "tensor.retain_grad(): .grad is filled, torch calls no hook"
+    ),
+    "multi_grad": _HookKind(
         "multi-grad hook", "tensors", "time", "torch.autograd.graph.register_multi_grad_hook(tensors, hook)"
     ),
-    "node_pre": _Kind("node pre-hook", "tensor", "time", "tensor.grad_fn.register_prehook(hook) → hook(grad_outputs)"),
-    "node_post": _Kind(
+    "node_pre": _HookKind(
+        "node pre-hook", "tensor", "time", "tensor.grad_fn.register_prehook(hook) → hook(grad_outputs)"
+    ),
+    "node_post": _HookKind(
         "node post-hook", "tensor", "time", "tensor.grad_fn.register_hook(hook) → hook(grad_inputs, grad_outputs)"
     ),
-    "step_pre": _Kind(
+    "step_pre": _HookKind(
         "step pre-hook",
         "optimizer",
         "step",
         "optimizer.register_step_pre_hook(hook) → hook(optimizer, args, kwargs)",
     ),
-    "step_post": _Kind(
+    "step_post": _HookKind(
         "step post-hook",
         "optimizer",
         "step",
@@ -132,7 +136,7 @@ class OrderPlayer(HookWidget):
     _esm, _css = assets("player")
 
     index = traitlets.Int(-1).tag(sync=True)
-    _events: Any = traitlets.List().tag(sync=True)  # one row of text per event, see _row
+    _events: Any = traitlets.List().tag(sync=True)  # one row of text per event, see _list_fields
     _lines: Any = traitlets.List().tag(sync=True)  # the tree: depth, text, event or -1, phase
 
     def __init__(
@@ -141,13 +145,13 @@ class OrderPlayer(HookWidget):
         kinds: str | Iterable[str] | None = None,
         layers: str | Iterable[str] | None = None,
     ) -> None:
-        self.events: tuple[Event, ...] = choose(recording, kinds, layers)
-        png, alt = drawn(self.events)
+        self.events: tuple[Event, ...] = select_events(recording, kinds, layers)
+        png, alt = draw_events(self.events)
         super().__init__(
             png=png,
             alt=alt,
-            _events=[_row(event, _several(self.events)) for event in self.events],
-            _lines=_tree(recording, self.events),
+            _events=[_list_fields(event, _has_threads(self.events)) for event in self.events],
+            _lines=_list_tree(recording, self.events),
         )
 
     @property
@@ -165,29 +169,31 @@ class OrderPlayer(HookWidget):
     def numbers(self) -> Rows:
         """List the events in words, in the order in which they fired; with values, if they were recorded."""
         rows: list[dict[str, object]] = [
-            {"event": place, "hook": in_a_sentence(event, _several(self.events))}
-            for place, event in enumerate(self.events[:_LISTED], 1)
+            {"event": place, "hook": describe_event(event, _has_threads(self.events))}
+            for place, event in enumerate(self.events[:_MOST_LISTED], 1)
         ]
         if any(event.values is not None for event in self.events):
             for row, event in zip(rows, self.events, strict=False):
-                row["values"] = _values(event)
+                row["values"] = _format_event_values(event)
         return rows
 
     def summary(self) -> str:
         """List the events in words, and point at the one that is lit."""
         size = len(self.events)
         where = f"event {self.index + 1} of {size}" if self.index >= 0 else f"before the first of {size} events"
-        lines = [f"OrderPlayer: {where} ({_count(self.events)})"]
-        for place, event in enumerate(self.events[:_LISTED]):
-            numbers = f" = {values}" if (values := _values(event)) else ""
+        lines = [f"OrderPlayer: {where} ({_count_phases(self.events)})"]
+        for place, event in enumerate(self.events[:_MOST_LISTED]):
+            numbers = f" = {values}" if (values := _format_event_values(event)) else ""
             lit = ">" if place == self.index else " "
-            lines.append(f"{lit} {place + 1:>{len(str(size))}}  {in_a_sentence(event, _several(self.events))}{numbers}")
-        if size > _LISTED:
-            lines.append(f"  and {size - _LISTED} more")
+            lines.append(
+                f"{lit} {place + 1:>{len(str(size))}}  {describe_event(event, _has_threads(self.events))}{numbers}"
+            )
+        if size > _MOST_LISTED:
+            lines.append(f"  and {size - _MOST_LISTED} more")
         return "\n".join(lines)
 
 
-def choose(
+def select_events(
     recording: Recording, kinds: str | Iterable[str] | None = None, layers: str | Iterable[str] | None = None
 ) -> tuple[Event, ...]:
     """Return the events of a recording that are of some kinds and layers.
@@ -235,16 +241,16 @@ def choose(
     return events
 
 
-def _several(events: Iterable[Event]) -> bool:
+def _has_threads(events: Iterable[Event]) -> bool:
     """Whether several threads, or tasks of asyncio, ran these hooks."""
     return len({event.by for event in events}) > 1
 
 
-def in_a_sentence(event: Event, by: bool = False) -> str:
+def describe_event(event: Event, by: bool = False) -> str:
     """Say which hook fired, and what it was given; with `by`, in which thread, too.
 
     Example:
-        >>> in_a_sentence(Event(2, "forward", "conv1", "Conv2d", 1, "forward", (1, 8, 28, 28)))
+        >>> describe_event(Event(2, "forward", "conv1", "Conv2d", 1, "forward", (1, 8, 28, 28)))
         "forward hook of layer 'conv1', call 1: output (1, 8, 28, 28)"
 
     """
@@ -257,44 +263,44 @@ def in_a_sentence(event: Event, by: bool = False) -> str:
     return f"{kind.words}{whose} of {on} {name}{turn}{where}: {event.given}"
 
 
-def drawn(events: Sequence[Event]) -> tuple[bytes, str]:
+def draw_events(events: Sequence[Event]) -> tuple[bytes, str]:
     """Draw the timeline of some events; return the PNG and what is on it in words, or no PNG without matplotlib."""
-    shown = [replace(event, index=place) for place, event in enumerate(events[:_DRAWN], 1)]
-    cut = f" The first {_DRAWN} of {len(events)} events." if len(events) > _DRAWN else ""
+    shown = [replace(event, index=place) for place, event in enumerate(events[:_MOST_DRAWN], 1)]
+    cut = f" The first {_MOST_DRAWN} of {len(events)} events." if len(events) > _MOST_DRAWN else ""
     try:
         picture = draw(shown, "", ())
     except ModuleNotFoundError:
-        return b"", f"The order of {len(events)} events, {_count(events)}."
+        return b"", f"The order of {len(events)} events, {_count_phases(events)}."
     return picture.png, picture.alt + cut
 
 
-def _count(events: Sequence[Event]) -> str:
+def _count_phases(events: Sequence[Event]) -> str:
     count = Counter(event.phase for event in events)
     return ", ".join(f"{count[phase]} {phase}" for phase in PHASES if count[phase])
 
 
-def _values(event: Event) -> str:
+def _format_event_values(event: Event) -> str:
     return "" if event.values is None else format_values(event.values).replace("\n", " ")
 
 
-def _row(event: Event, by: bool) -> list[str]:
+def _list_fields(event: Event, by: bool) -> list[str]:
     """What the page says about an event: the sentence, and what it is made of."""
     kind = _KINDS[event.kind]
     of = f"{event.name or '(root)'} ({event.type}), {kind.turn} {event.call}{f', in {event.by}' if by else ''}"
     given = [GIVEN[event.kind], event.given.partition(" ")[2]]
     return [
         event.phase,
-        in_a_sentence(event, by),
+        describe_event(event, by),
         kind.words,
         of,
         event.hook or "hookscope's own",
         *given,
-        _values(event),
+        _format_event_values(event),
         kind.way,
     ]
 
 
-def _tree(recording: Recording, events: Sequence[Event]) -> list[tuple[int, str, int, str]]:
+def _list_tree(recording: Recording, events: Sequence[Event]) -> list[tuple[int, str, int, str]]:
     """Return the lines of the call tree with the chosen events, and only what they hang on; thread after thread."""
     try:
         recording.call_tree()
@@ -306,7 +312,7 @@ def _tree(recording: Recording, events: Sequence[Event]) -> list[tuple[int, str,
     places = {event.index: place for place, event in enumerate(events)}
     lines: list[tuple[int, str, int, str]] = []
     threads = group_by_thread(recording.events)
-    phases = [(by, *each) for by, own in threads.items() for each in _phases(own)]
+    phases = [(by, *each) for by, own in threads.items() for each in _group_phases(own)]
     for by, phase, group in phases:
         top = TreeLine(f"{phase}, in {by}" if len(threads) > 1 else phase)
         if phase != "forward":
@@ -315,20 +321,20 @@ def _tree(recording: Recording, events: Sequence[Event]) -> list[tuple[int, str,
             add_forward_calls(top, group, returned)
         else:
             top.children += [TreeLine(f"[{event.index}] {event.label}  {event.given}") for event in group]
-        lines += [(depth, text.replace("\n", " "), place, phase) for depth, text, place in _flat(top, 0, places)]
+        lines += [(depth, text.replace("\n", " "), place, phase) for depth, text, place in _flatten(top, 0, places)]
     return lines
 
 
-def _phases(events: Iterable[Event]) -> list[tuple[str, list[Event]]]:
+def _group_phases(events: Iterable[Event]) -> list[tuple[str, list[Event]]]:
     return [(phase, list(group)) for phase, group in groupby(events, key=lambda event: event.phase)]
 
 
-def _flat(branch: TreeLine, depth: int, places: Mapping[int, int]) -> list[tuple[int, str, int]]:
+def _flatten(branch: TreeLine, depth: int, places: Mapping[int, int]) -> list[tuple[int, str, int]]:
     """Return a branch and all below it that leads to a chosen event, as depth, text and place of the event or -1."""
     lines, found = [(depth, branch.text, -1)], False
     for twig in branch.children:
         if twig.children:
-            more = _flat(twig, depth + 1, places)
+            more = _flatten(twig, depth + 1, places)
             found = found or bool(more)
             lines += more
         elif (event := re.fullmatch(r"\[(\d+)\] (.*)", twig.text, re.DOTALL)) is None:  # forward() of a leaf

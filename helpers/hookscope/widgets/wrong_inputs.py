@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hookscope.pictures.words import count_text
 from hookscope.pytree import find_tensors, tree_map
 
-__all__ = ["WrongInputError", "explaining_inputs", "refuse_without_batch"]
+__all__ = ["WrongInputError", "check_batch_axis", "explain_input_errors"]
 
 _CONVS: dict[type[nn.Module], tuple[str, ...]] = {
     nn.Conv1d: ("L",),
@@ -30,7 +30,7 @@ class WrongInputError(ValueError):
 
 
 @contextmanager
-def explaining_inputs(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
+def explain_input_errors(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
     """Turn what a model raises inside the block into a `WrongInputError`, where the inputs are the reason.
 
     What cannot be explained is raised as it is.
@@ -38,12 +38,12 @@ def explaining_inputs(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str
     try:
         yield
     except (TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
-        if reason := _reason(model, args, kwargs, error):
+        if reason := _find_reason(model, args, kwargs, error):
             raise WrongInputError(reason) from error
         raise
 
 
-def refuse_without_batch(names: Mapping[nn.Module, str], args: Sequence[Any], outputs: Mapping[str, Any]) -> None:
+def check_batch_axis(names: Mapping[nn.Module, str], args: Sequence[Any], outputs: Mapping[str, Any]) -> None:
     """Refuse one image without a batch axis, which a convolution takes but a picture of its maps would misread.
 
     Args:
@@ -56,31 +56,31 @@ def refuse_without_batch(names: Mapping[nn.Module, str], args: Sequence[Any], ou
 
     """
     for module, name in names.items():
-        axes = _axes(module)
+        axes = _get_axes(module)
         output = outputs.get(name)
         if axes and isinstance(output, Tensor) and output.dim() == len(axes) + 1:
             for x in find_tensors(args):
                 if x.dim() == len(axes) + 1 and x.shape[0] == module.in_channels:
-                    raise WrongInputError(_no_batch(x, name, module))
+                    raise WrongInputError(_describe_missing_batch(x, name, module))
 
 
-def _reason(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception) -> str:
+def _find_reason(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception) -> str:
     if not args and not kwargs:
         return f"{type(model).__name__} was given no input: pass what it is called with after the model"
-    if reason := _not_tensors(model, [*args, *kwargs.values()]):
+    if reason := _describe_other_types(model, [*args, *kwargs.values()]):
         return reason
     names = {module: name for name, module in model.named_modules()}
-    failed, given = _where(error)
+    failed, given = _find_failure(error)
     if failed is None or given is None:
         return ""
     for x in find_tensors([args, kwargs]):
-        first = next((module for module in names if _axes(module)), None)
-        if first is not None and x.dim() == len(_axes(first)) + 1 and x.shape[0] == first.in_channels:
-            return _no_batch(x, names[first], first)
-    return _at_layer(names.get(failed, ""), failed, given)
+        first = next((module for module in names if _get_axes(module)), None)
+        if first is not None and x.dim() == len(_get_axes(first)) + 1 and x.shape[0] == first.in_channels:
+            return _describe_missing_batch(x, names[first], first)
+    return _compare_with_layer(names.get(failed, ""), failed, given)
 
 
-def _not_tensors(model: nn.Module, values: Sequence[Any]) -> str:
+def _describe_other_types(model: nn.Module, values: Sequence[Any]) -> str:
     arrays: list[np.ndarray[Any, Any]] = []
     tree_map(arrays.append, list(values), np.ndarray)
     if arrays:
@@ -98,7 +98,7 @@ def _not_tensors(model: nn.Module, values: Sequence[Any]) -> str:
     return ""
 
 
-def _where(error: Exception) -> tuple[nn.Module | None, Tensor | None]:
+def _find_failure(error: Exception) -> tuple[nn.Module | None, Tensor | None]:
     """Return the innermost module that the error came through, and the first tensor it was called with."""
     failed, given, step = None, None, error.__traceback__
     while step is not None:
@@ -110,7 +110,7 @@ def _where(error: Exception) -> tuple[nn.Module | None, Tensor | None]:
     return failed, given
 
 
-def _at_layer(name: str, module: nn.Module, x: Tensor) -> str:
+def _compare_with_layer(name: str, module: nn.Module, x: Tensor) -> str:
     """Compare what reached a layer with what it takes."""
     title = f"{name or 'the model'} ({type(module).__name__})"
     weight = getattr(module, "weight", None)
@@ -122,8 +122,8 @@ def _at_layer(name: str, module: nn.Module, x: Tensor) -> str:
             hint = ", and divide by 255 if the model was trained on 0 to 1" if x.dtype == torch.uint8 else ""
             return f"{title} has weights of {weight.dtype}, and its input is of {x.dtype}: pass x{cast}{hint}"
     shape = tuple(x.shape)
-    if axes := _axes(module):
-        want = _wanted(module)
+    if axes := _get_axes(module):
+        want = _format_shape(module)
         if x.dim() < len(axes) + 1:
             missing = ", ".join(["None"] * (len(axes) + 2 - x.dim()))
             return f"{title} expects the shape {want}, and its input is of {shape}: axes are missing, pass x[{missing}]"
@@ -156,16 +156,16 @@ def _at_layer(name: str, module: nn.Module, x: Tensor) -> str:
     return ""
 
 
-def _no_batch(x: Tensor, name: str, module: nn.Module) -> str:
+def _describe_missing_batch(x: Tensor, name: str, module: nn.Module) -> str:
     return (
         f"the input of shape {tuple(x.shape)} has no batch axis: {name or 'the model'} ({type(module).__name__}) "
-        f"expects {_wanted(module)}. Pass x[None], of shape {(1, *x.shape)}"
+        f"expects {_format_shape(module)}. Pass x[None], of shape {(1, *x.shape)}"
     )
 
 
-def _axes(module: nn.Module) -> tuple[str, ...]:
+def _get_axes(module: nn.Module) -> tuple[str, ...]:
     return next((axes for kind, axes in _CONVS.items() if isinstance(module, kind)), ())
 
 
-def _wanted(module: Any) -> str:
-    return f"({', '.join(['N', str(module.in_channels), *_axes(module)])})"
+def _format_shape(module: Any) -> str:
+    return f"({', '.join(['N', str(module.in_channels), *_get_axes(module)])})"

@@ -12,13 +12,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["KINDS", "MOST_RUNS", "Flow", "Played", "Step", "code", "leaves_of", "parse", "play"]
+__all__ = [
+    "KINDS",
+    "MOST_RUNS",
+    "ExpressionRun",
+    "Flow",
+    "Step",
+    "list_leaves",
+    "parse",
+    "run_expression",
+    "write_code",
+]
 
 KINDS = ["nothing", "retain_grad", "hook", "hook, then retain_grad", "retain_grad, then hook"]
 MOST_RUNS = 20
 _MOST_STEPS = 8
 _METHODS = ("abs", "clone", "cos", "detach", "exp", "log", "relu", "sigmoid", "sin", "sqrt", "square", "tanh")
-_TAKEN = ("torch", "range", "print")
+_RESERVED = ("torch", "range", "print")
 
 
 @dataclass(frozen=True)
@@ -31,7 +41,7 @@ class Step:
 
 
 @dataclass
-class Seen:
+class TensorRecord:
     """What was seen of one tensor; gradients are those of the last backward pass.
 
     Attributes:
@@ -68,10 +78,10 @@ class Flow:
 
 
 @dataclass
-class Played:
+class ExpressionRun:
     """What was seen of all tensors, by name; what flowed from a step to an operand; where a gradient can flow."""
 
-    tensors: dict[str, Seen] = field(default_factory=dict)
+    tensors: dict[str, TensorRecord] = field(default_factory=dict)
     edges: dict[tuple[str, str], tuple[Flow, ...]] = field(default_factory=dict)
     ways: list[tuple[str, str]] = field(default_factory=list)
 
@@ -100,7 +110,7 @@ def parse(text: str) -> list[Step]:
         if target.id in used or any(target.id == step.name for step in steps):
             raise ValueError(f"{line!r}: {target.id} is there already; take a new name for every step")
         operands = _operands(statement.value, line)
-        if target.id in operands or target.id in _TAKEN or set(operands) & set(_TAKEN):
+        if target.id in operands or target.id in _RESERVED or set(operands) & set(_RESERVED):
             raise ValueError(f"{line!r}: {target.id} cannot be used like that; take other names")
         used.update(operands)
         steps.append(Step(target.id, ast.unparse(statement.value), operands))
@@ -130,20 +140,20 @@ def _operands(value: ast.expr, line: str) -> tuple[str, ...]:
     return names
 
 
-def leaves_of(steps: list[Step]) -> list[str]:
+def list_leaves(steps: list[Step]) -> list[str]:
     """Return the names that are used and never made, in the order of their letters."""
     made = {step.name for step in steps}
     return sorted({name for step in steps for name in step.operands} - made)
 
 
-def play(
+def run_expression(
     steps: list[Step],
     values: Mapping[str, float],
     choices: Mapping[str, str],
     factors: Mapping[str, float],
     zero_grad: bool,
     runs: int,
-) -> Played:
+) -> ExpressionRun:
     """Go forward and backward `runs` times with the same leaves, and only forward if it is 0.
 
     Raises:
@@ -152,62 +162,62 @@ def play(
     """
     with torch.inference_mode(False), torch.enable_grad(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"The \.grad attribute of a Tensor")
-        played = Played()
-        leaves = {name: torch.tensor(values[name], requires_grad=True) for name in leaves_of(steps)}
+        record = ExpressionRun()
+        leaves = {name: torch.tensor(values[name], requires_grad=True) for name in list_leaves(steps)}
         for name, leaf in leaves.items():
-            played.tensors[name] = _seen(leaf, "leaf")
-            _watch(name, leaf, played)
-            _put_on(name, leaf, choices, factors, played)
+            record.tensors[name] = _make_record(leaf, "leaf")
+            _record_arrival(name, leaf, record)
+            _register_hooks(name, leaf, choices, factors, record)
         for run in range(max(runs, 1)):
             for name, leaf in leaves.items():
-                played.tensors[name].before = _number(leaf.grad)
+                record.tensors[name].before = _number(leaf.grad)
                 if zero_grad:
                     leaf.grad = None
             tensors = dict(leaves)
-            played.ways = []
+            record.ways = []
             for step in steps:
                 made = eval(step.text, {"__builtins__": {}}, dict(tensors))
-                played.tensors[step.name] = _seen(made, step.text)
+                record.tensors[step.name] = _make_record(made, step.text)
                 if made.requires_grad:
-                    _follow(step, made, tensors, played)
-                    _watch(step.name, made, played)
-                _put_on(step.name, made, choices, factors, played)
+                    _record_flow(step, made, tensors, record)
+                    _record_arrival(step.name, made, record)
+                _register_hooks(step.name, made, choices, factors, record)
                 tensors[step.name] = made
             if not made.requires_grad:
                 raise ValueError(f"{steps[-1].name} requires no gradient, so nothing can go backward from it")
             if run < runs:
                 made.backward()
         for name, tensor in tensors.items():
-            played.tensors[name].retains_grad = tensor.retains_grad
-            played.tensors[name].after = _number(tensor.grad)
-        return played
+            record.tensors[name].retains_grad = tensor.retains_grad
+            record.tensors[name].after = _number(tensor.grad)
+        return record
 
 
 def _number(value: Tensor | None) -> float | None:
     return None if value is None else float(value)
 
 
-def _seen(tensor: Tensor, made: str) -> Seen:
-    return Seen(made, float(tensor.detach()), tensor.is_leaf, tensor.requires_grad, tensor.retains_grad)
+def _make_record(tensor: Tensor, made: str) -> TensorRecord:
+    return TensorRecord(made, float(tensor.detach()), tensor.is_leaf, tensor.requires_grad, tensor.retains_grad)
 
 
-def _watch(name: str, tensor: Tensor, played: Played) -> None:
+def _record_arrival(name: str, tensor: Tensor, record: ExpressionRun) -> None:
     """Note what arrives at a tensor. This hook comes first and returns nothing, so it changes nothing."""
 
     def note(grad: Tensor) -> None:
-        played.tensors[name].arrived = float(grad)
+        record.tensors[name].arrived = float(grad)
 
     tensor.register_hook(note)  # type: ignore[no-untyped-call]
 
 
-def _put_on(
-    name: str, tensor: Tensor, choices: Mapping[str, str], factors: Mapping[str, float], played: Played
+def _register_hooks(
+    name: str, tensor: Tensor, choices: Mapping[str, str], factors: Mapping[str, float], record: ExpressionRun
 ) -> None:
     factor = factors.get(name, 2.0)
 
     def hook(grad: Tensor) -> Tensor:
         result = grad * factor
-        played.tensors[name].saw, played.tensors[name].returned = float(grad), float(result)
+        record.tensors[name].saw, record.tensors[name].returned = float(grad), float(result)
         return result
 
     for what in choices.get(name, "nothing").split(", then "):
@@ -220,7 +230,7 @@ def _put_on(
             raise ValueError(f"torch refuses {what} on {name}, which requires no gradient: {error}") from None
 
 
-def _follow(step: Step, made: Tensor, tensors: Mapping[str, Tensor], played: Played) -> None:
+def _record_flow(step: Step, made: Tensor, tensors: Mapping[str, Tensor], record: ExpressionRun) -> None:
     """Note what the node of a step passes on to each operand."""
     node: Any = made.grad_fn
     places: dict[str, list[int]] = {}
@@ -233,31 +243,31 @@ def _follow(step: Step, made: Tensor, tensors: Mapping[str, Tensor], played: Pla
                 places.setdefault(name, []).append(place)
         if len(places.get(name, [])) != step.operands.count(name):
             raise ValueError(f"torch makes more than one node of {step.text!r}; write it as several steps")
-        played.ways.append((step.name, name))
+        record.ways.append((step.name, name))
 
-    slopes = _slopes(step, tensors)
+    slopes = _compute_local_gradients(step, tensors)
 
     def note(grad_inputs: tuple[Tensor | None, ...], grad_outputs: tuple[Tensor | None, ...]) -> None:
         back = grad_outputs[0]
         for name, here in places.items():
             flows = zip((grad_inputs[place] for place in here), slopes[name], strict=True)
-            played.edges[step.name, name] = tuple(
+            record.edges[step.name, name] = tuple(
                 Flow(float(back), slope, float(on)) for on, slope in flows if back is not None and on is not None
             )
 
     node.register_hook(note)
 
 
-def _slopes(step: Step, tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
+def _compute_local_gradients(step: Step, tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
     """Compute the local gradient of a step by each use of an operand, as if each were a tensor of its own."""
     copies: list[tuple[str, Tensor]] = []
 
-    class Apart(ast.NodeTransformer):
+    class SplitUses(ast.NodeTransformer):
         def visit_Name(self, node: ast.Name) -> ast.Name:
             copies.append((node.id, tensors[node.id].detach().clone().requires_grad_()))
             return ast.Name(f"copy{len(copies) - 1}", node.ctx)
 
-    text = ast.unparse(Apart().visit(ast.parse(step.text, mode="eval")))
+    text = ast.unparse(SplitUses().visit(ast.parse(step.text, mode="eval")))
     made = eval(text, {"__builtins__": {}}, {f"copy{at}": copy for at, (_, copy) in enumerate(copies)})
     slopes: dict[str, list[float]] = {}
     for (name, _), slope in zip(copies, torch.autograd.grad(made, [copy for _, copy in copies]), strict=True):
@@ -265,7 +275,7 @@ def _slopes(step: Step, tensors: Mapping[str, Tensor]) -> dict[str, list[float]]
     return slopes
 
 
-def code(
+def write_code(
     steps: list[Step],
     values: Mapping[str, float],
     choices: Mapping[str, str],
@@ -273,7 +283,7 @@ def code(
     zero_grad: bool,
     runs: int,
 ) -> str:
-    """Write plain torch code that does what `play` does, and prints every `.grad` that can be there."""
+    """Write plain torch code that does what `run_expression` does, and prints every `.grad` that can be there."""
 
     def put_on(name: str) -> list[str]:
         lines = {
@@ -282,7 +292,7 @@ def code(
         }
         return [lines[what] for what in choices.get(name, "nothing").split(", then ") if what in lines]
 
-    leaves = leaves_of(steps)
+    leaves = list_leaves(steps)
     lines = ["import torch", ""]
     for name in leaves:
         lines += [f"{name} = torch.tensor({float(values[name])!r}, requires_grad=True)", *put_on(name)]

@@ -11,8 +11,17 @@ import traitlets
 
 from hookscope.pictures.picture import Rows, Table, as_text
 from hookscope.widgets.base import HookWidget, assets
-from hookscope_course.widgets.boxes import Arrow, Block, layout, to_png
-from hookscope_course.widgets.expression import KINDS, MOST_RUNS, Played, Step, code, leaves_of, parse, play
+from hookscope_course.widgets.boxes import Arrow, TextBox, lay_out, to_png
+from hookscope_course.widgets.expression import (
+    KINDS,
+    MOST_RUNS,
+    ExpressionRun,
+    Step,
+    list_leaves,
+    parse,
+    run_expression,
+    write_code,
+)
 
 __all__ = ["EXPRESSIONS", "GradientPlayground"]
 
@@ -94,7 +103,7 @@ class GradientPlayground(HookWidget):
         zero_grad: bool = False,
         live: bool = True,
     ) -> None:
-        self._busy = True
+        self._is_updating = True
         super().__init__()
         with self.hold_sync():
             self.values = _VALUES | dict(values or {})
@@ -102,9 +111,9 @@ class GradientPlayground(HookWidget):
             self.expression = expression
             self.choices = dict(choices or {})
             self.zero_grad, self.live, self.runs = zero_grad, live, int(live)
-            self._show()
-        self.observe(self._changed, list(_INPUTS))
-        self._busy = False
+            self._update()
+        self.observe(self._on_change, list(_INPUTS))
+        self._is_updating = False
 
     def set(self, name: str, *, retain_grad: bool = False, hook: float | None = None, first: str = "hook") -> None:
         """Choose what is put on one tensor, in place of what is on it.
@@ -123,7 +132,7 @@ class GradientPlayground(HookWidget):
             raise ValueError(f"first={first!r}: give 'hook' or 'retain_grad'")
         asked = [word for word, wanted in (("retain_grad", retain_grad), ("hook", hook is not None)) if wanted]
         kind = ", then ".join(sorted(asked, key=lambda word: word != first)) or "nothing"
-        factors = self.factors if hook is None else self.factors | {name: _number("hook", hook)}
+        factors = self.factors if hook is None else self.factors | {name: _check_number("hook", hook)}
         with self.hold_sync():
             self.choices = self.choices | {name: kind}
             self.factors = factors
@@ -139,32 +148,32 @@ class GradientPlayground(HookWidget):
     @property
     def code(self) -> str:
         """The plain torch code of the present choices."""
-        return code(self._steps, self.values, self.choices, self.factors, self.zero_grad, self.runs)
+        return write_code(self._steps, self.values, self.choices, self.factors, self.zero_grad, self.runs)
 
     @property
     def grads(self) -> dict[str, float | None]:
         """`.grad` of every tensor after the last pass."""
-        return {name: row.after for name, row in self._played.tensors.items()}
+        return {name: row.after for name, row in self._run_record.tensors.items()}
 
     @property
     def table(self) -> Table:
         """All numbers, a row per tensor."""
-        return Table(self._rows(), f"{self._text}, {_times(self.runs)}")
+        return Table(self._list_rows(), f"{self._text}, {_format_runs(self.runs)}")
 
     @property
     def notes(self) -> list[str]:
         """What happened, in sentences."""
-        return _notes(self._steps, self._played, self._without, self)
+        return _write_notes(self._steps, self._run_record, self._plain_record, self)
 
     def summary(self) -> str:
         """Say what `.grad` is everywhere, and what happened."""
-        grads = [f"{name}.grad {_grad(value)}" for name, value in self.grads.items()]
-        return "\n".join([f"GradientPlayground {self._text}, {_times(self.runs)}: {_join(grads)}.", *self.notes])
+        grads = [f"{name}.grad {_format_grad(value)}" for name, value in self.grads.items()]
+        return "\n".join([f"GradientPlayground {self._text}, {_format_runs(self.runs)}: {_join(grads)}.", *self.notes])
 
     def numbers(self) -> Rows:
         """List the numbers of every tensor; `table` has three columns more, which would not fit a narrow page."""
         flags = {"is_leaf", "requires_grad", "retains_grad"}
-        return [{name: value for name, value in row.items() if name not in flags} for row in self._rows()]
+        return [{name: value for name, value in row.items() if name not in flags} for row in self._list_rows()]
 
     @property
     def _text(self) -> str:
@@ -175,26 +184,26 @@ class GradientPlayground(HookWidget):
         return parse(self._text)
 
     @traitlets.validate("expression")
-    def _valid_expression(self, proposal: Any) -> str:
+    def _check_expression(self, proposal: Any) -> str:
         text = proposal["value"]
         if text not in EXPRESSIONS and "=" not in text:
             raise ValueError(f"no expression {text!r}; there are {', '.join(EXPRESSIONS)}, or write 'y = x * 3'")
         steps = parse(EXPRESSIONS.get(text, text))
-        for name in leaves_of(steps):
+        for name in list_leaves(steps):
             if name not in self.values:
                 raise ValueError(f"no value for the leaf {name}: give values={{{name!r}: 2.0}} first")
-        play(steps, self.values, {}, {}, False, 1)
+        run_expression(steps, self.values, {}, {}, False, 1)
         return str(text)
 
     @traitlets.validate("values", "factors")
-    def _valid_numbers(self, proposal: Any) -> dict[str, float]:
+    def _check_numbers(self, proposal: Any) -> dict[str, float]:
         trait = proposal["trait"].name
-        return {str(name): _number(f"{trait}[{name!r}]", value) for name, value in proposal["value"].items()}
+        return {str(name): _check_number(f"{trait}[{name!r}]", value) for name, value in proposal["value"].items()}
 
     @traitlets.validate("choices")
-    def _valid_choices(self, proposal: Any) -> dict[str, str]:
+    def _check_choices(self, proposal: Any) -> dict[str, str]:
         steps = self._steps
-        names = [*leaves_of(steps), *(step.name for step in steps)]
+        names = [*list_leaves(steps), *(step.name for step in steps)]
         chosen = proposal["value"]
         for name, kind in chosen.items():
             if name not in names:
@@ -202,40 +211,40 @@ class GradientPlayground(HookWidget):
             if kind not in KINDS:
                 raise ValueError(f"choices[{name!r}] = {kind!r}: give one of {', '.join(map(repr, KINDS))}")
         chosen = {name: chosen[name] for name in names if chosen.get(name, "nothing") != "nothing"}
-        play(steps, self.values, chosen, {}, False, 1)
+        run_expression(steps, self.values, chosen, {}, False, 1)
         return chosen
 
     @traitlets.validate("runs")
-    def _valid_runs(self, proposal: Any) -> int:
+    def _check_runs(self, proposal: Any) -> int:
         if not 0 <= proposal["value"] <= MOST_RUNS:
             raise ValueError(f"runs={proposal['value']}: from 0 to {MOST_RUNS} backward passes can be shown")
         return int(proposal["value"])
 
-    def _changed(self, change: Any) -> None:
-        if self._busy:
+    def _on_change(self, change: Any) -> None:
+        if self._is_updating:
             return
-        self._busy = True
+        self._is_updating = True
         try:
             if change["name"] == "expression":
                 self.choices = {}
             if change["name"] != "runs" and not (change["name"] == "live" and self.runs):
                 self.runs = int(self.live)
-            self._show()
+            self._update()
         finally:
-            self._busy = False
+            self._is_updating = False
 
-    def _show(self) -> None:
+    def _update(self) -> None:
         """Run it, and tell the page."""
-        with self.errors_shown():
+        with self.catch_errors():
             steps = self._steps
-            self._played = play(steps, self.values, self.choices, self.factors, self.zero_grad, self.runs)
-            self._without = play(steps, self.values, {}, {}, self.zero_grad, self.runs)
-            drawing = _draw(steps, self._played, self.choices, self.factors, self.runs)
-            self.alt = _alt(self._text, self._played, self.runs)
+            self._run_record = run_expression(steps, self.values, self.choices, self.factors, self.zero_grad, self.runs)
+            self._plain_record = run_expression(steps, self.values, {}, {}, self.zero_grad, self.runs)
+            drawing = _draw(steps, self._run_record, self.choices, self.factors, self.runs)
+            self.alt = _write_alt(self._text, self._run_record, self.runs)
             self.png = to_png(drawing)
             tensors = [
                 {"name": name, "made": row.made, "leaf": row.made == "leaf", "free": row.requires_grad}
-                for name, row in self._played.tensors.items()
+                for name, row in self._run_record.tensors.items()
             ]
             self.shown = {
                 "expressions": [[name, f"{name}: {text}"] for name, text in EXPRESSIONS.items()],
@@ -243,15 +252,15 @@ class GradientPlayground(HookWidget):
                 "most": MOST_RUNS,
                 "tensors": tensors,
                 "drawing": drawing,
-                "rows": [{key: _cell(value) for key, value in row.items()} for row in self._rows()],
+                "rows": [{key: _format_cell(value) for key, value in row.items()} for row in self._list_rows()],
                 "notes": self.notes,
                 "code": self.code,
-                "times": _times(self.runs),
+                "times": _format_runs(self.runs),
             }
 
-    def _rows(self) -> list[dict[str, object]]:
+    def _list_rows(self) -> list[dict[str, object]]:
         rows: list[dict[str, object]] = []
-        for name, row in self._played.tensors.items():
+        for name, row in self._run_record.tensors.items():
             rows.append(
                 {
                     "tensor": name,
@@ -270,21 +279,21 @@ class GradientPlayground(HookWidget):
         return rows
 
 
-def _number(name: str, value: object) -> float:
+def _check_number(name: str, value: object) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number, not {value!r}")
     return float(value)
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     return as_text(value) if value is not None else "–"
 
 
-def _grad(value: float | None) -> str:
+def _format_grad(value: float | None) -> str:
     return "None" if value is None else as_text(value)
 
 
-def _times(runs: int) -> str:
+def _format_runs(runs: int) -> str:
     return {0: "not run backward yet", 1: "after 1 backward pass"}.get(runs, f"after {runs} backward passes")
 
 
@@ -293,11 +302,11 @@ def _join(words: list[str]) -> str:
 
 
 def _draw(
-    steps: list[Step], played: Played, choices: Mapping[str, str], factors: Mapping[str, float], runs: int
+    steps: list[Step], record: ExpressionRun, choices: Mapping[str, str], factors: Mapping[str, float], runs: int
 ) -> dict[str, Any]:
-    numbers = {name: number for number, name in enumerate(played.tensors)}
+    numbers = {name: number for number, name in enumerate(record.tensors)}
     blocks = {}
-    for name, row in played.tensors.items():
+    for name, row in record.tensors.items():
         made = "" if row.made == "leaf" else f" = {row.made}"
         flags = "leaf" if row.is_leaf else "not a leaf"
         lines = [
@@ -305,57 +314,59 @@ def _draw(
             (flags if row.requires_grad else f"{flags}, no requires_grad", "quiet"),
         ]
         if runs and row.requires_grad:
-            lines.append((f"arrives: {_sum(name, played) or _cell(row.arrived)}", "text"))
+            lines.append((f"arrives: {_format_sum(name, record) or _format_cell(row.arrived)}", "text"))
         if "hook" in choices.get(name, ""):
             what = f"hook × {as_text(factors.get(name, 2.0))}"
             lines.append((what if row.saw is None else f"{what}: {as_text(row.saw)} → {as_text(row.returned)}", "hook"))
         kept = " (retain_grad)" if row.retains_grad else ""
-        change = f"{_grad(row.before)} → " if row.before is not None else ""
-        lines.append((f".grad: {change}{_grad(row.after)}{kept}", "quiet" if row.after is None else "grad"))
-        blocks[numbers[name]] = Block(tuple(lines), round=row.is_leaf, lit=row.after is not None)
+        change = f"{_format_grad(row.before)} → " if row.before is not None else ""
+        lines.append((f".grad: {change}{_format_grad(row.after)}{kept}", "quiet" if row.after is None else "grad"))
+        blocks[numbers[name]] = TextBox(tuple(lines), round=row.is_leaf, lit=row.after is not None)
     arrows = {}
     for step in steps:
         for operand in dict.fromkeys(step.operands):
-            flow = played.edges.get((step.name, operand), ())
-            text = " + ".join(f"{as_text(use.back)} × {_after_a_sign(use.local)}" for use in flow)
+            flow = record.edges.get((step.name, operand), ())
+            text = " + ".join(f"{as_text(use.back)} × {_parenthesize(use.local)}" for use in flow)
             text += f" = {as_text(flow[0].on)}" if len(flow) == 1 else "" if flow or not runs else "no gradient"
-            arrows[numbers[step.name], numbers[operand]] = Arrow(text, (step.name, operand) in played.ways)
-    return layout(blocks, arrows, numbers[steps[-1].name])
+            arrows[numbers[step.name], numbers[operand]] = Arrow(text, (step.name, operand) in record.ways)
+    return lay_out(blocks, arrows, numbers[steps[-1].name])
 
 
-def _uses(name: str, played: Played) -> list[tuple[str, float]]:
+def _list_uses(name: str, record: ExpressionRun) -> list[tuple[str, float]]:
     """List what flowed to a tensor, and from which step, once for each time it is used, in the order of the steps."""
-    return [(step, use.on) for step in played.tensors for use in played.edges.get((step, name), ())]
+    return [(step, use.on) for step in record.tensors for use in record.edges.get((step, name), ())]
 
 
-def _sum(name: str, played: Played) -> str:
+def _format_sum(name: str, record: ExpressionRun) -> str:
     """Write what arrived at a tensor as a sum, if it is one; "" if not."""
-    (_, first), *others = [*_uses(name, played), ("", 0.0)]
-    arrived = played.tensors[name].arrived
+    (_, first), *others = [*_list_uses(name, record), ("", 0.0)]
+    arrived = record.tensors[name].arrived
     if len(others) < 2 or arrived is None:
         return ""
-    return f"{as_text(first)} + {' + '.join(_after_a_sign(on) for _, on in others[:-1])} = {as_text(arrived)}"
+    return f"{as_text(first)} + {' + '.join(_parenthesize(on) for _, on in others[:-1])} = {as_text(arrived)}"
 
 
-def _after_a_sign(number: float) -> str:
+def _parenthesize(number: float) -> str:
     return f"({as_text(number)})" if number < 0 else as_text(number)
 
 
-def _alt(text: str, played: Played, runs: int) -> str:
-    grads = [f"{name}.grad {_grad(row.after)}" for name, row in played.tensors.items()]
+def _write_alt(text: str, record: ExpressionRun, runs: int) -> str:
+    grads = [f"{name}.grad {_format_grad(row.after)}" for name, row in record.tensors.items()]
     flow = "gradients flow from the top down, at each step times its local gradient"
-    return f"Graph of {text}, {_times(runs)}; {flow}. {_join(grads)}."
+    return f"Graph of {text}, {_format_runs(runs)}; {flow}. {_join(grads)}."
 
 
-def _notes(steps: list[Step], played: Played, without: Played, owner: GradientPlayground) -> list[str]:
+def _write_notes(
+    steps: list[Step], record: ExpressionRun, without: ExpressionRun, owner: GradientPlayground
+) -> list[str]:
     if not owner.runs:
         return ["Nothing has gone backward yet. Guess every .grad first; then run backward."]
     notes = []
     fed: dict[str, list[str]] = {}
-    for step, operand in played.ways:
+    for step, operand in record.ways:
         fed.setdefault(step, []).append(operand)
     lost, unreached = [], []
-    for name, row in played.tensors.items():
+    for name, row in record.tensors.items():
         chosen = owner.choices.get(name, "nothing")
         if not row.requires_grad:
             notes.append(f"{name} requires no gradient: the way back ends there.")
@@ -363,27 +374,29 @@ def _notes(steps: list[Step], played: Played, without: Played, owner: GradientPl
         if row.arrived is None:
             unreached.append(name)
             continue
-        if total := _sum(name, played):
-            uses = _uses(name, played)
+        if total := _format_sum(name, record):
+            uses = _list_uses(name, record)
             who, often = _join([f"{as_text(on)} from {step}" for step, on in uses]), len(uses)
             notes.append(f"{name} is used {'twice' if often == 2 else f'{often} times'}: {who}. They add up: {total}.")
         if row.saw is not None:
             on = _join(fed.get(name, []))
             goes = f"that flows on to {on}" if on else f"that is added to {name}.grad"
             notes.append(f"The hook on {name} saw {as_text(row.saw)} and returned {as_text(row.returned)}; {goes}.")
-        if row.retains_grad and row.saw is not None and _grad(row.after) == _grad(row.returned):
+        if row.retains_grad and row.saw is not None and _format_grad(row.after) == _format_grad(row.returned):
             order = ", though you wrote retain_grad() first" if chosen.startswith("retain_grad") else ""
-            notes.append(f"{name}.grad is {_grad(row.after)}: retain_grad() keeps what the hook returned{order}.")
+            notes.append(
+                f"{name}.grad is {_format_grad(row.after)}: retain_grad() keeps what the hook returned{order}."
+            )
         elif row.retains_grad:
-            notes.append(f"{name}.grad is {_grad(row.after)}, kept by retain_grad().")
+            notes.append(f"{name}.grad is {_format_grad(row.after)}, kept by retain_grad().")
         elif not row.is_leaf:
             lost.append(name)
         if row.is_leaf and "retain_grad" in chosen:
             notes.append(f"retain_grad() changed nothing on {name}: a leaf has its .grad anyway.")
     changed = [
-        f"{name}.grad would be {_grad(without.tensors[name].after)}"
-        for name, row in played.tensors.items()
-        if row.is_leaf and _grad(row.after) != _grad(without.tensors[name].after)
+        f"{name}.grad would be {_format_grad(without.tensors[name].after)}"
+        for name, row in record.tensors.items()
+        if row.is_leaf and _format_grad(row.after) != _format_grad(without.tensors[name].after)
     ]
     if changed:
         notes.append(f"Without any hook {_join(changed)}.")
@@ -393,11 +406,16 @@ def _notes(steps: list[Step], played: Played, without: Played, owner: GradientPl
     if unreached:
         notes.append(f"No gradient reached {_join(unreached)}.")
     if owner.runs > 1:
-        grown = [(name, row) for name, row in played.tensors.items() if row.is_leaf and row.before is not None]
+        grown = [(name, row) for name, row in record.tensors.items() if row.is_leaf and row.before is not None]
         if owner.zero_grad:
             names = _join([f"{name}.grad" for name, _ in grown])
             notes.append(f"This was backward pass {owner.runs}. Before it {names} were set to None: nothing adds up.")
         else:
-            moves = _join([f"{name}.grad went from {_grad(row.before)} to {_grad(row.after)}" for name, row in grown])
+            moves = _join(
+                [
+                    f"{name}.grad went from {_format_grad(row.before)} to {_format_grad(row.after)}"
+                    for name, row in grown
+                ]
+            )
             notes.append(f"This was backward pass {owner.runs}, without zeroing. A leaf's .grad adds up: {moves}.")
     return notes

@@ -13,9 +13,9 @@ import traitlets
 from hookscope.pictures.picture import Rows, Table, from_figure
 from hookscope.pictures.tokens import shorten_token
 from hookscope.recordings.record import Recording
-from hookscope.widgets.base import HookWidget, assets, shows_errors
-from hookscope.widgets.player import choose, drawn
-from hookscope_course.widgets.why import why
+from hookscope.widgets.base import HookWidget, assets, show_errors
+from hookscope.widgets.player import draw_events, select_events
+from hookscope_course.widgets.order_reasons import explain_order
 
 __all__ = ["OrderQuiz"]
 
@@ -81,12 +81,12 @@ class OrderQuiz(HookWidget):
         kinds: str | Iterable[str] | None = None,
         layers: str | Iterable[str] | None = None,
     ) -> None:
-        events = choose(recording, kinds, layers)
+        events = select_events(recording, kinds, layers)
         if not isinstance(seed, int):
             raise TypeError(f"seed must be an integer, not {type(seed).__name__}")
         if len(events) > _MOST:
             raise ValueError(f"{len(events)} events are more than {_MOST}, too many to order; choose kinds= or layers=")
-        self._recording, self._asked = recording, events
+        self._recording, self._events = recording, events
         names = [event.label for event in events]
         if len(set(names)) < 2:
             raise ValueError(f"there is no order to guess: all events are {names[0]!r}; take more kinds or layers")
@@ -100,25 +100,25 @@ class OrderQuiz(HookWidget):
     @property
     def order(self) -> list[str]:
         """The names in the order in which torch fired the hooks; only once it is revealed."""
-        self._must_be_revealed("order")
-        return [event.label for event in self._asked]
+        self._check_revealed("order")
+        return [event.label for event in self._events]
 
     @property
     def score(self) -> int:
         """How many names are right before the first difference; only once it is revealed."""
-        self._must_be_revealed("score")
-        return self._right()
+        self._check_revealed("score")
+        return self._count_right()
 
     @property
     def explanation(self) -> str:
         """Why torch's order differs from the answer where it first does; only once it is revealed."""
-        self._must_be_revealed("explanation")
-        return self._explain()
+        self._check_revealed("explanation")
+        return self._explain_difference()
 
     def reveal(self) -> Table:
         """Show the recorded order, and return it beside the answer."""
         self.revealed = True
-        return self._table()
+        return self._make_table()
 
     def start_over(self) -> None:
         """Hide the order again, and clear the answer."""
@@ -140,52 +140,52 @@ class OrderQuiz(HookWidget):
         return answer
 
     @traitlets.observe("revealed")
-    @shows_errors
+    @show_errors
     def _on_revealed(self, change: Mapping[str, Any]) -> None:
         if not self.revealed:
             self._result = {}
             self._show_question()
             return
-        rows = [[row["you"], row["torch"], row["mark"]] for row in self._rows()]
-        self._result = {"rows": rows, "verdict": self._verdict(), "why": self._explain()}
-        self.png, self.alt = drawn(self._asked)
+        rows = [[row["you"], row["torch"], row["mark"]] for row in self._list_rows()]
+        self._result = {"rows": rows, "verdict": self._write_verdict(), "why": self._explain_difference()}
+        self.png, self.alt = draw_events(self._events)
 
     def numbers(self) -> Rows:
         """List the answer beside torch's order, once it is revealed; before, there is no more than `alt` says."""
-        return self._rows() if self.revealed else ()
+        return self._list_rows() if self.revealed else ()
 
     def summary(self) -> str:
         """Say what is to be ordered, and how far the answer is; the order only if it is revealed."""
         if self.revealed:
-            return f"OrderQuiz: {self._table()!r}"
+            return f"OrderQuiz: {self._make_table()!r}"
         placed = "".join(f"\n{place}. {name}" for place, name in enumerate(self.answer, 1)) or " nothing yet"
         return f"OrderQuiz: put {len(self._cards)} events in order: {', '.join(self._cards)}\nplaced:{placed}"
 
-    def _must_be_revealed(self, what: str) -> None:
+    def _check_revealed(self, what: str) -> None:
         if not self.revealed:
             raise RuntimeError(f"the {what} is hidden until you have guessed; then call reveal(), or press Reveal")
 
-    def _right(self) -> int:
-        pairs = zip(self.answer, self._asked, strict=False)
+    def _count_right(self) -> int:
+        pairs = zip(self.answer, self._events, strict=False)
         return next((at for at, (name, event) in enumerate(pairs) if name != event.label), len(self.answer))
 
-    def _rows(self) -> list[dict[str, object]]:
-        right, rows = self._right(), []
-        for place, event in enumerate(self._asked):
+    def _list_rows(self) -> list[dict[str, object]]:
+        right, rows = self._count_right(), []
+        for place, event in enumerate(self._events):
             name = self.answer[place] if place < len(self.answer) else ""
             first = "first difference" if place == right else "differs"
             mark = "missing" if not name else "same" if name == event.label else first
             rows.append({"#": place + 1, "you": name, "torch": event.label, "mark": mark})
         return rows
 
-    def _table(self) -> Table:
-        return Table(self._rows(), "\n".join(filter(None, [self._verdict(), self._explain()])))
+    def _make_table(self) -> Table:
+        return Table(self._list_rows(), "\n".join(filter(None, [self._write_verdict(), self._explain_difference()])))
 
-    def _verdict(self) -> str:
-        right, size = self._right(), len(self._asked)
+    def _write_verdict(self) -> str:
+        right, size = self._count_right(), len(self._events)
         if right == size:
             return f"All {size} right: this is torch's own order."
-        torch_said = f"torch fired {self._asked[right].label}"
+        torch_said = f"torch fired {self._events[right].label}"
         if not self.answer:
             return f"You placed none of {size}. At place 1 {torch_said}."
         if right == len(self.answer):
@@ -195,18 +195,18 @@ class OrderQuiz(HookWidget):
             return f"The first of {size} is not right yet. {said}"
         return f"The first {f'{right} of {size} are' if right > 1 else f'of {size} is'} right. {said}"
 
-    def _explain(self) -> str:
-        right = self._right()
+    def _explain_difference(self) -> str:
+        right = self._count_right()
         if right >= len(self.answer):
             return ""
-        later = next(event for event in self._asked[right:] if event.label == self.answer[right])
-        return why(self._asked[right], later, self._recording.events, self._recording.notes)
+        later = next(event for event in self._events[right:] if event.label == self.answer[right])
+        return explain_order(self._events[right], later, self._recording.events, self._recording.notes)
 
     def _show_question(self) -> None:
-        self.png, self.alt = _question(self._cards)
+        self.png, self.alt = _draw_question(self._cards)
 
 
-def _question(cards: Sequence[str]) -> tuple[bytes, str]:
+def _draw_question(cards: Sequence[str]) -> tuple[bytes, str]:
     """Draw the names to be ordered; return the PNG and its words."""
     alt = f"In which order do these {len(cards)} hooks fire? Shuffled: {', '.join(cards)}."
     try:

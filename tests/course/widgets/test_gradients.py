@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hookscope_course.widgets.expression import _METHODS, KINDS, leaves_of, parse, play
+from hookscope_course.widgets.expression import _METHODS, KINDS, list_leaves, parse, run_expression
 from hookscope_course.widgets.gradients import EXPRESSIONS, GradientPlayground
 
 
@@ -41,7 +41,7 @@ def test_plain_chain() -> None:
 @pytest.mark.parametrize(("zero", "runs"), [(False, 1), (False, 3), (True, 3)])
 def test_the_code_gives_the_same_numbers(expression: str, zero: bool, runs: int) -> None:
     playground = GradientPlayground(expression, {"x": 3.0}, zero_grad=zero)
-    names = [name for name, row in playground._played.tensors.items() if row.requires_grad]
+    names = [name for name, row in playground._run_record.tensors.items() if row.requires_grad]
     playground.factors = {names[0]: 10.0, names[-2]: -0.5}
     for first, second in [*zip(KINDS, KINDS, strict=True), *zip(KINDS, reversed(KINDS), strict=True)]:
         playground.choices = {names[0]: first, names[-2]: second}
@@ -74,13 +74,13 @@ def test_hook_on_a_leaf_and_retain_grad_on_a_leaf() -> None:
 
 def test_a_tensor_used_twice_gets_one_call_with_the_sum() -> None:
     playground = GradientPlayground("used twice", choices={"d": "hook"})
-    played = playground._played
+    played = playground._run_record
     assert [use.on for use in played.edges["f", "d"]] == [1]
     assert [use.on for use in played.edges["e", "d"]] == [4]
     assert (played.tensors["d"].saw, played.tensors["d"].returned) == (5, 10)
     square = GradientPlayground("d = a * a", choices={"a": "hook"})
-    assert [use.on for use in square._played.edges["d", "a"]] == [2, 2]
-    assert square._played.tensors["a"].saw == 4
+    assert [use.on for use in square._run_record.edges["d", "a"]] == [2, 2]
+    assert square._run_record.tensors["a"].saw == 4
     assert "1 × 2 + 1 × 2" in [arrow["text"] for arrow in square.shown["drawing"]["arrows"]]
 
 
@@ -98,7 +98,7 @@ def test_arrows_show_the_factors_of_the_chain_rule() -> None:
     assert texts(quotient) == ["1 × 0.5 + 1 × (-0.5)"]
     nothing = GradientPlayground("y = x * 0; z = y ** 2", {"x": 2.0})  # a local gradient is there though 0 comes back
     assert sorted(texts(nothing)) == ["0 × 0 = 0", "1 × 0 = 0"]
-    for use in (use for flow in playground._played.edges.values() for use in flow):
+    for use in (use for flow in playground._run_record.edges.values() for use in flow):
         assert use.back * use.local == use.on
 
 
@@ -222,13 +222,13 @@ def test_set_and_changing_the_expression() -> None:
 def test_operations(text: str) -> None:
     playground = GradientPlayground(text, {"x": 2.0})
     assert ran(playground.code) == playground.grads
-    assert playground.grads["x"] == sum(use.on for use in playground._played.edges["y", "x"])
+    assert playground.grads["x"] == sum(use.on for use in playground._run_record.edges["y", "x"])
 
 
 @pytest.mark.parametrize("method", [name for name in _METHODS if name != "detach"])
 def test_methods(method: str) -> None:
     steps = parse(f"y = x.{method}()")
-    played = play(steps, {"x": 0.5}, {}, {}, False, 1)
+    played = run_expression(steps, {"x": 0.5}, {}, {}, False, 1)
     x = torch.tensor(0.5, requires_grad=True)
     getattr(x, method)().backward()
     assert played.tensors["x"].after == float(x.grad)
@@ -305,7 +305,7 @@ def test_values_are_torchs_whatever_the_callers_mode() -> None:
 
 
 def test_leaves_are_in_order() -> None:
-    assert leaves_of(parse("d = c * b; e = d * a")) == ["a", "b", "c"]
+    assert list_leaves(parse("d = c * b; e = d * a")) == ["a", "b", "c"]
 
 
 def test_the_picture_and_its_words() -> None:

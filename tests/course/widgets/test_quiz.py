@@ -10,8 +10,8 @@ import traitlets
 from torch import nn
 
 from hookscope.recordings.record import record
+from hookscope_course.widgets.order_reasons import explain_order
 from hookscope_course.widgets.quiz import OrderQuiz
-from hookscope_course.widgets.why import why
 from tests.shared.recorded import nested, recorded
 
 BACKWARD = ["full_backward_pre", "full_backward"]
@@ -38,7 +38,7 @@ def reasons(recording):
 
 
 def _reason(first, second, events, notes):
-    said, plain = why(first, second, events, notes), f"{first.label} comes before {second.label}"
+    said, plain = explain_order(first, second, events, notes), f"{first.label} comes before {second.label}"
     assert said.startswith(plain)
     return "" if said == f"{plain} in this run." else said.removeprefix(f"{plain}: ")
 
@@ -308,7 +308,7 @@ def test_where_the_recording_does_not_tell_no_reason_is_given():
         first.backward()
         second.backward()
     events = recording.events
-    assert why(events[4], events[6], events, recording.notes) == (
+    assert explain_order(events[4], events[6], events, recording.notes) == (
         "full_backward_pre (root) comes before full_backward_pre (root) #2 in this run."
     )
     # What follows a backward pass need not be the forward pass of the next one.

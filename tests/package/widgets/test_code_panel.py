@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import hookscope
 from hookscope import census, samples
 from hookscope.interp.sweeps import Cell
-from hookscope.interp.widgets.patch_code import patch_code
+from hookscope.interp.widgets.patch_code import write_patch_code
 from hookscope.widgets import LayerPicker, PatchMap, TokenPicker
 from hookscope.widgets.base import assets
 from tests.package.interp.sweeps.test_one_cell import SWEEPS, of_scores
@@ -111,7 +111,7 @@ def test_a_patch_map_s_lines_give_the_number_of_the_sweep(name: str, source: str
     others = found.made.inputs
     names = {} if others is None else {"source": others.kwargs or others.args}
     for cell in (Cell(found, layer, column) for layer in found.layers for column in found.columns):
-        output = run(patch_code(cell), net, inputs=args, kwargs=kwargs, **names)["output"]
+        output = run(write_patch_code(cell), net, inputs=args, kwargs=kwargs, **names)["output"]
         assert float(options["metric"](output)) == pytest.approx(cell.value, rel=1e-5, abs=1e-6)
 
 

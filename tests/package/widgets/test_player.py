@@ -15,7 +15,7 @@ from hookscope.layers import LayerNotFoundError
 from hookscope.recordings.event import GIVEN
 from hookscope.recordings.record import record
 from hookscope.widgets import player as player_module
-from hookscope.widgets.player import OrderPlayer, choose, in_a_sentence
+from hookscope.widgets.player import OrderPlayer, describe_event, select_events
 from tests.shared.patience import PATIENCE
 from tests.shared.recorded import nested, recorded
 
@@ -117,7 +117,7 @@ def test_two_threads_have_a_tree_each():
 def test_every_kind_has_its_sentence():
     recording = everything()
     assert {event.kind for event in recording.events} >= set(GIVEN) - {"backward"}
-    said = {event.label: in_a_sentence(event) for event in recording.events}
+    said = {event.label: describe_event(event) for event in recording.events}
     assert said["forward_pre (root)"] == "forward pre-hook of layer (root), call 1: args ((1, 4),)"
     assert said["forward 0.0"] == "forward hook of layer '0.0', call 1: output (1, 3)"
     assert said["full_backward 1"] == "full backward hook of layer '1', call 1: grad_input ((1, 3),)"
@@ -135,7 +135,7 @@ def test_a_hook_of_the_learners_is_called_by_its_name_and_a_later_call_by_its_nu
 
     with layer.register_forward_hook(mine), record(layer, kinds="forward") as recording:
         layer(layer(torch.ones(1, 4)))
-    said = [in_a_sentence(event) for event in recording.events]
+    said = [describe_event(event) for event in recording.events]
     assert said[2] == "forward hook 'mine' of layer (root), call 2: output (1, 4)"
     assert [row[4] for row in OrderPlayer(recording)._events] == ["mine", "hookscope's own"] * 2
 
@@ -184,8 +184,8 @@ def test_filters_leave_only_what_the_chosen_events_hang_on():
 
 def test_the_root_can_be_chosen_by_either_name():
     recording = recorded()
-    assert choose(recording, layers="") == choose(recording, layers="(root)")
-    assert {event.name for event in choose(recording, layers="")} == {""}
+    assert select_events(recording, layers="") == select_events(recording, layers="(root)")
+    assert {event.name for event in select_events(recording, layers="")} == {""}
 
 
 def test_it_shows_the_timeline_before_it_runs_and_reads_without_it():

@@ -11,7 +11,7 @@ import traitlets
 from hookscope.interp.attentions import AttentionMap, AttentionMaps
 from hookscope.interp.attentions.drawing import draw_head
 from hookscope.pictures import Rows
-from hookscope.widgets.base import HookWidget, assets, shows_errors
+from hookscope.widgets.base import HookWidget, assets, show_errors
 
 __all__ = ["AttentionPicker"]
 
@@ -92,7 +92,7 @@ class AttentionPicker(HookWidget):
         return value
 
     @traitlets.observe("layer", "head", "sample")
-    @shows_errors
+    @show_errors
     def _on_choice(self, change: Mapping[str, Any]) -> None:
         self._show()
 

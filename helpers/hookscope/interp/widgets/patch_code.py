@@ -5,10 +5,10 @@ from __future__ import annotations
 from hookscope.explanations.code import COPY, TensorPath, index_text, script
 from hookscope.interp.sweeps import Cell
 
-__all__ = ["patch_code"]
+__all__ = ["write_patch_code"]
 
 
-def patch_code(cell: Cell) -> str:
+def write_patch_code(cell: Cell) -> str:
     """Write the lines that run the model with the change of one cell of a sweep.
 
     Raises:

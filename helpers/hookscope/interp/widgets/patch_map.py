@@ -12,18 +12,18 @@ import traitlets
 
 from hookscope.interp.sweeps import Cell, Sweep
 from hookscope.interp.sweeps.cell import Outcome
-from hookscope.interp.widgets.patch_code import patch_code
-from hookscope.interp.widgets.two_outputs import Names, two_outputs
+from hookscope.interp.widgets.output_table import Labels, compare_outputs
+from hookscope.interp.widgets.patch_code import write_patch_code
 from hookscope.pictures import Rows
 from hookscope.pictures.palette import COOLWARM
 from hookscope.pictures.picture import as_text
-from hookscope.widgets.base import assets, shows_errors
-from hookscope.widgets.code_panel import CodeWidget, written
+from hookscope.widgets.base import assets, show_errors
+from hookscope.widgets.code_panel import CodeWidget, write_or_explain
 
 __all__ = ["PatchMap"]
 
 NOT_RUN, NAN, ABOVE, BELOW = -1, -2, -3, -4  # levels of cells that have no colour of the map; see patch_map.js
-_CHOSEN = ("layer", "column", "sample", "position")
+_CHOICES = ("layer", "column", "sample", "position")
 _MOST_CELLS = 200_000
 
 
@@ -104,12 +104,12 @@ class PatchMap(CodeWidget):
     lines = traitlets.Unicode(help="the lines with `hookscope.edit` that make the cell").tag(sync=True)
 
     def __init__(
-        self, found: Sweep, *, vocabulary: Names | None = None, classes: Names | None = None, **chosen: Any
+        self, found: Sweep, *, vocabulary: Labels | None = None, classes: Labels | None = None, **chosen: Any
     ) -> None:
         if not isinstance(found, Sweep):
             raise TypeError(f"give what hookscope.sweep(model, ...) returned, not {type(found).__name__}")
-        if unknown := set(chosen) - set(_CHOSEN):
-            raise ValueError(f"no trait {unknown.pop()!r}; there are {', '.join(_CHOSEN[:-1])} and {_CHOSEN[-1]}")
+        if unknown := set(chosen) - set(_CHOICES):
+            raise ValueError(f"no trait {unknown.pop()!r}; there are {', '.join(_CHOICES[:-1])} and {_CHOICES[-1]}")
         if vocabulary is not None and classes is not None:
             raise ValueError("give vocabulary= for a language model or classes= for a classifier, not both")
         if found.values.numel() > _MOST_CELLS:
@@ -117,19 +117,19 @@ class PatchMap(CodeWidget):
                 f"{found.values.numel():,} cells are more than a page can hold ({_MOST_CELLS:,}): sweep fewer layers "
                 f"or {found.kind}s, or look at found.picture()"
             )
-        self._found, self._named = found, (vocabulary, classes)
+        self._found, self._labels = found, (vocabulary, classes)
         self._model = found.made.model() if found.made is not None else None  # so that it stays
-        self._making = True
+        self._is_updating = True
         self.outcome: Outcome | None = None
-        first = _largest(found)
+        first = _find_largest_change(found)
         self._cell = Cell(found, chosen.get("layer", first.layer), chosen.get("column", first.column))
         super().__init__(layer=self._cell.layer, column=self._cell.column)
-        self._fill()
+        self._show_map()
         picture = found.picture()
         self.png, self._map_alt, self._map_rows = picture.png, picture.alt, picture.rows
-        self._table = _listed(picture.rows)
+        self._table = _format_table(picture.rows)
         self._run()
-        self._making = False
+        self._is_updating = False
         for name in ("sample", "position"):
             if name in chosen:
                 setattr(self, name, chosen[name])
@@ -173,26 +173,26 @@ class PatchMap(CodeWidget):
 
     @traitlets.observe("layer", "column")
     def _on_cell(self, change: Mapping[str, Any]) -> None:
-        if self._making or (self._cell.layer, self._cell.column) == (self.layer, self.column):
+        if self._is_updating or (self._cell.layer, self._cell.column) == (self.layer, self.column):
             return
         self._cell = Cell(self._found, self.layer, self.column)
         self._show_cell()
 
     @traitlets.observe("sample", "position")
-    @shows_errors
+    @show_errors
     def _on_output(self, change: Mapping[str, Any]) -> None:
-        if not self._making:
+        if not self._is_updating:
             with self.hold_sync():
                 self._show_output()
 
-    @shows_errors
+    @show_errors
     def _show_cell(self) -> None:
         with self.hold_sync():
             self._run()
 
     # -- what is shown ------------------------------------------------------------------------------------------
 
-    def _fill(self) -> None:
+    def _show_map(self) -> None:
         """Tell the page about the map."""
         found = self._found
         colours = [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in COOLWARM.tolist()]
@@ -213,19 +213,19 @@ class PatchMap(CodeWidget):
         self.outcome = None
         self._title, self._rows, self.lines, self.code = "", [], "", ""
         self._words, self._notes = cell.words, []
-        self._tell(cell.value if cell.was_run else None)
+        self._show_metric(cell.value if cell.was_run else None)
         if found.made is not None:
-            self.lines, self.code = cell.lines, written(lambda: patch_code(cell))
+            self.lines, self.code = cell.lines, write_or_explain(lambda: write_patch_code(cell))
         if gone := cell.gone:
             self._notes = [f"{gone[:1].upper()}{gone[1:]}."]
             return
         outcome = cell.run()
         self._notes = [*outcome.notes]
-        self._tell(cell.value if cell.was_run else None, outcome)
+        self._show_metric(cell.value if cell.was_run else None, outcome)
         self.outcome = outcome
         self._show_output()
 
-    def _tell(self, value: float | None, outcome: Outcome | None = None) -> None:
+    def _show_metric(self, value: float | None, outcome: Outcome | None = None) -> None:
         """Say the metric: in the sweep, and run just now."""
         cell, found = self._cell, self._found
         before = found.baseline if outcome is None else outcome.baseline
@@ -246,19 +246,19 @@ class PatchMap(CodeWidget):
         """Show what the model returned, of the chosen sample and position."""
         if self.outcome is None:
             return
-        shown = two_outputs(self.outcome.before, self.outcome.after, *self._named, self.sample, self.position)
+        shown = compare_outputs(self.outcome.before, self.outcome.after, *self._labels, self.sample, self.position)
         self._title, self._samples, self._positions = shown.title, shown.samples, shown.positions
-        self._rows = _listed(shown.rows)
+        self._rows = _format_table(shown.rows)
 
 
-def _largest(found: Sweep) -> Cell:
+def _find_largest_change(found: Sweep) -> Cell:
     """Choose the cell that changes most; the first if none has a number."""
     changes = found.changes.abs().nan_to_num(nan=-1.0, posinf=-1.0)
     row, column = divmod(int(changes.argmax()), len(found.columns))
     return Cell(found, found.layers[row], found.columns[column])
 
 
-def _listed(rows: Rows) -> list[list[str]]:
+def _format_table(rows: Rows) -> list[list[str]]:
     """Write a table as texts: what its columns are called, then its rows."""
     heads = list(rows[0])
     return [heads, *([as_text(row[head]) for head in heads] for row in rows)]

@@ -187,9 +187,9 @@ function attentionOf(model) {
     fields[1].hidden = fields[2].hidden = !maps.length;
   };
   const show = () => {
-    said.textContent = model.get("_looked");
-    table.hidden = !model.get("_looks").length;
-    body.replaceChildren(...model.get("_looks").map(([key, weight]) => h("tr", {}, h("th", { scope: "row" }, key), h("td", {}, weight))));
+    said.textContent = model.get("_attention_text");
+    table.hidden = !model.get("_attention_rows").length;
+    body.replaceChildren(...model.get("_attention_rows").map(([key, weight]) => h("tr", {}, h("th", { scope: "row" }, key), h("td", {}, weight))));
     map.hidden = !model.get("look_png").byteLength;
   };
   const point = () => {
@@ -203,7 +203,7 @@ function attentionOf(model) {
   show();
   point();
   listen(model, table, "_maps _heads", offer);
-  listen(model, table, "_looked _looks look_png", show);
+  listen(model, table, "_attention_text _attention_rows look_png", show);
   listen(model, table, "_look_size _look_box token", point);
   return [h("div", { class: "hs-row" }, ...fields), h("div", { class: "tk-attention" }, said, h("div", { class: "hs-columns" }, table, map))];
 }
@@ -221,7 +221,7 @@ function draw(model, el) {
     several.hidden = model.get("_samples") < 2;
   };
   const show = () => {
-    told.textContent = model.get("_told");
+    told.textContent = model.get("_description");
     caption.textContent = model.get("_caption");
     notes.replaceChildren(...model.get("_notes").map((text) => h("li", {}, text)));
     notes.hidden = !model.get("_notes").length;
@@ -231,7 +231,7 @@ function draw(model, el) {
   stage(model, el, "Token picker", textOf(model), fields, told, notes,
     h("div", { class: "hs-columns" }, left, h("div", { class: "tk-right" }, wordsOf(model), attention)), codePanel(model));
   listen(model, told, "_samples _shows", offer);
-  listen(model, told, "_told _caption _notes", show);
+  listen(model, told, "_description _caption _notes", show);
   offer();
   show();
   // Drawn for the room there is, the maps need no scaling and stay sharp.

@@ -15,29 +15,29 @@ from hookscope.interp.lenses.lens import LensSpec
 from hookscope.interp.lenses.texts import Vocabulary, WordTable, label_tokens
 from hookscope.interp.widgets.token_view import (
     SHOWS,
-    Names,
+    MapLabels,
+    describe_token,
     draw_attention,
     draw_map,
-    map_rows,
-    prediction_rows,
-    shown_of,
-    told_of,
-    weights_of,
+    list_attention,
+    list_predictions,
+    list_values,
+    select_values,
 )
 from hookscope.layers import Which
 from hookscope.layers.suggestions import not_found
 from hookscope.model_inputs import check_kwargs
 from hookscope.pictures.picture import Rows, as_text
-from hookscope.widgets.base import assets, shows_errors
-from hookscope.widgets.code_panel import CodeWidget, output_code
-from hookscope.widgets.module_rows import notices_of
-from hookscope.widgets.wrong_inputs import explaining_inputs
+from hookscope.widgets.base import assets, show_errors
+from hookscope.widgets.code_panel import CodeWidget, write_output_code
+from hookscope.widgets.module_rows import format_warnings
+from hookscope.widgets.wrong_inputs import explain_input_errors
 
 __all__ = ["TokenPicker"]
 
 _MOST_BYTES = 4 << 30
 LINES, MAP = LOOKS = ("lines", "map")
-_CHOSEN = ("sample", "show", "layer", "token", "attention", "head", "look")
+_CHOICES = ("sample", "show", "layer", "token", "attention", "head", "look")
 
 
 class TokenPicker(CodeWidget):
@@ -101,11 +101,11 @@ class TokenPicker(CodeWidget):
     _size: Any = traitlets.List([1, 1]).tag(sync=True)
     _box: Any = traitlets.List([0, 0, 1, 1]).tag(sync=True)
     _caption = traitlets.Unicode().tag(sync=True)
-    _told = traitlets.Unicode().tag(sync=True)
+    _description = traitlets.Unicode().tag(sync=True)
     _predictions: Any = traitlets.List().tag(sync=True)  # [layer, [word, probability, word, ...]]
     _weights: Any = traitlets.List().tag(sync=True)  # of the chosen token, one for each token
-    _looks: Any = traitlets.List().tag(sync=True)  # [key, weight], the greatest
-    _looked = traitlets.Unicode().tag(sync=True)
+    _attention_rows: Any = traitlets.List().tag(sync=True)  # [key, weight], the greatest
+    _attention_text = traitlets.Unicode().tag(sync=True)
     _notes: Any = traitlets.List().tag(sync=True)
     look_png = traitlets.Bytes(b"").tag(sync=True)
     look_alt = traitlets.Unicode().tag(sync=True)
@@ -126,9 +126,9 @@ class TokenPicker(CodeWidget):
     ) -> None:
         kwargs = check_kwargs(TokenPicker, kwargs, _unknown)
         WordTable(vocabulary, None)  # before anything runs
-        with explaining_inputs(model, args, kwargs):
+        with explain_input_errors(model, args, kwargs):
             streams = Streams(model, args, kwargs, layers, lens, max_bytes)
-        self._streams, self._given = streams, (args, kwargs)
+        self._streams, self._inputs = streams, (args, kwargs)
         self._words = WordTable(vocabulary, streams.words or None)
         known = streams.ids if streams.words and self._words else None
         self._texts = label_tokens(
@@ -138,15 +138,15 @@ class TokenPicker(CodeWidget):
             streams.samples,
             streams.tokens,
         )
-        self._drawn: tuple[Any, ...] = ()
-        self._looked_at: tuple[Any, ...] = ()
-        self._names = Names(streams.labels, self._texts[0])
-        self._settling = True
+        self._map_key: tuple[Any, ...] = ()
+        self._attention_key: tuple[Any, ...] = ()
+        self._labels = MapLabels(streams.labels, self._texts[0])
+        self._is_updating = True
         super().__init__(
             _layers=streams.labels, _samples=streams.samples, layer=streams.labels[-1], token=streams.tokens - 1
         )
-        self.show = "norm" if shown_of(self.reading, "final word") is None else "final word"
-        self._settling = False
+        self.show = "norm" if select_values(self.reading, "final word") is None else "final word"
+        self._is_updating = False
         self._update()
 
     # -- what was chosen ----------------------------------------------------------------------------------------
@@ -168,14 +168,14 @@ class TokenPicker(CodeWidget):
 
     def predictions(self) -> list[dict[str, object]]:
         """List for each layer the words with the highest probabilities at the chosen token; [] without a lens."""
-        return prediction_rows(self.reading, self.token, self._names, self._words)
+        return list_predictions(self.reading, self.token, self._labels, self._words)
 
     def numbers(self) -> Rows:
         """List the numbers on the map: a row for each token, a column for each layer; of many, those near the choice.
 
         The 64 tokens around the chosen one are listed, and 16 layers, the last among them.
         """
-        return map_rows(shown_of(self.reading, self.show), self._names, self.token)
+        return list_values(select_values(self.reading, self.show), self._labels, self.token)
 
     def summary(self) -> str:
         """Say what the map shows, and what is chosen."""
@@ -184,21 +184,23 @@ class TokenPicker(CodeWidget):
         streams = self._streams
         what = f"{SHOWS[self.show]}, {len(streams.labels)} layers by {streams.tokens} tokens"
         of = f", sample {self.sample} of 0 to {streams.samples - 1}" if streams.samples > 1 else ""
-        trust = self._warnings()[len(streams.notes) :]  # of what is shown; why there is no lens stands in the widget
-        return "\n".join([f"TokenPicker {streams.title}: {what}{of}; {self._told}", *trust])
+        trust = self._list_remarks()[
+            len(streams.notes) :
+        ]  # of what is shown; why there is no lens stands in the widget
+        return "\n".join([f"TokenPicker {streams.title}: {what}{of}; {self._description}", *trust])
 
     def close(self) -> None:
         """Take the widget off the page and let go of what it holds."""
         super().close()
         if hasattr(self, "_streams"):
-            del self._streams, self._given
+            del self._streams, self._inputs
 
     # -- from a choice to a picture -----------------------------------------------------------------------------
 
     @traitlets.validate("token", "sample", "head")
-    def _there(self, proposal: Mapping[str, Any]) -> int:
+    def _check_number(self, proposal: Mapping[str, Any]) -> int:
         name, value = proposal["trait"].name, int(proposal["value"])
-        if self._settling:
+        if self._is_updating:
             return value
         if name == "head":
             if self.map is None:
@@ -211,90 +213,90 @@ class TokenPicker(CodeWidget):
         return value
 
     @traitlets.validate("layer")
-    def _a_layer(self, proposal: Mapping[str, Any]) -> str:
+    def _check_layer(self, proposal: Mapping[str, Any]) -> str:
         if proposal["value"] not in self._streams.labels:
             raise not_found(self._streams.labels, proposal["value"], f"no layer {proposal['value']!r} on the map")
         return str(proposal["value"])
 
     @traitlets.validate("attention")
-    def _a_map(self, proposal: Mapping[str, Any]) -> str:
-        if not self._settling and proposal["value"] not in self._maps:
+    def _check_attention(self, proposal: Mapping[str, Any]) -> str:
+        if not self._is_updating and proposal["value"] not in self._maps:
             if not self._maps:
                 raise ValueError(self._streams.why_no_map(self._row))
             raise not_found(self._maps, proposal["value"], f"no map {proposal['value']!r} in layer {self.layer!r}")
         return str(proposal["value"])
 
     @traitlets.validate("show", "look")
-    def _one_of(self, proposal: Mapping[str, Any]) -> str:
+    def _check_option(self, proposal: Mapping[str, Any]) -> str:
         name, value = proposal["trait"].name, proposal["value"]
         if value not in (allowed := LOOKS if name == "look" else tuple(SHOWS)):
             raise ValueError(f"{name}={value!r}: give {', '.join(map(repr, allowed))}")
-        if name == "show" and not self._settling and shown_of(self.reading, value) is None:
-            raise ValueError(f"show={value!r}: {self._why_not(value)}")
+        if name == "show" and not self._is_updating and select_values(self.reading, value) is None:
+            raise ValueError(f"show={value!r}: {self._explain_missing(value)}")
         return str(value)
 
-    def _why_not(self, show: str) -> str:
+    def _explain_missing(self, show: str) -> str:
         if self._streams.lens is None:
             return "there is no lens, which makes words of a stream; give one with lens="
         if self._streams.causal is False:
             return "tokens look at later ones in this model, so it predicts no next word"
         return "the numbers of the text's tokens are not known, or are no words of the lens"
 
-    @traitlets.observe(*_CHOSEN, "width")
+    @traitlets.observe(*_CHOICES, "width")
     def _on_choice(self, change: Mapping[str, Any]) -> None:
-        if not self._settling:
+        if not self._is_updating:
             self._update()
 
     @property
     def _row(self) -> int:
         return self._streams.labels.index(self.layer)
 
-    @shows_errors
+    @show_errors
     def _update(self) -> None:
         """Draw what is chosen, and say what else there is to choose."""
-        before, self._settling = self._settling, True
+        before, self._is_updating = self._is_updating, True
         try:
             with self.hold_sync():
                 self._show_map()
-                self._predictions = self._said()
-                self._told = told_of(self.reading, self._row, self.token, self._names, self._words)
+                self._predictions = self._format_predictions()
+                self._description = describe_token(self.reading, self._row, self.token, self._labels, self._words)
                 self._show_attention()
-                self.code = self._code()
-                self._notes = [*notices_of(self._streams.warned), *self._warnings()]
+                self.code = self._write_code()
+                self._notes = [*format_warnings(self._streams.warned), *self._list_remarks()]
         finally:
-            self._settling = before
+            self._is_updating = before
 
-    def _said(self) -> list[list[Any]]:
+    def _format_predictions(self) -> list[list[Any]]:
         """The rows of the words, as text: what is sent to a page can be no NaN."""
-        rows = zip(self._names.short, self.predictions(), strict=False)
+        rows = zip(self._labels.short, self.predictions(), strict=False)
         return [[short, [as_text(value) for name, value in row.items() if name != "layer"]] for short, row in rows]
 
     def _show_map(self) -> None:
         key = (self.sample, self.show, self.width)
-        if key == self._drawn:
+        if key == self._map_key:
             return
-        self._names = Names(self._streams.labels, self._texts[self.sample])
+        self._labels = MapLabels(self._streams.labels, self._texts[self.sample])
         self._tokens = list(self._texts[self.sample])
         reading = self.reading
-        self._shows = [[name, text] for name, text in SHOWS.items() if shown_of(reading, name) is not None]
-        values = shown_of(reading, self.show)
+        self._shows = [[name, text] for name, text in SHOWS.items() if select_values(reading, name) is not None]
+        values = select_values(reading, self.show)
         if values is None:  # there was one of another sample
             self.show, values = "norm", reading.norm
             key = (self.sample, self.show, self.width)
         of = f", sample {self.sample}" if self._streams.samples > 1 else ""
-        drawn = draw_map(values, self.show, self._names, f"{self._streams.title}{of}", self.width)
+        drawn = draw_map(values, self.show, self._labels, f"{self._streams.title}{of}", self.width)
         self.png, self.alt, self._caption = drawn.heat.png, drawn.alt, drawn.caption
         self._size, self._box = list(drawn.heat.size), list(drawn.heat.box)
-        self._drawn = key
+        self._map_key = key
 
-    def _code(self) -> str:
+    def _write_code(self) -> str:
         """Write the plain torch lines that capture the stream at the chosen layer and token."""
         layer, call = self._streams.call_at(self._row)
         pick = "output = output if isinstance(output, torch.Tensor) else output[0]  # the stream comes first"
         axes = [("token", self.token), ("sample", self.sample)]
         (first, one), (second, other) = axes if self._streams.tokens_first else axes[::-1]
         end = f"stream = outputs[{layer!r}][{call - 1}][{one}, {other}]  # {first} {one}, {second} {other}"
-        return output_code(layer, pick, end, *self._given)
+        return write_output_code(layer, pick, end, *self._inputs)
 
     def _show_attention(self) -> None:
         found = self._streams.maps_at(self._row)
@@ -303,29 +305,29 @@ class TokenPicker(CodeWidget):
         if self.attention not in self._maps:  # the same of the new layer: its self-attention, for example
             self.attention = self._maps[min(place, len(found) - 1)] if found else ""
         if not found:
-            self._heads, self._weights, self._looks = 0, [], []
-            self._looked = f"No attention map here: {self._streams.why_no_map(self._row)}."
-            self.look_png, self.look_alt, self._looked_at = b"", "", ()
+            self._heads, self._weights, self._attention_rows = 0, [], []
+            self._attention_text = f"No attention map here: {self._streams.why_no_map(self._row)}."
+            self.look_png, self.look_alt, self._attention_key = b"", "", ()
             return
         each = self.maps[self.attention]
         self._heads = each.weights.shape[1]
         self.head = min(self.head, self._heads - 1)
-        seen = weights_of(each, self.sample, self.head, self.token, self._names)
-        self._weights, self._looks = seen.weights, seen.rows
-        self._looked = " ".join([seen.text, *map(_sentence, [each.check, *each.notes])])
+        seen = list_attention(each, self.sample, self.head, self.token, self._labels)
+        self._weights, self._attention_rows = seen.weights, seen.rows
+        self._attention_text = " ".join([seen.text, *map(_to_sentence, [each.check, *each.notes])])
         key = (self.attention, self.sample, self.head, self.width) if self.look == MAP else ()
-        if key != self._looked_at:
+        if key != self._attention_key:
             self.look_png, self.look_alt = b"", ""
             if key:
-                drawn = draw_attention(each, self.sample, self.head, self._names, self.width)
+                drawn = draw_attention(each, self.sample, self.head, self._labels, self.width)
                 self.look_png, self.look_alt = drawn.heat.png, drawn.alt
                 self._look_size, self._look_box = list(drawn.heat.size), list(drawn.heat.box)
-            self._looked_at = key
+            self._attention_key = key
 
-    def _warnings(self) -> list[str]:
+    def _list_remarks(self) -> list[str]:
         """What must be known of the lens, as sentences."""
-        return [_sentence(text) for text in self._streams.remarks(self.sample)]
+        return [_to_sentence(text) for text in self._streams.remarks(self.sample)]
 
 
-def _sentence(text: str) -> str:
+def _to_sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."

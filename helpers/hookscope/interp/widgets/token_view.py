@@ -19,16 +19,16 @@ from hookscope.pictures.tokens import shorten_token
 
 __all__ = [
     "SHOWS",
-    "DrawnStream",
-    "Names",
-    "ShownToken",
+    "MapLabels",
+    "StreamPicture",
+    "TokenAttention",
+    "describe_token",
     "draw_attention",
     "draw_map",
-    "map_rows",
-    "prediction_rows",
-    "shown_of",
-    "told_of",
-    "weights_of",
+    "list_attention",
+    "list_predictions",
+    "list_values",
+    "select_values",
 ]
 
 SHOWS = {
@@ -42,7 +42,7 @@ _TOKENS, _LAYERS, _KEYS = 64, 16, 5  # in a table
 _LETTERS = 24
 
 
-class DrawnStream(NamedTuple):
+class StreamPicture(NamedTuple):
     """A picture with what is said about it."""
 
     heat: Heatmap
@@ -50,7 +50,7 @@ class DrawnStream(NamedTuple):
     caption: str
 
 
-class ShownToken(NamedTuple):
+class TokenAttention(NamedTuple):
     """What one token looks at: its weights on all tokens, the greatest of them, and which head it is."""
 
     weights: list[float]
@@ -58,7 +58,7 @@ class ShownToken(NamedTuple):
     text: str
 
 
-class Names:
+class MapLabels:
     """What layers and tokens are called.
 
     Attributes:
@@ -67,7 +67,7 @@ class Names:
         tokens: strings, `""` where there is none.
 
     Example:
-        >>> names = Names(["net.h.0", "net.h.1"], ["the", "cat"])
+        >>> names = MapLabels(["net.h.0", "net.h.1"], ["the", "cat"])
         >>> names.short, names.token(1)
         (['h.0', 'h.1'], '1 cat')
 
@@ -90,7 +90,7 @@ class Names:
         return f"{place} {text}".strip()
 
 
-def shown_of(reading: Reading, show: str) -> Tensor | None:
+def select_values(reading: Reading, show: str) -> Tensor | None:
     """Return the numbers that are shown, [layers, tokens]; None if there are none."""
     found = {
         "norm": reading.norm,
@@ -101,7 +101,7 @@ def shown_of(reading: Reading, show: str) -> Tensor | None:
     return None if found is None or (show != "norm" and bool(found.isnan().all())) else found
 
 
-def draw_map(values: Tensor, show: str, names: Names, title: str, width: int) -> DrawnStream:
+def draw_map(values: Tensor, show: str, names: MapLabels, title: str, width: int) -> StreamPicture:
     """Draw a row for each layer and a column for each token."""
     log = show in _BY_LOG
     columns = [names.token(place) for place in range(len(names.tokens))]
@@ -121,10 +121,10 @@ def draw_map(values: Tensor, show: str, names: Names, title: str, width: int) ->
         f"Token map of {title}: {SHOWS[show]}, {values.shape[0]} layers as rows, from {names.layers[0]} to "
         f"{names.layers[-1]}, by {values.shape[1]} tokens as columns, {f'{scale}.' if alike else greatest}"
     )
-    return DrawnStream(picture, alt, caption)
+    return StreamPicture(picture, alt, caption)
 
 
-def map_rows(values: Tensor | None, names: Names, token: int) -> list[dict[str, object]]:
+def list_values(values: Tensor | None, names: MapLabels, token: int) -> list[dict[str, object]]:
     """List the numbers of a map, a row for each token; of many, those around the chosen one."""
     if values is None:
         return []
@@ -139,7 +139,7 @@ def map_rows(values: Tensor | None, names: Names, token: int) -> list[dict[str, 
     ]
 
 
-def prediction_rows(reading: Reading, token: int, names: Names, words: WordTable) -> list[dict[str, object]]:
+def list_predictions(reading: Reading, token: int, names: MapLabels, words: WordTable) -> list[dict[str, object]]:
     """List for each layer the words with the highest probabilities at a token."""
     if reading.words is None or reading.probabilities is None:
         return []
@@ -153,7 +153,7 @@ def prediction_rows(reading: Reading, token: int, names: Names, words: WordTable
     return rows
 
 
-def told_of(reading: Reading, layer: int, token: int, names: Names, words: WordTable) -> str:
+def describe_token(reading: Reading, layer: int, token: int, names: MapLabels, words: WordTable) -> str:
     """Say in a line what is known of a token at a layer."""
     said = [f"norm {as_text(float(reading.norm[layer, token]))}"]
     if not math.isnan(change := float(reading.change[layer, token])):
@@ -167,27 +167,27 @@ def told_of(reading: Reading, layer: int, token: int, names: Names, words: WordT
     return f"{names.layers[layer]}, token {names.token(token)}: {'; '.join(said)}"
 
 
-def weights_of(shown: AttentionMap, sample: int, head: int, token: int, names: Names) -> ShownToken:
+def list_attention(shown: AttentionMap, sample: int, head: int, token: int, names: MapLabels) -> TokenAttention:
     """Say what one token looks at in a head."""
     weights = shown.weights[sample, head, token].detach().double().cpu()
     alike = len(weights) == len(names.tokens)
     heads = shown.weights.shape[1]
     text = f"From token {names.token(token)}, head {head} of {heads} of {shown.label or 'the model'}"
     if bool(shown.blind[sample, head, token]):
-        return ShownToken([], [], f"{text}: no key, fully masked.")
+        return TokenAttention([], [], f"{text}: no key, fully masked.")
     top = weights.nan_to_num(-1.0).topk(min(_KEYS, len(weights)))
     rows = [
         [names.token(key) if alike else f"key {key}", as_text(weight)]
         for key, weight in zip(top.indices.tolist(), top.values.tolist(), strict=True)
     ]
     if not alike:
-        return ShownToken(
+        return TokenAttention(
             [], rows, f"{text}: its {len(weights)} keys are not these {len(names.tokens)} tokens, so no lines."
         )
-    return ShownToken(weights.nan_to_num(0.0).tolist(), rows, f"{text}.")
+    return TokenAttention(weights.nan_to_num(0.0).tolist(), rows, f"{text}.")
 
 
-def draw_attention(shown: AttentionMap, sample: int, head: int, names: Names, width: int) -> DrawnStream:
+def draw_attention(shown: AttentionMap, sample: int, head: int, names: MapLabels, width: int) -> StreamPicture:
     """Draw the map of a head: a row for each query, a column for each key, from 0."""
     weights = shown.weights[sample, head].detach().float().cpu()
     queries = [names.token(place) for place in range(len(names.tokens))]
@@ -202,4 +202,4 @@ def draw_attention(shown: AttentionMap, sample: int, head: int, names: Names, wi
         f"as columns, brighter for more weight, from 0 to {picture.ends[1]}. The greatest{which} is from "
         f"{queries[query]} to {keys[key]}."
     )
-    return DrawnStream(picture, alt, alt)
+    return StreamPicture(picture, alt, alt)

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from hookscope import LayerNotFoundError, census, samples
+from hookscope.interp.widgets.output_table import compare_outputs
 from hookscope.interp.widgets.patch_map import ABOVE, NAN, NOT_RUN, PatchMap
-from hookscope.interp.widgets.two_outputs import two_outputs
 from tests.shared.language import IDS, gpt2
 from tests.shared.swept import by_hand, outputs_of, sweep
 
@@ -132,9 +132,9 @@ def test_any_other_output() -> None:
     patches = PatchMap(found)
     assert patches._rows == [["output", "shape", "largest change"], ["the output", "(2, 4, 3)", "0"]]
     assert patches.lines.endswith("    e.mean('0')\n    output = model(*inputs)")
-    (row,) = two_outputs({"a": torch.zeros(2, 3, 4)}, {"a": torch.full((2, 3, 4), -2.0)}, None, None, 0, -1).rows
+    (row,) = compare_outputs({"a": torch.zeros(2, 3, 4)}, {"a": torch.full((2, 3, 4), -2.0)}, None, None, 0, -1).rows
     assert row == {"output": "['a']", "shape": "(2, 3, 4)", "largest change": 2.0}
-    ready = two_outputs(torch.tensor([[0.25, 0.75]]), torch.tensor([[1.0, 0.0]]), None, None, 0, -1)
+    ready = compare_outputs(torch.tensor([[0.25, 0.75]]), torch.tensor([[1.0, 0.0]]), None, None, 0, -1)
     assert ready.rows[0] == {"class": "0", "before": 0.25, "after": 1.0}
     assert ready.title.endswith("as the model returns them")
 

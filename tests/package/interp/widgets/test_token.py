@@ -68,7 +68,7 @@ def test_alike_numbers_have_no_greatest() -> None:
 def test_it_says_how_far_the_weights_were_checked() -> None:
     tokens = samples.story_tokens("the dogs near the cat")
     picker = TokenPicker(samples.story_lm(), tokens, vocabulary=samples.STORY_WORDS)
-    assert "Weights @ v differ from what the call returned by at most " in picker._looked
+    assert "Weights @ v differ from what the call returned by at most " in picker._attention_text
     picker.look = "map"
     assert "The greatest of a query that sees several keys is from " in picker.look_alt  # not that of the first token
 
@@ -84,7 +84,7 @@ def test_the_weights_of_the_chosen_token(picker: TokenPicker) -> None:
     weights = maps["blocks.0.heads.4"].weights[1, 0, 5]
     assert picker._weights == pytest.approx(weights.tolist())
     best = int(weights.argmax())
-    assert picker._looks[0][0] == f"{best} {WORDS[int(IDS[1, best])]}"
+    assert picker._attention_rows[0][0] == f"{best} {WORDS[int(IDS[1, best])]}"
     assert picker.look_png == b""
     picker.look = "map"
     assert "query " not in picker.look_alt.partition(" The greatest ")[0]
@@ -102,7 +102,7 @@ def test_the_page_says_so(picker: TokenPicker) -> None:
     assert (picker.layer, picker.token, picker.show, picker.sample, picker._response) == ("blocks.0", 1, "norm", 1, 2)
     assert picker.png != before
     assert picker._tokens[0] == "a"
-    assert picker._told.startswith("blocks.0, token 1 cat: norm")
+    assert picker._description.startswith("blocks.0, token 1 cat: norm")
     assert picker.problem == ""
 
 
@@ -147,7 +147,7 @@ def test_without_a_lens_and_without_attention() -> None:
     assert picker.predictions() == []
     assert [name for name, _ in picker._shows] == ["norm", "change"]
     assert any("No lens" in text for text in picker._notes)
-    assert "No attention map here: 0 maps" in picker._looked
+    assert "No attention map here: 0 maps" in picker._attention_text
     with pytest.raises(ValueError, match="show='final word': there is no lens"):
         picker.show = "final word"
     with pytest.raises(ValueError, match="0 maps"):

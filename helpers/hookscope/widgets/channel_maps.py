@@ -16,15 +16,24 @@ from hookscope.pictures.palette import COOLWARM, VIRIDIS
 from hookscope.pictures.picture import Picture, as_text
 from hookscope.pictures.pixel_text import LINE
 
-__all__ = ["View", "as_dense", "channel_picture", "facts_of", "image_of", "maps_of", "order_of", "view"]
+__all__ = [
+    "ChannelPage",
+    "draw_channel",
+    "draw_channels",
+    "draw_input",
+    "list_facts",
+    "read_maps",
+    "sort_channels",
+    "to_dense",
+]
 
-_TALL = 512  # tokens or features that one map shows at most
+_MOST_ROWS = 512  # tokens or features that one map shows at most
 _HEAD = LINE + 6  # pixels: a line of text and a gap
 _TILE, _SMALL, _LOW = 160, 44, 460  # pixels: width of a map at most and at least, height of the picture if it can be
 
 
 @dataclass(frozen=True)
-class View:
+class ChannelPage:
     """What is shown of an output.
 
     Attributes:
@@ -53,11 +62,11 @@ class View:
     shape: tuple[int, ...]
 
 
-def as_dense(tensor: Tensor) -> Tensor:
+def to_dense(tensor: Tensor) -> Tensor:
     """Return the values of a sparse, quantized or nested tensor in a dense one; what a nested one lacks is nan.
 
     Example:
-        >>> as_dense(torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]))
+        >>> to_dense(torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]))
         tensor([[1., nan],
                 [1., 1.]])
 
@@ -70,7 +79,7 @@ def as_dense(tensor: Tensor) -> Tensor:
     return tensor if tensor.layout is torch.strided else tensor.to_dense()
 
 
-def maps_of(tensor: Tensor, sample: int, channels_last: bool = False) -> tuple[Tensor, str]:
+def read_maps(tensor: Tensor, sample: int, channels_last: bool = False) -> tuple[Tensor, str]:
     """Read one sample of a tensor as (C, H, W) maps, and say how.
 
     Args:
@@ -83,11 +92,11 @@ def maps_of(tensor: Tensor, sample: int, channels_last: bool = False) -> tuple[T
         ValueError: the tensor has no elements, or more than five axes.
 
     Example:
-        >>> maps_of(torch.zeros(2, 5, 8), 1)[0].shape
+        >>> read_maps(torch.zeros(2, 5, 8), 1)[0].shape
         torch.Size([1, 5, 8])
 
     """
-    values = as_dense(tensor.detach())
+    values = to_dense(tensor.detach())
     values = values.abs() if values.is_complex() else values
     shape = tuple(values.shape)
     if not values.numel():
@@ -100,7 +109,7 @@ def maps_of(tensor: Tensor, sample: int, channels_last: bool = False) -> tuple[T
         one = values[sample]
         return one.movedim(1, 2).reshape(shape[1], shape[3], -1), "(N, C, T, H, W), the frames side by side"
     if len(shape) == 3:
-        return values[sample][None, :_TALL, :_TALL], "(N, tokens, features)"
+        return values[sample][None, :_MOST_ROWS, :_MOST_ROWS], "(N, tokens, features)"
     if len(shape) == 2:
         row = values[sample]
         wide = max(width for width in range(1, 65) if len(row) % width == 0)
@@ -108,18 +117,18 @@ def maps_of(tensor: Tensor, sample: int, channels_last: bool = False) -> tuple[T
         return row.reshape(1, -1, wide), "(N, features), row by row"
     if len(shape) > 5:
         raise ValueError(f"an output of shape {shape} has too many axes to be drawn; take .activation and pick some")
-    return values.reshape(1, 1, -1)[:, :, :_TALL], "(numbers)"
+    return values.reshape(1, 1, -1)[:, :, :_MOST_ROWS], "(numbers)"
 
 
-def order_of(tensor: Tensor, sample: int, by: str, channels_last: bool = False) -> list[int]:
+def sort_channels(tensor: Tensor, sample: int, by: str, channels_last: bool = False) -> list[int]:
     """List the channels of a sample: by index, or by mean, max or share of zeros, largest first.
 
     Example:
-        >>> order_of(torch.tensor([1.0, 3.0, 2.0]).reshape(1, 3, 1, 1), 0, "mean")
+        >>> sort_channels(torch.tensor([1.0, 3.0, 2.0]).reshape(1, 3, 1, 1), 0, "mean")
         [1, 2, 0]
 
     """
-    maps, _ = maps_of(tensor, sample, channels_last)
+    maps, _ = read_maps(tensor, sample, channels_last)
     if by == "index":
         return list(range(len(maps)))
     flat = maps.flatten(1)
@@ -133,7 +142,7 @@ def order_of(tensor: Tensor, sample: int, by: str, channels_last: bool = False) 
     return order
 
 
-def view(
+def draw_channels(
     tensor: Tensor,
     sample: int,
     channels: list[int],
@@ -142,21 +151,21 @@ def view(
     channels_last: bool,
     title: str,
     width: int,
-) -> View:
+) -> ChannelPage:
     """Draw channels of one sample of a tensor.
 
     Args:
-        tensor: see `maps_of`.
+        tensor: see `read_maps`.
         sample: which sample.
         channels: which channels, in this order.
         scale: `"channel"` or `"shared"`.
         signed: draw on a diverging map centred at 0, as for gradients.
-        channels_last: see `maps_of`.
+        channels_last: see `read_maps`.
         title: what it is.
         width: width of the picture to aim at, in pixels.
 
     """
-    maps, reading = maps_of(tensor, sample, channels_last)
+    maps, reading = read_maps(tensor, sample, channels_last)
     columns = _columns(len(channels), maps.shape[-2], maps.shape[-1], width)
     one = 160 if len(channels) > 1 else width  # a map of its own may be large, several are of a size to compare
     size = min(width, one * columns)
@@ -166,7 +175,7 @@ def view(
     which = "one map" if len(maps) == 1 else grid.caption.splitlines()[0].removeprefix(f"{title}: ")
     how = grid.caption.splitlines()[2:]
     tall, wide = grid.mosaic.shape
-    return View(
+    return ChannelPage(
         grid.png,
         grid.alt,
         "\n".join([f"{title}: {which}", f"shape {tuple(tensor.shape)} read as {reading}, sample {sample}", *how]),
@@ -195,9 +204,9 @@ def _columns(count: int, high: int, wide: int, width: int) -> int:
     return found
 
 
-def channel_picture(tensor: Tensor, sample: int, channel: int, signed: bool, channels_last: bool) -> Picture:
+def draw_channel(tensor: Tensor, sample: int, channel: int, signed: bool, channels_last: bool) -> Picture:
     """Draw one channel alone, one pixel a value where it is large, with nothing around it."""
-    maps, _ = maps_of(tensor, sample, channels_last)
+    maps, _ = read_maps(tensor, sample, channels_last)
     grid = feature_grid(maps, channels=[channel], center=0 if signed else None)
     left, top, width, height = grid.boxes[0]
     inside = np.ascontiguousarray(grid.mosaic[top : top + height, left : left + width])
@@ -205,7 +214,7 @@ def channel_picture(tensor: Tensor, sample: int, channel: int, signed: bool, cha
     return Picture(encode_png(inside, COOLWARM if signed else VIRIDIS), f"channel {channel}: {numbers}")
 
 
-def image_of(value: Any, sample: int) -> tuple[bytes, str] | None:
+def draw_input(value: Any, sample: int) -> tuple[bytes, str] | None:
     """Return an input as a picture and what it shows, if it is one: (N, 1 or 3, H, W) floating or uint8 numbers."""
     if not isinstance(value, Tensor) or value.dim() != 4 or value.shape[1] not in (1, 3) or value.is_complex():
         return None
@@ -218,11 +227,11 @@ def image_of(value: Any, sample: int) -> tuple[bytes, str] | None:
     return encode_rgb(np.ascontiguousarray(pixels.permute(1, 2, 0).numpy())), alt
 
 
-def facts_of(tensor: Tensor, sample: int, kind: str, overwritten: str | None) -> list[list[str]]:
+def list_facts(tensor: Tensor, sample: int, kind: str, overwritten: str | None) -> list[list[str]]:
     """List what is known of one sample of a tensor, as names and texts.
 
     Args:
-        tensor: see `maps_of`.
+        tensor: see `read_maps`.
         sample: which sample.
         kind: class name of the layer.
         overwritten: the layer that overwrote the tensor later in the pass, if one did.

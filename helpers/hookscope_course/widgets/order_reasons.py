@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 from hookscope.recordings.event import Event
 
-__all__ = ["why"]
+__all__ = ["explain_order"]
 
 Call = tuple[str, int]  # name of a layer and number of its call
 
 _MODULE = ("full_backward_pre", "full_backward")
 _PARAMETER = ("tensor", "post_accumulate_grad")
 # In this order torch goes along one tensor.
-_LINE = ("tensor", "retain_grad", "node_pre", "post_accumulate_grad", "node_post")
-_ON_THE_LINE = {
+_TENSOR_ORDER = ("tensor", "retain_grad", "node_pre", "post_accumulate_grad", "node_post")
+_TENSOR_REASONS = {
     "tensor": "a tensor hook fires when the gradient of its tensor is complete, before anything is done with it.",
     "retain_grad": "what retain_grad asked for, filling .grad, is done before the hooks of the node.",
     "node_pre": "the pre-hooks of a node fire before the node runs; for a leaf it is this node that fills .grad.",
@@ -24,7 +24,7 @@ _ON_THE_LINE = {
 }
 
 
-def why(first: Event, second: Event, events: Sequence[Event], notes: Sequence[str] = ()) -> str:
+def explain_order(first: Event, second: Event, events: Sequence[Event], notes: Sequence[str] = ()) -> str:
     """Say that one event came before another, and the reason where kinds, layers and calls show it.
 
     Args:
@@ -40,17 +40,17 @@ def why(first: Event, second: Event, events: Sequence[Event], notes: Sequence[st
         >>> with record(model, kinds=["forward_pre", "forward"]) as recording:
         ...     y = model(torch.ones(1, 4))
         >>> events = recording.events
-        >>> why(events[2], events[3], events)
+        >>> explain_order(events[2], events[3], events)
         "forward 0 comes before forward (root): '0' runs inside the forward() of (root), and a forward hook fires when
         forward() has returned."
 
     """
     plain = f"{first.label} comes before {second.label}"
-    reason = _reason(first, second, _Calls(events, notes))
+    reason = _find_reason(first, second, _CallTimes(events, notes))
     return f"{plain}: {reason}" if reason else f"{plain} in this run."
 
 
-class _Calls:
+class _CallTimes:
     """The calls of layers in a recording: when each began and ended, what it received and returned."""
 
     def __init__(self, events: Sequence[Event], notes: Sequence[str]) -> None:
@@ -70,53 +70,53 @@ class _Calls:
         self.times = Counter(name for name, _ in self.begin)
         self._notes = notes
 
-    def inside(self, inner: Call | None, outer: Call | None) -> bool:
+    def is_inside(self, inner: Call | None, outer: Call | None) -> bool:
         """Tell whether one call ran inside the forward of another."""
         if inner is None or outer is None or not {inner, outer} <= self.begin.keys() & self.end.keys():
             return False
         return self.begin[outer] < self.begin[inner] and self.end[inner] < self.end[outer]
 
-    def after(self, later: Call | None, earlier: Call | None) -> bool:
+    def is_after(self, later: Call | None, earlier: Call | None) -> bool:
         """Tell whether one call began when another had ended."""
         if later is None or earlier is None or later not in self.begin or earlier not in self.end:
             return False
         return self.begin[later] > self.end[earlier]
 
-    def owner(self, event: Event) -> Call | None:
+    def find_owner(self, event: Event) -> Call | None:
         """Return the call that an event of the backward phase belongs to; a parameter's only if there is one."""
         if event.kind in _MODULE:
             return event.name, event.call
-        layer = _layer_of(event)
+        layer = _get_layer(event)
         return (layer, 1) if layer is not None and self.times[layer] == 1 else None
 
     def is_early(self, event: Event) -> bool:
         """Tell whether a full backward hook fired early since no input requires grad."""
         note = f"No input of layer {event.name or '(root)'} requires grad"
-        return not _waited(event) and any(text.startswith(note) for text in self._notes)
+        return not _has_input_gradient(event) and any(text.startswith(note) for text in self._notes)
 
-    def named(self, call: Call) -> str:
+    def format(self, call: Call) -> str:
         name = repr(call[0]) if call[0] else "(root)"
         return f"call {call[1]} of {name}" if self.times[call[0]] > 1 else name
 
 
-def _layer_of(event: Event) -> str | None:
+def _get_layer(event: Event) -> str | None:
     """Return the layer that a parameter is of, None if the event is not one of a parameter."""
     if event.kind not in _PARAMETER or event.type != "Parameter":
         return None
     return event.name.rpartition(".")[0]
 
 
-def _waited(event: Event) -> bool:
+def _has_input_gradient(event: Event) -> bool:
     """Tell whether a full backward hook was given a gradient of an input."""
     shapes = event.shapes
     return event.kind == "full_backward" and isinstance(shapes, tuple) and any(shape is not None for shape in shapes)
 
 
-def _reason(a: Event, b: Event, calls: _Calls) -> str:
+def _find_reason(a: Event, b: Event, calls: _CallTimes) -> str:
     if (a.kind, a.name, a.call) == (b.kind, b.name, b.call):
-        return _at_one_point(a, b)
+        return _explain_same_point(a, b)
     if "step" in (a.phase, b.phase):
-        return _around_a_step(a, b)
+        return _explain_step(a, b)
     if a.phase != b.phase:
         same = (a.name, a.call) == (b.name, b.call) and b.kind in _MODULE
         before = (event.phase == "forward" for event in calls.events if event.index < a.index)
@@ -124,11 +124,11 @@ def _reason(a: Event, b: Event, calls: _Calls) -> str:
             return "forward builds the graph that backward walks through, so its hooks come first."
         return ""
     if a.phase == "forward":
-        return _forward(a, b, calls)
-    return _backward(a, b, calls)
+        return _explain_forward(a, b, calls)
+    return _explain_backward(a, b, calls)
 
 
-def _at_one_point(a: Event, b: Event) -> str:
+def _explain_same_point(a: Event, b: Event) -> str:
     if not b.hook:
         return "hookscope's own hook is registered last, so it fires last of its kind."
     if a.kind in (*_PARAMETER, "forward_pre", "forward", *_MODULE):
@@ -137,7 +137,7 @@ def _at_one_point(a: Event, b: Event) -> str:
     return ""
 
 
-def _around_a_step(a: Event, b: Event) -> str:
+def _explain_step(a: Event, b: Event) -> str:
     if (a.kind, b.kind) == ("step_pre", "step_post") and (a.name, a.call) == (b.name, b.call):
         return "step pre-hooks fire before the step, post-hooks after it."
     if a.phase != "step" and b.kind == "step_pre":
@@ -145,65 +145,65 @@ def _around_a_step(a: Event, b: Event) -> str:
     return ""
 
 
-def _forward(a: Event, b: Event, calls: _Calls) -> str:
+def _explain_forward(a: Event, b: Event, calls: _CallTimes) -> str:
     one, other = (a.name, a.call), (b.name, b.call)
     if one == other and (a.kind, b.kind) == ("forward_pre", "forward"):
         return "a forward pre-hook fires before forward(), a forward hook after it."
-    if calls.inside(other, one) and a.kind == "forward_pre":
-        inside = f"{calls.named(other)} runs inside the forward() of {calls.named(one)}"
+    if calls.is_inside(other, one) and a.kind == "forward_pre":
+        inside = f"{calls.format(other)} runs inside the forward() of {calls.format(one)}"
         return f"{inside}, and a forward pre-hook fires before forward() begins."
-    if calls.inside(one, other) and b.kind == "forward":
-        inside = f"{calls.named(one)} runs inside the forward() of {calls.named(other)}"
+    if calls.is_inside(one, other) and b.kind == "forward":
+        inside = f"{calls.format(one)} runs inside the forward() of {calls.format(other)}"
         return f"{inside}, and a forward hook fires when forward() has returned."
-    if calls.after(other, one):
-        return f"{calls.named(one)} had returned when {calls.named(other)} began."
+    if calls.is_after(other, one):
+        return f"{calls.format(one)} had returned when {calls.format(other)} began."
     return ""
 
 
-def _backward(a: Event, b: Event, calls: _Calls) -> str:
-    if {a.kind, b.kind} <= set(_LINE) and (a.name, a.call) == (b.name, b.call):
-        return _ON_THE_LINE[a.kind] if _LINE.index(a.kind) < _LINE.index(b.kind) else ""
-    one, other = calls.owner(a), calls.owner(b)
+def _explain_backward(a: Event, b: Event, calls: _CallTimes) -> str:
+    if {a.kind, b.kind} <= set(_TENSOR_ORDER) and (a.name, a.call) == (b.name, b.call):
+        return _TENSOR_REASONS[a.kind] if _TENSOR_ORDER.index(a.kind) < _TENSOR_ORDER.index(b.kind) else ""
+    one, other = calls.find_owner(a), calls.find_owner(b)
     if one == other and (a.kind, b.kind) == _MODULE:
         return "the full backward pre-hook needs grad_output only, the full backward hook is given grad_input too."
-    if a.kind in _MODULE and a.name == _layer_of(b):
-        return _layer_before_parameter(a, b, calls)
+    if a.kind in _MODULE and a.name == _get_layer(b):
+        return _explain_parameter(a, b, calls)
     if one is None or other is None:
-        return _if_it_is_its_own(a, b, calls)
-    if calls.is_early(a) and calls.inside(other, one):
+        return _explain_possible_tensor(a, b, calls)
+    if calls.is_early(a) and calls.is_inside(other, one):
         return (
-            f"no input of {calls.named(one)} requires grad. So its full backward hook has no gradient to wait for, "
-            f"and fires before what is inside, such as {calls.named(other)}."
+            f"no input of {calls.format(one)} requires grad. So its full backward hook has no gradient to wait for, "
+            f"and fires before what is inside, such as {calls.format(other)}."
         )
-    if one == other and _waited(b):
+    if one == other and _has_input_gradient(b):
         return (
             "a full backward hook waits for the gradient of the input. A parameter's gradient is added to .grad "
             "as soon as it is there, by its AccumulateGrad node."
         )
-    if a.kind == "full_backward_pre" and calls.inside(other, one):
+    if a.kind == "full_backward_pre" and calls.is_inside(other, one):
         return (
-            f"the pre-hook of {calls.named(one)} needs the gradient of its output only, which is there before "
-            f"anything inside goes back; {calls.named(other)} is inside."
+            f"the pre-hook of {calls.format(one)} needs the gradient of its output only, which is there before "
+            f"anything inside goes back; {calls.format(other)} is inside."
         )
-    if calls.inside(one, other):
+    if calls.is_inside(one, other):
         return (
-            f"the full backward hook of {calls.named(other)} waits for the gradient of its input, which is known last; "
-            f"{calls.named(one)} is inside."
+            f"the full backward hook of {calls.format(other)} waits for the gradient of its input, which is known "
+            f"last; {calls.format(one)} is inside."
         )
-    if calls.after(one, other):
+    if calls.is_after(one, other):
         return (
             "backward walks from the output towards the input, and what was called last comes first: "
-            f"{calls.named(one)} was called after {calls.named(other)}."
+            f"{calls.format(one)} was called after {calls.format(other)}."
         )
     return ""
 
 
-def _layer_before_parameter(a: Event, b: Event, calls: _Calls) -> str:
+def _explain_parameter(a: Event, b: Event, calls: _CallTimes) -> str:
     if a.kind == "full_backward_pre":
         return "a parameter's gradient comes out of the layer's own step back, and the pre-hook fires before that."
     if calls.is_early(a):
         return (
-            f"no input of {calls.named((a.name, a.call))} requires grad. So its full backward hook has no gradient to "
+            f"no input of {calls.format((a.name, a.call))} requires grad. So its full backward hook has no gradient to "
             "wait for, and fires before those of its parameters are computed."
         )
     if a.call > 1:
@@ -212,21 +212,21 @@ def _layer_before_parameter(a: Event, b: Event, calls: _Calls) -> str:
     return ""
 
 
-def _if_it_is_its_own(a: Event, b: Event, calls: _Calls) -> str:
+def _explain_possible_tensor(a: Event, b: Event, calls: _CallTimes) -> str:
     """The recording does not say which tensor a layer received or returned; but what follows if it is this one."""
-    if a.kind == "tensor" and b.kind in _MODULE and _among(a.shapes, calls.output.get((b.name, b.call))):
+    if a.kind == "tensor" and b.kind in _MODULE and _contains_shape(a.shapes, calls.output.get((b.name, b.call))):
         return (
-            f"if {a.name!r} is what {calls.named((b.name, b.call))} returned, backward reaches it first, and only "
+            f"if {a.name!r} is what {calls.format((b.name, b.call))} returned, backward reaches it first, and only "
             "then the layer."
         )
-    if a.kind in _MODULE and b.kind == "tensor" and _among(b.shapes, calls.args.get((a.name, a.call))):
+    if a.kind in _MODULE and b.kind == "tensor" and _contains_shape(b.shapes, calls.args.get((a.name, a.call))):
         return (
-            f"if {b.name!r} is what {calls.named((a.name, a.call))} received, its gradient is complete only when "
+            f"if {b.name!r} is what {calls.format((a.name, a.call))} received, its gradient is complete only when "
             "the layer has gone back."
         )
     return ""
 
 
-def _among(shape: object, shapes: object) -> bool:
+def _contains_shape(shape: object, shapes: object) -> bool:
     """Tell whether a shape is one of several, or the only one."""
     return shape == shapes or (isinstance(shapes, tuple) and shape in shapes)

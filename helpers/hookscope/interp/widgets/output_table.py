@@ -9,19 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hookscope.widgets.goal import goal_of, parts_of
+from hookscope.widgets.goal import find_goal, parts_of
 
-__all__ = ["Names", "Shown", "two_outputs"]
+__all__ = ["Labels", "OutputTable", "compare_outputs"]
 
 _TOP = 5
-_PLAIN = 1e-4  # by how much numbers that are probabilities already may miss 1 in sum
+_TOLERANCE = 1e-4  # by how much numbers that are probabilities already may miss 1 in sum
 
-Names = Sequence[str] | Mapping[int, str] | Callable[[int], str]
+Labels = Sequence[str] | Mapping[int, str] | Callable[[int], str]
 """Words or classes by number: a list, a dict, or a function."""
 
 
 @dataclass(frozen=True)
-class Shown:
+class OutputTable:
     """What there is to be seen of two outputs.
 
     Attributes:
@@ -38,9 +38,9 @@ class Shown:
     positions: int = 0
 
 
-def two_outputs(
-    before: Any, after: Any, vocabulary: Names | None, classes: Names | None, sample: int, position: int
-) -> Shown:
+def compare_outputs(
+    before: Any, after: Any, vocabulary: Labels | None, classes: Labels | None, sample: int, position: int
+) -> OutputTable:
     """Compare two outputs.
 
     Args:
@@ -55,19 +55,19 @@ def two_outputs(
         ValueError: the model returns nothing that has a number for each of the words or classes.
 
     Example:
-        >>> shown = two_outputs(torch.tensor([[1.0, 1.0]]), torch.tensor([[99.0, 1.0]]), None, ["cat", "dog"], 0, -1)
-        >>> shown.rows[0]
+        >>> before, after = torch.tensor([[1.0, 1.0]]), torch.tensor([[99.0, 1.0]])
+        >>> compare_outputs(before, after, None, ["cat", "dog"], 0, -1).rows[0]
         {'class': 'cat', 'before': 0.5, 'after': 1.0}
 
     """
-    part, scores = _scores(before, vocabulary, classes)
+    part, scores = _find_scores(before, vocabulary, classes)
     if part is None:
-        return Shown("What the model returns", _sizes(before, after))
+        return OutputTable("What the model returns", _list_changes(before, after))
     assert scores is not None
     now = parts_of(after).get(part)
     if not isinstance(now, Tensor) or now.shape != scores.shape:
-        return Shown("What the model returns, of another structure after the edit", _sizes(before, after))
-    named: Names | None = vocabulary if vocabulary is not None else classes
+        return OutputTable("What the model returns, of another structure after the edit", _list_changes(before, after))
+    named: Labels | None = vocabulary if vocabulary is not None else classes
     noun = "class" if vocabulary is None else "word"
     sample = min(sample, len(scores) - 1)
     positions = scores.shape[1] if scores.dim() == 3 else 0
@@ -79,7 +79,7 @@ def two_outputs(
     order = torch.stack([share.nan_to_num(-1.0) for share in shares])
     top = {int(number) for share in order for number in share.topk(min(_TOP, len(share))).indices}
     rows: list[dict[str, object]] = [
-        {noun: _named(named, number), "before": float(shares[0][number]), "after": float(shares[1][number])}
+        {noun: _get_label(named, number), "before": float(shares[0][number]), "after": float(shares[1][number])}
         for number in sorted(top, key=lambda number: (-float(order[:, number].max()), number))
     ]
     where = f" at position {place % positions} of {positions}" if positions else ""
@@ -87,20 +87,22 @@ def two_outputs(
     nouns = "words" if noun == "word" else "classes"
     how = "as the model returns them" if ready else "by softmax"
     title = f"Probabilities of the top {nouns}{where}{of}, {scores.shape[-1]} in all, {how}"
-    return Shown(title, rows, len(scores), positions)
+    return OutputTable(title, rows, len(scores), positions)
 
 
-def _scores(output: Any, vocabulary: Names | None, classes: Names | None) -> tuple[str | None, Tensor | None]:
+def _find_scores(output: Any, vocabulary: Labels | None, classes: Labels | None) -> tuple[str | None, Tensor | None]:
     """Find the tensor with a number for each word or class."""
     parts = parts_of(output)
     if vocabulary is None:
-        goal = goal_of(output)
+        goal = find_goal(output)
         if goal is not None and goal.classes > 1:
             if isinstance(classes, Sequence) and len(classes) != goal.classes:
                 raise ValueError(f"{len(classes)} names for {goal.classes} classes: give one for each")
             return goal.part, parts[goal.part]
         if classes is not None:
-            raise ValueError(f"classes= is for a model that returns (samples, classes); this one returns {_all(parts)}")
+            raise ValueError(
+                f"classes= is for a model that returns (samples, classes); this one returns {_format_parts(parts)}"
+            )
         return None, None
     count = len(vocabulary) if isinstance(vocabulary, Sequence) else None  # a dict may have gaps
     fits = {
@@ -110,7 +112,9 @@ def _scores(output: Any, vocabulary: Names | None, classes: Names | None) -> tup
     }
     if not fits:
         words = "words" if count is None else f"{count} words"
-        raise ValueError(f"vocabulary has {words}, and the model returns {_all(parts)}: none has a number for each")
+        raise ValueError(
+            f"vocabulary has {words}, and the model returns {_format_parts(parts)}: none has a number for each"
+        )
     longest = [part for part, tensor in fits.items() if tensor.dim() == 3] or list(fits)
     chosen = next((part for part in longest if "logits" in part), longest[0])
     return chosen, fits[chosen]
@@ -118,10 +122,10 @@ def _scores(output: Any, vocabulary: Names | None, classes: Names | None) -> tup
 
 def _are_probabilities(scores: Tensor) -> bool:
     """Whether numbers are probabilities as they stand; of their logarithms, the softmax gives them back."""
-    return bool((scores >= 0).all()) and abs(float(scores.sum()) - 1) < _PLAIN
+    return bool((scores >= 0).all()) and abs(float(scores.sum()) - 1) < _TOLERANCE
 
 
-def _named(names: Names | None, number: int) -> str:
+def _get_label(names: Labels | None, number: int) -> str:
     if names is None:
         return str(number)
     if isinstance(names, Mapping):
@@ -129,7 +133,7 @@ def _named(names: Names | None, number: int) -> str:
     return str(names(number) if callable(names) else names[number])
 
 
-def _sizes(before: Any, after: Any) -> list[dict[str, object]]:
+def _list_changes(before: Any, after: Any) -> list[dict[str, object]]:
     """Say of each tensor how large it is, and its largest change."""
     then, now, rows = parts_of(before), parts_of(after), []
     for part in dict.fromkeys([*then, *now]):
@@ -139,12 +143,12 @@ def _sizes(before: Any, after: Any) -> list[dict[str, object]]:
             shapes = [tuple(each.shape) if each is not None else "none" for each in (old, new)]
             row |= {"shape": f"{shapes[0]}, then {shapes[1]}", "largest change": None}
         else:
-            row |= {"shape": str(tuple(old.shape)), "largest change": _largest(old, new)}
+            row |= {"shape": str(tuple(old.shape)), "largest change": _find_largest_change(old, new)}
         rows.append(row)
     return rows or [{"output": "no tensor", "shape": "", "largest change": None}]
 
 
-def _largest(old: Tensor, new: Tensor) -> float:
+def _find_largest_change(old: Tensor, new: Tensor) -> float:
     if not old.numel():
         return 0.0
     old, new = (each.detach().cpu() for each in (old, new))
@@ -153,6 +157,6 @@ def _largest(old: Tensor, new: Tensor) -> float:
     return float(torch.where(same, torch.zeros_like((new - old).abs()), (new - old).abs()).max())
 
 
-def _all(parts: Mapping[str, Tensor]) -> str:
+def _format_parts(parts: Mapping[str, Tensor]) -> str:
     said = [f"{part or 'a tensor'} {tuple(tensor.shape)}" for part, tensor in parts.items()]
     return ", ".join([*said[:4], *([f"{len(said) - 4} more"] if len(said) > 4 else [])]) or "no tensor"
