@@ -1,4 +1,4 @@
-"""An output of any shape as a picture with numbers: feature maps, a token × feature map, or a row of features."""
+"""Draw an output of any shape: as feature maps, as a map of tokens and features, or as one row of features."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ __all__ = [
     "to_dense",
 ]
 
-_MOST_ROWS = 512  # tokens or features that one map shows at most
-_HEAD = LINE + 6  # pixels: a line of text and a gap
-_TILE, _SMALL, _LOW = 160, 44, 460  # pixels: width of a map at most and at least, height of the picture if it can be
+_MOST_ROWS = 512  # most tokens or features in one map
+_HEAD = LINE + 6  # pixels of a line of text and a gap
+_TILE, _SMALL, _LOW = 160, 44, 460  # pixels: largest and smallest width of a map, preferred height of the image
 
 
 @dataclass(frozen=True)
 class ChannelPage:
-    """What is shown of an output.
+    """One page of channels of an output, as an image.
 
     Attributes:
-        png: the picture.
-        alt: what it shows.
-        caption: how it was read and scaled.
-        which: which channels, in words.
-        rows: the numbers of the channels on it.
-        channels: those channels.
-        boxes: (left, top, width, height) of each in the picture, in pixels.
-        size: width and height of the picture, in pixels.
-        count: how many channels there are.
-        shape: shape of the whole tensor.
+        png: the image as PNG bytes.
+        alt: its alt text.
+        caption: the layout of the tensor and the color scale.
+        which: a description of the channels in the image.
+        rows: a row of statistics for each channel.
+        channels: the indices of these channels.
+        boxes: (left, top, width, height) of each channel in the image, in pixels.
+        size: width and height of the image, in pixels.
+        count: the number of channels of the tensor.
+        shape: the shape of the whole tensor.
 
     """
 
@@ -63,7 +63,7 @@ class ChannelPage:
 
 
 def to_dense(tensor: Tensor) -> Tensor:
-    """Return the values of a sparse, quantized or nested tensor in a dense one; what a nested one lacks is nan.
+    """Convert a sparse, quantized or nested tensor to a dense one. A nested tensor is padded with NaN.
 
     Example:
         >>> to_dense(torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]))
@@ -80,16 +80,16 @@ def to_dense(tensor: Tensor) -> Tensor:
 
 
 def read_maps(tensor: Tensor, sample: int, channels_last: bool = False) -> tuple[Tensor, str]:
-    """Read one sample of a tensor as (C, H, W) maps, and say how.
+    """Reshape one sample of a tensor to (C, H, W) maps; return them and a description of the layout.
 
     Args:
-        tensor: (N, C, H, W), or (N, H, W, C) with `channels_last`; a video (N, C, T, H, W), whose frames stand side by
-            side; tokens (N, T, F), which are one map; features (N, F), one row; or fewer axes.
-        sample: which sample.
-        channels_last: see above.
+        tensor: images (N, C, H, W), or (N, H, W, C) with `channels_last`; videos (N, C, T, H, W), drawn frame by frame;
+            tokens (N, T, F), drawn as one map; features (N, F), drawn as one row; or a tensor with fewer axes.
+        sample: the index of the sample.
+        channels_last: see `tensor`.
 
     Raises:
-        ValueError: the tensor has no elements, or more than five axes.
+        ValueError: the tensor is empty, or has more than five axes.
 
     Example:
         >>> read_maps(torch.zeros(2, 5, 8), 1)[0].shape
@@ -100,14 +100,14 @@ def read_maps(tensor: Tensor, sample: int, channels_last: bool = False) -> tuple
     values = values.abs() if values.is_complex() else values
     shape = tuple(values.shape)
     if not values.numel():
-        raise ValueError(f"there is nothing to see: the shape is {shape}")
+        raise ValueError(f"the output of shape {shape} is empty, so there is nothing to draw")
     if len(shape) == 4 and channels_last:
         return values[sample].movedim(-1, 0), "(N, H, W, C)"
     if len(shape) == 4:
         return values[sample], "(N, C, H, W)"
     if len(shape) == 5:
         one = values[sample]
-        return one.movedim(1, 2).reshape(shape[1], shape[3], -1), "(N, C, T, H, W), the frames side by side"
+        return one.movedim(1, 2).reshape(shape[1], shape[3], -1), "(N, C, T, H, W), with the frames side by side"
     if len(shape) == 3:
         return values[sample][None, :_MOST_ROWS, :_MOST_ROWS], "(N, tokens, features)"
     if len(shape) == 2:
@@ -116,12 +116,12 @@ def read_maps(tensor: Tensor, sample: int, channels_last: bool = False) -> tuple
         wide = len(row) if len(row) <= 64 or wide < 8 else wide
         return row.reshape(1, -1, wide), "(N, features), row by row"
     if len(shape) > 5:
-        raise ValueError(f"an output of shape {shape} has too many axes to be drawn; take .activation and pick some")
-    return values.reshape(1, 1, -1)[:, :, :_MOST_ROWS], "(numbers)"
+        raise ValueError(f"an output of shape {shape} has more than 5 axes. Take picker.activation and index it")
+    return values.reshape(1, 1, -1)[:, :, :_MOST_ROWS], "values"
 
 
 def sort_channels(tensor: Tensor, sample: int, by: str, channels_last: bool = False) -> list[int]:
-    """List the channels of a sample: by index, or by mean, max or share of zeros, largest first.
+    """List the channels of a sample in order of index, or of mean, max or share of zeros, largest first.
 
     Example:
         >>> sort_channels(torch.tensor([1.0, 3.0, 2.0]).reshape(1, 3, 1, 1), 0, "mean")
@@ -152,22 +152,22 @@ def draw_channels(
     title: str,
     width: int,
 ) -> ChannelPage:
-    """Draw channels of one sample of a tensor.
+    """Draw some channels of one sample of a tensor.
 
     Args:
         tensor: see `read_maps`.
-        sample: which sample.
-        channels: which channels, in this order.
+        sample: the index of the sample.
+        channels: the indices of the channels, in the order to draw them.
         scale: `"channel"` or `"shared"`.
-        signed: draw on a diverging map centred at 0, as for gradients.
+        signed: use a diverging color map with 0 in the middle, as for gradients.
         channels_last: see `read_maps`.
-        title: what it is.
-        width: width of the picture to aim at, in pixels.
+        title: the title of the image.
+        width: the preferred width of the image, in pixels.
 
     """
     maps, reading = read_maps(tensor, sample, channels_last)
     columns = _columns(len(channels), maps.shape[-2], maps.shape[-1], width)
-    one = 160 if len(channels) > 1 else width  # a map of its own may be large, several are of a size to compare
+    one = 160 if len(channels) > 1 else width  # a single map can fill the image
     size = min(width, one * columns)
     grid = feature_grid(
         maps, channels=channels, scale=scale, center=0 if signed else None, title=title, size=size, columns=columns
@@ -190,7 +190,7 @@ def draw_channels(
 
 
 def _columns(count: int, high: int, wide: int, width: int) -> int:
-    """Return how many maps stand in a row: the maps are as large as keeps the picture so low that it is seen whole."""
+    """Return the number of maps per row that makes the maps largest, while the image still fits on the screen."""
     best, found = (False, -math.inf, 0), 1
     for columns in range(1, count + 1):
         room = min(_TILE, (width - 6) / columns - 6)
@@ -205,7 +205,7 @@ def _columns(count: int, high: int, wide: int, width: int) -> int:
 
 
 def draw_channel(tensor: Tensor, sample: int, channel: int, signed: bool, channels_last: bool) -> Picture:
-    """Draw one channel alone, one pixel a value where it is large, with nothing around it."""
+    """Draw one channel without margins."""
     maps, _ = read_maps(tensor, sample, channels_last)
     grid = feature_grid(maps, channels=[channel], center=0 if signed else None)
     left, top, width, height = grid.boxes[0]
@@ -215,7 +215,7 @@ def draw_channel(tensor: Tensor, sample: int, channel: int, signed: bool, channe
 
 
 def draw_input(value: Any, sample: int) -> tuple[bytes, str] | None:
-    """Return an input as a picture and what it shows, if it is one: (N, 1 or 3, H, W) floating or uint8 numbers."""
+    """Draw an input that looks like images, (N, 1 or 3, H, W); return PNG and alt text, or None if it does not."""
     if not isinstance(value, Tensor) or value.dim() != 4 or value.shape[1] not in (1, 3) or value.is_complex():
         return None
     image = value[min(sample, len(value) - 1)].detach().float().cpu()
@@ -228,13 +228,13 @@ def draw_input(value: Any, sample: int) -> tuple[bytes, str] | None:
 
 
 def list_facts(tensor: Tensor, sample: int, kind: str, overwritten: str | None) -> list[list[str]]:
-    """List what is known of one sample of a tensor, as names and texts.
+    """List statistics of one sample of a tensor, as pairs of name and text.
 
     Args:
         tensor: see `read_maps`.
-        sample: which sample.
-        kind: class name of the layer.
-        overwritten: the layer that overwrote the tensor later in the pass, if one did.
+        sample: the index of the sample.
+        kind: the class name of the layer.
+        overwritten: the layer that overwrote the tensor later in the pass; None if no layer did.
 
     """
     values = tensor[sample] if tensor.dim() > 1 else tensor
@@ -252,5 +252,5 @@ def list_facts(tensor: Tensor, sample: int, kind: str, overwritten: str | None) 
     if len(finite) < len(flat):
         facts["NaN or inf"] = str(len(flat) - len(finite))
     if overwritten:
-        facts["overwritten later by"] = f"{overwritten}; shown as it was before"
+        facts["overwritten later by"] = f"{overwritten}; this is the value before that"
     return [list(pair) for pair in facts.items()]

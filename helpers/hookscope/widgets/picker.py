@@ -1,4 +1,4 @@
-"""Pick a layer of a model, and see what flowed through it."""
+"""Pick a layer of a model, and see its feature maps or gradients."""
 
 from __future__ import annotations
 
@@ -35,68 +35,42 @@ __all__ = ["LayerPicker"]
 ACTIVATION, GRADIENT, PRODUCT = SHOWS = ("activation", "gradient", "activation × gradient")
 ORDERS = ("index", "mean", "max", "zeros")
 SCALES = ("channel", "shared")
-# In the order in which one follows from the other: each may set back what stands behind it.
+# A choice can reset the choices after it.
 _CHOICES = (
     "layer", "call", "part", "channels_last", "show", "target", "sample", "order", "scale", "per_page", "page",
 )  # fmt: skip
 _MOST_BYTES = 4 << 30
 _CONSTANT = (
-    "These gradients are 0{}. That sum stays the same, whatever this layer returns: so it is before a softmax, or "
-    "before a layer norm with equal weights, as it has untrained; what these return has the same sum for every input. "
-    "For gradients that say something, give a model that returns scores of classes, or one number for each sample."
+    "These gradients are 0{}. The reason is that the sum above is the same for every input, as it is after a softmax, "
+    "or after a layer norm with equal weights. For useful gradients, pass a model that returns class scores, or one "
+    "number per sample."
 )
 
 
 class LayerPicker(CodeWidget):
-    """Choose a layer of a model and see its feature maps, with their numbers.
+    """Choose a layer of a model, and see its feature maps and their statistics.
 
-    The model runs once, in `eval()`, when the picker is made; every pick is served from that pass. Press "Run again",
-    or call `run()`, after the model has changed. Choosing a gradient runs it once more, and backward from the score of
-    a class; `goal` says which. Scores are a tensor of shape (N, classes) that the model returned, by name `logits`
-    first. If there is none, the gradient is that of the sum of a tensor that it returned.
-
-    Everything that can be clicked is also a property, so a later cell can go on with what was chosen:
-    ``picker.activation[picker.sample, picker.channel]``.
+    The model runs once, in `eval()`. If you choose a gradient, it runs again, and backward from a class score. After
+    the model has changed, press "Run again" or call `run()`. Every control is also an attribute that you can read and
+    set: docs/limits/layer_picker.md lists them, and explains `gradient_of`.
 
     Args:
-        model: any module. Its training flags, parameters and their `.grad` stay as they are.
+        model: any module. Its training flags, parameters and their `.grad` stay the same.
         *args: positional arguments of the model.
         classes: names of the classes in the output.
-        kwargs: keyword arguments of the model, as ``{"attention_mask": mask}``.
-        max_bytes: refuse a pass that would keep more than this, 4 GiB by default; None for no limit.
-        gradient_of: a tensor of the output, as `"['logits']"`, or a function that makes one number of the output.
-        **chosen: traits to begin with, for example ``layer="layer1.0.conv1"``.
-
-    Attributes:
-        layer: the dotted name of the chosen layer, `""` for the model itself.
-        call: which call of the layer, from 1.
-        part: which tensor of its output: `""` for the only one, else for example `"[0]"` or `"['low']"`.
-        sample: which sample of the batch.
-        channel: the channel that is shown large; -1 for none.
-        show: `"activation"`, `"gradient"` or `"activation × gradient"`.
-        target: the class whose score the gradient is of; -1 for the highest score of each sample.
-        order: `"index"`, or by `"mean"`, `"max"` or share of `"zeros"`, largest first.
-        page: which page of channels, from 0.
-        per_page: how many channels a page has.
-        scale: `"channel"` if each map has its own scale, `"shared"` for one scale.
-        channels_last: whether 4-D outputs are read as (N, H, W, C).
-        channels: the channels on the page.
-        goal: what the gradient is of, in words; `""` while no gradient is shown.
-        notices: what else to know of the picture, and what the model warned about.
-        more: whether the further choices are open on the page.
-        code: the plain torch lines that capture `activation`, from `model` and `x`, or `inputs` and `kwargs`.
+        kwargs: keyword arguments of the model, such as ``{"attention_mask": mask}``.
+        max_bytes: the most memory for the outputs of one pass, 4 GiB by default; None for no limit.
+        gradient_of: a tensor of the output, such as `"['logits']"`, or a function that makes a scalar of the output.
+        **chosen: attributes to start with, for example ``layer="layer1.0.conv1"``.
 
     Raises:
-        WrongInputError: a ValueError; the model cannot run on these inputs: what it expects, and the way out.
-        TypeError, ValueError: as `hookscope.capture`; and what the model raises.
-        LayerNotFoundError: there is no such layer; or it was not called, and why that may be.
-        MemoryError: the pass would keep more than `max_bytes`; says the way out.
+        WrongInputError: a ValueError; the model cannot run on these inputs.
+        LayerNotFoundError: the layer does not exist, or was not called.
+        MemoryError: the outputs need more than `max_bytes`.
 
     Example:
         >>> from hookscope import samples
         >>> picker = LayerPicker(samples.digit_cnn(), samples.digit(5), layer="block1.conv")
-        >>> picker
-        LayerPicker DigitCNN: block1.conv (Conv2d), activation (1, 16, 28, 28), all 16 channels
         >>> picker.channel = 3
         >>> picker.activation[picker.sample, picker.channel].shape
         torch.Size([28, 28])
@@ -118,10 +92,10 @@ class LayerPicker(CodeWidget):
     channels_last = traitlets.Bool(False).tag(sync=True)
     more = traitlets.Bool(False).tag(sync=True)
 
-    _again = traitlets.Int(0).tag(sync=True)  # how often the page has asked to run again
-    width = traitlets.Int(640).tag(sync=True)  # pixels there are for the maps
+    _again = traitlets.Int(0).tag(sync=True)  # counts the clicks on "Run again"
+    width = traitlets.Int(640).tag(sync=True)  # of the space for the maps, in pixels
 
-    # What there is to choose from, and what is shown; written here, read by the page.
+    # Set here, read by the page: the options of the controls, and what is displayed.
     calls = traitlets.Int(1).tag(sync=True)
     parts: traitlets.List[Any] = traitlets.List().tag(sync=True)
     samples = traitlets.Int(1).tag(sync=True)
@@ -161,19 +135,19 @@ class LayerPicker(CodeWidget):
         self._names = {name: module for module, name in self._pass.capture.modules.names.items()}
         self._gradient_target: int | None = None
         self._page: ChannelPage | None = None
-        self._input_sample = -1  # the sample whose picture is shown
+        self._input_sample = -1  # the sample whose input image is shown
         super().__init__()
         self._show_modules()
         self._is_updating = False
         with self.hold_sync():
             self.layer = chosen.get("layer", self._choose_layer())
-            if self._page is None and not self.problem:  # "" is what the trait held before: nobody was told
+            if self._page is None and not self.problem:  # layer was "" before, so no observer ran
                 self._update()
             for name in (*_CHOICES[1:], "channel", "more"):
                 if name in chosen:
                     setattr(self, name, chosen[name])
 
-    # -- what was chosen ----------------------------------------------------------------------------------------
+    # -- the current choice -------------------------------------------------------------------------------------
 
     @property
     def activation(self) -> Tensor:
@@ -182,35 +156,35 @@ class LayerPicker(CodeWidget):
 
     @property
     def gradient(self) -> Tensor:
-        """The gradient of what `goal` says with respect to `activation`, in its shape.
+        """The gradient with respect to `activation`, in the same shape. `goal` describes what it is the gradient of.
 
         Raises:
-            ValueError: no gradient arrives there.
+            ValueError: no gradient reaches this tensor.
 
         """
         self._run_backward()
         try:
             grads = parts_of(self._get_call().grad)
-        except NotCapturedError as error:  # it speaks of a with-block, and here is none
+        except NotCapturedError as error:  # its message is about a with block
             raise ValueError(
-                f"no gradient arrives at {self._format_title()}: it requires none, or what the gradient is of does not "
-                "depend on it"
+                f"no gradient reaches {self._format_title()}. Its output does not require grad, or the score does not "
+                "depend on it. Choose another layer, or another gradient_of="
             ) from error
         if self.part not in grads:
-            raise ValueError(f"no gradient arrives at this part of {self._format_title()}")
+            raise ValueError(f"no gradient reaches this part of {self._format_title()}. Choose another part")
         return to_dense(grads[self.part])
 
     @property
     def shown(self) -> Tensor:
-        """What the maps are of: `activation`, `gradient`, or their product."""
+        """The tensor that the maps show: `activation`, `gradient`, or their product."""
         if self.show == ACTIVATION:
             return self.activation
-        gradient = self.gradient  # first: it may take a new pass, which the activation must be of, too
+        gradient = self.gradient  # first, because it can run the model again, which replaces the activation
         return gradient if self.show == GRADIENT else self.activation * gradient
 
     @show_errors
     def run(self) -> None:
-        """Run the model again, with the weights and hooks it has now."""
+        """Run the model again, with its current weights and hooks."""
         self._gradient_target = None
         self._pass.run()
         with self.hold_sync():
@@ -220,13 +194,13 @@ class LayerPicker(CodeWidget):
             self._update()
 
     def close(self) -> None:
-        """Take the widget off the page and let go of what it holds."""
+        """Remove the widget from the page, and release the model and its outputs."""
         super().close()
         self._pass = None  # type: ignore[assignment]
         self._page = None
 
     def summary(self) -> str:
-        """Say which layer of which model is shown, and which channels of it."""
+        """Describe the current layer and its channels."""
         if self._page is None:
             return f"LayerPicker {type(self._pass.model).__name__ if self._pass else 'closed'}"
         shape = tuple(self._page.shape)
@@ -238,7 +212,7 @@ class LayerPicker(CodeWidget):
         """List min, max, mean and zeros of every channel on the page."""
         return list(self.rows)
 
-    # -- from a choice to a picture -----------------------------------------------------------------------------
+    # -- from a choice to an image ------------------------------------------------------------------------------
 
     @traitlets.validate("layer")
     def _check_layer(self, proposal: Any) -> str:
@@ -254,11 +228,11 @@ class LayerPicker(CodeWidget):
     @traitlets.validate("show", "order", "scale")
     def _check_option(self, proposal: Any) -> str:
         allowed = {"show": SHOWS, "order": ORDERS, "scale": SCALES}[proposal.trait.name]
-        return str(_check(proposal, proposal.value in allowed, f"give {', '.join(map(repr, allowed))}"))
+        return str(_check(proposal, proposal.value in allowed, f"choose {', '.join(map(repr, allowed))}"))
 
     @traitlets.validate("per_page")
     def _check_per_page(self, proposal: Any) -> int:
-        return int(_check(proposal, 1 <= proposal.value <= 256, "give 1 to 256"))
+        return int(_check(proposal, 1 <= proposal.value <= 256, "choose 1 to 256"))
 
     @traitlets.validate("call", "sample", "page", "channel", "target", "part")
     def _check_number(self, proposal: Any) -> Any:
@@ -266,7 +240,7 @@ class LayerPicker(CodeWidget):
             return proposal.value
         name = proposal.trait.name
         if name == "part":
-            return _check(proposal, proposal.value in self.parts, f"there are {', '.join(map(repr, self.parts))}")
+            return _check(proposal, proposal.value in self.parts, f"choose {', '.join(map(repr, self.parts))}")
         low, high = {
             "call": (1, self.calls),
             "sample": (0, self.samples - 1),
@@ -274,7 +248,7 @@ class LayerPicker(CodeWidget):
             "channel": (-1, (self._page.count if self._page else 0) - 1),
             "target": (-1, len(self.targets) - 1),
         }[name]
-        return _check(proposal, low <= proposal.value <= high, f"give {low} to {high}")
+        return _check(proposal, low <= proposal.value <= high, f"choose {low} to {high}")
 
     @traitlets.observe(*_CHOICES, "width")
     def _on_choice(self, change: Any) -> None:
@@ -301,7 +275,7 @@ class LayerPicker(CodeWidget):
 
     @contextmanager
     def _hold_updates(self) -> Iterator[None]:
-        """Change what follows from a choice, without drawing each time."""
+        """Set several traits without drawing in between."""
         before, self._is_updating = self._is_updating, True
         try:
             yield
@@ -310,7 +284,7 @@ class LayerPicker(CodeWidget):
 
     @show_errors
     def _update(self) -> None:
-        """Draw the choice, and say what else there is to choose."""
+        """Draw the current choice, and update the options of the controls."""
         with self.hold_sync(), self._hold_updates():
             self.goal, self.notices, self.code = "", [], ""
             self.calls = len(self._pass.capture[self.layer].calls)
@@ -318,7 +292,7 @@ class LayerPicker(CodeWidget):
             found = parts_of(self._get_call().output)
             self.parts = list(found)
             if not found:
-                raise ValueError(f"the output of {self._format_title()} holds no tensor")
+                raise ValueError(f"the output of {self._format_title()} contains no tensor. Choose another layer")
             if self.part not in found:
                 self.part = next(iter(found))
             self.code = self._write_code()
@@ -336,8 +310,8 @@ class LayerPicker(CodeWidget):
             self._page = drawn
             self.channels, self.boxes, self.size = drawn.channels, drawn.boxes, list(drawn.size)
             self.caption, self.rows = drawn.caption, drawn.rows
-            written = self._pass.capture.overwritten.get(self._get_call().label)
-            self.facts = list_facts(shown, self.sample, type(self._names[self.layer]).__name__, written)
+            overwritten_by = self._pass.capture.overwritten.get(self._get_call().label)
+            self.facts = list_facts(shown, self.sample, type(self._names[self.layer]).__name__, overwritten_by)
             self._describe_gradient()
             self.png, self.alt = drawn.png, drawn.alt
             if self.channel >= drawn.count:
@@ -361,26 +335,26 @@ class LayerPicker(CodeWidget):
         self.input_png, self.input_alt = image or (b"", "")
 
     def _write_code(self) -> str:
-        """Write the plain torch lines that capture `activation`."""
-        pick = f"output = output{self.part}  # the part that you chose" if self.part else ""
+        """Write plain torch code that captures `activation`."""
+        pick = f"output = output{self.part}  # the chosen part" if self.part else ""
         end = f"activation = outputs[{self.layer!r}][{self.call - 1}]"
         return write_output_code(self.layer, pick, end, self._pass.args, self._pass.kwargs)
 
     def _describe_gradient(self) -> None:
-        """Say what the gradient is of, and what else there is to know."""
+        """Describe what the gradient is computed of, and collect the notices."""
         goal, graded = self._pass.goal, self.show != ACTIVATION
         name = self.targets[self.target] if 0 <= self.target < len(self.targets) else ""
-        self.goal = f"The gradient is that of {goal.in_words(self.target, name)}." if goal and graded else ""
-        notes = format_warnings(self._pass.warnings)
+        self.goal = f"Gradient of {goal.describe(self.target, name)}." if goal and graded else ""
+        notices = format_warnings(self._pass.warnings)
         if graded and goal and not goal.classes and len(self.gradient):
             largest = float(self.gradient.abs().max())
             if self._pass.is_rounding(self._get_call().label, self.part, largest):
-                notes.insert(
-                    0, _CONSTANT.format(f"; what is left of them, up to {largest:.0e}, is rounding" if largest else "")
+                notices.insert(
+                    0, _CONSTANT.format(f" except for rounding errors up to {largest:.0e}" if largest else "")
                 )
             elif goal.shape and bool((self.gradient == 1).all()):
-                notes.insert(0, "Each value here counts once in that sum, so its gradient is 1 everywhere.")
-        self.notices = notes
+                notices.insert(0, "Each value here is one term of that sum, so the gradient is 1 everywhere.")
+        self.notices = notices
 
     def _run_backward(self) -> None:
         if self._gradient_target != self.target:
@@ -403,7 +377,7 @@ class LayerPicker(CodeWidget):
         return str(next(with_maps, next(iter(seen), "")))
 
     def _show_modules(self) -> None:
-        """Tell the page about the modules, and about the classes."""
+        """Send the list of modules and classes to the page."""
         self.tree = list_modules(self._names, self._pass.capture)
         self._show_targets()
 
@@ -411,11 +385,14 @@ class LayerPicker(CodeWidget):
         count = self._pass.goal.classes if self._pass.goal else 0
         names = self._classes or [str(index) for index in range(count)]
         if self._classes is not None and len(self._classes) != count:
-            raise ValueError(f"{len(self._classes)} names for {count} classes: give one for each, or leave out classes")
+            raise ValueError(
+                f"classes has {len(self._classes)} names, but the model returns {count} scores. Pass {count} names, or "
+                "leave out classes="
+            )
         self.targets = [str(name) for name in names]
 
 
-def _check(proposal: Any, fine: bool, hint: str) -> Any:
-    if not fine:
+def _check(proposal: Any, is_valid: bool, hint: str) -> Any:
+    if not is_valid:
         raise ValueError(f"{proposal.trait.name}={proposal.value!r}: {hint}")
     return proposal.value

@@ -74,7 +74,7 @@ def test_a_layer_without_a_tensor_has_no_code() -> None:
     net = Net(lambda self, x: self.line(x) + len(self.word()), line=nn.Linear(3, 3), word=Do(lambda: "a"))
     picker = LayerPicker(net, X, layer="line")
     picker.layer = "word"
-    assert "holds no tensor" in picker.problem
+    assert "contains no tensor" in picker.problem
     assert picker.code == ""
 
 

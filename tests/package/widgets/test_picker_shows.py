@@ -105,8 +105,8 @@ def test_outputs_of_any_shape_and_dtype_are_shown(output: Tensor, shape: tuple[i
 @pytest.mark.parametrize(
     ("output", "words"),
     [
-        (torch.zeros(0, 3, 4, 4), "nothing to see"),
-        (torch.zeros(1, 1, 1, 1, 1, 2), "too many axes"),
+        (torch.zeros(0, 3, 4, 4), "nothing to draw"),
+        (torch.zeros(1, 1, 1, 1, 1, 2), "more than 5 axes"),
         ("text", "no tensor"),
     ],
 )
@@ -159,13 +159,13 @@ def test_an_overwritten_output_is_shown_as_it_was_and_said_to_be() -> None:
     model(images())
     picker = LayerPicker(model, images(), layer="1")
     assert (picker.activation < 0).any()
-    assert any("layer 2 (ReLU); shown as it was before" in value for _, value in picker.facts)
+    assert any("layer 2 (ReLU); this is the value before that" in value for _, value in picker.facts)
 
 
 def test_classes_have_names() -> None:
     picker = LayerPicker(samples.digit_cnn(), samples.digit(5), classes=[f"digit {n}" for n in range(10)])
     assert picker.targets[3] == "digit 3"
-    with pytest.raises(ValueError, match="2 names for 10 classes"):
+    with pytest.raises(ValueError, match="classes has 2 names, but the model returns 10 scores"):
         LayerPicker(samples.digit_cnn(), samples.digit(5), classes=["a", "b"])
 
 
