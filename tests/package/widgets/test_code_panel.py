@@ -133,8 +133,8 @@ def test_a_patch_map_s_lines_are_few() -> None:
     found = sweep(net, x, "stem", y, positions=range(5), metric=of_scores, progress=False)
     assert PatchMap(found, layer="stem", column=1).code == (
         "import torch\n\n"
-        "# source: your other inputs, which the patch comes from\n"
-        "kept = []  # what the layer had there\n\n\n"
+        "# source: your other inputs, from which the patch comes\n"
+        "kept = []  # the values of the layer for source\n\n\n"
         "def keep(module, args, output):\n"
         "    kept.append(output.clone())\n\n\n"
         "def patch(module, args, output):\n"

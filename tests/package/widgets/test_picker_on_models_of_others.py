@@ -86,9 +86,9 @@ def test_the_user_chooses_what_the_gradient_is_of() -> None:
     ):
         LayerPicker(net, x, gradient_of="['values']")
     picker = LayerPicker(net, x, layer="layer", show="gradient", gradient_of="['mask']")
-    assert "does not require grad; of the output these do: \"['action']\", \"['value']\"" in picker.problem
+    assert "does not require grad. Pass one that does: \"['action']\", \"['value']\"" in picker.problem
     picker = LayerPicker(net, x, layer="layer", show="gradient", gradient_of=lambda output: output["action"])
-    assert "gradient_of returned a tensor of shape (3, 2); return one number" in picker.problem
+    assert "gradient_of returned a tensor of shape (3, 2). Return one number" in picker.problem
 
 
 def test_features_are_not_called_scores() -> None:

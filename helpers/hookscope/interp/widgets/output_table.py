@@ -1,4 +1,4 @@
-"""Say what a model returned before and after a change: its top words, its top classes, or by how much it changed."""
+"""Compare two outputs of a model in a table: the top words or classes, or the largest change of each tensor."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from hookscope.widgets.goal import find_goal, parts_of
 __all__ = ["Labels", "OutputTable", "compare_outputs"]
 
 _TOP = 5
-_TOLERANCE = 1e-4  # by how much numbers that are probabilities already may miss 1 in sum
+_TOLERANCE = 1e-4  # values that are at least 0 and sum to 1 up to this are taken for probabilities
 
 Labels = Sequence[str] | Mapping[int, str] | Callable[[int], str]
-"""Words or classes by number: a list, a dict, or a function."""
+"""Words or classes by index: a list, a dict or a function."""
 
 
 @dataclass(frozen=True)
 class OutputTable:
-    """What there is to be seen of two outputs.
+    """A comparison of two outputs.
 
     Attributes:
-        title: what the rows are.
+        title: a description of the rows.
         rows: dicts with the same keys.
-        samples: how many samples there are to choose from.
-        positions: how many positions; 0 if the output has none.
+        samples: the number of samples in the output.
+        positions: the number of positions; 0 if the output has none.
 
     """
 
@@ -44,15 +44,15 @@ def compare_outputs(
     """Compare two outputs.
 
     Args:
-        before: what a model returned.
-        after: what it returned after a change.
-        vocabulary: the words of a language model; without them its outputs are compared as any tensors.
-        classes: the classes of a classifier; numbers without them.
-        sample: which sample.
-        position: where in the sequence, -1 for the last place.
+        before: the output without the edit.
+        after: the output with the edit.
+        vocabulary: the words of a language model; None compares its output like any other.
+        classes: the names of the classes; None shows their indices.
+        sample: the index of the sample.
+        position: the position in the sequence; -1 for the last.
 
     Raises:
-        ValueError: the model returns nothing that has a number for each of the words or classes.
+        ValueError: no output tensor has one value per word or class.
 
     Example:
         >>> before, after = torch.tensor([[1.0, 1.0]]), torch.tensor([[99.0, 1.0]])
@@ -66,7 +66,9 @@ def compare_outputs(
     assert scores is not None
     now = parts_of(after).get(part)
     if not isinstance(now, Tensor) or now.shape != scores.shape:
-        return OutputTable("What the model returns, of another structure after the edit", _list_changes(before, after))
+        return OutputTable(
+            "What the model returns; the edit changed the shape of its output", _list_changes(before, after)
+        )
     named: Labels | None = vocabulary if vocabulary is not None else classes
     noun = "class" if vocabulary is None else "word"
     sample = min(sample, len(scores) - 1)
@@ -74,8 +76,8 @@ def compare_outputs(
     place = max(-positions, min(position, positions - 1))
     both = [tensor[sample, place] if positions else tensor[sample] for tensor in (scores, now)]
     both = [each.detach().cpu().double() for each in both]
-    ready = all(map(_are_probabilities, both))
-    shares = both if ready else [each.softmax(-1) for each in both]
+    is_softmax = all(map(_are_probabilities, both))
+    shares = both if is_softmax else [each.softmax(-1) for each in both]
     order = torch.stack([share.nan_to_num(-1.0) for share in shares])
     top = {int(number) for share in order for number in share.topk(min(_TOP, len(share))).indices}
     rows: list[dict[str, object]] = [
@@ -85,43 +87,44 @@ def compare_outputs(
     where = f" at position {place % positions} of {positions}" if positions else ""
     of = f", sample {sample} of {len(scores)}" if len(scores) > 1 else ""
     nouns = "words" if noun == "word" else "classes"
-    how = "as the model returns them" if ready else "by softmax"
+    how = "as the model returns them" if is_softmax else "by softmax"
     title = f"Probabilities of the top {nouns}{where}{of}, {scores.shape[-1]} in all, {how}"
     return OutputTable(title, rows, len(scores), positions)
 
 
 def _find_scores(output: Any, vocabulary: Labels | None, classes: Labels | None) -> tuple[str | None, Tensor | None]:
-    """Find the tensor with a number for each word or class."""
+    """Find the tensor with one value per word or class."""
     parts = parts_of(output)
     if vocabulary is None:
         goal = find_goal(output)
         if goal is not None and goal.classes > 1:
             if isinstance(classes, Sequence) and len(classes) != goal.classes:
-                raise ValueError(f"{len(classes)} names for {goal.classes} classes: give one for each")
+                raise ValueError(
+                    f"classes has {len(classes)} names, but the model returns {goal.classes} scores. Name each class"
+                )
             return goal.part, parts[goal.part]
         if classes is not None:
             raise ValueError(
-                f"classes= is for a model that returns (samples, classes); this one returns {_format_parts(parts)}"
+                f"classes= needs an output of shape (samples, classes), but the model returns {_format_parts(parts)}. "
+                "Leave out classes="
             )
         return None, None
-    count = len(vocabulary) if isinstance(vocabulary, Sequence) else None  # a dict may have gaps
+    count = len(vocabulary) if isinstance(vocabulary, Sequence) else None  # a dict can have gaps
     fits = {
         part: tensor
         for part, tensor in parts.items()
         if tensor.is_floating_point() and tensor.dim() in (2, 3) and count in (None, tensor.shape[-1])
     }
     if not fits:
-        words = "words" if count is None else f"{count} words"
-        raise ValueError(
-            f"vocabulary has {words}, and the model returns {_format_parts(parts)}: none has a number for each"
-        )
+        words = "one value per word" if count is None else f"{count} values, one per word of vocabulary="
+        raise ValueError(f"the model returns {_format_parts(parts)}, but no tensor (…, words) with {words}")
     longest = [part for part, tensor in fits.items() if tensor.dim() == 3] or list(fits)
     chosen = next((part for part in longest if "logits" in part), longest[0])
     return chosen, fits[chosen]
 
 
 def _are_probabilities(scores: Tensor) -> bool:
-    """Whether numbers are probabilities as they stand; of their logarithms, the softmax gives them back."""
+    """Tell whether values are probabilities already. Log probabilities need no check: softmax turns them back."""
     return bool((scores >= 0).all()) and abs(float(scores.sum()) - 1) < _TOLERANCE
 
 
@@ -134,7 +137,7 @@ def _get_label(names: Labels | None, number: int) -> str:
 
 
 def _list_changes(before: Any, after: Any) -> list[dict[str, object]]:
-    """Say of each tensor how large it is, and its largest change."""
+    """List the shape and the largest change of each tensor."""
     then, now, rows = parts_of(before), parts_of(after), []
     for part in dict.fromkeys([*then, *now]):
         old, new = then.get(part), now.get(part)
@@ -158,5 +161,5 @@ def _find_largest_change(old: Tensor, new: Tensor) -> float:
 
 
 def _format_parts(parts: Mapping[str, Tensor]) -> str:
-    said = [f"{part or 'a tensor'} {tuple(tensor.shape)}" for part, tensor in parts.items()]
-    return ", ".join([*said[:4], *([f"{len(said) - 4} more"] if len(said) > 4 else [])]) or "no tensor"
+    texts = [f"{part or 'a tensor'} {tuple(tensor.shape)}" for part, tensor in parts.items()]
+    return ", ".join([*texts[:4], *([f"{len(texts) - 4} more"] if len(texts) > 4 else [])]) or "no tensor"

@@ -1,4 +1,4 @@
-"""Pick a token and a layer of a sequence model: what its stream says there, and what the token looks at."""
+"""Pick a token and a layer of a sequence model, and see its residual stream, words and attention."""
 
 from __future__ import annotations
 
@@ -41,70 +41,61 @@ _CHOICES = ("sample", "show", "layer", "token", "attention", "head", "look")
 
 
 class TokenPicker(CodeWidget):
-    """Choose a token of a text and a layer: see the stream there, the words in it, and where its attention goes.
+    """Choose a token and a layer, and see the residual stream there, the words it predicts, and its attention.
 
-    The model runs once, in `eval()`, when the picker is made. The map has a row for each layer and a column for each
-    token; beside it stands what each layer's stream would say, if it were the last: the logit lens. A note says where
-    the lens on the last layer differs from what the model returned. Limits: docs/limits/attention.md.
-
-    What you choose is also a property: `token`, `layer`, `attention`, `head`, `look` (`"lines"` or `"map"`), `sample`,
-    and `show`: `"norm"` or `"change"` of the stream, or the probability of the `"final word"` or `"next word"`. The
-    plain torch lines that capture the stream there are in `code`.
+    The model runs once, in `eval()`. A map shows a number for each layer and token. A table shows the words that the
+    logit lens reads in each layer. Every control is also an attribute: docs/limits/token_picker.md lists them.
 
     Args:
-        model: any module. Its training flags, parameters, buffers and hooks stay as they are.
+        model: any module. Its training flags, parameters, buffers and hooks stay the same.
         *args: positional arguments of the model.
-        kwargs: keyword arguments of the model, as ``{"attention_mask": mask}``.
-        tokens: a string for each position of the text, or such a list for each sample.
-        layers: names, globs or types of the layers whose outputs are the stream; without it they are found.
-        lens: names of modules that make logits of a stream, as ``("norm", "head")``, or a function that does.
-        vocabulary: a word for each number of a logit, or a function, as ``tokenizer.convert_ids_to_tokens``.
-        max_bytes: refuse streams or attention maps that take more than this, 4 GiB by default; None for no limit.
+        kwargs: keyword arguments of the model, such as ``{"attention_mask": mask}``.
+        tokens: a string for each position, or a list of such lists, one per sample.
+        layers: names, globs or types of the layers that return the stream; by default they are found.
+        lens: names of the modules from the stream to the logits, such as ``("norm", "head")``, or a function.
+        vocabulary: a list of words or a function, such as ``tokenizer.convert_ids_to_tokens``.
+        max_bytes: the most memory for streams and attention maps, 4 GiB by default; None for no limit.
 
     Raises:
-        NoBlocksError: a ValueError; no layers return such a stream, or not all that were named.
-        WrongInputError: a ValueError; the model cannot run on these inputs.
-        MemoryError: the pass would keep more than `max_bytes`.
+        NoBlocksError, WrongInputError: a ValueError; no layer returns a stream, or the model cannot run.
+        MemoryError: the pass needs more than `max_bytes`.
 
     Example:
         >>> import torch
-        >>> _ = torch.manual_seed(0)
         >>> layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
         >>> net = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         >>> picker = TokenPicker(net, torch.randn(1, 3, 8), tokens=["the", "cat", "sat"])
-        >>> picker.layer, picker.token, picker.show
-        ('layers.1', 2, 'norm')
         >>> picker.token, picker.layer = 1, "layers.0"
-        >>> picker.reading.norm.shape, picker.map.weights[picker.sample, picker.head, picker.token].shape
-        (torch.Size([2, 3]), torch.Size([3]))
+        >>> picker.reading.norm.shape
+        torch.Size([2, 3])
 
     """
 
     _esm, _css = assets(Path(__file__).with_name("token"))
 
-    token = traitlets.Int(0, help="the chosen position, from 0; at first the last one").tag(sync=True)
-    layer = traitlets.Unicode(help="the label of the chosen layer; at first the last one").tag(sync=True)
+    token = traitlets.Int(0, help="the position of the token, from 0; the last one at first").tag(sync=True)
+    layer = traitlets.Unicode(help="the label of the layer; the last one at first").tag(sync=True)
     show = traitlets.Unicode("norm", help="norm, change, final word or next word").tag(sync=True)
-    attention = traitlets.Unicode(help="the label of the attention map in this layer; '' without one").tag(sync=True)
-    head = traitlets.Int(0, help="the chosen head, from 0; at most the last one of the layer").tag(sync=True)
-    look = traitlets.Unicode(LINES, help="attention as lines from the token, or as a map").tag(sync=True)
-    sample = traitlets.Int(0, help="which sample of the batch").tag(sync=True)
+    attention = traitlets.Unicode(help="the label of the attention map; '' if the layer has none").tag(sync=True)
+    head = traitlets.Int(0, help="the head, from 0").tag(sync=True)
+    look = traitlets.Unicode(LINES, help="draw attention as lines or as a map").tag(sync=True)
+    sample = traitlets.Int(0, help="the index in the batch").tag(sync=True)
 
-    # What there is to choose from, and what is shown; written here, read by the page.
+    # Set here, read by the page: the options of the controls, and what is displayed.
     _layers: Any = traitlets.List().tag(sync=True)  # labels
-    _tokens: Any = traitlets.List().tag(sync=True)  # strings, of the sample
+    _tokens: Any = traitlets.List().tag(sync=True)  # strings of the sample
     _shows: Any = traitlets.List().tag(sync=True)  # [value, text]
     _samples = traitlets.Int(1).tag(sync=True)
-    _maps: Any = traitlets.List().tag(sync=True)  # labels, in this layer
+    _maps: Any = traitlets.List().tag(sync=True)  # labels of this layer's maps
     _heads = traitlets.Int(0).tag(sync=True)
-    width = traitlets.Int(640).tag(sync=True)  # pixels there are for the map
+    width = traitlets.Int(640).tag(sync=True)  # of the space for the map, in pixels
     _size: Any = traitlets.List([1, 1]).tag(sync=True)
     _box: Any = traitlets.List([0, 0, 1, 1]).tag(sync=True)
     _caption = traitlets.Unicode().tag(sync=True)
     _description = traitlets.Unicode().tag(sync=True)
     _predictions: Any = traitlets.List().tag(sync=True)  # [layer, [word, probability, word, ...]]
-    _weights: Any = traitlets.List().tag(sync=True)  # of the chosen token, one for each token
-    _attention_rows: Any = traitlets.List().tag(sync=True)  # [key, weight], the greatest
+    _weights: Any = traitlets.List().tag(sync=True)  # attention from the current token to each token
+    _attention_rows: Any = traitlets.List().tag(sync=True)  # [key, weight], largest first
     _attention_text = traitlets.Unicode().tag(sync=True)
     _notes: Any = traitlets.List().tag(sync=True)
     look_png = traitlets.Bytes(b"").tag(sync=True)
@@ -125,7 +116,7 @@ class TokenPicker(CodeWidget):
         **_unknown: Never,
     ) -> None:
         kwargs = check_kwargs(TokenPicker, kwargs, _unknown)
-        WordTable(vocabulary, None)  # before anything runs
+        WordTable(vocabulary, None)  # checks vocabulary before the model runs
         with explain_input_errors(model, args, kwargs):
             streams = Streams(model, args, kwargs, layers, lens, max_bytes)
         self._streams, self._inputs = streams, (args, kwargs)
@@ -149,53 +140,51 @@ class TokenPicker(CodeWidget):
         self._is_updating = False
         self._update()
 
-    # -- what was chosen ----------------------------------------------------------------------------------------
+    # -- the current choice -------------------------------------------------------------------------------------
 
     @property
     def reading(self) -> Reading:
-        """The numbers of the chosen sample: norms, changes, words and their probabilities, all layers and tokens."""
+        """Norms, changes, words and probabilities of the current sample, for all layers and tokens."""
         return self._streams.reading(self.sample)
 
     @property
     def maps(self) -> AttentionMaps:
-        """All attention maps of the pass, as of `hookscope.attention`."""
+        """All attention maps of the pass, as `hookscope.attention` returns them."""
         return self._streams.maps
 
     @property
     def map(self) -> AttentionMap | None:
-        """The chosen attention map, with all heads and samples; None where there is none."""
+        """The current attention map, with all heads and samples; None if the layer has none."""
         return self.maps[self.attention] if self._maps else None
 
     def predictions(self) -> list[dict[str, object]]:
-        """List for each layer the words with the highest probabilities at the chosen token; [] without a lens."""
+        """List the top words of each layer at the current token; [] without a lens."""
         return list_predictions(self.reading, self.token, self._labels, self._words)
 
     def numbers(self) -> Rows:
-        """List the numbers on the map: a row for each token, a column for each layer; of many, those near the choice.
+        """List the numbers of the map, a row per token and a column per layer.
 
-        The 64 tokens around the chosen one are listed, and 16 layers, the last among them.
+        A large map is cut to the 64 tokens around the current one, and to 16 layers.
         """
         return list_values(select_values(self.reading, self.show), self._labels, self.token)
 
     def summary(self) -> str:
-        """Say what the map shows, and what is chosen."""
+        """Describe the map and the current choice."""
         if not hasattr(self, "_streams"):
             return "TokenPicker closed"
         streams = self._streams
         what = f"{SHOWS[self.show]}, {len(streams.labels)} layers by {streams.tokens} tokens"
         of = f", sample {self.sample} of 0 to {streams.samples - 1}" if streams.samples > 1 else ""
-        trust = self._list_remarks()[
-            len(streams.notes) :
-        ]  # of what is shown; why there is no lens stands in the widget
+        trust = self._list_remarks()[len(streams.notes) :]  # without the notes about the whole model
         return "\n".join([f"TokenPicker {streams.title}: {what}{of}; {self._description}", *trust])
 
     def close(self) -> None:
-        """Take the widget off the page and let go of what it holds."""
+        """Remove the widget from the page, and release the streams."""
         super().close()
         if hasattr(self, "_streams"):
             del self._streams, self._inputs
 
-    # -- from a choice to a picture -----------------------------------------------------------------------------
+    # -- from a choice to an image ------------------------------------------------------------------------------
 
     @traitlets.validate("token", "sample", "head")
     def _check_number(self, proposal: Mapping[str, Any]) -> int:
@@ -209,7 +198,7 @@ class TokenPicker(CodeWidget):
             return value
         count = self._streams.tokens if name == "token" else self._streams.samples
         if not 0 <= value < count:
-            raise IndexError(f"no {name} {value}: there are {count}, counted from 0")
+            raise IndexError(f"no {name} {value}: there are {count} {name}s, counted from 0")
         return value
 
     @traitlets.validate("layer")
@@ -230,17 +219,17 @@ class TokenPicker(CodeWidget):
     def _check_option(self, proposal: Mapping[str, Any]) -> str:
         name, value = proposal["trait"].name, proposal["value"]
         if value not in (allowed := LOOKS if name == "look" else tuple(SHOWS)):
-            raise ValueError(f"{name}={value!r}: give {', '.join(map(repr, allowed))}")
+            raise ValueError(f"{name}={value!r}: choose {', '.join(map(repr, allowed))}")
         if name == "show" and not self._is_updating and select_values(self.reading, value) is None:
             raise ValueError(f"show={value!r}: {self._explain_missing(value)}")
         return str(value)
 
     def _explain_missing(self, show: str) -> str:
         if self._streams.lens is None:
-            return "there is no lens, which makes words of a stream; give one with lens="
+            return "the model has no lens, which turns a stream into words. Pass one with lens="
         if self._streams.causal is False:
-            return "tokens look at later ones in this model, so it predicts no next word"
-        return "the numbers of the text's tokens are not known, or are no words of the lens"
+            return "this model is not causal: its tokens attend to later ones, so it does not predict the next word"
+        return "the token IDs of the text are unknown, or outside the vocabulary of the lens"
 
     @traitlets.observe(*_CHOICES, "width")
     def _on_choice(self, change: Mapping[str, Any]) -> None:
@@ -253,7 +242,7 @@ class TokenPicker(CodeWidget):
 
     @show_errors
     def _update(self) -> None:
-        """Draw what is chosen, and say what else there is to choose."""
+        """Draw the current choice, and update the options of the controls."""
         before, self._is_updating = self._is_updating, True
         try:
             with self.hold_sync():
@@ -267,7 +256,7 @@ class TokenPicker(CodeWidget):
             self._is_updating = before
 
     def _format_predictions(self) -> list[list[Any]]:
-        """The rows of the words, as text: what is sent to a page can be no NaN."""
+        """Return the rows of words as text, because JSON has no NaN."""
         rows = zip(self._labels.short, self.predictions(), strict=False)
         return [[short, [as_text(value) for name, value in row.items() if name != "layer"]] for short, row in rows]
 
@@ -280,7 +269,7 @@ class TokenPicker(CodeWidget):
         reading = self.reading
         self._shows = [[name, text] for name, text in SHOWS.items() if select_values(reading, name) is not None]
         values = select_values(reading, self.show)
-        if values is None:  # there was one of another sample
+        if values is None:  # another sample had these values, this one does not
             self.show, values = "norm", reading.norm
             key = (self.sample, self.show, self.width)
         of = f", sample {self.sample}" if self._streams.samples > 1 else ""
@@ -290,9 +279,9 @@ class TokenPicker(CodeWidget):
         self._map_key = key
 
     def _write_code(self) -> str:
-        """Write the plain torch lines that capture the stream at the chosen layer and token."""
+        """Write plain torch code that captures the stream at the current layer and token."""
         layer, call = self._streams.call_at(self._row)
-        pick = "output = output if isinstance(output, torch.Tensor) else output[0]  # the stream comes first"
+        pick = "output = output if isinstance(output, torch.Tensor) else output[0]  # the stream is the first item"
         axes = [("token", self.token), ("sample", self.sample)]
         (first, one), (second, other) = axes if self._streams.tokens_first else axes[::-1]
         end = f"stream = outputs[{layer!r}][{call - 1}][{one}, {other}]  # {first} {one}, {second} {other}"
@@ -302,11 +291,11 @@ class TokenPicker(CodeWidget):
         found = self._streams.maps_at(self._row)
         place = self._maps.index(self.attention) if self.attention in self._maps else 0
         self._maps = [each.label for each in found]
-        if self.attention not in self._maps:  # the same of the new layer: its self-attention, for example
+        if self.attention not in self._maps:  # keep the position in the list, for example self-attention
             self.attention = self._maps[min(place, len(found) - 1)] if found else ""
         if not found:
             self._heads, self._weights, self._attention_rows = 0, [], []
-            self._attention_text = f"No attention map here: {self._streams.why_no_map(self._row)}."
+            self._attention_text = f"This layer has no attention map: {self._streams.why_no_map(self._row)}."
             self.look_png, self.look_alt, self._attention_key = b"", "", ()
             return
         each = self.maps[self.attention]
@@ -325,7 +314,7 @@ class TokenPicker(CodeWidget):
             self._attention_key = key
 
     def _list_remarks(self) -> list[str]:
-        """What must be known of the lens, as sentences."""
+        """List the remarks on the lens, as sentences."""
         return [_to_sentence(text) for text in self._streams.remarks(self.sample)]
 
 
