@@ -155,9 +155,9 @@ def test_quiz(opened: Lab) -> None:
     press(stage, "Reveal")
     expect(stage.locator(".oq-question")).to_be_hidden()
     expect(stage.locator(".oq-verdict")).to_have_text(
-        "The first of 5 is not right yet. At place 1 you said full_backward 0.relu, but torch fired full_backward 1."
+        "The first of 5 is not right yet. At position 1 you said full_backward 0.relu, but torch fired full_backward 1."
     )
-    expect(stage.locator(".oq-why")).to_contain_text("what was called last comes first: '1' was called after '0.relu'.")
+    expect(stage.locator(".oq-why")).to_contain_text("the last call comes first: '1' was called after '0.relu'.")
     expect(stage.locator("tbody tr").first).to_contain_text("✗ first difference")
     lab.look(stage, "quiz-revealed")
 

@@ -1,4 +1,4 @@
-"""Say why one recorded hook fired before another, as far as the recording shows it."""
+"""Explain why one recorded hook fired before another, if the recording shows the reason."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ Call = tuple[str, int]  # name of a layer and number of its call
 
 _MODULE = ("full_backward_pre", "full_backward")
 _PARAMETER = ("tensor", "post_accumulate_grad")
-# In this order torch goes along one tensor.
+# The order of the events at one tensor.
 _TENSOR_ORDER = ("tensor", "retain_grad", "node_pre", "post_accumulate_grad", "node_post")
 _TENSOR_REASONS = {
-    "tensor": "a tensor hook fires when the gradient of its tensor is complete, before anything is done with it.",
-    "retain_grad": "what retain_grad asked for, filling .grad, is done before the hooks of the node.",
-    "node_pre": "the pre-hooks of a node fire before the node runs; for a leaf it is this node that fills .grad.",
-    "post_accumulate_grad": "post-accumulate-grad hooks fire as soon as .grad is filled, the post-hooks of the node "
-    "when all of it is done.",
+    "tensor": "a tensor hook fires when the gradient of its tensor is complete, before anything else uses it.",
+    "retain_grad": "retain_grad fills .grad before the hooks of the node fire.",
+    "node_pre": "the pre-hooks of a node fire before the node runs. For a leaf, this node fills .grad.",
+    "post_accumulate_grad": "post-accumulate-grad hooks fire as soon as .grad is filled. The post-hooks of the node "
+    "fire when it has finished.",
 }
 
 
 def explain_order(first: Event, second: Event, events: Sequence[Event], notes: Sequence[str] = ()) -> str:
-    """Say that one event came before another, and the reason where kinds, layers and calls show it.
+    """Explain why one event came before another. Without a known reason, only state the order.
 
     Args:
         first: an event.
-        second: a later one.
+        second: a later event.
         events: all events of the recording.
-        notes: its notes, which tell which full backward hooks fired early.
+        notes: the notes of the recording, which list full backward hooks that fired early.
 
     Example:
         >>> import torch
@@ -71,26 +71,26 @@ class _CallTimes:
         self._notes = notes
 
     def is_inside(self, inner: Call | None, outer: Call | None) -> bool:
-        """Tell whether one call ran inside the forward of another."""
+        """Tell whether one call ran inside the forward() of another."""
         if inner is None or outer is None or not {inner, outer} <= self.begin.keys() & self.end.keys():
             return False
         return self.begin[outer] < self.begin[inner] and self.end[inner] < self.end[outer]
 
     def is_after(self, later: Call | None, earlier: Call | None) -> bool:
-        """Tell whether one call began when another had ended."""
+        """Tell whether one call began after another had returned."""
         if later is None or earlier is None or later not in self.begin or earlier not in self.end:
             return False
         return self.begin[later] > self.end[earlier]
 
     def find_owner(self, event: Event) -> Call | None:
-        """Return the call that an event of the backward phase belongs to; a parameter's only if there is one."""
+        """Return the call of a backward event. A parameter has one only if its layer was called once."""
         if event.kind in _MODULE:
             return event.name, event.call
         layer = _get_layer(event)
         return (layer, 1) if layer is not None and self.times[layer] == 1 else None
 
     def is_early(self, event: Event) -> bool:
-        """Tell whether a full backward hook fired early since no input requires grad."""
+        """Tell whether a full backward hook fired early because no input requires grad."""
         note = f"No input of layer {event.name or '(root)'} requires grad"
         return not _has_input_gradient(event) and any(text.startswith(note) for text in self._notes)
 
@@ -100,14 +100,14 @@ class _CallTimes:
 
 
 def _get_layer(event: Event) -> str | None:
-    """Return the layer that a parameter is of, None if the event is not one of a parameter."""
+    """Return the layer of a parameter; None if the event does not belong to a parameter."""
     if event.kind not in _PARAMETER or event.type != "Parameter":
         return None
     return event.name.rpartition(".")[0]
 
 
 def _has_input_gradient(event: Event) -> bool:
-    """Tell whether a full backward hook was given a gradient of an input."""
+    """Tell whether a full backward hook got the gradient of an input."""
     shapes = event.shapes
     return event.kind == "full_backward" and isinstance(shapes, tuple) and any(shape is not None for shape in shapes)
 
@@ -121,7 +121,7 @@ def _find_reason(a: Event, b: Event, calls: _CallTimes) -> str:
         same = (a.name, a.call) == (b.name, b.call) and b.kind in _MODULE
         before = (event.phase == "forward" for event in calls.events if event.index < a.index)
         if a.phase == "forward" and (same or all(before)):
-            return "forward builds the graph that backward walks through, so its hooks come first."
+            return "forward builds the graph for the backward pass, so its hooks come first."
         return ""
     if a.phase == "forward":
         return _explain_forward(a, b, calls)
@@ -130,7 +130,7 @@ def _find_reason(a: Event, b: Event, calls: _CallTimes) -> str:
 
 def _explain_same_point(a: Event, b: Event) -> str:
     if not b.hook:
-        return "hookscope's own hook is registered last, so it fires last of its kind."
+        return "hookscope's own hook is registered last, so it is the last of its kind to fire."
     if a.kind in (*_PARAMETER, "forward_pre", "forward", *_MODULE):
         first = "" if a.kind in _PARAMETER else "global hooks come first, then those with prepend=True, then "
         return f"{first}hooks of one kind fire in the order in which they were registered."
@@ -141,7 +141,7 @@ def _explain_step(a: Event, b: Event) -> str:
     if (a.kind, b.kind) == ("step_pre", "step_post") and (a.name, a.call) == (b.name, b.call):
         return "step pre-hooks fire before the step, post-hooks after it."
     if a.phase != "step" and b.kind == "step_pre":
-        return "step hooks fire around optimizer.step(), and that was called later."
+        return "step hooks fire around optimizer.step(), which was called later."
     return ""
 
 
@@ -165,7 +165,7 @@ def _explain_backward(a: Event, b: Event, calls: _CallTimes) -> str:
         return _TENSOR_REASONS[a.kind] if _TENSOR_ORDER.index(a.kind) < _TENSOR_ORDER.index(b.kind) else ""
     one, other = calls.find_owner(a), calls.find_owner(b)
     if one == other and (a.kind, b.kind) == _MODULE:
-        return "the full backward pre-hook needs grad_output only, the full backward hook is given grad_input too."
+        return "the full backward pre-hook needs only grad_output. The full backward hook also gets grad_input."
     if a.kind in _MODULE and a.name == _get_layer(b):
         return _explain_parameter(a, b, calls)
     if one is None or other is None:
@@ -173,26 +173,26 @@ def _explain_backward(a: Event, b: Event, calls: _CallTimes) -> str:
     if calls.is_early(a) and calls.is_inside(other, one):
         return (
             f"no input of {calls.format(one)} requires grad. So its full backward hook has no gradient to wait for, "
-            f"and fires before what is inside, such as {calls.format(other)}."
+            f"and fires before the hooks of inner layers, such as {calls.format(other)}."
         )
     if one == other and _has_input_gradient(b):
         return (
-            "a full backward hook waits for the gradient of the input. A parameter's gradient is added to .grad "
-            "as soon as it is there, by its AccumulateGrad node."
+            "a full backward hook waits for the gradient of the input. A parameter's AccumulateGrad node adds its "
+            "gradient to .grad as soon as it is computed."
         )
     if a.kind == "full_backward_pre" and calls.is_inside(other, one):
         return (
-            f"the pre-hook of {calls.format(one)} needs the gradient of its output only, which is there before "
-            f"anything inside goes back; {calls.format(other)} is inside."
+            f"the pre-hook of {calls.format(one)} needs only the gradient of its output, which is computed before "
+            f"the backward pass of inner layers, such as {calls.format(other)}."
         )
     if calls.is_inside(one, other):
         return (
-            f"the full backward hook of {calls.format(other)} waits for the gradient of its input, which is known "
-            f"last; {calls.format(one)} is inside."
+            f"the full backward hook of {calls.format(other)} waits for the gradient of its input, which is computed "
+            f"last, after inner layers such as {calls.format(one)}."
         )
     if calls.is_after(one, other):
         return (
-            "backward walks from the output towards the input, and what was called last comes first: "
+            "backward runs from the output to the input, so the last call comes first: "
             f"{calls.format(one)} was called after {calls.format(other)}."
         )
     return ""
@@ -200,33 +200,32 @@ def _explain_backward(a: Event, b: Event, calls: _CallTimes) -> str:
 
 def _explain_parameter(a: Event, b: Event, calls: _CallTimes) -> str:
     if a.kind == "full_backward_pre":
-        return "a parameter's gradient comes out of the layer's own step back, and the pre-hook fires before that."
+        return (
+            "the pre-hook fires before the backward pass of the layer, which computes the gradients of its parameters."
+        )
     if calls.is_early(a):
         return (
             f"no input of {calls.format((a.name, a.call))} requires grad. So its full backward hook has no gradient to "
-            "wait for, and fires before those of its parameters are computed."
+            "wait for, and fires before the gradients of its parameters are computed."
         )
     if a.call > 1:
         times = calls.times[a.name]
-        return f"{a.name or '(root)'} was called {times} times, and its parameters wait for the sum over all calls."
+        return f"{a.name or '(root)'} was called {times} times. Its parameters' gradients are complete after all calls."
     return ""
 
 
 def _explain_possible_tensor(a: Event, b: Event, calls: _CallTimes) -> str:
-    """The recording does not say which tensor a layer received or returned; but what follows if it is this one."""
+    """Explain what follows if the tensor is the input or output of the layer. The recording does not show that."""
     if a.kind == "tensor" and b.kind in _MODULE and _contains_shape(a.shapes, calls.output.get((b.name, b.call))):
-        return (
-            f"if {a.name!r} is what {calls.format((b.name, b.call))} returned, backward reaches it first, and only "
-            "then the layer."
-        )
+        return f"if {a.name!r} is the output of {calls.format((b.name, b.call))}, backward reaches it before the layer."
     if a.kind in _MODULE and b.kind == "tensor" and _contains_shape(b.shapes, calls.args.get((a.name, a.call))):
         return (
-            f"if {b.name!r} is what {calls.format((a.name, a.call))} received, its gradient is complete only when "
-            "the layer has gone back."
+            f"if {b.name!r} is the input of {calls.format((a.name, a.call))}, its gradient is complete only "
+            "after the backward pass of the layer."
         )
     return ""
 
 
 def _contains_shape(shape: object, shapes: object) -> bool:
-    """Tell whether a shape is one of several, or the only one."""
+    """Tell whether a shape is in a tuple of shapes, or is the only one."""
     return shape == shapes or (isinstance(shapes, tuple) and shape in shapes)

@@ -1,4 +1,4 @@
-"""Guess in which order the hooks of a recording fired, then let torch tell, with the reason."""
+"""Guess the order in which the hooks of a recording fired, then compare with the recorded order."""
 
 from __future__ import annotations
 
@@ -22,48 +22,35 @@ __all__ = ["OrderQuiz"]
 FOLDER = Path(__file__).parent
 
 
-_MOST = 40  # events; more are no fun to put in order
+_MOST = 40  # most events; more are tedious to order
 
 
 class OrderQuiz(HookWidget):
-    """Put the hooks of a recording in the order in which you expect them, then reveal the order that torch took.
+    """Put the hooks of a recording in the order in which you expect them to fire, then reveal the recorded order.
 
-    Click the names one after the other; take the last one back, or start over. Until you reveal it, the order is
-    nowhere on the page. Events of the same name count as equal.
+    The page does not contain the order before you reveal it. Events with the same name count as equal. In Python, set
+    `answer` to a list of names; `reveal()` returns the comparison, and `start_over()` clears it.
 
     Args:
-        recording: what `record(...)` gave, after its block.
-        seed: shuffles the names; the same seed, the same shuffle.
-        kinds: ask for events of these kinds only, for example `["full_backward_pre", "full_backward"]`.
-        layers: ask for events of these layers or tensors only: names, or globs. The root is `"(root)"`.
-
-    Attributes:
-        answer: the names in the order that was clicked, so far.
-        revealed: whether the recorded order is shown. Setting it does what `reveal` and `start_over` do.
+        recording: the result of `record(...)`, after its block.
+        seed: shuffles the names. The same seed gives the same order.
+        kinds: ask only for events of these kinds, for example `["full_backward_pre", "full_backward"]`.
+        layers: ask only for events of these layers or tensors: names, or globs. The root is `"(root)"`.
 
     Raises:
-        TypeError: `recording` is none, or `seed` no integer.
-        ValueError: no such kind, or too few or too many events; `answer` holds a name that is not to be placed.
-        LayerNotFoundError: no event of such a layer.
+        TypeError: `recording` is not a recording, or `seed` is not an integer.
+        ValueError: there are too few or too many events, or `answer` has a wrong name.
+        LayerNotFoundError: a layer has no events.
 
     Example:
-        >>> import torch
-        >>> from hookscope.recordings.record import record
+        >>> import torch, hookscope
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 2))
-        >>> with record(model) as recording:
+        >>> with hookscope.record(model) as recording:
         ...     y = model(torch.ones(1, 4))
         >>> quiz = OrderQuiz(recording, kinds="forward")
-        >>> quiz.answer = ["forward (root)", "forward 0"]
-        >>> quiz.reveal()
-        The first of 2 is not right yet. At place 1 you said forward (root), but torch fired forward 0.
-        forward 0 comes before forward (root): '0' runs inside the forward() of (root), and a forward hook fires when
-        forward() has returned.
-        #  you             torch           mark
-        -  --------------  --------------  ----------------
-        1  forward (root)  forward 0       first difference
-        2  forward 0       forward (root)  differs
-        >>> quiz.score
-        0
+        >>> quiz.answer = ["forward 0", "forward (root)"]
+        >>> quiz.reveal().caption
+        "All 2 right: this is torch's own order."
 
     """
 
@@ -85,11 +72,11 @@ class OrderQuiz(HookWidget):
         if not isinstance(seed, int):
             raise TypeError(f"seed must be an integer, not {type(seed).__name__}")
         if len(events) > _MOST:
-            raise ValueError(f"{len(events)} events are more than {_MOST}, too many to order; choose kinds= or layers=")
+            raise ValueError(f"{len(events)} events are too many to order, {_MOST} at most. Pass kinds= or layers=")
         self._recording, self._events = recording, events
         names = [event.label for event in events]
         if len(set(names)) < 2:
-            raise ValueError(f"there is no order to guess: all events are {names[0]!r}; take more kinds or layers")
+            raise ValueError(f"there is no order to guess: all events are {names[0]!r}. Choose more kinds or layers")
         cards = names[:]
         shuffle = random.Random(seed).shuffle
         while cards == names:
@@ -99,24 +86,24 @@ class OrderQuiz(HookWidget):
 
     @property
     def order(self) -> list[str]:
-        """The names in the order in which torch fired the hooks; only once it is revealed."""
+        """The names in the order in which the hooks fired. Available after `reveal()`."""
         self._check_revealed("order")
         return [event.label for event in self._events]
 
     @property
     def score(self) -> int:
-        """How many names are right before the first difference; only once it is revealed."""
+        """The number of right names before the first difference. Available after `reveal()`."""
         self._check_revealed("score")
         return self._count_right()
 
     @property
     def explanation(self) -> str:
-        """Why torch's order differs from the answer where it first does; only once it is revealed."""
+        """The reason for the order at the first difference. Available after `reveal()`."""
         self._check_revealed("explanation")
         return self._explain_difference()
 
     def reveal(self) -> Table:
-        """Show the recorded order, and return it beside the answer."""
+        """Show the recorded order; return it next to the answer, as a table."""
         self.revealed = True
         return self._make_table()
 
@@ -130,12 +117,12 @@ class OrderQuiz(HookWidget):
     def _check_answer(self, proposal: Mapping[str, Any]) -> list[str]:
         answer = list(proposal["value"])
         if self.revealed and answer != self.answer:
-            raise ValueError("the order is revealed, so the answer stays; start_over() begins a new one")
+            raise ValueError("the order is revealed, so the answer cannot change. Call start_over() to begin again")
         left = Counter(self._cards)
         for name in answer:
             if left[name] == 0:
-                again = f"{name!r} is placed more often than it fired" if name in left else f"no event {name!r}"
-                raise ValueError(f"{again}; the names to place are {', '.join(map(repr, self._cards))}")
+                problem = f"{name!r} is placed more often than it fired" if name in left else f"no event {name!r}"
+                raise ValueError(f"{problem}. The names to place are {', '.join(map(repr, self._cards))}")
             left[name] -= 1
         return answer
 
@@ -151,11 +138,11 @@ class OrderQuiz(HookWidget):
         self.png, self.alt = draw_events(self._events)
 
     def numbers(self) -> Rows:
-        """List the answer beside torch's order, once it is revealed; before, there is no more than `alt` says."""
+        """List the answer next to the recorded order. Empty before `reveal()`."""
         return self._list_rows() if self.revealed else ()
 
     def summary(self) -> str:
-        """Say what is to be ordered, and how far the answer is; the order only if it is revealed."""
+        """Describe the question and the answer so far, or the result after `reveal()`."""
         if self.revealed:
             return f"OrderQuiz: {self._make_table()!r}"
         placed = "".join(f"\n{place}. {name}" for place, name in enumerate(self.answer, 1)) or " nothing yet"
@@ -163,7 +150,7 @@ class OrderQuiz(HookWidget):
 
     def _check_revealed(self, what: str) -> None:
         if not self.revealed:
-            raise RuntimeError(f"the {what} is hidden until you have guessed; then call reveal(), or press Reveal")
+            raise RuntimeError(f"the {what} is hidden until you have guessed. Then call reveal(), or press Reveal")
 
     def _count_right(self) -> int:
         pairs = zip(self.answer, self._events, strict=False)
@@ -185,15 +172,15 @@ class OrderQuiz(HookWidget):
         right, size = self._count_right(), len(self._events)
         if right == size:
             return f"All {size} right: this is torch's own order."
-        torch_said = f"torch fired {self._events[right].label}"
+        fired = f"torch fired {self._events[right].label}"
         if not self.answer:
-            return f"You placed none of {size}. At place 1 {torch_said}."
+            return f"You placed none of {size}. At position 1 {fired}."
         if right == len(self.answer):
-            return f"{right} of {size} right, then you stopped. At place {right + 1} {torch_said}."
-        said = f"At place {right + 1} you said {self.answer[right]}, but {torch_said}."
+            return f"{right} of {size} right, then you stopped. At position {right + 1} {fired}."
+        difference = f"At position {right + 1} you said {self.answer[right]}, but {fired}."
         if right == 0:
-            return f"The first of {size} is not right yet. {said}"
-        return f"The first {f'{right} of {size} are' if right > 1 else f'of {size} is'} right. {said}"
+            return f"The first of {size} is not right yet. {difference}"
+        return f"The first {f'{right} of {size} are' if right > 1 else f'of {size} is'} right. {difference}"
 
     def _explain_difference(self) -> str:
         right = self._count_right()
@@ -207,7 +194,7 @@ class OrderQuiz(HookWidget):
 
 
 def _draw_question(cards: Sequence[str]) -> tuple[bytes, str]:
-    """Draw the names to be ordered; return the PNG and its words."""
+    """Draw the names in shuffled order; return PNG and alt text."""
     alt = f"In which order do these {len(cards)} hooks fire? Shuffled: {', '.join(cards)}."
     try:
         from matplotlib.figure import Figure
