@@ -1,4 +1,4 @@
-"""Read a small expression, run it forward and backward with hooks on its tensors, and write it as torch code."""
+"""Parse a small expression, run it forward and backward with hooks, and write it as torch code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _RESERVED = ("torch", "range", "print")
 
 @dataclass(frozen=True)
 class Step:
-    """One line of the expression: the name it makes, what makes it, and the tensors in that, as often as they stand."""
+    """One step of an expression: its name, its code, and the tensors in it, once per use."""
 
     name: str
     text: str
@@ -42,17 +42,17 @@ class Step:
 
 @dataclass
 class TensorRecord:
-    """What was seen of one tensor; gradients are those of the last backward pass.
+    """The values and gradients of one tensor in the last backward pass.
 
     Attributes:
-        made: what makes it; "leaf" for a leaf of the expression.
-        value: its number.
-        is_leaf: torch's own, as are `requires_grad` and `retains_grad`.
-        arrived: the gradient before any hook of the tensor, None if none came.
-        saw: what the hook was given, None if there is no hook or it was not called.
-        returned: what the hook returned.
-        before: `.grad` before the pass, and before it is zeroed.
-        after: `.grad` after it.
+        made: the code of its step; "leaf" for a leaf of the expression.
+        value: its value.
+        is_leaf: the attribute of the tensor, as are `requires_grad` and `retains_grad`.
+        arrived: the gradient before its hooks; None if no gradient arrived.
+        saw: the gradient that its hook got; None without a hook, or if it did not fire.
+        returned: the gradient that its hook returned.
+        before: `.grad` before the pass, and before it is set to None.
+        after: `.grad` after the pass.
 
     """
 
@@ -70,7 +70,7 @@ class TensorRecord:
 
 @dataclass(frozen=True)
 class Flow:
-    """One use of an operand by a step: what comes back to the step, its local gradient there, and what flows on."""
+    """The gradient flow of one use of an operand: incoming gradient, local gradient, and their product."""
 
     back: float
     local: float
@@ -79,7 +79,7 @@ class Flow:
 
 @dataclass
 class ExpressionRun:
-    """What was seen of all tensors, by name; what flowed from a step to an operand; where a gradient can flow."""
+    """A run: the tensors by name, the flow from each step to its operands, and the pairs where gradients can flow."""
 
     tensors: dict[str, TensorRecord] = field(default_factory=dict)
     edges: dict[tuple[str, str], tuple[Flow, ...]] = field(default_factory=dict)
@@ -87,10 +87,10 @@ class ExpressionRun:
 
 
 def parse(text: str) -> list[Step]:
-    """Read steps such as ``d = a * b; e = d.relu()``, one operation each.
+    """Parse steps such as ``d = a * b; e = d.relu()``, with one operation each.
 
     Raises:
-        ValueError: it cannot be read, or a step is not used.
+        ValueError: a step is not valid, or is not used.
 
     Example:
         >>> parse("d = a * b; e = d * d")[1].operands
@@ -103,22 +103,22 @@ def parse(text: str) -> list[Step]:
         try:
             (statement,) = ast.parse(line).body
         except (SyntaxError, ValueError):
-            raise ValueError(f"{line!r} is no step: write name = one operation, as in 'd = a * b'") from None
+            raise ValueError(f"{line!r} is not a step. Write a name, = and one operation, as in 'd = a * b'") from None
         target = statement.targets[0] if isinstance(statement, ast.Assign) else None
         if not isinstance(statement, ast.Assign) or not isinstance(target, ast.Name) or len(statement.targets) > 1:
-            raise ValueError(f"{line!r} is no step: write name = one operation, as in 'd = a * b'")
+            raise ValueError(f"{line!r} is not a step. Write a name, = and one operation, as in 'd = a * b'")
         if target.id in used or any(target.id == step.name for step in steps):
-            raise ValueError(f"{line!r}: {target.id} is there already; take a new name for every step")
+            raise ValueError(f"{line!r}: {target.id} is used already. Use a new name for every step")
         operands = _operands(statement.value, line)
         if target.id in operands or target.id in _RESERVED or set(operands) & set(_RESERVED):
-            raise ValueError(f"{line!r}: {target.id} cannot be used like that; take other names")
+            raise ValueError(f"{line!r}: a step cannot use its own name or {', '.join(_RESERVED)}. Use other names")
         used.update(operands)
         steps.append(Step(target.id, ast.unparse(statement.value), operands))
     if not 1 <= len(steps) <= _MOST_STEPS:
-        raise ValueError(f"{len(steps)} steps: give 1 to {_MOST_STEPS}, separated by ;")
+        raise ValueError(f"the expression has {len(steps)} steps. Write 1 to {_MOST_STEPS}, separated by ;")
     for step in steps[:-1]:
         if step.name not in used:
-            raise ValueError(f"{step.name} is not used on the way to {steps[-1].name}; use it, or leave it out")
+            raise ValueError(f"{step.name} is not used in a later step. Use it, or leave it out")
     return steps
 
 
@@ -131,7 +131,7 @@ def _operands(value: ast.expr, line: str) -> tuple[str, ...]:
         parts = [value.operand]
     elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and not (value.args or value.keywords):
         if value.func.attr not in _METHODS:
-            raise ValueError(f"{line!r}: no method {value.func.attr!r} here; there are {', '.join(_METHODS)}")
+            raise ValueError(f"{line!r}: no method {value.func.attr!r}. The methods are {', '.join(_METHODS)}")
         parts = [value.func.value]
     names = tuple(part.id for part in parts if isinstance(part, ast.Name))
     others = [part for part in parts if not isinstance(part, ast.Name)]
@@ -141,7 +141,7 @@ def _operands(value: ast.expr, line: str) -> tuple[str, ...]:
 
 
 def list_leaves(steps: list[Step]) -> list[str]:
-    """Return the names that are used and never made, in the order of their letters."""
+    """Return the names that no step assigns, in alphabetical order."""
     made = {step.name for step in steps}
     return sorted({name for step in steps for name in step.operands} - made)
 
@@ -154,10 +154,10 @@ def run_expression(
     zero_grad: bool,
     runs: int,
 ) -> ExpressionRun:
-    """Go forward and backward `runs` times with the same leaves, and only forward if it is 0.
+    """Run forward and backward `runs` times with the same leaves; only forward if `runs` is 0.
 
     Raises:
-        ValueError: torch refuses a hook or `retain_grad`, or the last step requires no gradient.
+        ValueError: torch refuses a hook or `retain_grad`, or the last step does not require grad.
 
     """
     with torch.inference_mode(False), torch.enable_grad(), warnings.catch_warnings():
@@ -184,7 +184,7 @@ def run_expression(
                 _register_hooks(step.name, made, choices, factors, record)
                 tensors[step.name] = made
             if not made.requires_grad:
-                raise ValueError(f"{steps[-1].name} requires no gradient, so nothing can go backward from it")
+                raise ValueError(f"{steps[-1].name} does not require grad, so backward() fails. Change the last step")
             if run < runs:
                 made.backward()
         for name, tensor in tensors.items():
@@ -202,7 +202,7 @@ def _make_record(tensor: Tensor, made: str) -> TensorRecord:
 
 
 def _record_arrival(name: str, tensor: Tensor, record: ExpressionRun) -> None:
-    """Note what arrives at a tensor. This hook comes first and returns nothing, so it changes nothing."""
+    """Record the gradient that arrives at a tensor. This hook fires first and returns None."""
 
     def note(grad: Tensor) -> None:
         record.tensors[name].arrived = float(grad)
@@ -227,11 +227,11 @@ def _register_hooks(
             elif what == "retain_grad":
                 tensor.retain_grad()
         except RuntimeError as error:
-            raise ValueError(f"torch refuses {what} on {name}, which requires no gradient: {error}") from None
+            raise ValueError(f"torch refuses {what} on {name}, which does not require grad: {error}") from None
 
 
 def _record_flow(step: Step, made: Tensor, tensors: Mapping[str, Tensor], record: ExpressionRun) -> None:
-    """Note what the node of a step passes on to each operand."""
+    """Record the gradient that the node of a step passes to each operand."""
     node: Any = made.grad_fn
     places: dict[str, list[int]] = {}
     for name in dict.fromkeys(step.operands):
@@ -242,7 +242,7 @@ def _record_flow(step: Step, made: Tensor, tensors: Mapping[str, Tensor], record
             if after is not None and (after is tensor.grad_fn or getattr(after, "variable", None) is tensor):
                 places.setdefault(name, []).append(place)
         if len(places.get(name, [])) != step.operands.count(name):
-            raise ValueError(f"torch makes more than one node of {step.text!r}; write it as several steps")
+            raise ValueError(f"torch makes more than one node of {step.text!r}. Write it as several steps")
         record.ways.append((step.name, name))
 
     slopes = _compute_local_gradients(step, tensors)
@@ -259,7 +259,7 @@ def _record_flow(step: Step, made: Tensor, tensors: Mapping[str, Tensor], record
 
 
 def _compute_local_gradients(step: Step, tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
-    """Compute the local gradient of a step by each use of an operand, as if each were a tensor of its own."""
+    """Compute the local gradient of a step for each use of an operand separately."""
     copies: list[tuple[str, Tensor]] = []
 
     class SplitUses(ast.NodeTransformer):
@@ -283,7 +283,7 @@ def write_code(
     zero_grad: bool,
     runs: int,
 ) -> str:
-    """Write plain torch code that does what `run_expression` does, and prints every `.grad` that can be there."""
+    """Write plain torch code that does what `run_expression` does, and prints every `.grad` that can be set."""
 
     def put_on(name: str) -> list[str]:
         lines = {

@@ -1,4 +1,4 @@
-"""Put hooks and retain_grad on the tensors of a small expression, go backward, and see every gradient."""
+"""Put hooks and retain_grad on the tensors of a small expression, run backward, and see every gradient."""
 
 from __future__ import annotations
 
@@ -34,51 +34,36 @@ EXPRESSIONS = {
     "leaf used twice": "d = a * b; e = a * d",
     "detached": "d = a * b; e = d.detach(); f = d * e",
 }
-"""The expressions that have a name, each as its steps."""
+"""Expressions by name."""
 
 _VALUES = {"a": 2.0, "b": 3.0, "c": 4.0}
 _INPUTS = ("expression", "values", "choices", "factors", "zero_grad", "live", "runs")
 
 
 class GradientPlayground(HookWidget):
-    """Play with `retain_grad` and tensor hooks on an expression whose numbers can be done in the head.
+    """Try `retain_grad` and tensor hooks on a small expression, and see every gradient.
 
-    Every tensor of the expression can have nothing, `retain_grad`, a tensor hook that multiplies the gradient, or both
-    in either order. Each backward pass is torch's own; the graph shows what arrived at each tensor, what its hook saw
-    and returned, what is in `.grad`, and what flowed on.
-
-    Whatever you change, the tensors are made anew. With `live` one backward pass follows at once; else none, until you
-    ask for it with `run`. Further passes repeat forward and backward with the same leaves.
+    Each tensor can have `retain_grad`, a hook that multiplies its gradient, or both. Every backward pass is a real one.
+    Attributes, results and details: docs/limits/gradient_playground.md.
 
     Args:
-        expression: one of `EXPRESSIONS` by name, or steps of your own with one operation each, separated by ``;``:
-            ``"y = x ** 2; z = y * 3"``. What is never assigned is a leaf that requires a gradient.
-        values: the numbers in the leaves, by name; a=2, b=3, c=4 if not given.
-        choices: for tensors by name one of "retain_grad", "hook", "hook, then retain_grad" and "retain_grad, then
-            hook"; "nothing" for all others.
-        factors: by what the hook of a tensor multiplies, by name; 2 if not given.
+        expression: a name in `EXPRESSIONS`, or your own steps, as in ``"y = x ** 2; z = y * 3"``.
+        values: the values of the leaves, by name; a=2, b=3, c=4 by default.
+        choices: for some tensors "retain_grad", "hook", "hook, then retain_grad" or "retain_grad, then hook".
+        factors: the factor of each tensor's hook, by name; 2 by default.
         zero_grad: set `.grad` of the leaves to None before every backward pass.
-        live: go backward at once when something has changed.
-
-    Attributes:
-        runs: the number of backward passes with the present choices, 0 to 20. It can be set.
-        code: the plain torch code that does the same.
-        grads: `.grad` of every tensor after the last pass, a number or None.
-        table: all numbers, a `Table`.
-        notes: sentences on what happened.
+        live: run backward after every change.
 
     Raises:
-        ValueError: the expression cannot be read, a leaf has no value, or torch refuses the hook.
+        ValueError: the expression is not valid, a leaf has no value, or torch refuses the hook.
 
     Example:
         >>> playground = GradientPlayground()
         >>> playground.grads
         {'a': 12.0, 'b': 8.0, 'c': 6.0, 'd': None, 'e': None}
         >>> playground.set("d", retain_grad=True, hook=10, first="retain_grad")
-        >>> playground.grads
-        {'a': 120.0, 'b': 80.0, 'c': 6.0, 'd': 40.0, 'e': None}
         >>> print(playground.notes[1])
-        d.grad is 40: retain_grad() keeps what the hook returned, though you wrote retain_grad() first.
+        d.grad is 40: retain_grad() stores what the hook returned, although you called retain_grad() first.
 
     """
 
@@ -116,20 +101,20 @@ class GradientPlayground(HookWidget):
         self._is_updating = False
 
     def set(self, name: str, *, retain_grad: bool = False, hook: float | None = None, first: str = "hook") -> None:
-        """Choose what is put on one tensor, in place of what is on it.
+        """Replace the hook and retain_grad of one tensor.
 
         Args:
-            name: the tensor.
+            name: the name of the tensor.
             retain_grad: call `retain_grad()` on it.
-            hook: by how much its tensor hook multiplies the gradient; None for no hook.
-            first: "hook" or "retain_grad": which is written first, if there are both.
+            hook: the factor of its hook; None for no hook.
+            first: which call comes first if there are both, "hook" or "retain_grad".
 
         Raises:
-            ValueError: no tensor has this name, or torch refuses.
+            ValueError: the tensor does not exist, or torch refuses the call.
 
         """
         if first not in ("hook", "retain_grad"):
-            raise ValueError(f"first={first!r}: give 'hook' or 'retain_grad'")
+            raise ValueError(f"first={first!r}: choose 'hook' or 'retain_grad'")
         asked = [word for word, wanted in (("retain_grad", retain_grad), ("hook", hook is not None)) if wanted]
         kind = ", then ".join(sorted(asked, key=lambda word: word != first)) or "nothing"
         factors = self.factors if hook is None else self.factors | {name: _check_number("hook", hook)}
@@ -138,16 +123,16 @@ class GradientPlayground(HookWidget):
             self.factors = factors
 
     def run(self) -> None:
-        """Go forward and backward once more."""
+        """Run forward and backward once more."""
         self.runs += 1
 
     def restart(self) -> None:
-        """Make the tensors anew, and go backward not even once."""
+        """Create new tensors, and do not run backward."""
         self.runs = 0
 
     @property
     def code(self) -> str:
-        """The plain torch code of the present choices."""
+        """Plain torch code for the current choices."""
         return write_code(self._steps, self.values, self.choices, self.factors, self.zero_grad, self.runs)
 
     @property
@@ -157,21 +142,21 @@ class GradientPlayground(HookWidget):
 
     @property
     def table(self) -> Table:
-        """All numbers, a row per tensor."""
+        """All numbers, one row per tensor."""
         return Table(self._list_rows(), f"{self._text}, {_format_runs(self.runs)}")
 
     @property
     def notes(self) -> list[str]:
-        """What happened, in sentences."""
+        """Sentences that explain the result."""
         return _write_notes(self._steps, self._run_record, self._plain_record, self)
 
     def summary(self) -> str:
-        """Say what `.grad` is everywhere, and what happened."""
+        """Describe `.grad` of every tensor, and explain the result."""
         grads = [f"{name}.grad {_format_grad(value)}" for name, value in self.grads.items()]
         return "\n".join([f"GradientPlayground {self._text}, {_format_runs(self.runs)}: {_join(grads)}.", *self.notes])
 
     def numbers(self) -> Rows:
-        """List the numbers of every tensor; `table` has three columns more, which would not fit a narrow page."""
+        """List the numbers of every tensor. `table` has three more columns, which do not fit on a narrow page."""
         flags = {"is_leaf", "requires_grad", "retains_grad"}
         return [{name: value for name, value in row.items() if name not in flags} for row in self._list_rows()]
 
@@ -187,11 +172,13 @@ class GradientPlayground(HookWidget):
     def _check_expression(self, proposal: Any) -> str:
         text = proposal["value"]
         if text not in EXPRESSIONS and "=" not in text:
-            raise ValueError(f"no expression {text!r}; there are {', '.join(EXPRESSIONS)}, or write 'y = x * 3'")
+            raise ValueError(
+                f"no expression {text!r}. Choose {', '.join(EXPRESSIONS)}, or write steps such as 'y = x * 3'"
+            )
         steps = parse(EXPRESSIONS.get(text, text))
         for name in list_leaves(steps):
             if name not in self.values:
-                raise ValueError(f"no value for the leaf {name}: give values={{{name!r}: 2.0}} first")
+                raise ValueError(f"the leaf {name} has no value. Pass values={{{name!r}: 2.0}} first")
         run_expression(steps, self.values, {}, {}, False, 1)
         return str(text)
 
@@ -207,9 +194,9 @@ class GradientPlayground(HookWidget):
         chosen = proposal["value"]
         for name, kind in chosen.items():
             if name not in names:
-                raise ValueError(f"no tensor {name!r} in {self._text}; there are {', '.join(names)}")
+                raise ValueError(f"no tensor {name!r} in {self._text}. The tensors are {', '.join(names)}")
             if kind not in KINDS:
-                raise ValueError(f"choices[{name!r}] = {kind!r}: give one of {', '.join(map(repr, KINDS))}")
+                raise ValueError(f"choices[{name!r}] = {kind!r}: choose from {', '.join(map(repr, KINDS))}")
         chosen = {name: chosen[name] for name in names if chosen.get(name, "nothing") != "nothing"}
         run_expression(steps, self.values, chosen, {}, False, 1)
         return chosen
@@ -217,7 +204,7 @@ class GradientPlayground(HookWidget):
     @traitlets.validate("runs")
     def _check_runs(self, proposal: Any) -> int:
         if not 0 <= proposal["value"] <= MOST_RUNS:
-            raise ValueError(f"runs={proposal['value']}: from 0 to {MOST_RUNS} backward passes can be shown")
+            raise ValueError(f"runs={proposal['value']}: choose 0 to {MOST_RUNS} backward passes")
         return int(proposal["value"])
 
     def _on_change(self, change: Any) -> None:
@@ -234,7 +221,7 @@ class GradientPlayground(HookWidget):
             self._is_updating = False
 
     def _update(self) -> None:
-        """Run it, and tell the page."""
+        """Run the expression, and update the page."""
         with self.catch_errors():
             steps = self._steps
             self._run_record = run_expression(steps, self.values, self.choices, self.factors, self.zero_grad, self.runs)
@@ -294,7 +281,7 @@ def _format_grad(value: float | None) -> str:
 
 
 def _format_runs(runs: int) -> str:
-    return {0: "not run backward yet", 1: "after 1 backward pass"}.get(runs, f"after {runs} backward passes")
+    return {0: "before the first backward pass", 1: "after 1 backward pass"}.get(runs, f"after {runs} backward passes")
 
 
 def _join(words: list[str]) -> str:
@@ -333,12 +320,12 @@ def _draw(
 
 
 def _list_uses(name: str, record: ExpressionRun) -> list[tuple[str, float]]:
-    """List what flowed to a tensor, and from which step, once for each time it is used, in the order of the steps."""
+    """List the gradient that each use of a tensor passed to it, with the name of the step."""
     return [(step, use.on) for step in record.tensors for use in record.edges.get((step, name), ())]
 
 
 def _format_sum(name: str, record: ExpressionRun) -> str:
-    """Write what arrived at a tensor as a sum, if it is one; "" if not."""
+    """Format the gradient of a tensor as a sum; "" if the tensor is used only once."""
     (_, first), *others = [*_list_uses(name, record), ("", 0.0)]
     arrived = record.tensors[name].arrived
     if len(others) < 2 or arrived is None:
@@ -352,7 +339,7 @@ def _parenthesize(number: float) -> str:
 
 def _write_alt(text: str, record: ExpressionRun, runs: int) -> str:
     grads = [f"{name}.grad {_format_grad(row.after)}" for name, row in record.tensors.items()]
-    flow = "gradients flow from the top down, at each step times its local gradient"
+    flow = "gradients flow from top to bottom, and each step multiplies by its local gradient"
     return f"Graph of {text}, {_format_runs(runs)}; {flow}. {_join(grads)}."
 
 
@@ -360,7 +347,7 @@ def _write_notes(
     steps: list[Step], record: ExpressionRun, without: ExpressionRun, owner: GradientPlayground
 ) -> list[str]:
     if not owner.runs:
-        return ["Nothing has gone backward yet. Guess every .grad first; then run backward."]
+        return ["Backward has not run yet. Guess every .grad first, then run backward."]
     notes = []
     fed: dict[str, list[str]] = {}
     for step, operand in record.ways:
@@ -369,7 +356,7 @@ def _write_notes(
     for name, row in record.tensors.items():
         chosen = owner.choices.get(name, "nothing")
         if not row.requires_grad:
-            notes.append(f"{name} requires no gradient: the way back ends there.")
+            notes.append(f"{name} does not require grad, so the backward pass ends there.")
             continue
         if row.arrived is None:
             unreached.append(name)
@@ -380,26 +367,26 @@ def _write_notes(
             notes.append(f"{name} is used {'twice' if often == 2 else f'{often} times'}: {who}. They add up: {total}.")
         if row.saw is not None:
             on = _join(fed.get(name, []))
-            goes = f"that flows on to {on}" if on else f"that is added to {name}.grad"
+            goes = f"it flows on to {on}" if on else f"it is added to {name}.grad"
             notes.append(f"The hook on {name} saw {as_text(row.saw)} and returned {as_text(row.returned)}; {goes}.")
         if row.retains_grad and row.saw is not None and _format_grad(row.after) == _format_grad(row.returned):
-            order = ", though you wrote retain_grad() first" if chosen.startswith("retain_grad") else ""
+            order = ", although you called retain_grad() first" if chosen.startswith("retain_grad") else ""
             notes.append(
-                f"{name}.grad is {_format_grad(row.after)}: retain_grad() keeps what the hook returned{order}."
+                f"{name}.grad is {_format_grad(row.after)}: retain_grad() stores what the hook returned{order}."
             )
         elif row.retains_grad:
-            notes.append(f"{name}.grad is {_format_grad(row.after)}, kept by retain_grad().")
+            notes.append(f"{name}.grad is {_format_grad(row.after)}, stored by retain_grad().")
         elif not row.is_leaf:
             lost.append(name)
         if row.is_leaf and "retain_grad" in chosen:
-            notes.append(f"retain_grad() changed nothing on {name}: a leaf has its .grad anyway.")
+            notes.append(f"retain_grad() has no effect on {name}, because a leaf always stores its .grad.")
     changed = [
         f"{name}.grad would be {_format_grad(without.tensors[name].after)}"
         for name, row in record.tensors.items()
         if row.is_leaf and _format_grad(row.after) != _format_grad(without.tensors[name].after)
     ]
     if changed:
-        notes.append(f"Without any hook {_join(changed)}.")
+        notes.append(f"Without hooks, {_join(changed)}.")
     if lost:
         are = "is None: it is not a leaf and has" if len(lost) == 1 else "are None: they are not leaves and have"
         notes.append(f"{_join([f'{name}.grad' for name in lost])} {are} no retain_grad().")
@@ -409,7 +396,9 @@ def _write_notes(
         grown = [(name, row) for name, row in record.tensors.items() if row.is_leaf and row.before is not None]
         if owner.zero_grad:
             names = _join([f"{name}.grad" for name, _ in grown])
-            notes.append(f"This was backward pass {owner.runs}. Before it {names} were set to None: nothing adds up.")
+            notes.append(
+                f"This was backward pass {owner.runs}. Before it, {names} were set to None, so nothing adds up."
+            )
         else:
             moves = _join(
                 [
