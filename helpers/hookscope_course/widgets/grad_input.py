@@ -1,4 +1,4 @@
-"""Choose a layer and its input, and see what a legacy and a full backward hook on it get, and why."""
+"""Compare what a legacy and a full backward hook get on a layer, and see why."""
 
 from __future__ import annotations
 
@@ -35,41 +35,29 @@ _CHOICES = ("layer", "bias", "inplace", "input_shape", "requires_grad")
 
 
 class GradInputExplorer(HookWidget):
-    """See side by side what `register_backward_hook` (legacy) and `register_full_backward_hook` give for a layer.
+    """Compare what `register_backward_hook` (legacy) and `register_full_backward_hook` get on a layer.
 
-    Every choice runs the layer for real, through `hookscope.compare_backward_hooks`. The graph shows on which autograd
-    node the legacy hook sits, and where the gradients are that the full hook gets.
-
-    Choosing a layer sets the other choices to what this layer begins with.
+    Every choice runs the layer through `hookscope.compare_backward_hooks`. The graph shows the autograd node of the
+    legacy hook, and the gradients that the full hook gets. If you choose a layer, the other choices are reset.
 
     Args:
-        module: a module of your own, instead of a layer by name. It runs on copies only.
-        *inputs: the positional arguments of your module.
-        kwargs: its keyword arguments.
-        **chosen: attributes to begin with.
-
-    Attributes:
-        layer: the name of the layer, for example "Linear", "Conv2d", "LSTM" or "x + y + z"; "your " and the type for
-            the module that was given.
-        bias: whether the layer has a bias.
-        inplace: whether it works in place.
-        input_shape: the shape of its input.
-        requires_grad: whether the input requires a gradient.
-        comparison: what both hooks saw, a `hookscope.compare.BackwardComparison`.
-        verdict: the difference in a sentence or two.
+        module: your own module, instead of a layer by name. The widget runs copies of it.
+        *inputs: positional arguments of your module.
+        kwargs: keyword arguments of your module.
+        **chosen: attributes to start with: `layer` (such as "Conv2d" or "x + y + z"), `bias`, `inplace`,
+            `input_shape` and `requires_grad`. `comparison` and `verdict` are the results.
 
     Raises:
-        ValueError: there is no such layer, it has no such option, it refuses the shape, or no gradient can flow.
-        TypeError: an attribute is not known, or your module cannot be compared.
+        ValueError: the layer or the option does not exist, or the layer refuses the input.
+        TypeError: an attribute does not exist, or your module cannot be compared.
 
     Example:
         >>> explorer = GradInputExplorer()
         >>> explorer.comparison.legacy.shapes["grad_input"]
         ((5,), (3, 4), (4, 5))
-        >>> explorer.layer = "ReLU"
-        >>> print(explorer.verdict)
-        Both hooks get the same here: forward made one node, ReluBackward0, and this node's inputs are the arguments of
-        the module.
+        >>> explorer.layer = "Identity"
+        >>> explorer.verdict
+        'Only the full hook is called. The legacy hook is not: the output has no autograd node of its own.'
 
     """
 
@@ -108,20 +96,20 @@ class GradInputExplorer(HookWidget):
 
     @property
     def comparison(self) -> BackwardComparison:
-        """What both hooks saw."""
+        """The result of `hookscope.compare_backward_hooks`."""
         return self._compare().comparison
 
     @property
     def verdict(self) -> str:
-        """The difference between both hooks here, in a sentence or two, from what they saw."""
+        """The difference between both hooks, in a sentence or two."""
         return self._compare().verdict
 
     def numbers(self) -> Rows:
-        """List what each hook got, side by side."""
+        """List what each hook got, one row per fact."""
         return self.comparison.table().rows
 
     def summary(self) -> str:
-        """Say what is compared, and what came out."""
+        """Describe the layer and the difference between the hooks."""
         shape = f" {self.input_shape}" if self.layer in LAYERS else ""
         return f"GradInputExplorer {self.layer}{shape}: {self.verdict}\n{self.comparison.explanation}"
 

@@ -1,4 +1,4 @@
-"""Sliders that edit what a layer gets, by a real forward pre-hook that can be read, copied and run."""
+"""Edit the input of a layer with sliders. The edit is a forward pre-hook whose code you can copy."""
 
 from __future__ import annotations
 
@@ -28,53 +28,35 @@ from hookscope_course.widgets.pre_hook_run import HookedLayer, HookEffect, check
 
 __all__ = ["PreHookPlayground"]
 
-# In the order in which the hook applies them; the square comes last, so that it stays where the pointer put it.
 FOLDER = Path(__file__).parent
-
-
+# In the order in which the hook applies them. The square comes last, so that shifts do not move it.
 _SETTINGS = (
     "shift_rows", "shift_columns", "contrast", "brightness", "noise", "seed", "square", "row", "column",
 )  # fmt: skip
 
 
 class PreHookPlayground(HookWidget):
-    """Edit what a layer gets with a forward pre-hook, and see what the model makes of it.
+    """Edit the input of a layer with a forward pre-hook, and see how the prediction changes.
 
-    Every change runs the model twice, in eval mode and without gradients: as it is, and with the hook that `code`
-    shows, registered for this one run. The hooks that you have registered yourself run too. Training flags, buffers
-    and random numbers are put back afterwards. If the layer is called several times in one run, each call is edited,
-    and the first is shown.
+    Every change runs the model twice, without and with the hook in `code`, in `eval()` and without gradients. Your own
+    hooks run, too. Attributes and details: docs/limits/pre_hook_playground.md.
 
     Args:
-        model: a model that returns one tensor of scores (1, classes).
-        image: a float tensor (C, H, W) or (1, C, H, W) of 1 or 3 channels; a copy of it is kept.
-        layer: the layer that gets the hook, its dotted name or whatever else `find_layers` takes; the model itself by
-            default. Its first argument must be a float tensor whose last two axes are rows and columns.
-        classes: a name for each score; numbers by default.
-        top: how many classes are shown, the most likely ones of both runs.
-
-    Attributes:
-        brightness: is added to every value; 0 changes nothing.
-        contrast: multiplies the distance of every value from the mean; 1 changes nothing.
-        noise: standard deviation of the normal noise that is added.
-        seed: which noise; 0 or more.
-        square: side of a square that is set to 0; 0 for none.
-        row: first row of the square.
-        column: first column of the square.
-        shift_rows: rows to shift down, negative to shift up; zeros come in.
-        shift_columns: columns to shift to the right, negative to the left.
+        model: a model that returns a tensor of scores (1, classes).
+        image: a float tensor (C, H, W) or (1, C, H, W) with 1 or 3 channels.
+        layer: the layer to hook, see `find_layers`; by default the model itself.
+        classes: a name for each score; by default its index.
+        top: the number of classes to show.
 
     Raises:
-        TypeError: the image is no float tensor, or the model or the layer does not work on tensors as above.
-        ValueError: the image has another shape, the layer was not called, or `classes` has another length.
-        LayerNotFoundError: there is no such layer.
+        TypeError: the image, the scores or the input of the layer are not such a tensor.
+        ValueError: the image has a wrong shape, the layer was not called, or `classes` has a wrong length.
+        LayerNotFoundError: the layer does not exist.
 
     Example:
         >>> from hookscope import samples
         >>> playground = PreHookPlayground(samples.digit_cnn(), samples.digit(5), top=2)
         >>> playground.square, playground.row, playground.column = 10, 4, 9
-        >>> playground.edited[0, 0, 4:14, 9:19].count_nonzero().item()
-        0
         >>> print(playground.code.splitlines()[4])
             x[..., 4:14, 9:19] = 0  # square: 10 rows from row 4, 10 columns from column 9
 
@@ -155,7 +137,7 @@ class PreHookPlayground(HookWidget):
 
     @property
     def edited(self) -> Tensor:
-        """The tensor that the layer got from the hook, in its first call.
+        """The input of the layer with the hook, in its first call.
 
         Raises:
             RuntimeError: the run failed with the present settings.
@@ -165,7 +147,7 @@ class PreHookPlayground(HookWidget):
 
     @property
     def probabilities(self) -> Tensor:
-        """The softmax of what the model returned with the hook, shape (classes,).
+        """The softmax of the scores with the hook, shape (classes,).
 
         Raises:
             RuntimeError: the run failed with the present settings.
@@ -175,7 +157,7 @@ class PreHookPlayground(HookWidget):
 
     @property
     def original_probabilities(self) -> Tensor:
-        """The softmax of what the model returned without the hook, shape (classes,).
+        """The softmax of the scores without the hook, shape (classes,).
 
         Raises:
             RuntimeError: the run failed with the present settings.
@@ -184,13 +166,13 @@ class PreHookPlayground(HookWidget):
         return self._get_effect().before
 
     def reset(self) -> None:
-        """Set everything back, so that the hook changes nothing."""
+        """Reset all settings, so that the hook changes nothing."""
         with self.hold_sync(), self.hold_trait_notifications():
             for name, value in self._neutral.items():
                 setattr(self, name, value)
 
     def summary(self) -> str:
-        """Say what is edited, and the probabilities without and with the hook."""
+        """Describe the edits, and the probabilities without and with the hook."""
         edits = [line.partition("# ")[2] for line in self._write_edits()] or ["no edit"]
         return repr(Table(self.numbers(), "\n".join([self.title, *edits, self.answer])))
 
@@ -308,7 +290,9 @@ finally:
 
     def _get_effect(self) -> HookEffect:
         if self._effect is None:
-            raise RuntimeError(f"the run with these settings failed ({self.problem}); playground.reset() undoes them")
+            raise RuntimeError(
+                f"the run with these settings failed ({self.problem}). Call playground.reset() to undo them"
+            )
         return self._effect
 
     # --- what is shown ---------------------------------------------------------------------------------------
