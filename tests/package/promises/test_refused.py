@@ -176,6 +176,10 @@ ROWS: dict[str, Row] = {
         lambda net, args: watched(record)(Net(lambda self, x: self.a(x).add_(1), a=net), args), nn.Identity, (GRAD,),
         r"after layer a \(Identity\)", r'with kinds=\("forward_pre", "forward"\)',
     ),
+    "record: a transform of torch.func": (
+        watched(record), lambda: Net(lambda self, x: torch.func.grad(lambda y: self.a(y).sum())(x), a=nn.Linear(4, 4)),
+        (X,), "inside (layer|the with-block)", r"torch\.func\. Record with kinds",
+    ),
     "record: what torch.return_types holds": (
         watched(record), lambda: nn.Sequential(nn.ReLU(), Do(lambda x: x.max(1))), (GRAD,),
         r"after layer 1 \(Do\) returned", r"cannot rebuild.*kinds=",
@@ -360,6 +364,9 @@ ROWS: dict[str, Row] = {
     "capture: a compiled model": (
         lambda net, args: capture(torch.compile(net)), in_place, (X,), "the model is compiled", r"set_stance\(",
     ),
+    "capture: a compiled layer": (
+        lambda net, args: (net[0].compile(), capture(net)), in_place, (X,), "layer '0' is compiled by", "compile",
+    ),
     "record: a compiled model": (
         lambda net, args: record(torch.compile(net)), in_place, (X,), "the model is compiled", r"set_stance\(|original",
     ),
@@ -375,6 +382,9 @@ ROWS: dict[str, Row] = {
     ),
     "profile: the meta device": (
         lambda net, args: profile(net.to("meta"), *args), in_place, (X,), "the model is on the meta device", "Move it",
+    ),
+    "profile: an input on the meta device": (
+        lambda net, args: profile(net, *args), in_place, (X.to("meta"),), "an input is on the meta device", "Move it",
     ),
     "profile: a hook that steps": (
         lambda net, args: profile(net, *args), stepping, (X,), "parameter '0.weight'", "pass backward=False",
@@ -404,7 +414,7 @@ ROWS: dict[str, Row] = {
         "Leave it out",
     ),
     "collect: a part": (
-        collected("0", part=1), lambda: nn.Sequential(Do(lambda x: (x,))).eval(), (X,), "layer '0' has no part=1",
+        collected("0", part=1), lambda: nn.Sequential(Do(lambda x: (x,))).eval(), (X,), r"layer '0' has no part=\(?1",
         "It returned",
     ),
     "lens: a model without blocks": (

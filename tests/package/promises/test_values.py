@@ -14,7 +14,19 @@ import torch
 from torch import Tensor, nn
 
 from hookscope import capture, collect, leaves, profile, record
-from tests.shared.awkward import FUSED, MODELS, PEERS, RAISED, Call, cloning, deep_clone, difference, seed, tensors_in
+from tests.shared.awkward import (
+    FUSED,
+    MODELS,
+    PEERS,
+    RAISED,
+    Call,
+    calls,
+    cloning,
+    deep_clone,
+    difference,
+    seed,
+    tensors_in,
+)
 from tests.shared.captured import assert_same_calls, check, play
 from tests.shared.editable import Seen, calls_of, paths
 from tests.shared.edited_by_hand import Spec, spec_of
@@ -35,10 +47,10 @@ WAYS: dict[str, tuple[str, dict[str, bool]]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, "catching"])
 def test_a_capture_has_each_call_and_changes_nothing(name: str, way: str) -> None:
     mode, options = WAYS[way]
-    assert not check(MODELS[name], mode, **options, fused=name in FUSED)
+    assert not check(MODELS.get(name, calls.catching), mode, **options, fused=name in FUSED)
 
 
 @pytest.mark.parametrize("name", list(MODELS)[PEERS:])
@@ -150,9 +162,9 @@ def test_a_collection_has_each_sample_or_says_which_layer_it_left_out(name: str,
     reference: list[list[Call]] = []
     seed(1)
     for batch in batches:
-        with torch.no_grad(), cloning(other.eval()) as calls:
+        with torch.no_grad(), cloning(other.eval()) as kept:
             other(batch.clone())
-        reference.append(calls)
+        reference.append(kept)
     seed(1)
     loader = [batch.clone() for batch in batches]
     if name in NOT_COLLECTED:

@@ -140,21 +140,6 @@ def test_layers_of_different_lengths() -> None:
         Streams(net, (torch.ones(1, 3, 4),), layers=["0", "1"])
 
 
-def test_the_model_stays_as_it_was() -> None:
-    net = Reader().train()
-    net.blocks[1].eval()
-    net.words.register_forward_hook(lambda module, args, out: torch.rand(1) * 0 + out)
-    state = torch.get_rng_state()
-    Streams(net, (IDS,)).reading(1)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert [net.training, net.blocks[0].mlp.training, net.blocks[1].training] == [True, True, False]
-    assert hooks_on(net) == 1
-    with pytest.raises(IndexError):
-        Streams(net, (IDS + 100,))
-    assert hooks_on(net) == 1
-    assert net.training
-
-
 def test_a_pass_that_takes_too_much_is_refused_with_the_way_out() -> None:
     net = Reader()
     with pytest.raises(MemoryError, match=r"need more than max_bytes=2,000. Pass a shorter text"):
