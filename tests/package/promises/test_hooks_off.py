@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
@@ -143,6 +145,7 @@ def state(net: nn.Module) -> Any:
     )  # fmt: skip
 
 
+OUTSIDE = r"outside the (with-)?block"
 MINE = ("where", "error")  # of the layer that raises
 
 
@@ -230,6 +233,19 @@ def test_two_blocks_leave_nothing_behind_whichever_ends_first(first: str, second
         for each in blocks[::order]:
             each.__exit__(None, None, None)
         assert state(net) == before
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("tool", [name for name in BLOCKS if name != "census"])
+def test_a_model_is_not_copied_or_saved_with_the_hooks_of_a_block(tool: str, net: Net) -> None:
+    with BLOCKS[tool](net):
+        with pytest.raises(RuntimeError, match=OUTSIDE):
+            copy.deepcopy(net)
+        with pytest.raises(RuntimeError, match=OUTSIDE):
+            torch.save(net.first, io.BytesIO())
+        torch.save(net.state_dict(), io.BytesIO())
+        net(X).sum().backward()
+    copy.deepcopy(net)
 
 
 def test_modes_of_others_stay(net: Net) -> None:

@@ -139,7 +139,7 @@ def _() -> Any:
 
 
 def catching() -> Case:
-    """A model that catches an exception of a layer; not in `MODELS`, as a call has no output, which few tools can use."""
+    """A model that catches an exception of a layer; not in `MODELS`, as one call has no output."""
     seed(0)
 
     def fails(x: Tensor) -> Tensor:

@@ -177,16 +177,6 @@ def test_a_fused_layer_is_said_whatever_name_of_what_is_inside_is_asked_for(whic
         net.layers[0](torch.randn(2, 5, 8))
 
 
-def test_a_model_whose_positions_are_edited_cannot_be_copied_meanwhile() -> None:
-    net = Net(lambda self, input_ids: self.fc(self.tokens(input_ids)), tokens=nn.Embedding(9, 4), fc=nn.Linear(4, 4))
-    with edit(net) as e:
-        e.scale("fc", 2.0, positions=1)
-        net(torch.ones(2, 3, dtype=torch.long))
-        with pytest.raises(RuntimeError, match="the model is being edited, and a copy would keep the hooks"):
-            copy.deepcopy(net)
-    copy.deepcopy(net)
-
-
 def test_hooks_that_another_thread_is_taking_off_do_nothing() -> None:
     net = nn.Sequential(nn.Identity())
     with edit(net) as e:
