@@ -111,15 +111,6 @@ def test_tokens_first(size: tuple[int, int]) -> None:
     assert streams.causal is False
 
 
-def test_a_cnn_has_none() -> None:
-    net = nn.Sequential(nn.Sequential(nn.Conv2d(3, 4, 3)), nn.Sequential(nn.Conv2d(4, 4, 3)), nn.Flatten())
-    with pytest.raises(NoBlocksError, match=r"returns \(batch, tokens, width\).* layers="):
-        Streams(net, (torch.ones(1, 3, 8, 8),))
-    with pytest.raises(NoBlocksError, match=r"layer '1' returned \(1, 4, 4, 4\), not a residual stream"):
-        Streams(net, (torch.ones(1, 3, 8, 8),), layers="1")
-    assert hooks_on(net) == 0
-
-
 def test_layers_that_are_named() -> None:
     net = Reader()
     assert Streams(net, (IDS,), layers=["words", "blocks.[02]"]).labels == ["words", "blocks.0", "blocks.2"]
