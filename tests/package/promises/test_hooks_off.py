@@ -236,6 +236,24 @@ def test_two_blocks_leave_nothing_behind_whichever_ends_first(first: str, second
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("tool", BLOCKS)
+def test_a_graph_of_the_block_runs_backward_later_as_without_it(tool: str, net: Net) -> None:
+    net(X).sum().backward()
+    expected = [parameter.grad for parameter in net.parameters()]
+    net.zero_grad()
+    with edit(net) if tool == "edit" else BLOCKS[tool](net) as seen:
+        if tool == "edit":
+            seen.scale("second", 0.5, to="grad")
+        y, later = net(X), net(X)
+        if tool == "census":
+            later.register_hook(lambda grad: grad * 2)
+        y.sum().backward()
+    net.zero_grad()
+    later.sum().backward()
+    assert all(map(torch.equal, expected, [parameter.grad for parameter in net.parameters()]))
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("tool", [name for name in BLOCKS if name != "census"])
 def test_a_model_is_not_copied_or_saved_with_the_hooks_of_a_block(tool: str, net: Net) -> None:
     with BLOCKS[tool](net):
