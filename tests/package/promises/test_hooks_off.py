@@ -250,7 +250,9 @@ def test_a_graph_of_the_block_runs_backward_later_as_without_it(tool: str, net: 
         y.sum().backward()
     net.zero_grad()
     later.sum().backward()
-    assert all(map(torch.equal, expected, [parameter.grad for parameter in net.parameters()]))
+    found = [parameter.grad for parameter in net.parameters()]
+    # The views that full backward hooks made are in the graph, and sums round differently: docs/limits/record.md.
+    assert all(map(torch.allclose if tool == "record" else torch.equal, expected, found))
 
 
 @pytest.mark.filterwarnings("ignore")
