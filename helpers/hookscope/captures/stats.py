@@ -186,8 +186,9 @@ def _sum(part: Tensor) -> float:
 
 
 def _zeros(part: Tensor) -> int:
-    # NumPy compares and counts several times faster than torch does on a CPU.
-    return int(np.count_nonzero(part.numpy() == 0)) if part.device.type == "cpu" else _count(part == 0)
+    # NumPy compares and counts several times faster than torch does on a CPU. Not by part.numpy(): after that, the
+    # model could not resize the memory of its own tensor.
+    return int(np.count_nonzero(np.from_dlpack(part) == 0)) if part.device.type == "cpu" else _count(part == 0)
 
 
 def _count(flags: Tensor) -> int:

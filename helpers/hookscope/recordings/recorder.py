@@ -179,6 +179,8 @@ class Recorder:
     def _add_backward(self, module: nn.Module) -> None:
         kinds = [kind for kind in ("full_backward_pre", "full_backward") if kind in self._kinds]
         latch = module._is_full_backward_hook
+        if module._backward_hooks and all(isinstance(hook, OwnHook) for hook in module._backward_hooks.values()):
+            latch = None  # set by a recording that has not ended, and may end first
         if latch is False and "full_backward" in kinds:
             once = f"{_capitalize(self._describe(module))} once had a legacy backward hook"
             self._buffer.note(

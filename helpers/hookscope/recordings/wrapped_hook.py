@@ -52,6 +52,8 @@ class WrappedHook:
         self.log(*given)
         return self.hook(*given)
 
+    __reduce__ = OwnHook.__reduce__
+
 
 def unwrap(hooks: Hooks, key: int) -> None:
     """Remove the wrappers of recordings that have ended."""

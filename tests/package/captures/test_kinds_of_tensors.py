@@ -72,22 +72,6 @@ def test_every_kind_passes_with_every_option(kind: str, options: dict[str, Any])
     gradient_flow(seen)
 
 
-def test_what_could_not_be_done_is_said() -> None:
-    net = Do(lambda x: torch.eye(3).to_sparse())
-    with pytest.warns(UserWarning, match="sparse_coo tensor is kept whole"), capture(net, samples=0) as seen:
-        net(torch.ones(1))
-    assert seen[""].output.to_dense().tolist() == torch.eye(3).tolist()
-    assert "layer (root): a sparse_coo tensor is kept whole and as it is" in repr(seen)
-
-
-def test_an_expert_without_tokens_stops_nothing() -> None:
-    net = nn.Sequential(nn.Linear(3, 2))
-    said = pytest.warns(UserWarning, match=r"layer 0: samples=0 picks nothing of a tensor of shape \(0, 2\)")
-    with said, capture(net, samples=0) as seen:
-        assert net(torch.ones(0, 3)).shape == (0, 2)
-    assert seen["0"].output.shape == (0, 2)
-
-
 @pytest.mark.parametrize(("kind", "mean"), [("jagged", 1.0), ("nested", 1.0), ("float8", 1.0), ("quantized", 1.0)])
 def test_statistics_are_those_of_the_values(kind: str, mean: float) -> None:
     assert compute_stats(KINDS[kind]()).mean == mean

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import pytest
 import torch
@@ -215,21 +214,6 @@ def test_the_forecast_ends_there_too():
     assert capture(net, "0", stop=True).estimate(torch.ones(1, 2)) == 12
     with pytest.raises(RuntimeError, match="no estimate"):
         capture(net, "0").estimate(torch.ones(1, 2))
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "text"),
-    [
-        ({"stop": "conv1"}, TypeError, "stop='conv1': give True, or how many"),
-        ({"stop": 0}, ValueError, "stop=0: give True, or how many calls .* from 1"),
-        ({"stop": -1}, ValueError, "from 1"),
-        ({"stop": 1.5}, TypeError, "stop=1.5"),
-        ({"stop": True, "gradients": True}, ValueError, "leave out gradients"),
-    ],
-)
-def test_what_is_refused_when_it_is_given(options: dict[str, Any], error: type[Exception], text: str):
-    with pytest.raises(error, match=text):
-        capture(chain(), "0", **options)
 
 
 def test_data_parallel_and_start_are_refused():

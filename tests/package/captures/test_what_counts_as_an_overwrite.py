@@ -70,15 +70,6 @@ def test_a_write_by_a_function_is_named_by_its_node_and_its_neighbours(copy: boo
     assert seen.overwritten == {"first": "an in-place operation between first and second"}
 
 
-def test_in_inference_mode_a_note_says_that_torch_counts_no_writes() -> None:
-    model = Between(nn.ReLU(inplace=True))
-    with torch.inference_mode(), capture(model) as seen:
-        model(torch.ones(2, 4))
-    assert seen.overwritten == {}
-    assert any("torch counts no writes in inference mode" in note for note in seen.notes)
-    assert torch.equal(seen["first"].output, model.first(torch.ones(2, 4)))
-
-
 def test_a_write_after_the_last_layer_is_placed_there() -> None:
     with capture(Between(relu_), "first") as seen:
         result = seen._model(torch.ones(2, 4))

@@ -114,14 +114,6 @@ def test_hooks_that_can_be_seen():
     assert "1 MulBackward0  h (2,)  tensor hook print  retain_grad" in repr(g)
 
 
-def test_module_hooks_are_said():
-    model = nn.Linear(2, 2)
-    model.register_full_backward_hook(lambda *a: None)
-    g = graph(model(torch.ones(1, 2, requires_grad=True)))
-    assert names(g).count("BackwardHookFunctionBackward") == 2
-    assert g.notes[0].startswith("2 BackwardHookFunctionBackward nodes were added by full backward hooks")
-
-
 def test_a_leaf_is_one_node():
     x = torch.ones(2, 3, requires_grad=True)
     g = graph(x, {"x": x})

@@ -1,109 +1,12 @@
 """Results are bit for bit the same with a recording, except for what is documented."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from hookscope.recordings.record import record
-from tests.shared.recorded import NESTED_FORWARD, Heads, ToDict, Twice, nested, ones
-
-
-class Kwargs(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(4, 4)
-
-    def forward(self, x, *, scale):
-        return {"a": self.fc(x) * scale, "b": None}
-
-
-class Recurrent(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lstm = nn.LSTM(4, 5, num_layers=2, dropout=0.5, batch_first=True)
-        self.fc = nn.Linear(5, 2)
-
-    def forward(self, x):
-        output, (h, _) = self.lstm(x[:, None].expand(-1, 3, -1))
-        return self.fc(output), h
-
-
-MODELS = {
-    "mlp": nested,
-    "dropout": lambda: nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2)),
-    "batchnorm": lambda: nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 2)),
-    "conv": lambda: nn.Sequential(
-        nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 3, 2, padding=1), nn.BatchNorm2d(3), nn.Flatten(), nn.LazyLinear(2)
-    ),
-    "lstm": Recurrent,
-    "dict": ToDict,
-    "kwargs": Kwargs,
-    "twice": Twice,
-    "heads": Heads,
-    "frozen": lambda: nested().requires_grad_(False),
-    "eval": lambda: nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.BatchNorm1d(8)).eval(),
-}
-
-
-def flat(value):
-    if isinstance(value, dict):
-        return [tensor for item in value.values() for tensor in flat(item)]
-    if isinstance(value, tuple | list):
-        return [tensor for item in value for tensor in flat(item)]
-    return [value]
-
-
-@pytest.mark.parametrize("grad", [True, False], ids=["input requires grad", "plain input"])
-@pytest.mark.parametrize("name", MODELS)
-def test_results_are_bit_for_bit_the_same(name, grad):
-    torch.manual_seed(1)
-    plain = MODELS[name]()
-    if name == "conv":
-        plain(torch.randn(2, 4))
-        plain.zero_grad()
-    recorded = copy.deepcopy(plain)
-    data = torch.randn(6, 4)
-    kwargs = {"scale": torch.tensor(3.0)} if name == "kwargs" else {}
-
-    def run(model, **options):
-        torch.manual_seed(7)
-        x = data.clone().requires_grad_(grad)
-
-        def steps():
-            outputs = []
-            for _ in range(2):
-                new = [t for t in flat(model(x, **kwargs)) if t is not None]
-                outputs += new
-                loss = sum((output**2).sum() for output in new)
-                if loss.requires_grad:
-                    loss.backward()
-            return outputs
-
-        if options:
-            with record(model, **options["options"]) as recording:
-                outputs = steps()
-            assert len(recording.events) > 3
-        else:
-            outputs = steps()
-        return (
-            outputs,
-            [x.grad, *(p.grad for p in model.parameters())],
-            list(model.buffers()),
-            torch.get_rng_state(),
-            [(m.training, m._is_full_backward_hook) for m in model.modules()],
-            [(t.requires_grad, t.is_leaf) for t in (x, *outputs, *model.parameters())],
-        )
-
-    expected, actual = run(plain), run(recorded, options={"parameters": True})
-    for left, right in zip(expected[:3], actual[:3], strict=True):
-        assert len(left) == len(right)
-        for one, other in zip(left, right, strict=True):
-            assert (one is None and other is None) or torch.equal(one, other)
-    assert torch.equal(expected[3], actual[3])
-    assert expected[4:] == actual[4:]
+from tests.shared.recorded import NESTED_FORWARD, nested, ones
 
 
 class Unused(nn.Module):
@@ -199,15 +102,6 @@ def test_checkpointing(reentrant):
         loss = model(x).sum()
     loss.backward()  # computes again without the hooks
     assert torch.equal(x.grad, expected)
-
-
-def test_the_fused_encoder_path_is_noted():
-    layer = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True).eval()
-    with torch.no_grad(), record(layer) as recording:
-        layer(torch.ones(1, 3, 8))
-    (note,) = recording.notes
-    assert note.startswith("Hooks switch off the fused path of layer (root) (TransformerEncoderLayer)")
-    assert recording.uncalled == ("self_attn.out_proj",)
 
 
 @pytest.mark.parametrize("make", [nn.TransformerEncoderLayer, nn.TransformerDecoderLayer])

@@ -8,12 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tests.shared.awkward.building import (
-    Net,
-    Own,
-    model,
-    silently,
-)
+from tests.shared.awkward.building import Case, Do, Net, Own, model, seed, silently
 
 
 @model("no_grad inside")
@@ -141,3 +136,24 @@ def _() -> Any:
         return self.b(y), self.b(y.detach()).sum()
 
     return Net(run, a=nn.Linear(4, 4), b=nn.Linear(4, 3), c=nn.Linear(4, 2))
+
+
+def catching() -> Case:
+    """A model that catches an exception of a layer; not in `MODELS`, as one call has no output."""
+    seed(0)
+
+    def fails(x: Tensor) -> Tensor:
+        if x.shape[0] == 2:
+            raise ValueError("on purpose")
+        return x
+
+    def run(self: nn.Module, x: Tensor) -> Tensor:
+        try:
+            y = self.inner(x)
+        except ValueError:
+            y = self.a(x) * 3
+        return self.b(y)
+
+    a = nn.Linear(4, 4)
+    inner = nn.Sequential(a, Do(fails), nn.ReLU(inplace=True))
+    return Net(run, inner=inner, a=a, b=nn.Linear(4, 3)), (torch.randn(2, 4),), {}

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hookscope.interp.profiles.passes import LayerTotals, PassRunner
 from hookscope.interp.profiles.result import LayerProfile, Profile, Time
-from hookscope.interp.profiles.spans import CallSpan, CallSpans
+from hookscope.interp.profiles.spans import CallSpan, CallSpans, bytes_of
 from hookscope.layers import Modules, find_fused, refuse_unhookable
 from hookscope.layers.modules import kind_of
 from hookscope.layers.offloaded import execution_devices, is_offloaded
@@ -95,6 +95,12 @@ def profile(
                 break
         counted, flops = job.count_flops()
         saved = job.count_saved()
+        late = [name for module, name in Modules(model).names.items() if module not in modules.names]
+    if late:
+        job.notes.append(
+            f"layer {late[0]!r}{' and others' if late[1:] else ''} came into the model in a pass, so the costs count "
+            "for the layer around it. Make it in __init__"
+        )
     return _build_profile(modules, job, pairs, counted, flops, saved)
 
 
@@ -178,7 +184,7 @@ def _build_profile(
             backward_flops=number(counts.backward, module, back and could_count),
             backward_flops_self=number(counts.backward_self, module, back and could_count),
             parameters=sum(tensor.nbytes for tensor in {*module.parameters(), *module.buffers()}),
-            outputs=sum(tensor.nbytes for span in ours for tensor in find_tensors(span.outputs)),
+            outputs=sum(bytes_of(tensor) for span in ours for tensor in find_tensors(span.outputs)),
             saved=None if saved is None or saved[1][module] != len(ours) else saved[0][module],
             gradients=number(counts.gradients, module, back),
         )

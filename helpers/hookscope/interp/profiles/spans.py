@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hookscope.layers import call_id
 
-__all__ = ["CallSpan", "CallSpans", "nodes_of", "sequence_number"]
+__all__ = ["CallSpan", "CallSpans", "bytes_of", "nodes_of", "sequence_number"]
 
 sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
 
@@ -176,11 +176,12 @@ def _new_bytes(made: Iterable[Any], given: Iterable[Any]) -> int:
     for tensor in made:
         if isinstance(tensor, Tensor) and (place := _storage_key(tensor)) not in known:
             known.add(place)
-            total += _bytes_of(tensor)
+            total += bytes_of(tensor)
     return total
 
 
-def _bytes_of(tensor: Tensor) -> int:
+def bytes_of(tensor: Tensor) -> int:
+    """Count the bytes of a tensor, sparse ones too."""
     if tensor.layout is torch.sparse_coo:
         return tensor._indices().nbytes + tensor._values().nbytes
     try:

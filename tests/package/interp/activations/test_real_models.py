@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import os
-import signal
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -15,11 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from hookscope import Activations, capture, census, collect
-from hookscope.interp.activations import DamagedError
+from hookscope import Activations, capture, collect
 from tests.package.interp.activations.test_what_is_collected import by_hand
-from tests.shared.disks import a_small_disk
-from tests.shared.language import IDS, gpt2, small_vit, t5
+from tests.shared.language import IDS, small_vit, t5
 
 IMAGES = torch.randn(24, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 
@@ -30,10 +25,6 @@ def resnet() -> nn.Module:
 
     torch.manual_seed(0)
     return resnet18(weights=None, num_classes=5).eval()
-
-
-def batches() -> Iterator[Tensor]:
-    return iter(IMAGES.split(4))
 
 
 @pytest.mark.parametrize("make", [resnet, small_vit])
@@ -69,47 +60,6 @@ def test_a_part_of_what_blocks_return(tmp_path: Path) -> None:
         collect(net, loader, "encoder.block.0", to=tmp_path / "odd", part=7)
 
 
-def test_interrupted_it_goes_on(tmp_path: Path) -> None:
-    def stopping() -> Iterator[Tensor]:
-        for number, batch in enumerate(batches()):
-            if number == 3:
-                raise KeyboardInterrupt
-            yield batch
-
-    with pytest.raises(KeyboardInterrupt):
-        collect(resnet(), stopping(), "layer4", "fc", to=tmp_path)
-    assert not len(census(resnet()))
-    assert len(Activations(tmp_path)) == 12
-    stored = collect(resnet(), batches(), "layer4", "fc", to=tmp_path)
-    for layer in ("layer4", "fc"):
-        assert torch.equal(stored[layer][:], by_hand(resnet(), batches(), layer))
-    stored.check()
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="it forks")
-def test_killed_it_goes_on(tmp_path: Path) -> None:
-    net = resnet()
-    if (child := os.fork()) == 0:
-        try:
-            torch.set_num_threads(1)
-
-            def dying() -> Iterator[Tensor]:
-                for number, batch in enumerate(batches()):
-                    if number == 4:
-                        os.kill(os.getpid(), signal.SIGKILL)
-                    yield batch
-
-            collect(net, dying(), "layer4", to=tmp_path, shard_bytes=1, progress=False)
-        finally:
-            os._exit(0)  # never on in the tests
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    assert 0 < len(Activations(tmp_path)) < 24
-    stored = collect(net, batches(), "layer4", to=tmp_path, shard_bytes=1)
-    assert len(stored) == 24
-    torch.testing.assert_close(stored["layer4"][:], by_hand(net, batches(), "layer4"))
-    stored.check()
-
-
 def test_a_classifier_that_notes_its_task_goes_on(tmp_path: Path) -> None:
     """Where a classifier of transformers is given labels, its forward writes into its config."""
     from transformers import BertConfig, BertForSequenceClassification
@@ -132,34 +82,3 @@ def test_a_classifier_that_notes_its_task_goes_on(tmp_path: Path) -> None:
     net.config.hidden_act = "relu"
     with pytest.raises(ValueError, match="with a different model"):
         collect(net, loader, "classifier", to=tmp_path)
-
-
-@pytest.mark.parametrize("make", [resnet, gpt2])
-def test_what_is_on_disk_is_read_by_workers_from_a_memory_map_and_checked(make: Any, tmp_path: Path) -> None:
-    net = make()
-    given = [IDS, IDS.flip(1), IDS + 3] if make is gpt2 else list(IMAGES[:6].split(2))
-    layer = "transformer.h.1.mlp" if make is gpt2 else "layer1.0.bn1"
-    stored = Activations(collect(net, given, layer, to=tmp_path, shard_bytes=1).folder)
-    whole = by_hand(net, given, layer)
-    assert len(stored.shards) == 3
-    read = DataLoader(stored, batch_size=4, num_workers=2)
-    assert torch.equal(torch.cat([batch[layer] for batch in read]), whole)
-    assert stored[layer][1:4].untyped_storage().nbytes() == whole[1:4].nbytes, "three samples, not the file"
-    stored.check()
-    path = stored.shards[1].path
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
-    with pytest.raises(DamagedError, match=f"{layer!r} in .*00001.safetensors was changed after it was written"):
-        Activations(tmp_path).check()
-
-
-def test_a_full_disk(tmp_path: Path) -> None:
-    with a_small_disk(tmp_path / "disk", "200k") as disk:
-        with pytest.raises(OSError, match=r"full at sample \d+\. The first \d+ samples are saved"):
-            collect(resnet(), batches(), "layer1", to=disk / "a", shard_bytes=1)
-        begun = Activations(disk / "a")
-        begun.check()
-        assert 0 < len(begun) < 24
-        assert torch.equal(begun["layer1"][:], by_hand(resnet(), batches(), "layer1")[: len(begun)])
-        assert not len(census(resnet()))
-        del begun
-        gc.collect()  # files that are mapped

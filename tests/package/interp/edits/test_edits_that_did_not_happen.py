@@ -7,12 +7,11 @@ import warnings
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 import hookscope
 from hookscope import NotEditedError, at, capture, census, edit
-from tests.shared.awkward import Do, Net
+from tests.shared.awkward import Net
 
 X = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
 
@@ -36,38 +35,10 @@ def two() -> nn.Module:
     return Net(lambda self, x: self.a(x), a=nn.Linear(4, 4), b=nn.Linear(4, 4), several=nn.ModuleList([nn.ReLU()]))
 
 
-def test_a_layer_that_is_not_called() -> None:
-    net = two()
-    assert "this pass did not reach it" in reason(net, lambda: net(X), "b")
-    assert "never calls a ModuleList" in reason(net, lambda: net(X), "several")
-
-
 def test_nothing_is_called_at_all_or_the_models_forward_directly() -> None:
     net = two()
     assert "nor was the model: run it inside the block" in reason(net, lambda: None, "a")
     assert "not by model.forward(...)" in reason(net, lambda: net.forward(X), "")
-
-
-class Inside(nn.Module):
-    """Uses its layers without calling them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.direct, self.weight_only = nn.Linear(4, 4), nn.Linear(4, 4)
-        self.many = nn.ModuleList([nn.Linear(4, 4)])
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(self.many[0].forward(self.direct.forward(x)), self.weight_only.weight)
-
-
-def test_forward_called_directly_and_a_layer_of_which_only_the_weight_is_used() -> None:
-    net = nn.Sequential(Inside())
-    assert "Inside.forward calls its .forward(...), which runs no hooks" in reason(net, lambda: net(X), "0.direct")
-    assert "Inside.forward calls its .forward(...)" in reason(net, lambda: net(X), "0.many.0")
-    assert "Inside.forward uses only its weight" in reason(net, lambda: net(X), "0.weight_only")
-    attention = nn.MultiheadAttention(4, 2)
-    text = reason(attention, lambda: attention(X, X, X), "out_proj")
-    assert "nn.MultiheadAttention uses its weight, but never calls it; edit the attention layer itself" in text
 
 
 def test_a_model_that_was_compiled_or_traced_before() -> None:
@@ -124,45 +95,6 @@ def test_an_edit_that_is_written_after_the_pass(before: str) -> None:
     assert e.rows[0]["calls changed"] == 1
 
 
-def test_a_call_that_never_came() -> None:
-    net = two()
-    text = reason(net, lambda: (net(X), net(X)), "a", calls={2, 3, 5})
-    assert text.endswith("layer 'a' was called 2 times, so call 3, 5 never came")
-    assert reason(net, lambda: net(X), "a", calls=2).endswith("was called once, so call 2 never came")
-
-
-def test_a_part_that_never_came() -> None:
-    net = Net(lambda self, x: self.leaf(x)[0], leaf=Do(lambda x: (x, {"h": None}, x + 1)))
-    text = reason(net, lambda: net(X), "leaf", part=(1, "h"))
-    assert text.endswith("the part never came: it returned part=0 (2, 4), part=2 (2, 4)")
-    assert "never came" in reason(net, lambda: net(X), "leaf", part=7)
-    text = reason(net, lambda: net(X), "leaf", to="input", part="mask")
-    assert text.endswith("it was called with part=0 (2, 4)")
-    nothing = nn.Sequential(Do(lambda x: "text"))
-    assert reason(nothing, lambda: nothing(X), "0").endswith("it returned no tensor, but str")
-
-
-def test_a_gradient_that_never_came() -> None:
-    net = two()
-    assert "backward() was not run inside the block" in reason(net, lambda: net(X), "a", to="grad")
-    with torch.no_grad():
-        assert "does not require grad" in reason(net, lambda: net(X), "a", to="grad")
-
-
-def test_a_layer_that_raised_and_the_model_went_on() -> None:
-    def fail(x):
-        raise ValueError
-
-    def forward(self, x):
-        try:
-            return self.bad(x)
-        except ValueError:
-            return x
-
-    net = Net(forward, bad=Do(fail))
-    assert "raised an exception, which the model caught" in reason(net, lambda: net(X), "bad")
-
-
 def test_each_layer_of_a_glob_has_to_be_called() -> None:
     net = two()
     e = edit(net)
@@ -181,27 +113,6 @@ def test_several_edits_that_did_not_happen_are_all_named() -> None:
     with pytest.raises(NotEditedError) as caught, e:
         net(X)
     assert re.findall(r"edit (\d)", str(caught.value)) == ["2", "3"]
-
-
-@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt()])
-def test_an_exception_inside_the_block_is_not_hidden(error: BaseException) -> None:
-    net = two()
-    e = edit(net)
-    e.set("b", 0)
-    with pytest.raises(type(error)) as caught, e:
-        raise error
-    assert caught.value is error
-    assert not len(census(net))
-
-
-def test_a_model_whose_checkpoint_would_run_again_without_the_edit() -> None:
-    from torch.utils.checkpoint import checkpoint
-
-    net = Net(lambda self, x: checkpoint(self.a, x, use_reentrant=False), a=nn.Sequential(nn.Linear(4, 4), nn.Tanh()))
-    e = edit(net)
-    e.add("a.0", 1.0, at[:, 0])
-    with pytest.warns(UserWarning, match="layer 'a.0' ran in a checkpoint, which runs it again in backward"), e:
-        net(X)
 
 
 def test_a_layer_whose_parent_did_not_run_is_not_said_to_lend_its_weight_only() -> None:

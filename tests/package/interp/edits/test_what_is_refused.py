@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from hookscope import LayerNotFoundError, at, capture, census, edit
+from hookscope import at, capture, census, edit
 from hookscope.captures import NotCapturedError
 from tests.shared.awkward import Do, Net
 
@@ -15,41 +15,6 @@ X = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
 
 def net() -> nn.Module:
     return Net(lambda self, x: self.head(self.body(x)), body=nn.Linear(4, 4), head=nn.Linear(4, 3))
-
-
-REFUSED = {
-    "an unknown layer": (lambda e: e.set("haed", 0), LayerNotFoundError, "no layer 'haed'; did you mean 'head'"),
-    "a value that is none": (lambda e: e.set("head", "0"), TypeError, "set takes a number or a tensor, not str"),
-    "a function for set": (lambda e: e.set("head", torch.relu), TypeError, "map takes functions"),
-    "a value for map": (lambda e: e.map("head", 3), TypeError, "map takes a function of a tensor, not int"),
-    "an index that is none": (lambda e: e.set("head", 0, at["a"]), TypeError, "'a' is no index into a tensor"),
-    "a float index": (lambda e: e.set("head", 0, at[:, 1.5]), TypeError, "1.5 is no index"),
-    "an empty index": (lambda e: e.set("head", 0, at[:, []]), ValueError, "picks nothing"),
-    "to": (lambda e: e.set("head", 0, to="outputs"), ValueError, "to='outputs': give 'output', 'input' or 'grad'"),
-    "an unknown option": (lambda e: e.set("head", 0, call=1), TypeError, "no option 'call'; there are to, part, calls"),
-    "call 0": (lambda e: e.set("head", 0, calls={0}), ValueError, "counted from 1"),
-    "no calls": (lambda e: e.set("head", 0, calls=[]), ValueError, "calls"),
-    "calls in words": (lambda e: e.set("head", 0, calls=["first"]), TypeError, "counted from 1"),
-    "samples in words": (lambda e: e.set("head", 0, samples="first"), TypeError, "samples='first'"),
-    "no samples": (lambda e: e.set("head", 0, samples=[]), ValueError, "samples picks nothing"),
-    "a row twice": (lambda e: e.set("head", 0, samples=[1, 1]), ValueError, "names one of the samples twice"),
-    "a part": (lambda e: e.set("head", 0, part=1.5), TypeError, "part=1.5: give an index, a key or an attribute"),
-    "a negative std": (lambda e: e.noise("head", -1), ValueError, "std=-1"),
-    "a seed": (lambda e: e.noise("head", 1, seed=-1), ValueError, "seed=-1"),
-    "a direction with two axes": (lambda e: e.project_out("head", torch.ones(2, 2)), TypeError, "one axis"),
-    "a zero direction": (lambda e: e.project_out("head", torch.zeros(3)), ValueError, "not zero"),
-    "a mask that is none": (lambda e: e.mask("head", [True]), TypeError, "mask takes a tensor"),
-    "swap with a number": (lambda e: e.swap("head", 0), TypeError, "set takes a number such as 0"),
-    "swap with nothing": (lambda e: e.swap("head", None), TypeError, "or a capture"),
-    "mean of a tensor": (lambda e: e.mean("head", X), TypeError, "mean takes a capture"),
-}
-
-
-@pytest.mark.parametrize("what", sorted(REFUSED))
-def test_options_are_checked_when_they_are_given(what: str) -> None:
-    give, error, match = REFUSED[what]
-    with pytest.raises(error, match=match), edit(net()) as e:
-        give(e)
 
 
 def test_a_capture_that_lacks_what_is_to_be_swapped_is_refused_at_once() -> None:

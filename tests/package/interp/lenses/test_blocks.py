@@ -111,15 +111,6 @@ def test_tokens_first(size: tuple[int, int]) -> None:
     assert streams.causal is False
 
 
-def test_a_cnn_has_none() -> None:
-    net = nn.Sequential(nn.Sequential(nn.Conv2d(3, 4, 3)), nn.Sequential(nn.Conv2d(4, 4, 3)), nn.Flatten())
-    with pytest.raises(NoBlocksError, match=r"returns \(batch, tokens, width\).* layers="):
-        Streams(net, (torch.ones(1, 3, 8, 8),))
-    with pytest.raises(NoBlocksError, match=r"layer '1' returned \(1, 4, 4, 4\), not a residual stream"):
-        Streams(net, (torch.ones(1, 3, 8, 8),), layers="1")
-    assert hooks_on(net) == 0
-
-
 def test_layers_that_are_named() -> None:
     net = Reader()
     assert Streams(net, (IDS,), layers=["words", "blocks.[02]"]).labels == ["words", "blocks.0", "blocks.2"]
@@ -138,21 +129,6 @@ def test_layers_of_different_lengths() -> None:
     net = nn.Sequential(nn.Linear(4, 4), Short())
     with pytest.raises(NoBlocksError, match=r"different \(batch, tokens\): \[\(1, 2\), \(1, 3\)\]"):
         Streams(net, (torch.ones(1, 3, 4),), layers=["0", "1"])
-
-
-def test_the_model_stays_as_it_was() -> None:
-    net = Reader().train()
-    net.blocks[1].eval()
-    net.words.register_forward_hook(lambda module, args, out: torch.rand(1) * 0 + out)
-    state = torch.get_rng_state()
-    Streams(net, (IDS,)).reading(1)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert [net.training, net.blocks[0].mlp.training, net.blocks[1].training] == [True, True, False]
-    assert hooks_on(net) == 1
-    with pytest.raises(IndexError):
-        Streams(net, (IDS + 100,))
-    assert hooks_on(net) == 1
-    assert net.training
 
 
 def test_a_pass_that_takes_too_much_is_refused_with_the_way_out() -> None:
