@@ -62,17 +62,17 @@ def _shorten(layout: Layout, narrow: bool) -> Layout:
 
 
 def _wide(backward: bool) -> Layout:
-    f, b = 104, 242
-    x, tx, enter, mid, leave, ry, ty, y = 52, 142, 242, 405, 569, 666, 714, 778
-    bottom = b + 142 if backward else f + 46
-    high = b + 62 if backward else f + 34
+    f, b = 100, 226
+    x, tx, enter, mid, leave, ry, ty, y = 52, 142, 242, 405, 569, 660, 706, 778
+    bottom = b + 142 if backward else f + 40
+    high = b + 60 if backward else f + 30
     return {
         "size": [830, bottom + 6],
         "radius": 14,
         "font": 13,
-        "frame": [enter, 34, leave - enter, bottom - 34],
-        "title": [mid, 22],
-        "doors": [[enter - 49, 44, 98, high - 44], [leave - 49, 44, 98, high - 44]],
+        "frame": [enter, 30, leave - enter, bottom - 30],
+        "title": [mid, 20],
+        "doors": [[enter - 49, 39, 98, high - 39], [leave - 49, 39, 98, high - 39]],
         "boxes": {
             "x": [x, f, 84, 44],
             "compute": [mid, f, 104, 44],
@@ -83,13 +83,13 @@ def _wide(backward: bool) -> Layout:
             "x_grad": [x, b, 84, 44],
         },
         "slots": {
-            "forward_pre": _slot(enter, f, ["forward", "pre-hook"], 0, -40),
-            "forward": _slot(leave, f, ["forward", "hook"], 0, -40),
+            "forward_pre": _slot(enter, f, ["forward", "pre-hook"], 0, -43),
+            "forward": _slot(leave, f, ["forward", "hook"], 0, -43),
             "tensor_y": _slot(ty, b, ["tensor hook", "on y"], 0, 35),
-            "retain_grad": _slot(ry, b, ["retain_grad", "on y"], 0, -39),
+            "retain_grad": _slot(ry, b, ["retain_grad", "on y"], 0, -43),
             "full_backward_pre": _slot(leave, b, ["full backward", "pre-hook"], 0, 33),
-            "tensor_weight": _slot(mid, b + 58, ["tensor hook", "on weight"], 22, -3, "start"),
-            "post_accumulate_grad": _slot(mid + 29, b + 112, ["post-accumulate-", "grad hook"], 20, -3, "start"),
+            "tensor_weight": _slot(mid, b + 58, ["tensor hook", "on weight"], 22, 3, "start"),
+            "post_accumulate_grad": _slot(mid + 29, b + 112, ["post-accumulate-", "grad hook"], 20, 3, "start"),
             "full_backward": _slot(enter, b, ["full backward", "hook"], 0, 33),
             "tensor_x": _slot(tx, b, ["tensor hook", "on x"], 0, 33),
         },
@@ -120,22 +120,22 @@ def _wide(backward: bool) -> Layout:
             ["accumulate", mid, b + 98],
             ["post_accumulate_grad", mid + 29, b + 112],
         ],
-        "tray": [640, b + 84, 184, 52],
+        "tray": [628, b + 84, 198, 52],
     }
 
 
 def _narrow(backward: bool) -> Layout:
-    f, g, b = 100, 176, 268
+    f, g, b = 98, 172, 262
     x, tx, enter, mid, leave, ry, y = 32, 82, 130, 196, 262, 308, 346
     bottom = b + 156 if backward else f + 40
     high = b + 26 if backward else f + 28
     return {
         "size": [380, bottom + 62],
         "radius": 13,
-        "font": 11.5,
-        "frame": [enter - 12, 34, leave - enter + 24, bottom - 34],
+        "font": 11,
+        "frame": [enter - 20, 34, leave - enter + 40, bottom - 34],
         "title": [mid, 22],
-        "doors": [[enter - 27, 42, 54, high - 42], [leave - 27, 42, 54, high - 42]],
+        "doors": [[enter - 29, 42, 58, high - 42], [leave - 29, 42, 58, high - 42]],
         "boxes": {
             "x": [x, f, 56, 42],
             "compute": [mid, f, 66, 42],
@@ -146,12 +146,12 @@ def _narrow(backward: bool) -> Layout:
             "x_grad": [x, b, 56, 42],
         },
         "slots": {
-            "forward_pre": _slot(enter, f, ["forward", "pre-hook"], 0, -36),
-            "forward": _slot(leave, f, ["forward", "hook"], 0, -36),
-            "tensor_y": _slot(y, 226, ["tensor", "hook", "on y"], -18, -8, "end"),
+            "forward_pre": _slot(enter, f, ["forward", "pre-hook"], 0, -38),
+            "forward": _slot(leave, f, ["forward", "hook"], 0, -38),
+            "tensor_y": _slot(y, 221, ["tensor", "hook", "on y"], -18, -8, "end"),
             "retain_grad": _slot(ry, b, ["retain_grad", "on y"], 22, 32),
             "full_backward_pre": _slot(leave, b, ["full", "backward", "pre-hook"], 0, -52),
-            "tensor_weight": _slot(mid, b + 56, ["tensor hook", "on weight"], 20, -2, "start"),
+            "tensor_weight": _slot(mid, b + 56, ["tensor hook", "on weight"], 20, 4, "start"),
             "post_accumulate_grad": _slot(mid + 54, b + 106, ["post-accumulate-grad hook"], -54, 40),
             "full_backward": _slot(enter, b, ["full", "backward", "hook"], 0, -52),
             "tensor_x": _slot(tx, b, ["tensor hook", "on x"], -14, 36),
@@ -169,7 +169,7 @@ def _narrow(backward: bool) -> Layout:
             ["forward", leave, f],
             ["return", y, f],
             ["start", y, g],
-            ["tensor_y", y, 226],
+            ["tensor_y", y, 221],
             [None, y, b],
             ["retain_grad", ry, b],
             ["full_backward_pre", leave, b],

@@ -146,7 +146,7 @@ function draw(model, el) {
       svg.append(boxes[name].element);
     }
     slots = {};
-    for (const [kind, place] of Object.entries(layout.slots)) svg.append(slots[kind] = slot(place, radius, font));
+    for (const [kind, place] of Object.entries(layout.slots)) svg.append(slots[kind] = slot(place, radius, font, kind in hooks()));
     pegs = {};
     for (const kind of fires()) {
       const { at: home } = layout.slots[kind];
@@ -185,9 +185,9 @@ function draw(model, el) {
         svg, home: () => home, places: free, near, press: () => add(first()), reach: 4 * radius,
         drop: (to) => (to ? add(to) : move(spare.element, home)),
       });
-      const lines = more ? ["a new hook: drag it to", "a place; back here, it goes"] : ["every place has a hook;", "drag one here, and it goes"];
+      const lines = more ? ["new hook: drag it out", "to remove one, drag it in"] : ["all places are taken", "to remove one, drag it in"];
       svg.append(s("rect", { class: "sc-tray", x, y, width, height, rx: 10, "aria-hidden": "true" }),
-        words(lines, [x + 50, y + height / 2 - 2], { size: 0.88 * font, anchor: "start", kind: "sc-soft pm-tray-words" }));
+        words(lines, [x + (more ? 48 : 14), y + height / 2 - 2], { size: 0.88 * font, anchor: "start", kind: "sc-soft pm-tray-words" }));
       if (more) { svg.append(spare.element); pegs.tray = spare; }
     }
     side = token(font);
@@ -225,10 +225,10 @@ function draw(model, el) {
       { changed: passed(station) && value !== ordinary, now: name === station });
     put_("x", "call", values.x, plain.x);
     put_("y", "return", values.y, plain.y);
-    boxes.compute.set(passed("compute") ? `2 · ${shorten(at("compute")[0])}` : "", { now: name === "compute" });
+    boxes.compute.set(`2 · ${passed("compute") ? shorten(at("compute")[0]) : "x"}`, { now: name === "compute" });
     if (both) {
       put_("y_grad", "start", values.start, plain.start);
-      boxes.step.set(passed("step") ? shorten(at("step")[0]) : "", { now: name === "step" });
+      boxes.step.set(passed("step") ? shorten(at("step")[0]) : "?", { now: name === "step" });
       const added = place >= order.indexOf("post_accumulate_grad") ? values.weight_grad : at("accumulate")[0];
       put_("weight_grad", "accumulate", added, plain.weight_grad);
       put_("x_grad", "end", values.x_grad, plain.x_grad);
@@ -254,6 +254,8 @@ function draw(model, el) {
     sentence.textContent = say(name);
     sentence.setAttribute("aria-live", controls.playing() ? "off" : "polite"); // not a flood of words while it plays
     mark(holder, "pm-waits", asks && !told());
+    touch.textContent = asks && !told() ? "Drag a hook to another place, and a new round begins." :
+      fixed ? "Click a hook to make it multiply by ten." : "Drag a hook to another place; click it to make it multiply by ten.";
     if (asks) {
       const wait = `Which hook fires next? Click it. (${open + 1} of ${fires().length})`;
       ask.textContent = told() ? (fires().length ? `${verdict} ${score()}`.trim() : "Drag a hook to a place first.") :
@@ -321,9 +323,11 @@ function draw(model, el) {
   });
   const over = h("button", { type: "button", hidden: !asks, onclick: () => moved(hooks(), null) }, "Start over");
   controls.element.append(over);
-  const keys = fixed ? "Click a hook to make it multiply by ten. Keys: arrows step, Home and End jump, Space plays." :
-    "Drag a hook to another place, or move it with the arrow keys. Click it to make it multiply by ten. Elsewhere, arrows step, Home and End jump, Space plays.";
-  const figure = h("div", { class: "sc-figure" }, sentence, ask, holder, controls.element, list, h("p", { class: "sc-keys" }, keys));
+  const touch = h("span");
+  const keyboard = fixed ? "Keys: arrows step, Home and End jump, Space plays." :
+    "Keys: on a hook, arrows move it; elsewhere they step. Space plays.";
+  const keys = h("p", { class: "sc-keys" }, touch, h("span", { class: "sc-keyboard" }, ` ${keyboard}`));
+  const figure = h("div", { class: "sc-figure" }, sentence, ask, holder, controls.element, list, keys);
   const root = stage(model, el, "The map that plays", figure);
   root.classList.add("hs-alone"); // everything is on the page
   root.addEventListener("keydown", controls.keys);

@@ -341,7 +341,9 @@ class PlayingMap(HookWidget):
         hooks = {kind: (self.hooks[kind], order.index(kind) + 1 if order else 0) for kind in self.hooks}
         changed = self._changed() if told else set()
         self.png = draw_map(self._layouts["wide"], hooks, values, changed)
-        names = [f"{PLACES[kind].name}{' (times ten)' if self.hooks[kind] == 'multiply' else ''}" for kind in self.hooks]
+        names = [
+            f"{PLACES[kind].name}{' (times ten)' if self.hooks[kind] == 'multiply' else ''}" for kind in self.hooks
+        ]
         where = "A layer, y = weight · x, with weight 2 and x = 3."
         if told:
             ends = ", ".join(f"{name} = {shorten(value)}" for name, value in self.values.items())

@@ -61,10 +61,10 @@ function box([x, y, width, height], name, way, size, does = false) {
   return { element: group, set };
 }
 
-/** A place for a hook. */
-function slot({ at: [x, y], lines, text, anchor }, radius, size) {
+/** A place for a hook; `taken` says whether there is one. */
+function slot({ at: [x, y], lines, text, anchor }, radius, size, taken) {
   const circle = s("circle", { cx: x, cy: y, r: radius });
-  return s("g", { class: "sc-slot", "aria-hidden": "true" }, circle, words(lines, text, { size, anchor, kind: "sc-soft" }));
+  return s("g", { class: `sc-slot${taken ? " sc-taken" : ""}`, "aria-hidden": "true" }, circle, words(lines, text, { size, anchor, kind: "sc-soft" }));
 }
 
 /** A hook: it looks (an eye) or says what it does; a badge has its number. It is a button that can be reached by Tab. */

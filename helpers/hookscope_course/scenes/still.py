@@ -84,9 +84,13 @@ def draw_map(
         x, y = slot["at"]
         effect, number = hooks.get(kind, ("", 0))
         edge = {"edgecolor": _PEG, "facecolor": _PEG} if effect else {"edgecolor": _LINE, "facecolor": "white"}
-        axes.add_patch(Circle((x, y), layout["radius"], linewidth=1.4, linestyle="-" if effect else "--", zorder=4, **edge))
+        axes.add_patch(
+            Circle((x, y), layout["radius"], linewidth=1.4, linestyle="-" if effect else "--", zorder=4, **edge)
+        )
         if effect == "multiply":
-            axes.text(x, y, "×10", color="white", fontsize=points * 0.85, weight="bold", ha="center", va="center", zorder=5)
+            axes.text(
+                x, y, "×10", color="white", fontsize=points * 0.85, weight="bold", ha="center", va="center", zorder=5
+            )
         elif effect:
             axes.add_patch(Circle((x, y), 4, facecolor="white", edgecolor="none", zorder=5))
         if number:

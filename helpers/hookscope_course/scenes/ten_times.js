@@ -64,7 +64,7 @@ function draw(model, el) {
   };
   const all = h("button", { type: "button", onclick: () => run(rows.map(([kind]) => kind)) }, "Run all rows");
   const over = h("button", { type: "button", onclick: () => { put(model, { revealed: [], marks: {} }); show(); lines[0].first.focus({ preventScroll: true }); } }, "Start over");
-  const head = ["each hook multiplies by ten", ...columns].map((name) => h("th", { scope: "col" }, name));
+  const head = ["each hook multiplies by ten", ...columns].map((name) => h("th", { scope: "col" }, ...name.split(/(?<=\.)/).flatMap((part, at) => (at ? [h("wbr"), part] : [part]))));
   const none = h("tr", { class: "tt-plain" }, h("th", { scope: "row" }, "no hook"), ...plain.map((value) => h("td", {}, String(value))), h("td"));
   const table = h("table", { class: "tt-table" }, h("thead", {}, h("tr", {}, ...head, h("td"))),
     h("tbody", {}, none, ...lines.flatMap(({ line, why }) => [line, why])));

@@ -103,7 +103,13 @@ class TenTimesGame(HookWidget):
         self._plain_values = _ends(run_hooks({}))
         self._values = {kind: _ends(run_hooks({kind: "multiply"})) for kind in self._kinds}
         rows = [
-            [kind, PLACES[kind].name, PLACES[kind].register, list(self._values[kind].values()), list(REASONS[kind].values())]
+            [
+                kind,
+                PLACES[kind].name,
+                PLACES[kind].register,
+                list(self._values[kind].values()),
+                list(REASONS[kind].values()),
+            ]
             for kind in self._kinds
         ]
         super().__init__(_rows=rows, _plain=list(self._plain_values.values()))
