@@ -35,6 +35,8 @@ def place_map(kinds: Set[str], *, backward: bool, tray: bool, narrow: bool) -> L
             del layout["boxes"][name]
         layout["rails"] = [rail for rail in layout["rails"] if rail["way"] == "forward"]
         layout["branch"] = []
+        there = layout["track"][: [name for name, *_ in layout["track"]].index("start")]
+        layout["track"] = [*there, ["end", *there[-1][1:]]]
     if not tray:
         width, height = layout["size"]
         layout["tray"] = None
@@ -79,7 +81,7 @@ def _wide(backward: bool) -> Layout:
             "y": [y, f, 84, 44],
             "y_grad": [y, b, 84, 44],
             "step": [mid, b, 104, 44],
-            "weight_grad": [mid - 59, b + 112, 132, 44],
+            "weight_grad": [mid - 65, b + 112, 140, 44],
             "x_grad": [x, b, 84, 44],
         },
         "slots": {
@@ -89,7 +91,7 @@ def _wide(backward: bool) -> Layout:
             "retain_grad": _slot(ry, b, ["retain_grad", "on y"], 0, -43),
             "full_backward_pre": _slot(leave, b, ["full backward", "pre-hook"], 0, 33),
             "tensor_weight": _slot(mid, b + 58, ["tensor hook", "on weight"], 22, 3, "start"),
-            "post_accumulate_grad": _slot(mid + 29, b + 112, ["post-accumulate-", "grad hook"], 20, 3, "start"),
+            "post_accumulate_grad": _slot(mid + 23, b + 112, ["post-accumulate-", "grad hook"], 20, 3, "start"),
             "full_backward": _slot(enter, b, ["full backward", "hook"], 0, 33),
             "tensor_x": _slot(tx, b, ["tensor hook", "on x"], 0, 33),
         },
@@ -118,7 +120,7 @@ def _wide(backward: bool) -> Layout:
             ["step", mid, b],
             ["tensor_weight", mid, b + 58],
             ["accumulate", mid, b + 98],
-            ["post_accumulate_grad", mid + 29, b + 112],
+            ["post_accumulate_grad", mid + 23, b + 112],
         ],
         "tray": [628, b + 84, 198, 52],
     }

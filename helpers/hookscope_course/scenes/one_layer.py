@@ -3,6 +3,9 @@
 Every number comes from a run of torch. A hook that looks changes nothing, so a run with hooks in all places tells what
 each hook would have been given, whether it is there or not. There are eight places where a hook can multiply; the 256
 runs of `record_runs` are all there is to know.
+
+That weight gets its gradient before x does is true of this layer. In `nn.Linear` without a hook on its module, x comes
+first: its gradient takes one node less.
 """
 
 from __future__ import annotations
@@ -147,7 +150,8 @@ def run_hooks(hooks: Mapping[str, str]) -> Run:
         if "retain_grad" in hooks:
             y.retain_grad()
         y.backward()
-    assert x.grad is not None and layer.weight.grad is not None
+    assert x.grad is not None
+    assert layer.weight.grad is not None
     y_grad = y.grad.item() if "retain_grad" in hooks else None
     if y_grad is not None:
         events = _with_retained(events, y_grad)

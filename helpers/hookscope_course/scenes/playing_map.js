@@ -325,7 +325,7 @@ function draw(model, el) {
   controls.element.append(over);
   const touch = h("span");
   const keyboard = fixed ? "Keys: arrows step, Home and End jump, Space plays." :
-    "Keys: on a hook, arrows move it; elsewhere they step. Space plays.";
+    "Keys: arrows move a hook, elsewhere they step; Space plays.";
   const keys = h("p", { class: "sc-keys" }, touch, h("span", { class: "sc-keyboard" }, ` ${keyboard}`));
   const figure = h("div", { class: "sc-figure" }, sentence, ask, holder, controls.element, list, keys);
   const root = stage(model, el, "The map that plays", figure);

@@ -90,7 +90,7 @@ WAITS = {
     "gradient of weight has passed its tensor hooks.",
     "full_backward": "The full backward hook is given grad_input, at the door through which the gradient leaves the "
     "layer. Here weight gets its gradient first.",
-    "tensor_x": "The tensor hook on x is given the gradient that has left the layer, so it comes last.",
+    "tensor_x": "The tensor hook on x is given the gradient that has left the layer. Here it comes last.",
 }
 
 

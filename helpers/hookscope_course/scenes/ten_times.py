@@ -1,4 +1,4 @@
-"""The ten-times table as a game: which hook reaches y, x.grad and weight.grad?"""
+"""The ten-times table as a game: guess which hook reaches y, x.grad and weight.grad."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ REASONS = {
     },
     "tensor_y": {
         "y": "the hook fires on the way back, and changes a gradient; y has long been computed.",
-        "x.grad": "the gradient of y is 10 instead of 1 before it enters the layer, so x.grad is 10 · 2 = 20.",
-        "weight.grad": "the gradient of y is 10 instead of 1 before it enters the layer, so weight.grad is 10 · 3 = 30.",
+        "x.grad": "the gradient of y is 10 instead of 1 when it enters the layer, so x.grad is 10 · 2 = 20.",
+        "weight.grad": "the gradient of y is 10 instead of 1 when it enters the layer, so weight.grad is 10 · 3 = 30.",
     },
     "full_backward_pre": {
         "y": "the hook fires on the way back, and changes a gradient; y has long been computed.",
-        "x.grad": "grad_output is 10 instead of 1 before the layer's backward step, so x.grad is 10 · 2 = 20.",
-        "weight.grad": "grad_output is 10 instead of 1 before the layer's backward step, so weight.grad is 10 · 3 = 30.",
+        "x.grad": "grad_output is 10 instead of 1 in the layer's backward step, so x.grad is 10 · 2 = 20.",
+        "weight.grad": "grad_output is 10 instead of 1 in the layer's backward step, so weight.grad is 10 · 3 = 30.",
     },
     "tensor_weight": {
         "y": "the hook fires on the way back, and changes a gradient; y has long been computed.",
@@ -51,7 +51,7 @@ REASONS = {
     "full_backward": {
         "y": "the hook fires on the way back, and changes a gradient; y has long been computed.",
         "x.grad": "the hook replaces grad_input, which is what goes on to x, so x.grad is 10 · 2 = 20.",
-        "weight.grad": "weight.grad is made from grad_output, and the hook replaces grad_input; weight never sees that.",
+        "weight.grad": "weight.grad is made from grad_output; the hook replaces grad_input, which goes on to x.",
     },
     "tensor_x": {
         "y": "the hook fires on the way back, and changes a gradient; y has long been computed.",
@@ -83,7 +83,7 @@ class TenTimesGame(HookWidget):
         >>> game.mark("full_backward", "x.grad", "weight.grad")
         >>> print(game.run("full_backward"))
         full backward hook: 2 of 3 cells right.
-        weight.grad stays 3: weight.grad is made from grad_output, and the hook replaces grad_input; weight never sees that.
+        weight.grad stays 3: weight.grad is made from grad_output; the hook replaces grad_input, which goes on to x.
 
     """
 
