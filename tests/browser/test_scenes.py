@@ -105,8 +105,14 @@ def test_step_scrub_and_keys(opened: Lab) -> None:
     at_rest(stage)
     assert int(stage.locator(".sc-scene").get_attribute("data-flights") or 0) == before + 9
     assert values(stage) == {
-        "x": "3", "forward": "2 · 3", "y": "60", "grad of y": "1", "backward": "10", "weight.grad": "30", "x.grad": "20",
-    }  # fmt: skip
+        "x": "3",
+        "forward": "2 · 3",
+        "y": "60",
+        "grad of y": "1",
+        "backward": "10",
+        "weight.grad": "30",
+        "x.grad": "20",
+    }
     expect(stage.locator(".sc-box.sc-changed")).to_have_count(3)
     lab.told("print(play.index, play.values)", "9 {'y': 60.0, 'x.grad': 20.0, 'weight.grad': 30.0}")
 
@@ -348,8 +354,8 @@ def touching(stage: Locator) -> list[str]:
         """(scene) => {
             const rect = (element) => element.getBoundingClientRect();
             const seen = ":scope > text, .sc-slot tspan, .sc-box text, g[aria-hidden] > text:not(.sc-sign)";
-            const texts = [...scene.querySelectorAll(seen)].filter(
-                (text) => text.textContent && !text.closest(".sc-token, .sc-peg") && !text.querySelector("tspan + tspan"));
+            const alone = (text) => !text.closest(".sc-token, .sc-peg") && !text.querySelector("tspan + tspan");
+            const texts = [...scene.querySelectorAll(seen)].filter((text) => text.textContent && alone(text));
             const hooks = [...scene.querySelectorAll(".sc-body, .sc-badge circle")]
                 .filter((hook) => rect(hook).width);
             const lie = (a, b, c, d) => a < d - 1 && c < b - 1;

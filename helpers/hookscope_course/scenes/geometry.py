@@ -26,7 +26,7 @@ def place_map(kinds: Set[str], *, backward: bool, tray: bool, narrow: bool) -> L
         between them as None), tray, radius and font.
 
     """
-    layout = _narrow(backward) if narrow else _wide(backward)
+    layout = _narrow(backward) if narrow else _wide(backward, 126 if tray else 100)
     if backward and not kinds & _WEIGHT:
         layout = _shorten(layout, narrow)
     layout["slots"] = {kind: slot for kind, slot in layout["slots"].items() if kind in kinds}
@@ -63,8 +63,8 @@ def _shorten(layout: Layout, narrow: bool) -> Layout:
     return layout
 
 
-def _wide(backward: bool) -> Layout:
-    f, b = 100, 226
+def _wide(backward: bool, apart: int) -> Layout:
+    f, b = 100, 100 + apart
     x, tx, enter, mid, leave, ry, ty, y = 52, 142, 242, 405, 569, 660, 706, 778
     bottom = b + 142 if backward else f + 40
     high = b + 60 if backward else f + 30

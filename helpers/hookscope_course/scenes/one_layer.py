@@ -139,11 +139,11 @@ def run_hooks(hooks: Mapping[str, str]) -> Run:
                 hook("full_backward", lambda _, grad_input, grad_output: grad_input[0], lambda new: (new,))
             )
         if "tensor_weight" in hooks:
-            layer.weight.register_hook(hook("tensor_weight", lambda grad: grad, lambda new: new))
+            layer.weight.register_hook(hook("tensor_weight", lambda grad: grad, lambda new: new))  # type: ignore[no-untyped-call]
         if "post_accumulate_grad" in hooks:
-            layer.weight.register_post_accumulate_grad_hook(in_place)
+            layer.weight.register_post_accumulate_grad_hook(in_place)  # type: ignore[no-untyped-call]
         if "tensor_x" in hooks:
-            x.register_hook(hook("tensor_x", lambda grad: grad, lambda new: new))
+            x.register_hook(hook("tensor_x", lambda grad: grad, lambda new: new))  # type: ignore[no-untyped-call]
         y = layer(x)
         if "tensor_y" in hooks:
             y.register_hook(hook("tensor_y", lambda grad: grad, lambda new: new))

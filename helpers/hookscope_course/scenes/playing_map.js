@@ -327,7 +327,7 @@ function draw(model, el) {
   const keyboard = fixed ? "Keys: arrows step, Home and End jump, Space plays." :
     "Keys: arrows move a hook, elsewhere they step; Space plays.";
   const keys = h("p", { class: "sc-keys" }, touch, h("span", { class: "sc-keyboard" }, ` ${keyboard}`));
-  const figure = h("div", { class: "sc-figure" }, sentence, ask, holder, controls.element, list, keys);
+  const figure = h("div", { class: `sc-figure${fixed ? " pm-small" : ""}` }, sentence, ask, holder, controls.element, list, keys);
   const root = stage(model, el, "The map that plays", figure);
   root.classList.add("hs-alone"); // everything is on the page
   root.addEventListener("keydown", controls.keys);

@@ -72,13 +72,14 @@ def draw_map(
         value = None if name in ("compute", "step") else values.get(key, "?")
         thick = 3.2 if key in changed else 1.3
         box(x, y, w, h, facecolor="white", edgecolor=color, linewidth=thick, zorder=2)
-        small = {"ha": "center", "va": "center", "zorder": 3}
+        small: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 3}
         if value is None:
             axes.text(x, y, NAMES[name], fontsize=points * 1.1, color=_INK, **small)
         else:
             axes.text(x, y - 9, NAMES[name], fontsize=points * 0.9, color=_SOFT, **small)
             axes.text(x, y + 9, value, fontsize=points * 1.15, color=_INK, **small)
-    axes.text(*layout["title"], "layer: y = weight · x, weight = 2", ha="center", va="center", fontsize=points * 1.1)
+    x, y = layout["title"]
+    axes.text(x, y, "layer: y = weight · x, weight = 2", ha="center", va="center", fontsize=points * 1.1)
     sides = {"middle": "center", "start": "left", "end": "right"}
     for kind, slot in layout["slots"].items():
         x, y = slot["at"]
@@ -96,9 +97,9 @@ def draw_map(
         if number:
             at = (x + layout["radius"] - 1, y - layout["radius"] + 1)
             axes.add_patch(Circle(at, 8, facecolor="white", edgecolor=_PEG, linewidth=1.2, zorder=6))
-            look = {"ha": "center", "va": "center_baseline", "zorder": 7}
-            axes.text(*at, str(number), color=_INK, fontsize=points * 0.8, weight="bold", **look)
+            look: dict[str, Any] = {"ha": "center", "va": "center_baseline", "zorder": 7}
+            axes.text(at[0], at[1], str(number), color=_INK, fontsize=points * 0.8, weight="bold", **look)
         for line, words in enumerate(slot["lines"]):
             at = (slot["text"][0], slot["text"][1] + 1.15 * layout["font"] * line)
-            axes.text(*at, words, ha=sides[slot["anchor"]], va="baseline", fontsize=points, color=_SOFT)
+            axes.text(at[0], at[1], words, ha=sides[slot["anchor"]], va="baseline", fontsize=points, color=_SOFT)
     return from_figure(figure, "the map", dpi=150).png

@@ -204,6 +204,7 @@ class TenTimesGame(HookWidget):
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set(xlim=(0, 6.4), ylim=(len(self._kinds) + 2, 0))
         axes.set_axis_off()
+        lines: list[tuple[str, Mapping[str, Any], bool]]
         lines = [("times ten", dict.fromkeys(COLUMNS, ""), False), ("no hook", self._plain_values, True)]
         lines += [(PLACES[kind].name, self._values[kind], kind in self.revealed) for kind in self._kinds]
         for row, (name, values, known) in enumerate(lines):
