@@ -9,7 +9,7 @@ from hookscope.pictures.picture import from_figure
 
 __all__ = ["draw_map"]
 
-_INK, _SOFT, _LINE, _FRAME, _DOOR = "#1d2733", "#5b6774", "#8793a0", "#f4f6f8", "#e6eaef"
+_INK, _SOFT, _LINE, _FRAME, _DOOR = "#1d2733", "#5b6774", "#7a8694", "#f4f6f8", "#e6eaef"
 _WAYS = {"forward": "#0b62c4", "backward": "#b03f08", "turn": "#b03f08", "branch": "#b03f08"}
 _PEG = "#6b3fa0"
 NAMES = {
