@@ -178,7 +178,7 @@ class TenTimesGame(HookWidget):
         wanted = {check_kind(kind, self._kinds) for kind in proposal["value"]}
         return [kind for kind in self._kinds if kind in wanted]
 
-    @traitlets.observe("revealed", "marks")
+    @traitlets.observe("revealed")
     @shows_errors
     def _on_change(self, change: Mapping[str, Any]) -> None:
         self._draw()
