@@ -160,6 +160,33 @@ def test_hooks_are_dragged_by_mouse(opened: Lab) -> None:
     expect(peg(stage, "forward_pre")).to_have_count(0)
 
 
+def test_hooks_are_dragged_by_a_finger(opened: Lab) -> None:
+    """The page must not scroll instead."""
+    lab, stage = opened, the_map(opened)
+    lab.kernel("play.hooks = {'forward': 'multiply'}; play.index = 0")
+    expect(stage.locator(".sc-peg")).to_have_count(2)
+    box = peg(stage, "forward").locator(".sc-body").bounding_box()
+    assert box is not None
+    (x, y), (to_x, to_y) = (box["x"] + 14, box["y"] + 14), place(stage, "tensor hookon weight")
+    browser = lab.page.context.new_cdp_session(lab.page)
+
+    def touch(kind: str, *points: tuple[float, float]) -> None:
+        at = [{"x": x, "y": y} for x, y in points]
+        browser.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": at})
+
+    browser.send("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    try:
+        touch("touchStart", (x, y))
+        for part in range(1, 11):
+            touch("touchMove", (x + (to_x - x) * part / 10, y + (to_y - y) * part / 10))
+        touch("touchEnd")
+        expect(peg(stage, "tensor_weight")).to_have_count(1)
+        lab.told("print(play.hooks)", "{'tensor_weight': 'multiply'}")
+    finally:
+        browser.send("Emulation.setTouchEmulationEnabled", {"enabled": False})
+        browser.detach()
+
+
 def test_hooks_are_moved_by_keyboard_to_every_place(opened: Lab) -> None:
     lab, stage = opened, the_map(opened)
     lab.kernel("play.hooks = {'forward': 'multiply'}; play.index = 0")

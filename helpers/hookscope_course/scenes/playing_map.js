@@ -146,7 +146,7 @@ function draw(model, el) {
       svg.append(boxes[name].element);
     }
     slots = {};
-    for (const [kind, place] of Object.entries(layout.slots)) svg.append(slots[kind] = slot(place, radius, font, kind in hooks()));
+    for (const [kind, place] of Object.entries(layout.slots)) svg.append(slots[kind] = slot(place, radius, font));
     pegs = {};
     for (const kind of fires()) {
       const { at: home } = layout.slots[kind];
@@ -304,7 +304,7 @@ function draw(model, el) {
         svg.dataset.moves = "true";
         svg.dataset.flights = String(Number(svg.dataset.flights) + 1);
         const flyer = onBranch(to) ? side : main;
-        const before = { ...look(to), value: shorten(onBranch(to) && from === "step" ? facts().to_weight : at(from)[1]), hidden: false };
+        const before = { ...look(to), value: shorten(onBranch(to) && from === "step" ? facts().to_weight : at(from)[1]), hidden: false, left: onBranch(to) };
         if (from === "step" && to === "full_backward") before.value = shorten(facts().to_input);
         shown = null;
         controls.show();

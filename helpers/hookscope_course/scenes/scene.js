@@ -61,10 +61,11 @@ function box([x, y, width, height], name, way, size, does = false) {
   return { element: group, set };
 }
 
-/** A place for a hook; `taken` says whether there is one. */
-function slot({ at: [x, y], lines, text, anchor }, radius, size, taken) {
-  const circle = s("circle", { cx: x, cy: y, r: radius });
-  return s("g", { class: `sc-slot${taken ? " sc-taken" : ""}`, "aria-hidden": "true" }, circle, words(lines, text, { size, anchor, kind: "sc-soft" }));
+/** A place for a hook. Its ring is a little smaller than a peg, which covers it. */
+function slot({ at: [x, y], lines, text, anchor }, radius, size) {
+  const circle = s("circle", { cx: x, cy: y, r: radius - 1.5 });
+  return s("g", { class: "sc-slot", "aria-hidden": "true" }, circle,
+    words(lines, text, { size, anchor, kind: "sc-soft" }));
 }
 
 /** A hook: it looks (an eye) or says what it does; a badge has its number. It is a button that can be reached by Tab. */
@@ -111,6 +112,8 @@ function draggable(element, { svg, home, places, near, drop, press, reach }) {
     mark(element, "sc-held", false);
     near(null);
   };
+  // A finger that moves a hook must not scroll the page; touch-action does not count inside an SVG.
+  element.addEventListener("touchmove", (event) => event.preventDefault(), { passive: false });
   element.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
     event.preventDefault();
