@@ -103,9 +103,9 @@ class PlayingMap(HookWidget):
 
     Args:
         hooks: what sits where: place → "look" or "multiply"; or only the places, and the hooks look.
-        guess: ask which hook fires next before it fires. A second try is offered before the map tells.
+        guess: ask which hook fires next; a second try is offered before the map tells.
         kinds: the places that are shown; by default all nine.
-        backward: show the way back. A page that has not come to it must not give it away.
+        backward: show the way back.
         fixed: the hooks stay where they are.
 
     Attributes:
@@ -119,7 +119,7 @@ class PlayingMap(HookWidget):
 
     Example:
         >>> play = PlayingMap({"forward": "multiply"})
-        >>> play.step(3)
+        >>> play.step(2)
         'The forward hook is given output = 6 and returns 60. From now on, that is the output.'
 
     """
