@@ -47,9 +47,10 @@ class DigitModel:
         if not isinstance(digit, Tensor) or digit.ndim != 4 or digit.shape[:2] != (1, 1):
             what = f"has the shape {tuple(digit.shape)}" if isinstance(digit, Tensor) else f"is {type(digit).__name__}"
             raise ValueError(f"digit {what}. Pass one gray image (1, 1, height, width), as samples.digit(5) returns it")
-        known = dict(model.named_modules())
-        ends = isinstance(layer, str) and layer not in known
-        found = find_layers(model, *([f"**.{layer}"] if ends and _ending(known, layer) else [layer]))
+        names = dict(model.named_modules())
+        if isinstance(layer, str) and layer not in names and any(name.endswith(f".{layer}") for name in names):
+            layer = f"**.{layer}"
+        found = find_layers(model, layer)
         if len(found) != 1:
             raise ValueError(
                 f"layer={layer!r} picks {len(found)} layers, {', '.join(list(found)[:6])}. Name one of them"
@@ -95,10 +96,6 @@ class DigitModel:
                 f"{type(self.model).__name__} returns {what}. Pass a model that returns scores (1, classes)"
             )
         return Pass(received[0], returned[0], scores.softmax(dim=1)[0])
-
-
-def _ending(known: dict[str, nn.Module], layer: str) -> bool:
-    return any(name.endswith(f".{layer}") for name in known)
 
 
 def _copy(value: Any) -> Any:

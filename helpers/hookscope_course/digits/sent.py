@@ -104,7 +104,9 @@ class SentReceived(HookWidget):
                 "read": each.read,
             }
         self._shown = {"sentence": self._sentence(), **sides}
-        self.alt = " ".join([f"Two images side by side. {self._sentence()}", *(side["alt"] for side in sides.values())])
+        self.alt = " ".join(
+            [f"Two images side by side. {self._sentence()}", *(str(side["alt"]) for side in sides.values())]
+        )
 
     @property
     def _where(self) -> str:
