@@ -7,11 +7,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hookscope_course.digits.occlusion import occlusion_map
     from hookscope_course.digits.sent import SentReceived
     from hookscope_course.digits.silence import SilenceChannel
+    from hookscope_course.digits.square import FoolingSquare
 
-_FILES = {"SentReceived": "sent", "SilenceChannel": "silence"}
-__all__ = ["SentReceived", "SilenceChannel"]
+_FILES = {
+    "FoolingSquare": "square",
+    "SentReceived": "sent",
+    "SilenceChannel": "silence",
+    "occlusion_map": "occlusion",
+}
+__all__ = ["FoolingSquare", "SentReceived", "SilenceChannel", "occlusion_map"]
 
 
 def __getattr__(name: str) -> Any:
