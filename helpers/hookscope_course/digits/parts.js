@@ -31,6 +31,10 @@ function bars(caption) {
   return { table, show };
 }
 
+/** What the two kinds of bars are. */
+const withAndWithout = () => [["", "with the hook"], ["dg-without", "without"]].map(([kind, text]) =>
+  h("span", { class: "dg-legend" }, h("span", { class: `dg-key ${kind}` }), text));
+
 /** The hook as it runs, to read and to copy. */
 function hookCode(model) {
   const code = codeLines(model, "code", "The hook as code");

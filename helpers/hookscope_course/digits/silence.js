@@ -44,7 +44,7 @@ function factor(model) {
 function draw(model, el) {
   const map = h("img", { class: "dg-image si-changed" });
   const read = h("div", { class: "si-read" });
-  const scores = bars([h("span", { class: "dg-key" }), "with the hook ", h("span", { class: "dg-key dg-without" }), "without"]);
+  const scores = bars(withAndWithout());
   const name = h("figcaption");
   const show = () => {
     const shown = model.get("_shown");

@@ -81,7 +81,7 @@ function draw(model, el) {
     return button;
   };
   const read = h("div", { class: "sq-read" });
-  const scores = bars([h("span", { class: "dg-key" }), "with the hook ", h("span", { class: "dg-key dg-without" }), "without"]);
+  const scores = bars(withAndWithout());
   const score = h("p", { class: "sq-score", role: "status" });
   const hint = h("p", { class: "sq-hint", role: "status" });
   const show = () => {
@@ -95,14 +95,15 @@ function draw(model, el) {
   };
   show();
   listen(model, read, "_shown goal hinted", show);
-  stage(model, el, "The square that fools", sentence(model),
+  stage(model, el, "The square that fools",
+    h("div", { class: "hs-row sq-goal" }, field("Make it read a", goal), "with the smallest square.", score),
+    sentence(model),
     h("div", { class: "sq-columns" },
       h("div", { class: "sq-left" }, box,
+        h("p", { class: "sq-how" }, "Press on the digit and drag, or use the arrow keys, + and −."),
         h("div", { class: "hs-row" }, field("square", size.control), size.value),
         h("div", { class: "hs-row" }, uncover, toggle("mapped", "Try it in all places"))),
       h("div", { class: "sq-right" },
-        h("div", { class: "hs-row sq-goal" }, field("Make it read a", goal), "with the smallest square."),
-        score,
         h("div", { class: "hs-row" }, toggle("hinted", "How small can it be?"), hint),
         h("div", { class: "sq-reading" }, read, scores.table),
         hookCode(model))));
