@@ -32,6 +32,14 @@ figure = SilenceChannel(net, one)
 figure
 """.strip()
 
+SQUARE = """
+from hookscope import samples
+from hookscope_course.digits import FoolingSquare
+net, nine = samples.digit_cnn(), samples.digit(9)
+figure = FoolingSquare(net, nine, goal=4)
+figure
+""".strip()
+
 
 def fits(lab: Lab, widget: Locator, name: str) -> None:
     """It fits 1280×720 with the file browser open, without a scroll bar, and a page of 390 pixels."""
@@ -144,3 +152,46 @@ def test_silence_a_channel(lab: Lab) -> None:
     channel[1].click()
     expect(widget.locator(".hs-problem")).to_be_hidden()
     expect(said).to_contain_text("channel 1 of block1 silenced")
+
+
+def test_the_square_that_fools(lab: Lab) -> None:
+    lab.scratch("square", SQUARE)
+    widget, page = lab.page.locator(".hookscope"), lab.page
+    said, code, pad, score = (widget.locator(name) for name in (".dg-sentence", ".hs-code", ".sq-pad", ".sq-score"))
+    expect(said).to_have_text("Nothing is covered: the model reads a 9 (100.0 %).")
+    expect(score).to_have_text("Squares tried: 0. Smallest that gives a 4: none yet.")
+    expect(widget.locator(".sq-outline")).to_be_hidden()
+
+    # By mouse: a square of 7 × 7 under the pointer.
+    pad.scroll_into_view_if_needed()
+    box = pad.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.up()
+    lab.told("print(figure.size, figure.row, figure.column, figure.tries)", "7 10 10 1")
+    expect(said).to_contain_text("A 7 × 7 square covers 49 pixels")
+
+    # By keyboard, to the one place where a square of 5 × 5 gives a 4.
+    for key in ["-"] * 2 + ["ArrowUp"] * 6 + ["ArrowRight"] * 3:
+        page.keyboard.press(key)
+    expect(said).to_have_text("A 5 × 5 square covers 25 pixels: the model reads a 4 (50.2 %).")
+    expect(score).to_contain_text("Smallest that gives a 4: 5 × 5, 25 pixels.")
+    expect(widget.locator(".sq-read")).to_have_class(re.compile("sq-reached"))
+    expect(code).to_contain_text("x[..., 4:9, 13:18] = 0")
+    expect(pad).to_be_focused()
+    lab.told("print(figure.size, figure.row, figure.column)", "5 4 13")
+
+    # The hint, and the map.
+    hint = widget.get_by_role("button", name="How small can it be?")
+    hint.click()
+    expect(widget.locator(".sq-hint")).to_have_text("It can be as small as 5 × 5, in only one place of 576.")
+    widget.get_by_role("button", name="Try it in all places").click()
+    expect(widget.locator(".sq-cells span")).to_have_count(64)
+    expect(widget.locator(".sq-cells")).to_have_attribute("aria-label", re.compile("A 5 by 5 square in 64 places"))
+    fits(lab, widget, "square")
+    widget.get_by_label("Make it read a").select_option("5")
+    expect(widget.locator(".sq-hint")).to_have_text("It can be as small as 3 × 3, in 8 places of 676.")
+    widget.get_by_role("button", name="Uncover").click()
+    expect(said).to_have_text("Nothing is covered: the model reads a 9 (100.0 %).")
+    assert lab.kernel("import hookscope; print(len(hookscope.census(net)))") == "0"

@@ -16,12 +16,13 @@ from hookscope_course import digits
 
 FIGURES: dict[str, Callable[[], base.HookWidget]] = {
     "SentReceived": lambda: digits.SentReceived(samples.digit_cnn(), samples.digit(5)),
+    "FoolingSquare": lambda: digits.FoolingSquare(samples.digit_cnn(), samples.digit(9)),
     "SilenceChannel": lambda: digits.SilenceChannel(samples.digit_cnn(), samples.digit(1)),
 }
 
 
 def test_these_are_all_figures() -> None:
-    assert set(FIGURES) == set(digits.__all__) == set(digits._FILES)
+    assert {*FIGURES, "occlusion_map"} == set(digits.__all__) == set(digits._FILES)
     with pytest.raises(AttributeError, match="no attribute 'Other'"):
         digits.Other  # noqa: B018
 
