@@ -166,7 +166,7 @@ def test_the_square_that_fools(lab: Lab) -> None:
     pad.scroll_into_view_if_needed()
     box = pad.bounding_box()
     assert box is not None
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.move(box["x"] + box["width"] * 13.5 / 28, box["y"] + box["height"] * 13.5 / 28)
     page.mouse.down()
     page.mouse.up()
     lab.told("print(figure.size, figure.row, figure.column, figure.tries)", "7 10 10 1")

@@ -96,8 +96,10 @@ def occlusion_map(model: nn.Module, digit: Tensor, size: int = 7, step: int = ST
                 (left, top), step, step, facecolor=(0.85, 0.25, 0.15, 0.8 * cell["lost"]), edgecolor="#bbbbbb", lw=0.5
             )
         )
-        place = {"x": left + step / 2, "y": top + step / 2, "ha": "center", "va": "center"}
-        look = {"fontsize": 13, "fontweight": "bold"} if cell["reads"] != was else {"fontsize": 9, "color": "#555555"}
+        place: dict[str, Any] = {"x": left + step / 2, "y": top + step / 2, "ha": "center", "va": "center"}
+        look: dict[str, Any] = {"fontsize": 9, "color": "#555555"}
+        if cell["reads"] != was:
+            look = {"fontsize": 13, "fontweight": "bold"}
         axes.text(s=str(cell["reads"]), **place, **look)
     axes.set_axis_off()
     rows = [
