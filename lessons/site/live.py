@@ -26,7 +26,7 @@ from hookscope.widgets import LayerPicker, OrderPlayer, TokenPicker
 from hookscope.widgets.base import HookWidget
 from hookscope_course.history.slider import AuthorSlider
 from hookscope_course.widgets import GradientPlayground, GradInputExplorer, OrderQuiz, PreHookPlayground
-from hookscope_course.widgets.compared_layers import LAYERS
+from hookscope_course.widgets.example_layers import LAYERS
 
 _OWN = ("_model_", "_view_", "_dom_classes", "_anywidget", "layout", "tabbable", "tooltip", "_request", "_response")
 Choice = dict[str, Any]

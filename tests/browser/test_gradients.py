@@ -54,7 +54,9 @@ def test_a_learner_plays_with_gradients(lab: Lab, tmp_path: Path) -> None:
     assert graph.inner_html() != before
     kind.select_option("retain_grad, then hook")
     expect(cell(widget, "d", after)).to_have_text("8")
-    expect(notes).to_contain_text("retain_grad() keeps what the hook returned, though you wrote retain_grad() first")
+    expect(notes).to_contain_text(
+        "retain_grad() stores what the hook returned, although you called retain_grad() first"
+    )
     # The page and Python know the same, and the code shown gives the same.
     lab.told("print(playground.choices)", "{'d': 'retain_grad, then hook'}")
     widget.locator("summary").click()
@@ -97,7 +99,7 @@ def test_a_learner_plays_with_gradients(lab: Lab, tmp_path: Path) -> None:
     page.keyboard.press("Space")
     expect(widget.locator(".gp-times")).to_have_text("after 1 backward pass")
     run.click()
-    expect(notes).to_contain_text("were set to None: nothing adds up")
+    expect(notes).to_contain_text("were set to None, so nothing adds up")
     expect(cell(widget, "c", after)).to_have_text("6")
     widget.get_by_role("button", name="Start again").click()
     expect(cell(widget, "c", after)).to_have_text("None")

@@ -49,7 +49,7 @@ def test_player(opened: Lab) -> None:
     lab, stage = opened, player(opened)
     stage.scroll_into_view_if_needed()
     words, lit = stage.locator(".op-words"), stage.locator(".op-event.op-lit")
-    expect(words).to_have_text("Nothing has fired yet. 20 hooks will.")
+    expect(words).to_have_text("No hook has fired yet. 20 will.")
     expect(lit).to_have_count(0)
 
     # By mouse: buttons, a click on a line, the slider.
@@ -69,7 +69,7 @@ def test_player(opened: Lab) -> None:
     stage.locator(".op-event", has_text="output (1, 3)").first.click()
     expect(words).to_contain_text(f"forward hook of layer '0.{HOSTILE}', call 1: output (1, 3)")
     facts = stage.locator(".op-facts")
-    expect(facts).to_contain_text(re.compile(r"inside\(root\) › 0whose"))  # and not itself
+    expect(facts).to_contain_text(re.compile(r"inside\(root\) › 0registered as"))  # and not itself
     expect(facts).to_contain_text("values[[")
     assert lab.page.locator("img[src='x']").count() == 0
     stage.get_by_role("slider", name="event").fill("11")
@@ -155,9 +155,9 @@ def test_quiz(opened: Lab) -> None:
     press(stage, "Reveal")
     expect(stage.locator(".oq-question")).to_be_hidden()
     expect(stage.locator(".oq-verdict")).to_have_text(
-        "The first of 5 is not right yet. At place 1 you said full_backward 0.relu, but torch fired full_backward 1."
+        "The first of 5 is not right yet. At position 1 you said full_backward 0.relu, but torch fired full_backward 1."
     )
-    expect(stage.locator(".oq-why")).to_contain_text("what was called last comes first: '1' was called after '0.relu'.")
+    expect(stage.locator(".oq-why")).to_contain_text("the last call comes first: '1' was called after '0.relu'.")
     expect(stage.locator("tbody tr").first).to_contain_text("✗ first difference")
     lab.look(stage, "quiz-revealed")
 
@@ -188,7 +188,7 @@ def test_both_run_again_from_a_new_kernel(opened: Lab) -> None:
     lab.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
     lab.run_all()
     lab.show_all()
-    expect(player(lab).locator(".op-words")).to_contain_text("Nothing has fired yet")
+    expect(player(lab).locator(".op-words")).to_contain_text("No hook has fired yet")
     press(player(lab), "Next")
     lab.told("print(player.index)", "0")
     expect(quiz(lab).locator(".oq-placed")).to_have_count(0)

@@ -22,8 +22,8 @@ picker
 """
 GRID = ".hs-grid > .hs-picture"
 GONE = (
-    "The kernel behind this has stopped. To use it, run the cells from the top down to this one: click this cell, then "
-    "choose Kernel → Restart Kernel and Run up to Selected Cell…"
+    "The kernel of this widget has stopped. To use it, run the cells from the top down to this one: click this cell, "
+    "then choose Kernel → Restart Kernel and Run up to Selected Cell…"
 )
 
 
@@ -62,10 +62,10 @@ def test_a_learner_picks_layers_and_channels(lab: Lab) -> None:
     page.get_by_text("More choices").click()
     show.select_option("gradient")
     third = other_pixels(lab, second)
-    expect(goal).to_have_text("The gradient is that of the highest of the 10 scores of each sample in the output.")
+    expect(goal).to_have_text("Gradient of the highest of the 10 scores of each sample in the output.")
     page.get_by_label("of class").select_option("3")
     other_pixels(lab, third)
-    expect(goal).to_have_text("The gradient is that of the score of class 3, one of 10 in the output.")
+    expect(goal).to_have_text("Gradient of the score of class 3, one of 10 in the output.")
     lab.told("print(picker.target, picker.show, picker.more)", "3 gradient True")
 
     # by keyboard: the list, the channels, the search

@@ -44,7 +44,7 @@ def test_token_picker(lab: Lab) -> None:
     for key in ("ArrowUp", "ArrowUp", "ArrowUp", "ArrowDown", "ArrowRight"):  # no farther than the first row
         lab.page.keyboard.press(key)
     lab.told("print(picker.token, picker.layer)", "2 1.1")
-    expect(told).to_have_text(lab.kernel("print(picker._told)"))
+    expect(told).to_have_text(lab.kernel("print(picker._description)"))
     expect(stage.locator("tr[aria-current]")).to_contain_text("1.1")
     assert image.get_attribute("src") == first  # the map is the same, and another cell is marked
 

@@ -113,7 +113,7 @@ def test_grad_input_explorer(page: Page) -> None:
 def test_order_player(page: Page) -> None:
     player = widget(page, 4)
     words = player.locator(".op-words")
-    expect(words).to_have_text("Nothing has fired yet. 12 hooks will.")
+    expect(words).to_have_text("No hook has fired yet. 12 will.")
     player.get_by_role("button", name="Next").click()
     expect(words).to_have_text("forward pre-hook of layer (root), call 1: args ((1, 4),)")
     player.get_by_role("listbox").focus()

@@ -1,6 +1,6 @@
 """Widgets for any model: pick a layer or a token, step through hooks, look into attention, click through a sweep.
 
-Each is imported when it is first asked for: they alone need anywidget, and what it brings.
+A widget is imported on first use, so that hookscope works without anywidget.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _FILES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a widget when it is first asked for."""
+    """Import a widget on first use."""
     if name not in _FILES:
         raise AttributeError(f"module 'hookscope.widgets' has no attribute '{name}'")
     with optional_import(f"hookscope.widgets.{name}"):
-        import anywidget  # noqa: F401 (first, since it brings all that the widgets need)
+        import anywidget  # noqa: F401 (it installs everything that the widgets need)
     globals()[name] = widget = getattr(import_module(f"hookscope.{_FILES[name]}"), name)
     return widget
 
 
 def __dir__() -> list[str]:
-    """Also list the widgets that nobody has asked for yet."""
+    """List all widgets, including those that are not imported yet."""
     return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""What all widgets share: their script and style, what they are before anything runs, what they say about errors."""
+"""The base class of all widgets: script and style, the image shown without a kernel, errors as sentences."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ import traitlets
 
 from hookscope.pictures import Picture, Rows
 
-__all__ = ["HookWidget", "assets", "shows_errors"]
+__all__ = ["HookWidget", "assets", "show_errors"]
 
-_HERE = Path(__file__).parent
+_FOLDER = Path(__file__).parent
 _P = ParamSpec("_P")
 _W = TypeVar("_W", bound="HookWidget")
-# JupyterLab has a kernel answer widgets in one thread while cells run in another, and ipywidgets' own bookkeeping
-# (hold_sync, what the page just said) is for one: what one thread wants sent, the other forgets. One lock for all
-# widgets, for they may share a model, and one may set another.
-_TURN = threading.RLock()
+# The kernel handles messages of the page in one thread and runs cells in another. ipywidgets keeps one record per
+# widget of what to send, so two threads lose each other's changes. The lock is one for all widgets, because they can
+# share a model.
+_LOCK = threading.RLock()
 
 
 def assets(*stems: str | Path) -> tuple[str, str]:
-    """Return ``_esm`` and ``_css`` of a widget: what all share, then the ``.js`` and ``.css`` of each stem.
+    """Return ``_esm`` and ``_css`` of a widget: the common part, then the ``.js`` and ``.css`` of each stem.
 
-    JavaScript modules of anywidget are one text each; so the common functions stand in front of every one.
+    anywidget takes one JavaScript text per widget, so each text starts with the common functions.
 
     Args:
-        *stems: paths of files without their ending; a relative one is in the folder of this module.
+        *stems: paths without suffix. Relative paths start in the folder of this module.
 
     """
-    files = [_HERE / stem for stem in ("common", *stems)]
+    files = [_FOLDER / stem for stem in ("common", *stems)]
     esm, css = (
         "\n".join(each.read_text(encoding="utf-8") for file in files if (each := file.with_suffix(end)).exists())
         for end in (".js", ".css")
@@ -43,99 +43,95 @@ def assets(*stems: str | Path) -> tuple[str, str]:
     return esm, css
 
 
-def shows_errors(method: Callable[Concatenate[_W, _P], None]) -> Callable[Concatenate[_W, _P], None]:
-    """Turn what a callback of a widget raises into a sentence in the widget; it stays as it was and goes on."""
+def show_errors(method: Callable[Concatenate[_W, _P], None]) -> Callable[Concatenate[_W, _P], None]:
+    """Decorate a callback so that the widget shows an exception as a sentence and keeps working."""
 
     @functools.wraps(method)
     def guarded(self: _W, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
-        with self.errors_shown():
+        with self.catch_errors():
             method(self, *args, **kwargs)
 
     return guarded
 
 
 class HookWidget(anywidget.AnyWidget):
-    """A widget that can be read before it runs.
+    """A widget that also works as an image with alt text and a table, without a kernel.
 
-    A subclass sets ``_esm`` and ``_css`` (see `assets`), keeps `png` and `alt` up to date, and says in `summary` what
-    is to be seen and in `numbers` with which numbers. In a notebook that is not trusted, the picture and the numbers
-    stand in its place.
+    A subclass sets ``_esm`` and ``_css`` (see `assets`), updates `png` and `alt`, and overrides `summary` and
+    `numbers`. If a notebook is not trusted, Jupyter shows the image and the table instead of the widget. If it is
+    trusted, but has no kernel yet, JupyterLab draws the saved state. It does so only with the setting "Save Jupyter
+    widget state in notebooks", which lessons/jupyter/ turns on.
 
-    In a trusted notebook that is opened with a new kernel, JupyterLab draws the widget as it was, if its setting "Save
-    Jupyter widget state in notebooks" is on, which lessons/jupyter/ does; the widget says that it must be run first.
-    With the setting off, JupyterLab shows "Error displaying widget: model not found" until the cell is run.
-
-    A cell that is run again closes the widgets it made before, with their comms: ipywidgets itself keeps every widget
-    for ever.
-
-    The page numbers what it says, in `_request`; `_response` follows here once all is done and sent. So the page knows,
-    and announces, whether it shows the answer to what was asked last. It says everything as traits, never as messages
-    of its own: those would overtake the traits that ipywidgets holds back while the kernel is busy.
+    If a cell runs again, the widgets of its previous run are closed. ipywidgets itself would keep them forever.
 
     Attributes:
-        problem: what went wrong, a sentence for the learner; empty if nothing did.
-        png: the bytes of the picture that is shown.
-        alt: what that picture shows, in words.
+        problem: the error that the page shows, as a sentence; empty if there is none.
+        png: the image as PNG bytes.
+        alt: the alt text of the image.
 
     """
+
+    # The page counts its requests in `_request`, and the kernel copies the count to `_response` when it has answered.
+    # So the page can tell whether it shows the latest answer. It sends traits only: a custom message would overtake
+    # the traits that ipywidgets holds back while the kernel is busy.
 
     problem = traitlets.Unicode("").tag(sync=True)
     png = traitlets.Bytes(b"").tag(sync=True)
     alt = traitlets.Unicode("").tag(sync=True)
     _request = traitlets.Int(0).tag(sync=True)
     _response = traitlets.Int(0).tag(sync=True)
-    _hearing: frozenset[str] = frozenset()  # what the page is just saying
+    _received: frozenset[str] = frozenset()  # traits of the message that is being handled
 
     def __init__(self, **traits: Any) -> None:
         super().__init__(**traits)
-        _replace_older(self)
+        _close_previous(self)
 
     def close(self) -> None:
-        """Take the widget off the page, with its comm; ipywidgets would leave its layout behind."""
+        """Remove the widget from the page, and close its layout, which ipywidgets leaves open."""
         if self.comm is not None:
             self.layout.close()
         super().close()
 
     def set_state(self, sync_data: Mapping[str, Any]) -> None:
-        """Take what the page says, and answer with what holds now.
+        """Set traits from the page, and answer with their values after validation.
 
-        ipywidgets echoes what was said before it is tried. So the page would go on with what was refused here or made
-        another; and where it is another, ipywidgets sends it as news, which on the page replaces what was said since.
-        An echo does not: the page drops it if it has said more.
+        ipywidgets echoes the values before it validates them, so the page would keep a value that was refused. It also
+        sends a corrected value as an update, which overwrites newer input on the page. This method sends the valid
+        values as an echo instead. The page ignores an echo if it has newer input.
         """
-        with _TURN:
-            said = [name for name in sync_data if name in self.keys]
-            self._hearing = frozenset(said)
+        with _LOCK:
+            names = [name for name in sync_data if name in self.keys]
+            self._received = frozenset(names)
             try:
                 with self.hold_trait_notifications():
-                    for name in said:
-                        read = self.trait_metadata(name, "from_json", self._trait_from_json)
-                        self.set_trait(name, read(sync_data[name], self))
+                    for name in names:
+                        convert = self.trait_metadata(name, "from_json", self._trait_from_json)
+                        self.set_trait(name, convert(sync_data[name], self))
             finally:
-                self._hearing = frozenset()
-                self._send({"method": "echo_update", "state": self.get_state(said), "buffer_paths": []})
+                self._received = frozenset()
+                self._send({"method": "echo_update", "state": self.get_state(names), "buffer_paths": []})
                 self._response = self._request
 
     def notify_change(self, change: Any) -> None:
-        """Tell the page and who observes, one thread after the other."""
-        with _TURN:
+        """Notify the page and the observers, one thread at a time."""
+        with _LOCK:
             super().notify_change(change)
 
     @contextmanager
     def hold_sync(self) -> Iterator[None]:
-        """Send what changes inside the block at its end, all at once."""
-        with _TURN, super().hold_sync():
+        """Send all changes of the block together, at its end."""
+        with _LOCK, super().hold_sync():
             yield
 
     def _should_send_property(self, key: str, value: Any) -> bool:
-        return key not in self._hearing and bool(super()._should_send_property(key, value))
+        return key not in self._received and bool(super()._should_send_property(key, value))
 
     def summary(self) -> str:
-        """Say in a line or a few what the widget shows; without addresses, since notebooks are compared."""
+        """Describe the widget in a few lines. Leave out memory addresses: tests compare the outputs of notebooks."""
         return self.alt
 
     def numbers(self) -> Rows:
-        """List the numbers on the picture, for who cannot see it or has not run it yet."""
+        """List the numbers in the image, one dict per row, for readers who cannot see it."""
         return ()
 
     def __repr__(self) -> str:
@@ -148,42 +144,44 @@ class HookWidget(anywidget.AnyWidget):
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         data = {**data, "text/plain": repr(self)}
         if self.png:
-            # JupyterLab reads no alternative text for image/png; in HTML it does.
+            # JupyterLab ignores alt text of image/png, so the image is also sent as HTML.
             caption = self.summary().partition("\n")[0]
             picture = Picture(self.png, self.alt, caption, self.numbers())
             data |= picture._repr_mimebundle_() | {"text/plain": repr(self)}
         return data, metadata
 
     @contextmanager
-    def errors_shown(self) -> Iterator[None]:
-        """Put what is raised inside the block into `problem`, as a sentence."""
+    def catch_errors(self) -> Iterator[None]:
+        """Store an exception of the block in `problem`, as a sentence."""
         try:
             yield
         except Exception as error:
-            said = str(error).strip().splitlines()
-            self.problem = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+            lines = str(error).strip().splitlines()
+            self.problem = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
         else:
             self.problem = ""
 
 
-_made: dict[tuple[str, str], list[tuple[int, weakref.ref[HookWidget]]]] = {}
+_widgets: dict[tuple[str, str], list[tuple[int, weakref.ref[HookWidget]]]] = {}
 
 
-def _replace_older(widget: HookWidget) -> None:
-    """Close the widgets that an earlier run of the same cell has made."""
-    cell, run = _cell()
+def _close_previous(widget: HookWidget) -> None:
+    """Close the widgets of the previous run of this cell."""
+    cell, run = _get_cell()
     if cell is None:
         return
-    here = _made.setdefault((cell, type(widget).__qualname__), [])  # anywidget makes a class for each widget
-    for earlier, reference in here:
+    widgets = _widgets.setdefault(
+        (cell, type(widget).__qualname__), []
+    )  # not the class: anywidget makes one per widget
+    for earlier, reference in widgets:
         if earlier != run and (other := reference()) is not None:
             other.close()
-    here[:] = [(earlier, reference) for earlier, reference in here if earlier == run]
-    here.append((run, weakref.ref(widget)))
+    widgets[:] = [(earlier, reference) for earlier, reference in widgets if earlier == run]
+    widgets.append((run, weakref.ref(widget)))
 
 
-def _cell() -> tuple[str | None, int]:
-    """Return the id of the cell that is running, if the frontend tells it, and the number of its run."""
+def _get_cell() -> tuple[str | None, int]:
+    """Return the ID of the running cell, or None if the frontend does not send it, and the execution count."""
     try:
         from IPython import get_ipython
     except ImportError:

@@ -1,4 +1,4 @@
-"""Show in a widget the plain torch lines that keep one output."""
+"""A panel that shows plain torch code for what a widget displays."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ import traitlets
 from hookscope.explanations.code import capture_code
 from hookscope.widgets.base import HookWidget
 
-__all__ = ["CodeWidget", "output_code", "written"]
+__all__ = ["CodeWidget", "write_or_explain", "write_output_code"]
 
 
 class CodeWidget(HookWidget):
-    """A widget with a panel "Show the PyTorch code"; `codePanel` in common.js draws it."""
+    """A widget with a panel "Show the PyTorch code", which `codePanel` in common.js draws."""
 
-    code = traitlets.Unicode(help="the plain torch lines for what is chosen").tag(sync=True)
+    code = traitlets.Unicode(help="plain torch code for the current choice").tag(sync=True)
 
 
-def written(write: Callable[[], str]) -> str:
-    """Return the lines; where there are none that say it, why, as a comment."""
+def write_or_explain(write: Callable[[], str]) -> str:
+    """Return the code, or the reason why there is none, as a comment."""
     try:
         return write()
     except ValueError as error:
         return textwrap.fill(str(error), 88, initial_indent="# ", subsequent_indent="# ")
 
 
-def output_code(layer: str, pick: str, end: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Write the lines that keep one tensor of what a layer returns, as the picker has run the model.
+def write_output_code(layer: str, pick: str, end: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Write code that captures one output tensor of a layer, in `eval()` and without gradients.
 
     Args:
-        layer: its name.
-        pick: a line that takes the tensor out of `output`; "" if that is the tensor.
-        end: a line that reads from `outputs`.
-        args: what the model is called with.
-        kwargs: likewise.
+        layer: the name of the layer.
+        pick: a line that takes the tensor out of `output`; "" if `output` is the tensor.
+        end: a line that reads the result from `outputs`.
+        args: the positional arguments of the model.
+        kwargs: the keyword arguments of the model.
 
     """
     given = ["x"] if len(args) == 1 else ["*inputs"] if args else []
     given += ["**kwargs"] if kwargs else []
-    run = ["model.eval()  # as in the picker; model.train() goes back", "with torch.no_grad():"]
+    run = ["model.eval()  # as the picker does; model.train() switches back", "with torch.no_grad():"]
     return capture_code([layer], [*run, f"    model({', '.join(given)})"], pick=pick) + f"{end}\n"

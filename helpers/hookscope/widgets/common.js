@@ -1,6 +1,6 @@
-// What all widgets of hookscope share. It stands in front of every widget's own script.
+// Functions for all widgets of hookscope. Python puts this text in front of the script of each widget.
 
-/** Make an element. Text is always text: a layer called "<img onerror=…>" is shown, never run. */
+/** Make an element. Strings become text nodes, so a layer named "<img onerror=…>" is displayed and not executed. */
 function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [key, value] of Object.entries(attributes)) {
@@ -12,15 +12,15 @@ function h(tag, attributes = {}, ...children) {
   return element;
 }
 
-// Every widget has its own copy of this script, and an id must be the only one on the page.
+// Every widget has its own copy of this script, but ids must be unique on the page.
 let lastId = Math.floor(Math.random() * 1e12);
-/** A control with its label; the label is what a screen reader says. */
+/** A control with a label, which screen readers read out. */
 function field(label, control, attributes = {}) {
   control.id ||= `hookscope-${++lastId}`;
   return h("span", { class: "hs-field", ...attributes }, h("label", { for: control.id }, label), control);
 }
 
-/** A <select> for [value, text] pairs that writes a trait. */
+/** A <select> of [value, text] pairs that sets a trait. */
 function choice(model, trait, options, parse = String) {
   const control = h("select", { onchange: () => put(model, { [trait]: parse(control.value) }), ...ownKeys });
   const fill = (pairs) => control.replaceChildren(...pairs.map(([value, text]) => h("option", { value: String(value) }, text)));
@@ -31,10 +31,10 @@ function choice(model, trait, options, parse = String) {
   return Object.assign(control, { fill: (pairs) => { fill(pairs); show(); } });
 }
 
-/** Else JupyterLab takes the arrow keys, to go to the next cell. */
+/** Without this attribute, JupyterLab uses the arrow keys to move to another cell. */
 const ownKeys = { "data-lm-suppress-shortcuts": "true" };
 
-/** A slider that writes a number trait while it moves, and its value in words beside it. */
+/** A slider that sets a number trait while it moves, with its value next to it. */
 function slider(model, trait, { min, max, step = 1, text = (value) => String(value) }) {
   const control = h("input", { type: "range", min: String(min), max: String(max), step: String(step), ...ownKeys });
   const value = h("output", { class: "hs-value" });
@@ -50,15 +50,15 @@ function slider(model, trait, { min, max, step = 1, text = (value) => String(val
 }
 
 /**
- * Write traits and send them, under a number that the kernel gives back once it has answered.
- * While the kernel is busy, ipywidgets keeps what is put, the newest of each trait, and sends it all together.
+ * Set traits and send them with a request number, which the kernel returns with its answer.
+ * While the kernel is busy, ipywidgets collects the latest value of each trait and sends them together.
  */
 function put(model, values) {
   for (const [trait, value] of Object.entries({ ...values, _request: model.get("_request") + 1 })) model.set(trait, value);
   model.save_changes();
 }
 
-/** Call back when traits of a control change, once for all that change together, while the widget is on the page. */
+/** Run a callback when some traits change, once per batch of changes, while the widget is on the page. */
 function listen(model, control, traits, callback) {
   let due = false;
   const once = () => {
@@ -66,16 +66,16 @@ function listen(model, control, traits, callback) {
     due = true;
     queueMicrotask(() => { due = false; callback(); });
   };
-  for (const trait of traits.split(" ")) hear(model, `change:${trait}`, once);
+  for (const trait of traits.split(" ")) subscribe(model, `change:${trait}`, once);
 }
-function hear(model, event, callback) {
+function subscribe(model, event, callback) {
   model.on(event, callback);
   cleanups.get(model)?.push(() => model.off(event, callback));
 }
 const cleanups = new WeakMap();
-const settles = new WeakMap(); // what looks again whether a widget is settled
+const settles = new WeakMap(); // the function that updates data-state, by model
 
-/** An <img> of the PNG bytes in a trait, with the alternative text of another. */
+/** An <img> that shows the PNG bytes of one trait with the alt text of another. */
 function picture(model, bytes = "png", alt = "alt", attributes = {}) {
   const image = h("img", { class: "hs-picture", ...attributes });
   let url;
@@ -96,7 +96,7 @@ function picture(model, bytes = "png", alt = "alt", attributes = {}) {
   return image;
 }
 
-/** Lines of code in a trait, which can be scrolled and copied by keyboard. */
+/** The code in a trait, as a block that can be scrolled and copied by keyboard. */
 function codeLines(model, trait, label) {
   const code = h("pre", { class: "hs-code", tabindex: "0", role: "group", "aria-label": label, ...ownKeys });
   const show = () => { code.textContent = model.get(trait); };
@@ -105,7 +105,7 @@ function codeLines(model, trait, label) {
   return code;
 }
 
-/** The plain torch lines for what is chosen, folded away until somebody asks for them. */
+/** The plain torch code for the current choice, in a <details> that starts closed. */
 function codePanel(model) {
   const panel = h("details", { class: "hs-plain" }, h("summary", {}, "Show the PyTorch code"),
     codeLines(model, "code", "The PyTorch code"));
@@ -115,25 +115,25 @@ function codePanel(model) {
   return panel;
 }
 
-// Its own cell alone would not do: the names it uses are gone with the kernel.
+// Running only this cell would fail, because the variables of earlier cells are gone.
 const FROM_THE_TOP = "To use it, run the cells from the top down to this one: click this cell, then choose " +
   "Kernel → Restart Kernel and Run up to Selected Cell…";
 const CONTROLS = "button, select, input, [role=option], [role=listbox], [role=button], [role=grid], .ph-pad, .tk-map";
 /**
- * Put a widget on the page: its name, what it shows, what went wrong, and a word when there is no kernel.
- * Its controls are held then; one that needs no kernel, since all it shows is on the page, adds the class hs-alone.
- * data-state of what this returns says "busy" until the kernel has answered what was asked last and its pictures are
- * loaded, then "ready"; "still" without a kernel. A screen reader waits with what changes while it is aria-busy.
+ * Put a widget on the page: its label, its content, its error, and a message if there is no kernel.
+ * Without a kernel, the controls are blocked. A widget that works without one adds the class hs-alone.
+ * data-state is "busy" until the kernel has answered the last request and all images are loaded, then "ready".
+ * Without a kernel it is "still". Screen readers wait while the element is aria-busy.
  */
 function stage(model, el, label, ...children) {
   const problem = h("p", { class: "hs-problem", role: "alert" });
-  const saved = h("p", { class: "hs-saved" }, `This is how it was when the notebook was saved. ${FROM_THE_TOP}`);
-  // A widget that is drawn from a saved notebook has no kernel behind it, nor has its layout, which says so.
+  const saved = h("p", { class: "hs-saved" }, `This is the state from when the notebook was saved. ${FROM_THE_TOP}`);
+  // The layout of a widget from a saved notebook has no live comm.
   saved.hidden = model.get("layout")?.comm_live !== false;
   let gone = false;
   const show = () => {
     root.classList.toggle("hs-still", gone || !saved.hidden);
-    problem.textContent = gone ? `The kernel behind this has stopped. ${FROM_THE_TOP}` : model.get("problem");
+    problem.textContent = gone ? `The kernel of this widget has stopped. ${FROM_THE_TOP}` : model.get("problem");
     problem.hidden = !problem.textContent;
     settle();
   };
@@ -147,12 +147,12 @@ function stage(model, el, label, ...children) {
   };
   for (const type of ["load", "error"]) root.addEventListener(type, settle, true);
   settles.set(model, settle);
-  hear(model, "change:_request", settle); // at once
+  subscribe(model, "change:_request", settle); // at once, not batched
   listen(model, root, "_response", settle); // after what came with it has been drawn
   show();
   listen(model, problem, "problem", show);
-  hear(model, "comm_live_update", () => { gone = true; show(); });
-  // Nobody would answer: rather nothing moves than that a choice and a picture part.
+  subscribe(model, "comm_live_update", () => { gone = true; show(); });
+  // Block the controls, or a choice would no longer match the image.
   const hold = (event) => {
     if (!root.matches(".hs-still:not(.hs-alone)") || !event.target.closest(CONTROLS)) return;
     if (event.type === "keydown" && (event.key === "Tab" || event.key === "Shift" || event.ctrlKey || event.metaKey)) return;
@@ -165,7 +165,7 @@ function stage(model, el, label, ...children) {
   return root;
 }
 
-/** What anywidget calls: draw, and give back what undoes it. */
+/** The object that anywidget calls: render() draws the widget and returns a cleanup function. */
 function widget(draw) {
   return {
     render({ model, el }) {

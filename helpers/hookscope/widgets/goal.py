@@ -1,4 +1,4 @@
-"""What a gradient is of: the scores of classes where a model returns some, else the sum of what it returns."""
+"""What a gradient is computed of: class scores if the model returns some, else the sum of an output."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch import Tensor
 from hookscope.captures.stats import shape_of
 from hookscope.pytree import get_attributes
 
-__all__ = ["Goal", "chosen_goal", "goal_of", "parts_of"]
+__all__ = ["Goal", "find_goal", "parts_of", "select_goal"]
 
-# How models name the tensor that holds a score for each class; the first that is there is taken.
+# Usual names of a tensor of class scores, best first.
 _NAMES = ("logits", "scores", "out", "output", "outputs", "prediction", "predictions")
-# How they name tensors of shape (N, features), which hold no scores.
+# Usual names of tensors of shape (N, features), which are not scores.
 _FEATURES = ("pooler_output", "pooled_output", "features", "embeds", "embeddings", "image_embeds", "text_embeds")
 _DEEP = 20  # levels of structure that are followed, as many as a capture follows
 _SINGLE = (str, bytes, int, float, complex, type(None))
@@ -25,14 +25,14 @@ _SINGLE = (str, bytes, int, float, complex, type(None))
 
 @dataclass(frozen=True)
 class Goal:
-    """The tensor in a model's output that a gradient is taken of.
+    """The tensor in a model's output whose gradient is computed.
 
     Attributes:
-        part: where it is in the output, as `parts_of` names it.
+        part: its position in the output, as in `parts_of`.
         shape: its shape.
-        classes: how many scores it has for each sample; 0 if it does not look like scores.
-        others: how many other tensors the model returned.
-        function: what the user gave instead of a tensor: it returns the number to go backward from.
+        classes: the number of scores per sample; 0 if it does not look like scores.
+        others: the number of other tensors in the output.
+        function: the user's function that makes a scalar of the output, instead of a part.
         fixed: whether the user chose it.
 
     """
@@ -45,14 +45,15 @@ class Goal:
     fixed: bool = field(default=False, repr=False)
 
     def score(self, output: Any, target: int | None) -> Tensor:
-        """Return the number to go backward from.
+        """Return the scalar to call backward on.
 
         Args:
-            output: what the model returned.
-            target: the class; None for the highest score of each sample. Without classes, the sum is taken.
+            output: the output of the model.
+            target: the class; None for the highest score of each sample. Without classes, it is the sum.
 
         Raises:
-            IndexError: there is no such class.
+            ValueError: the user's function did not return a single number.
+            IndexError: the class does not exist.
 
         """
         if self.function is not None:
@@ -60,7 +61,7 @@ class Goal:
             if not isinstance(number, Tensor) or number.numel() != 1:
                 what = f"a tensor of shape {tuple(number.shape)}" if isinstance(number, Tensor) else repr(number)[:80]
                 raise ValueError(
-                    f"gradient_of returned {what}; return one number, as gradient_of=lambda output: output.sum()"
+                    f"gradient_of returned {what}. Return one number, as gradient_of=lambda output: output.sum()"
                 )
             return number.sum()
         tensor: Tensor = parts_of(output)[self.part]
@@ -69,23 +70,25 @@ class Goal:
         if target is None:
             return tensor.max(dim=1).values.sum()
         if not 0 <= target < self.classes:
-            raise IndexError(f"no class {target}: the model returns {self.classes}, so 0 to {self.classes - 1}")
+            raise IndexError(
+                f"no class {target}: the model returns {self.classes} scores. Pass 0 to {self.classes - 1}"
+            )
         return tensor[:, target].sum()
 
     def random_score(self, output: Any) -> Tensor:
-        """Return another number of the same tensor: each value times a random factor, summed up."""
+        """Return the sum of the same tensor with a random weight for each value."""
         if self.function is not None:
             return self.function(output).sum()
         tensor: Tensor = parts_of(output)[self.part]
         factors = torch.rand(tensor.shape, generator=torch.Generator().manual_seed(0)) + 0.5
         return (tensor * factors.to(tensor)).sum()
 
-    def in_words(self, target: int, name: str) -> str:
-        """Say what the gradient is of.
+    def describe(self, target: int, name: str) -> str:
+        """Describe what the gradient is computed of.
 
         Args:
             target: the class; -1 for the highest score of each sample.
-            name: what that class is called.
+            name: the name of that class.
 
         """
         if self.function is not None:
@@ -98,25 +101,25 @@ class Goal:
         if not self.shape:
             return f"{where}, a single number"
         if len(self.shape) == 2:
-            return f"the sum of {where}: its {self.shape[1]} values are not class scores"
-        return f"the sum of {where}: its shape {self.shape} is not that of class scores, which is (N, classes)"
+            return f"the sum of {where}, because its {self.shape[1]} values are not class scores"
+        return f"the sum of {where}, because its shape {self.shape} is not that of class scores, (N, classes)"
 
 
-def goal_of(output: Any, among: Container[str] | None = None, classes: int | None = None) -> Goal | None:
-    """Choose the tensor that a gradient is of, None if there is no floating one.
+def find_goal(output: Any, among: Container[str] | None = None, classes: int | None = None) -> Goal | None:
+    """Choose the output tensor whose gradient is computed; None if no tensor is floating-point.
 
-    A tensor (N, classes) comes first; among several the one with as many classes as were named, then the one that is
-    called `logits`, else by another name usual for scores, else the first.
+    A tensor of shape (N, classes) wins. If there are several, the best has as many classes as the user named, then the
+    name `logits`, then another usual name for scores. Otherwise it is the first.
 
     Args:
-        output: what the model returned.
+        output: the output of the model.
         among: the parts that can have a gradient; None for all.
-        classes: how many classes the user has named; None if none were.
+        classes: the number of class names that the user gave; None without names.
 
     Example:
-        >>> goal_of({"features": torch.zeros(2, 64), "logits": torch.zeros(2, 10)})
+        >>> find_goal({"features": torch.zeros(2, 64), "logits": torch.zeros(2, 10)})
         Goal(part="['logits']", shape=(2, 10), classes=10, others=1)
-        >>> goal_of(torch.zeros(2, 5, 8)).classes
+        >>> find_goal(torch.zeros(2, 5, 8)).classes
         0
 
     """
@@ -128,23 +131,23 @@ def goal_of(output: Any, among: Container[str] | None = None, classes: int | Non
     }
     if not floating:
         return None
-    scores = {part: t for part, t in floating.items() if t.dim() == 2 and _name_of(part) not in _FEATURES}
+    scores = {part: t for part, t in floating.items() if t.dim() == 2 and _get_key(part) not in _FEATURES}
     those = scores or floating
-    # min keeps the first of equals.
-    part = min(those, key=lambda part: (bool(scores) and those[part].shape[1] != classes, _rank(part)))
+    # min returns the first of equals.
+    part = min(those, key=lambda part: (bool(scores) and those[part].shape[1] != classes, _rank_name(part)))
     tensor = those[part]
     return Goal(part, shape_of(tensor), tensor.shape[1] if scores else 0, len(parts) - 1)
 
 
-def chosen_goal(output: Any, gradient_of: str | Callable[[Any], Tensor]) -> Goal:
-    """Return what the user wants the gradient of.
+def select_goal(output: Any, gradient_of: str | Callable[[Any], Tensor]) -> Goal:
+    """Return the goal that the user asked for.
 
     Args:
-        output: what the model returned.
-        gradient_of: a part of it, as `parts_of` names it, or a function that makes a number of it.
+        output: the output of the model.
+        gradient_of: a part of the output, as in `parts_of`, or a function that makes a scalar of it.
 
     Raises:
-        ValueError: there is no such part, or it holds no floating-point numbers.
+        ValueError: the part does not exist or is not floating-point.
 
     """
     parts = parts_of(output)
@@ -152,20 +155,22 @@ def chosen_goal(output: Any, gradient_of: str | Callable[[Any], Tensor]) -> Goal
         return Goal("", (), 0, len(parts), gradient_of, True)
     floating = [part for part, tensor in parts.items() if tensor.is_floating_point()]
     if gradient_of not in floating:
-        there = ", ".join(map(repr, floating)) or "none"
-        why = "holds no floating-point values" if gradient_of in parts else "is not in the output"
-        raise ValueError(f"gradient_of={gradient_of!r} {why}; there are {there}, or give a function of the output")
+        names = ", ".join(map(repr, floating)) or "none"
+        why = "is not a floating-point tensor" if gradient_of in parts else "is not in the output"
+        raise ValueError(
+            f"gradient_of={gradient_of!r} {why}, which has {names}. Pass one of these, or a function of the output"
+        )
     tensor = parts[gradient_of]
-    classes = tensor.shape[1] if tensor.dim() == 2 and _name_of(gradient_of) not in _FEATURES else 0
+    classes = tensor.shape[1] if tensor.dim() == 2 and _get_key(gradient_of) not in _FEATURES else 0
     return Goal(gradient_of, shape_of(tensor), classes, len(parts) - 1, fixed=True)
 
 
-def _name_of(part: str) -> str:
+def _get_key(part: str) -> str:
     return part.replace("'", "").replace("]", "").replace("[", ".").rpartition(".")[2].lower()
 
 
-def _rank(part: str) -> int:
-    return _NAMES.index(name) if (name := _name_of(part)) in _NAMES else len(_NAMES)
+def _rank_name(part: str) -> int:
+    return _NAMES.index(name) if (name := _get_key(part)) in _NAMES else len(_NAMES)
 
 
 def parts_of(value: Any, kind: type = Tensor) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One pass of a model, with everything that a picker may ask for kept: outputs of all layers, and their gradients."""
+"""Run a model once, and capture the outputs of all layers and their gradients for a picker."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from hookscope.captures.result import Capture
 from hookscope.captures.stats import Stats
 from hookscope.preserve import preserve_model, preserve_rng_state
 from hookscope.pytree import find_tensors, tree_map
-from hookscope.widgets.goal import Goal, chosen_goal, goal_of, parts_of
-from hookscope.widgets.wrong_inputs import explaining_inputs, refuse_without_batch
+from hookscope.widgets.goal import Goal, find_goal, parts_of, select_goal
+from hookscope.widgets.wrong_inputs import check_batch_axis, explain_input_errors
 
 __all__ = ["ModelPass"]
 
-_NOTHING = 1e-5  # a gradient that is smaller than this part of what flows back otherwise is left over from rounding
+_ROUNDING = 1e-5  # gradients below this fraction of the gradient of a random weighted sum are rounding errors
 
 
 class ModelPass:
-    """Runs a model in `eval()` and keeps what flowed through each of its modules.
+    """Runs a model in `eval()` and captures the outputs of all its modules.
 
-    Training flags, buffers and the state of the random number generators are put back, parameters and their `.grad`
-    are not touched. The memory of one pass is used again by the next.
+    Training flags, buffers and the random state are restored. Parameters and their `.grad` stay the same. Each pass
+    reuses the memory of the previous one.
 
     Args:
         model: the model.
         args: its positional arguments.
         kwargs: its keyword arguments.
-        max_bytes: how much one pass may keep; None for no limit.
-        gradient_of: what a gradient is of, as `chosen_goal` takes it; None to choose by what the output looks like.
-        classes: how many classes the user has named; None if none were.
+        max_bytes: the most memory that one pass may keep; None for no limit.
+        gradient_of: what the gradient is computed of, see `select_goal`; None lets `find_goal` choose.
+        classes: the number of class names that the user gave; None without names.
 
     Attributes:
-        seen: the capture of the last pass.
-        output: what the model returned in it, detached.
-        goal: what a gradient is of, None if the model returns nothing that has one.
-        warned: what the model and hookscope warned about in it.
+        capture: the capture of the last pass.
+        output: the detached output of the last pass.
+        goal: what the gradient is computed of; None if no output can have a gradient.
+        warnings: the warnings of the last pass, from the model and from hookscope.
 
     """
 
@@ -56,161 +56,163 @@ class ModelPass:
         classes: int | None = None,
     ) -> None:
         if isinstance(model, torch.jit.ScriptModule):
-            raise ValueError("the model is TorchScript, which takes no hooks; give the module that it was made from")
+            raise ValueError(
+                "the model is TorchScript, which does not run Python hooks. Pass the module that it was made from"
+            )
         self.model = model
         self.args, self.kwargs = tuple(args), dict(kwargs)
         self.max_bytes = max_bytes
         self._gradient_of, self._classes = gradient_of, classes
         self.output: Any = None
         self.goal: Goal | None = None
-        self.warned: list[str] = []
-        self._flows: dict[tuple[str, str], float] | None = None
-        self._plain = capture(model, _can_be_hooked, max_bytes=max_bytes)
-        self._graded = self._plain.like(gradients=True)
-        self.seen: Capture = self._plain
+        self.warnings: list[str] = []
+        self._random_gradients: dict[tuple[str, str], float] | None = None
+        self._without_gradients = capture(model, _is_hookable, max_bytes=max_bytes)
+        self._with_gradients = self._without_gradients.like(gradients=True)
+        self.capture: Capture = self._without_gradients
 
     def run(self) -> None:
         """Run the model without gradients.
 
         Raises:
-            WrongInputError: the model cannot run on its inputs, and why.
+            WrongInputError: the model cannot run on its inputs; the message says why.
 
         """
-        with self._evaluating(), torch.no_grad(), self._plain:
+        with self._prepare(), torch.no_grad(), self._without_gradients:
             output = self.model(*self.args, **self.kwargs)
-        outputs = {name: self._plain[name].calls[0].output for name in self._plain}
-        refuse_without_batch(self._plain.modules.names, self.args, outputs)
-        self.seen, self._flows = self._plain, None
+        outputs = {name: self._without_gradients[name].calls[0].output for name in self._without_gradients}
+        check_batch_axis(self._without_gradients.modules.names, self.args, outputs)
+        self.capture, self._random_gradients = self._without_gradients, None
         self.output = tree_map(torch.Tensor.detach, output)
-        self.goal = self._goal_of(self.output)
+        self.goal = self._find_goal(self.output)
 
-    def run_back(self, target: int | None) -> None:
-        """Run the model, and backward from what `goal` says.
+    def run_backward(self, target: int | None) -> None:
+        """Run the model forward, then backward from `goal`.
 
         Args:
             target: the class; None for the highest score of each sample.
 
         Raises:
-            ValueError: there is nothing to run backward from, or nothing that requires a gradient.
-            IndexError: there is no such class.
+            ValueError: the output has no floating-point tensor, or none that requires grad.
+            IndexError: the class does not exist.
 
         """
         if self.goal is None:
-            raise ValueError("the model returns no floating tensor to run backward from")
+            raise ValueError("the model returns no floating-point tensor, so there is no gradient to compute")
 
         def score(output: Any, given: Any) -> Tensor:
-            return self._reachable_goal(output, given).score(output, target)
+            return self._find_reachable_goal(output, given).score(output, target)
 
-        self.output = self._back(self._graded, score)
-        self.seen = self._graded
+        self.output = self._run_backward(self._with_gradients, score)
+        self.capture = self._with_gradients
 
-    def _goal_of(self, output: Any) -> Goal | None:
+    def _find_goal(self, output: Any) -> Goal | None:
         if self._gradient_of is not None:
-            return chosen_goal(output, self._gradient_of)
-        # What else can have no gradient shows only in a pass with gradients.
-        made = _made(output, (self.args, self.kwargs))
-        return goal_of(output, made, self._classes) or goal_of(output, classes=self._classes)
+            return select_goal(output, self._gradient_of)
+        # Outputs that do not require grad show up only in a pass with gradients, see _find_reachable_goal.
+        made = _list_computed(output, (self.args, self.kwargs))
+        return find_goal(output, made, self._classes) or find_goal(output, classes=self._classes)
 
-    def _reachable_goal(self, output: Any, given: Any) -> Goal:
-        """Return the goal, or another one where no gradient leads to it."""
+    def _find_reachable_goal(self, output: Any, given: Any) -> Goal:
+        """Return the goal. If it does not require grad, choose another one, unless the user fixed it."""
         goal, parts = self.goal, parts_of(output)
         assert goal is not None
-        reachable = [part for part in _made(output, given) if parts[part].requires_grad]
+        reachable = [part for part in _list_computed(output, given) if parts[part].requires_grad]
         if goal.function is None and goal.part not in reachable:
             if goal.fixed and reachable:
-                there = ", ".join(map(repr, reachable))
-                raise ValueError(f"gradient_of={goal.part!r} does not require grad; of the output these do: {there}")
-            self.goal = goal = goal_of(output, reachable, self._classes) or goal
+                names = ", ".join(map(repr, reachable))
+                raise ValueError(f"gradient_of={goal.part!r} does not require grad. Pass one that does: {names}")
+            self.goal = goal = find_goal(output, reachable, self._classes) or goal
         return goal
 
     def is_rounding(self, label: str, part: str, largest: float) -> bool:
-        """Tell whether a gradient of a sum is only what rounding left of 0.
+        """Tell whether the gradient of a sum is 0 up to rounding.
 
-        That is so where the sum is the same whatever a layer returns, as after a layer norm or a softmax. Then the
-        gradient of the same values, each times a factor of its own, is larger by far.
+        After a layer norm or a softmax, the sum is constant, so its gradient is 0. The gradient of a random weighted
+        sum of the same values is not. This method compares the two.
 
         Args:
-            label: the call of the layer, as `Call.label`.
+            label: the call of the layer, as in `Call.label`.
             part: which tensor of its output.
-            largest: the largest absolute value of that gradient.
+            largest: the largest absolute value of the gradient.
 
         """
         if self.goal is None or self.goal.classes or not self.goal.shape or self.goal.function is not None:
             return False
-        if self._flows is None:
+        if self._random_gradients is None:
             goal = self.goal
-            stats = capture(self.model, _can_be_hooked, gradients=True, stats=True)
-            self._back(stats, lambda output, given: goal.random_score(output))
-            self._flows = {
+            stats = capture(self.model, _is_hookable, gradients=True, stats=True)
+            self._run_backward(stats, lambda output, given: goal.random_score(output))
+            self._random_gradients = {
                 (call.label, part): max(abs(of.min), abs(of.max))
                 for name in stats
                 for call in stats[name].calls
-                for part, of in parts_of(_grad_stats(call), Stats).items()
+                for part, of in parts_of(_get_grad_stats(call), Stats).items()
             }
-        otherwise = self._flows.get((label, part), 0.0)
-        return otherwise > 0 and largest <= _NOTHING * otherwise
+        otherwise = self._random_gradients.get((label, part), 0.0)
+        return otherwise > 0 and largest <= _ROUNDING * otherwise
 
-    def _back(self, seen: Capture, score_of: Callable[[Any, Any], Tensor]) -> Any:
-        """Run the model and backward from a number made of its output, watched by a capture; return the output."""
+    def _run_backward(self, recorder: Capture, score_of: Callable[[Any, Any], Tensor]) -> Any:
+        """Run the model forward in a capture, then backward from a score of its output; return the output."""
         sources: list[Tensor] = []
 
         def leaf(tensor: Tensor) -> Tensor:
-            if not (tensor.is_floating_point() or tensor.is_complex()) or not _has_address(tensor):
+            if not (tensor.is_floating_point() or tensor.is_complex()) or not _is_dense(tensor):
                 return tensor
             sources.append(tensor.detach().clone().requires_grad_())
-            # In place on a leaf is forbidden; a model may begin with it.
+            # A model can begin with an in-place operation, which torch forbids on a leaf.
             return sources[-1].view_as(sources[-1]) + 0
 
-        # Outside of inference mode, which has no gradients; a tensor that was made in it is cloned above.
-        with torch.inference_mode(False), self._evaluating(), torch.enable_grad(), _grads_put_back(self.model), seen:
+        # Inference mode has no gradients. Tensors that were made in it are cloned above.
+        with torch.inference_mode(False), self._prepare(), torch.enable_grad(), _restore_grads(self.model), recorder:
             args, kwargs = tree_map(leaf, (self.args, self.kwargs))
             output = self.model(*args, **kwargs)
             score = score_of(output, (args, kwargs))
             sources += [parameter for parameter in self.model.parameters() if parameter.requires_grad]
             if not score.requires_grad:
-                raise ValueError("the model's output does not require grad, so nothing flows backward")
-            # Not backward(), which would add to the .grad of the learner's parameters.
+                raise ValueError("the model's output does not require grad, so there is no gradient to compute")
+            # backward() would add to the .grad of the user's parameters.
             torch.autograd.grad(score, sources, allow_unused=True)
         return tree_map(torch.Tensor.detach, output)
 
     @contextmanager
-    def _evaluating(self) -> Iterator[None]:
+    def _prepare(self) -> Iterator[None]:
         with (
             preserve_model(self.model),
             preserve_rng_state(self.model, self.args, self.kwargs),
-            _with_the_way_out(self.max_bytes),
-            explaining_inputs(self.model, self.args, self.kwargs),
-            self._listening(),
+            _explain_memory_error(self.max_bytes),
+            explain_input_errors(self.model, self.args, self.kwargs),
+            self._collect_warnings(),
         ):
             self.model.eval()
             yield
 
     @contextmanager
-    def _listening(self) -> Iterator[None]:
-        """Keep what is warned about inside the block, to be said in the widget and not above it."""
+    def _collect_warnings(self) -> Iterator[None]:
+        """Store the warnings of the block, so that the widget can show them."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.filterwarnings("always", "hookscope: ")
             yield
-        self.warned = [*dict.fromkeys(str(warning.message) for warning in caught)]
+        self.warnings = [*dict.fromkeys(str(warning.message) for warning in caught)]
 
 
 @contextmanager
-def _with_the_way_out(max_bytes: int | None) -> Iterator[None]:
-    """Say of a pass that keeps too much what a picker can do about it; capture names options that it has not."""
+def _explain_memory_error(max_bytes: int | None) -> Iterator[None]:
+    """Replace the message of `capture`, which names options that a picker does not have."""
     try:
         yield
     except MemoryError as error:
         if max_bytes is None or "max_bytes" not in str(error):
             raise
         raise MemoryError(
-            f"the outputs of all layers take more than max_bytes={max_bytes:,}: give fewer or smaller inputs, "
-            "a part of the model, or a larger max_bytes (None for no limit)"
+            f"the outputs of all layers need more than max_bytes={max_bytes:,}. Pass a smaller batch, smaller inputs "
+            "or a part of the model, or raise max_bytes (None for no limit)"
         ) from error
 
 
 @contextmanager
-def _grads_put_back(model: nn.Module) -> Iterator[None]:
-    """Leave every `.grad` as it was: a backward pass that calls backward() inside, as a reversible block, writes it."""
+def _restore_grads(model: nn.Module) -> Iterator[None]:
+    """Restore every `.grad`. Some models call backward() themselves, for example in reversible blocks."""
     before = [(parameter, parameter.grad) for parameter in model.parameters()]
     try:
         for parameter, _ in before:
@@ -221,28 +223,28 @@ def _grads_put_back(model: nn.Module) -> Iterator[None]:
             parameter.grad = grad
 
 
-def _grad_stats(call: Call) -> Any:
+def _get_grad_stats(call: Call) -> Any:
     try:
         return call.grad_stats
-    except NotCapturedError:  # no gradient reached this call, as of rotary embeddings or of a head that is not the goal
+    except NotCapturedError:  # no gradient reached this call, for example rotary embeddings or another head
         return None
 
 
-def _made(output: Any, given: Any) -> list[str]:
-    """List the parts of an output, less the inputs that are handed on, or views of them."""
+def _list_computed(output: Any, given: Any) -> list[str]:
+    """List the parts of an output that the model computed. Inputs that it returns, and views of them, are left out."""
     inputs = find_tensors(given)
-    ids, places = {id(tensor) for tensor in inputs}, {t.data_ptr() for t in inputs if _has_address(t)}
+    ids, addresses = {id(tensor) for tensor in inputs}, {t.data_ptr() for t in inputs if _is_dense(t)}
     return [
         part
         for part, tensor in parts_of(output).items()
-        if id(tensor) not in ids and not (_has_address(tensor) and tensor.data_ptr() in places)
+        if id(tensor) not in ids and not (_is_dense(tensor) and tensor.data_ptr() in addresses)
     ]
 
 
-def _has_address(tensor: Tensor) -> bool:
-    """Whether a tensor is a dense one; a sparse, nested or quantized one cannot be a leaf of ours."""
+def _is_dense(tensor: Tensor) -> bool:
+    """Tell whether a tensor is dense. Sparse, nested and quantized tensors cannot become leaves of the graph."""
     return tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized)
 
 
-def _can_be_hooked(name: str, module: nn.Module) -> bool:
+def _is_hookable(name: str, module: nn.Module) -> bool:
     return not isinstance(module, torch.jit.ScriptModule)

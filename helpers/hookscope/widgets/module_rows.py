@@ -1,4 +1,4 @@
-"""The modules of a model as the rows of a list, with what they returned; and what a pass warned about, in sentences."""
+"""The rows of a picker's layer list, and the warnings of a pass as sentences."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hookscope.captures.result import Capture
 from hookscope.captures.stats import shape_of
 from hookscope.widgets.goal import parts_of
 
-__all__ = ["module_rows", "notices_of"]
+__all__ = ["format_warnings", "list_modules"]
 
 
-def module_rows(names: Mapping[str, nn.Module], seen: Capture) -> list[dict[str, Any]]:
-    """List the modules of a model by name: what each returned in its first call, or why it was not called."""
+def list_modules(names: Mapping[str, nn.Module], seen: Capture) -> list[dict[str, Any]]:
+    """List all modules with the shapes that their first call returned, or the reason why they were not called."""
     uncalled = seen.uncalled
     rows = []
     for name, module in names.items():
@@ -38,12 +38,12 @@ def module_rows(names: Mapping[str, nn.Module], seen: Capture) -> list[dict[str,
     return rows
 
 
-def notices_of(warned: Sequence[str]) -> list[str]:
-    """Say what was warned about in a pass: hookscope's own warning of the fused path in a sentence, others as they are.
+def format_warnings(warned: Sequence[str]) -> list[str]:
+    """Turn the warnings of a pass into sentences. The one about fused paths is shortened, others are quoted.
 
     Example:
-        >>> notices_of(["hookscope: hooks switch off the fused path of layer 'encoder'", "mind the gap"])
-        ["Layer 'encoder' ran without its fused path, since it is watched; its values may differ in the last digits.",
+        >>> format_warnings(["hookscope: hooks switch off the fused path of layer 'encoder'", "mind the gap"])
+        ["Layer 'encoder' ran without its fused path, because it has hooks. Its values can differ in the last digits.",
         'The model warned: mind the gap']
 
     """
@@ -51,9 +51,9 @@ def notices_of(warned: Sequence[str]) -> list[str]:
     for text in warned:
         if fused := re.findall(r"switch off the fused path of layer ('[^']*')", text):
             more = f" and {len(fused) - 1} more" if len(fused) > 1 else ""
-            its, it, is_ = ("their", "they", "are") if more else ("its", "it", "is")
-            who = f"Layer {fused[0]}{more} ran without {its} fused path, since {it} {is_} watched"
-            notices.append(f"{who}; {its} values may differ in the last digits.")
+            its, it, has, values = ("their", "they", "have", "Their") if more else ("its", "it", "has", "Its")
+            reason = f"ran without {its} fused path, because {it} {has} hooks"
+            notices.append(f"Layer {fused[0]}{more} {reason}. {values} values can differ in the last digits.")
         else:
             notices.append(f"The model warned: {text.strip().splitlines()[0]}")
     return notices

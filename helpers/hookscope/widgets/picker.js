@@ -2,7 +2,7 @@ const ROW = 36; // pixels, see picker.css
 const SHOWS = [["activation", "activation"], ["gradient", "gradient"], ["activation × gradient", "activation × gradient"]];
 const ORDERS = [["index", "index"], ["mean", "mean, largest first"], ["max", "max, largest first"], ["zeros", "share of zeros"]];
 
-/** The modules as a list that draws only the rows in sight: a model may have thousands. */
+/** The list of modules. It draws only the visible rows, because a model can have thousands. */
 function layerList(model) {
   const box = h("div", { class: "hs-layers", role: "listbox", tabindex: "0", "aria-label": "Layers", ...ownKeys });
   const room = h("div", { class: "hs-room", role: "presentation" });
@@ -12,7 +12,7 @@ function layerList(model) {
   const maps = h("input", { type: "checkbox", onchange: () => filter() });
   const count = h("span", { class: "hs-count", role: "status" });
   let rows = [];
-  let at = -1; // the row that the keyboard is on
+  let at = -1; // the row of the keyboard focus
 
   const fillKinds = () => {
     const kinds = [...new Set(model.get("tree").map((row) => row.type))].sort();
@@ -40,7 +40,7 @@ function layerList(model) {
     const first = Math.max(0, Math.floor(box.scrollTop / ROW) - 4);
     const last = Math.min(rows.length, first + Math.ceil((box.clientHeight || 400) / ROW) + 8);
     const shown = new Set(Array.from({ length: last - first }, (_, index) => first + index));
-    if (at >= 0) shown.add(at); // what aria-activedescendant names has to be there
+    if (at >= 0) shown.add(at); // aria-activedescendant must name an existing element
     room.replaceChildren(...[...shown].map((index) => {
       const row = rows[index];
       const short = row.name ? row.name.split(".").at(-1) : "(the model)";
@@ -70,7 +70,7 @@ function layerList(model) {
     if (top + ROW > box.scrollTop + box.clientHeight) box.scrollTop = top + ROW - box.clientHeight;
     draw();
   };
-  // A channel that was clicked a moment ago may still be waiting to be sent, and would be taken for one of the new layer.
+  // Reset the channel: a click on the old layer can still be waiting to be sent.
   const pick = () => {
     if (!rows[at] || rows[at].why || rows[at].name === model.get("layer")) return;
     put(model, { layer: rows[at].name, channel: -1, page: 0 });
@@ -83,7 +83,7 @@ function layerList(model) {
     if (step !== undefined) go(Math.max(0, at) + (at < 0 && step > 0 ? step - 1 : step));
     else if (event.key !== "Enter" && event.key !== " ") return;
     event.preventDefault();
-    event.stopPropagation(); // JupyterLab has other ideas about these keys
+    event.stopPropagation(); // JupyterLab uses these keys, too
     pick();
   });
   listen(model, box, "layer", () => {
@@ -94,15 +94,15 @@ function layerList(model) {
   listen(model, box, "tree", () => { fillKinds(); filter(); });
   fillKinds();
   filter();
-  // On a page that got narrower the list stands above the maps, scrolled to its top.
+  // On a narrow page the list moves above the maps and loses its scroll position.
   const resized = new ResizeObserver(() => go(at));
   resized.observe(box);
   cleanups.get(model)?.push(() => resized.disconnect());
   const list = h("div", { class: "hs-list" }, h("div", { class: "hs-filters" }, field("Search", search), count), box);
-  return { list, filters: [field("List only layers of type", kind), field("List only layers with feature maps", maps)] };
+  return { list, filters: [field("Show only layers of type", kind), field("Show only layers with feature maps", maps)] };
 }
 
-/** The page of maps, with a button over each. */
+/** The image of the maps, with a button over each map. */
 function mapGrid(model) {
   const grid = h("div", { class: "hs-grid", role: "group", "aria-label": "Channels", ...ownKeys });
   const image = picture(model);
@@ -113,7 +113,7 @@ function mapGrid(model) {
     const focused = grid.contains(document.activeElement) ? document.activeElement.dataset.index : undefined;
     const reachable = Math.max(0, channels.indexOf(chosen));
     const rows = model.get("rows");
-    grid.style.width = `${width}px`; // the buttons are placed in parts of it
+    grid.style.width = `${width}px`; // the positions of the buttons are percentages of it
     grid.replaceChildren(image, ...model.get("boxes").map(([left, top, wide, tall], index) => h("button", {
       class: "hs-channel", type: "button", tabindex: index === reachable ? "0" : "-1", "data-index": String(index),
       "aria-pressed": String(channels[index] === chosen),
@@ -145,25 +145,25 @@ function mapGrid(model) {
 }
 const short = (value) => (typeof value === "number" ? Number(value.toPrecision(3)).toString() : String(value ?? ""));
 
-/** One channel large, beside the input and over it. */
+/** One channel enlarged, next to the input and on top of it. */
 function largeView(model) {
   const over = picture(model, "large", "large_alt", { class: "hs-picture hs-over" });
   const strength = h("input", { type: "range", min: "0", max: "100", value: "60", ...ownKeys });
   const value = h("output", { class: "hs-value" });
   const title = h("h4", { class: "hs-title" });
   const both = h("figure", {}, h("div", { class: "hs-stack" }, picture(model, "input_png", "input_alt", { class: "hs-picture hs-under" }), over),
-    h("figcaption", {}, "the channel, laid over the input"));
+    h("figcaption", {}, "the channel on top of the input"));
   const blend = () => {
     over.style.opacity = Number(strength.value) / 100;
     value.textContent = `${strength.value} %`;
   };
   strength.addEventListener("input", blend);
   blend();
-  const overlay = h("div", { class: "hs-overlay" }, both, field("How much of the channel", strength), value);
+  const overlay = h("div", { class: "hs-overlay" }, both, field("Opacity of the channel", strength), value);
   const input = h("figure", {}, picture(model, "input_png", "input_alt", { class: "hs-picture hs-big" }), h("figcaption", {}, "the input"));
   const numbers = h("p", { class: "hs-numbers" });
-  const hint = h("p", { class: "hs-hint" }, "Choose a map to see it large.");
-  const panel = h("section", { class: "hs-large", "aria-label": "Chosen channel" }, title,
+  const hint = h("p", { class: "hs-hint" }, "Click a map to enlarge it.");
+  const panel = h("section", { class: "hs-large", "aria-label": "Selected channel" }, title,
     h("div", { class: "hs-columns" },
       h("figure", {}, picture(model, "large", "large_alt", { class: "hs-picture hs-big" }), h("figcaption", {}, "the channel")), input, overlay),
     numbers);
@@ -184,7 +184,7 @@ function largeView(model) {
 function factsList(model) {
   const list = h("dl", { class: "hs-facts" });
   const all = h("table");
-  const details = h("details", {}, h("summary", {}, "Numbers of each channel in the picture"), h("div", { class: "hs-scroll", tabindex: "0", role: "group", "aria-label": "Numbers" }, all));
+  const details = h("details", {}, h("summary", {}, "Statistics of each channel in the image"), h("div", { class: "hs-scroll", tabindex: "0", role: "group", "aria-label": "Numbers" }, all));
   const show = () => {
     list.replaceChildren(...model.get("facts").map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
     if (details.open) fill();
@@ -204,7 +204,7 @@ function factsList(model) {
   return h("div", {}, list, details);
 }
 
-/** All choices but that of the layer and the channel, folded away until somebody wants more. */
+/** All controls except layer and channel, in a <details> that starts closed. */
 function more(model, filters) {
   const counted = (count, from, name) => Array.from({ length: count }, (_, index) => [index + from, name(index + from)]);
   const show = choice(model, "show", SHOWS);
@@ -213,13 +213,13 @@ function more(model, filters) {
   const part = choice(model, "part", []);
   const sample = choice(model, "sample", [], Number);
   const order = choice(model, "order", ORDERS);
-  const scale = choice(model, "scale", [["channel", "each map its own"], ["shared", "one for all"]]);
+  const scale = choice(model, "scale", [["channel", "one per map"], ["shared", "same for all maps"]]);
   const size = choice(model, "per_page", [[16, "16"], [64, "64"], [256, "256"]], Number);
   const last = h("input", { type: "checkbox", onchange: () => put(model, { channels_last: last.checked }) });
   const back = h("button", { type: "button", onclick: () => put(model, { page: model.get("page") - 1 }) }, "‹ Previous");
   const on = h("button", { type: "button", onclick: () => put(model, { page: model.get("page") + 1 }) }, "Next ›");
   const where = h("span", { role: "status" });
-  const again = h("button", { type: "button", title: "Run the model once more, with the weights and hooks it has now",
+  const again = h("button", { type: "button", title: "Run the model again, with its current weights and hooks",
     onclick: () => put(model, { _again: model.get("_again") + 1 }) }, "Run again");
   const fields = {
     target: field("of class", target), call: field("Call", call), part: field("Part", part), sample: field("Sample", sample),
@@ -252,7 +252,7 @@ function more(model, filters) {
   const open = () => { folded.open = model.get("more"); };
   folded.addEventListener("toggle", () => {
     if (folded.open === model.get("more")) return;
-    model.set("more", folded.open); // kept with the notebook; the kernel has nothing to answer
+    model.set("more", folded.open); // saved with the notebook; needs no answer from the kernel
     if (!folded.closest(".hs-still")) model.save_changes();
   });
   open();
@@ -260,7 +260,7 @@ function more(model, filters) {
   return folded;
 }
 
-/** What the gradient is of, and what else there is to know: in sight, whatever is folded away. */
+/** What the gradient is computed of, and the notices. They stay visible when <details> is closed. */
 function notes(model) {
   const goal = h("p", { class: "hs-goal", role: "status" });
   const notices = h("ul", { class: "hs-notices", "aria-live": "polite" });
@@ -283,7 +283,7 @@ function draw(model, el) {
   const { list, filters } = layerList(model);
   const right = h("div", { class: "hs-right" }, more(model, filters), ...notes(model), mapGrid(model), caption, factsList(model), codePanel(model));
   stage(model, el, "Layer picker", h("div", { class: "hs-picker" }, list, right, largeView(model)));
-  // Drawn for the room there is, the picture needs no scaling and stays sharp.
+  // The kernel draws the image at this width, so the browser does not scale it.
   const fit = new ResizeObserver(() => {
     const width = Math.max(240, Math.min(960, 20 * Math.floor(right.clientWidth / 20)));
     if (right.clientWidth && Math.abs(width - model.get("width")) >= 20) put(model, { width });

@@ -1,4 +1,4 @@
-"""Pick a layer of a model, and see what flowed through it."""
+"""Pick a layer of a model, and see its feature maps or gradients."""
 
 from __future__ import annotations
 
@@ -15,80 +15,62 @@ from hookscope.layers import LayerNotFoundError
 from hookscope.layers.suggestions import not_found
 from hookscope.model_inputs import check_kwargs
 from hookscope.pictures.picture import Rows
-from hookscope.widgets.base import assets, shows_errors
-from hookscope.widgets.code_panel import CodeWidget, output_code
+from hookscope.widgets.base import assets, show_errors
+from hookscope.widgets.channel_maps import (
+    ChannelPage,
+    draw_channel,
+    draw_channels,
+    draw_input,
+    list_facts,
+    sort_channels,
+    to_dense,
+)
+from hookscope.widgets.code_panel import CodeWidget, write_output_code
 from hookscope.widgets.goal import parts_of
 from hookscope.widgets.model_pass import ModelPass
-from hookscope.widgets.module_rows import module_rows, notices_of
-from hookscope.widgets.view import View, as_dense, channel_picture, facts_of, image_of, order_of, view
+from hookscope.widgets.module_rows import format_warnings, list_modules
 
 __all__ = ["LayerPicker"]
 
 ACTIVATION, GRADIENT, PRODUCT = SHOWS = ("activation", "gradient", "activation × gradient")
 ORDERS = ("index", "mean", "max", "zeros")
 SCALES = ("channel", "shared")
-# In the order in which one follows from the other: each may set back what stands behind it.
-_CHOSEN = (
+# A choice can reset the choices after it.
+_CHOICES = (
     "layer", "call", "part", "channels_last", "show", "target", "sample", "order", "scale", "per_page", "page",
 )  # fmt: skip
 _MOST_BYTES = 4 << 30
 _CONSTANT = (
-    "These gradients are 0{}. That sum stays the same, whatever this layer returns: so it is before a softmax, or "
-    "before a layer norm with equal weights, as it has untrained; what these return has the same sum for every input. "
-    "For gradients that say something, give a model that returns scores of classes, or one number for each sample."
+    "These gradients are 0{}. The reason is that the sum above is the same for every input, as it is after a softmax, "
+    "or after a layer norm with equal weights. For useful gradients, pass a model that returns class scores, or one "
+    "number per sample."
 )
 
 
 class LayerPicker(CodeWidget):
-    """Choose a layer of a model and see its feature maps, with their numbers.
+    """Choose a layer of a model, and see its feature maps and their statistics.
 
-    The model runs once, in `eval()`, when the picker is made; every pick is served from that pass. Press "Run again",
-    or call `run()`, after the model has changed. Choosing a gradient runs it once more, and backward from the score of
-    a class; `goal` says which. Scores are a tensor of shape (N, classes) that the model returned, by name `logits`
-    first. If there is none, the gradient is that of the sum of a tensor that it returned.
-
-    Everything that can be clicked is also a property, so a later cell can go on with what was chosen:
-    ``picker.activation[picker.sample, picker.channel]``.
+    The model runs once, in `eval()`. If you choose a gradient, it runs again, and backward from a class score. After
+    the model has changed, press "Run again" or call `run()`. Every control is also an attribute that you can read and
+    set: docs/limits/layer_picker.md lists them, and explains `gradient_of`.
 
     Args:
-        model: any module. Its training flags, parameters and their `.grad` stay as they are.
+        model: any module. Its training flags, parameters and their `.grad` stay the same.
         *args: positional arguments of the model.
         classes: names of the classes in the output.
-        kwargs: keyword arguments of the model, as ``{"attention_mask": mask}``.
-        max_bytes: refuse a pass that would keep more than this, 4 GiB by default; None for no limit.
-        gradient_of: a tensor of the output, as `"['logits']"`, or a function that makes one number of the output.
-        **chosen: traits to begin with, for example ``layer="layer1.0.conv1"``.
-
-    Attributes:
-        layer: the dotted name of the chosen layer, `""` for the model itself.
-        call: which call of the layer, from 1.
-        part: which tensor of its output: `""` for the only one, else for example `"[0]"` or `"['low']"`.
-        sample: which sample of the batch.
-        channel: the channel that is shown large; -1 for none.
-        show: `"activation"`, `"gradient"` or `"activation × gradient"`.
-        target: the class whose score the gradient is of; -1 for the highest score of each sample.
-        order: `"index"`, or by `"mean"`, `"max"` or share of `"zeros"`, largest first.
-        page: which page of channels, from 0.
-        per_page: how many channels a page has.
-        scale: `"channel"` if each map has its own scale, `"shared"` for one scale.
-        channels_last: whether 4-D outputs are read as (N, H, W, C).
-        channels: the channels on the page.
-        goal: what the gradient is of, in words; `""` while no gradient is shown.
-        notices: what else to know of the picture, and what the model warned about.
-        more: whether the further choices are open on the page.
-        code: the plain torch lines that capture `activation`, from `model` and `x`, or `inputs` and `kwargs`.
+        kwargs: keyword arguments of the model, such as ``{"attention_mask": mask}``.
+        max_bytes: the most memory for the outputs of one pass, 4 GiB by default; None for no limit.
+        gradient_of: a tensor of the output, such as `"['logits']"`, or a function that makes a scalar of the output.
+        **chosen: attributes to start with, for example ``layer="layer1.0.conv1"``.
 
     Raises:
-        WrongInputError: a ValueError; the model cannot run on these inputs: what it expects, and the way out.
-        TypeError, ValueError: as `hookscope.capture`; and what the model raises.
-        LayerNotFoundError: there is no such layer; or it was not called, and why that may be.
-        MemoryError: the pass would keep more than `max_bytes`; says the way out.
+        WrongInputError: a ValueError; the model cannot run on these inputs.
+        LayerNotFoundError: the layer does not exist, or was not called.
+        MemoryError: the outputs need more than `max_bytes`.
 
     Example:
         >>> from hookscope import samples
         >>> picker = LayerPicker(samples.digit_cnn(), samples.digit(5), layer="block1.conv")
-        >>> picker
-        LayerPicker DigitCNN: block1.conv (Conv2d), activation (1, 16, 28, 28), all 16 channels
         >>> picker.channel = 3
         >>> picker.activation[picker.sample, picker.channel].shape
         torch.Size([28, 28])
@@ -110,10 +92,10 @@ class LayerPicker(CodeWidget):
     channels_last = traitlets.Bool(False).tag(sync=True)
     more = traitlets.Bool(False).tag(sync=True)
 
-    _again = traitlets.Int(0).tag(sync=True)  # how often the page has asked to run again
-    width = traitlets.Int(640).tag(sync=True)  # pixels there are for the maps
+    _again = traitlets.Int(0).tag(sync=True)  # counts the clicks on "Run again"
+    width = traitlets.Int(640).tag(sync=True)  # of the space for the maps, in pixels
 
-    # What there is to choose from, and what is shown; written here, read by the page.
+    # Set here, read by the page: the options of the controls, and what is displayed.
     calls = traitlets.Int(1).tag(sync=True)
     parts: traitlets.List[Any] = traitlets.List().tag(sync=True)
     samples = traitlets.Int(1).tag(sync=True)
@@ -144,135 +126,138 @@ class LayerPicker(CodeWidget):
         gradient_of: str | Callable[[Any], Tensor] | None = None,
         **chosen: Any,
     ) -> None:
-        traits = (*_CHOSEN, "channel", "more")
+        traits = (*_CHOICES, "channel", "more")
         kwargs = check_kwargs(LayerPicker, kwargs, [name for name in chosen if name not in traits], traits)
-        self._settling = True
+        self._is_updating = True
         self._pass = ModelPass(model, args, kwargs, max_bytes, gradient_of, len(classes or ()) or None)
         self._pass.run()
         self._classes = list(classes) if classes is not None else None
-        self._names = {name: module for module, name in self._pass.seen.modules.names.items()}
-        self._graded_for: int | None = None
-        self._view: View | None = None
-        self._input_of = -1  # the sample whose picture is shown
+        self._names = {name: module for module, name in self._pass.capture.modules.names.items()}
+        self._gradient_target: int | None = None
+        self._page: ChannelPage | None = None
+        self._input_sample = -1  # the sample whose input image is shown
         super().__init__()
-        self._fill()
-        self._settling = False
+        self._show_modules()
+        self._is_updating = False
         with self.hold_sync():
-            self.layer = chosen.get("layer", self._first_choice())
-            if self._view is None and not self.problem:  # "" is what the trait held before: nobody was told
+            self.layer = chosen.get("layer", self._choose_layer())
+            if self._page is None and not self.problem:  # layer was "" before, so no observer ran
                 self._update()
-            for name in (*_CHOSEN[1:], "channel", "more"):
+            for name in (*_CHOICES[1:], "channel", "more"):
                 if name in chosen:
                     setattr(self, name, chosen[name])
 
-    # -- what was chosen ----------------------------------------------------------------------------------------
+    # -- the current choice -------------------------------------------------------------------------------------
 
     @property
     def activation(self) -> Tensor:
         """The chosen tensor of the chosen call's output, all samples; detached."""
-        return as_dense(parts_of(self._chosen().output)[self.part])
+        return to_dense(parts_of(self._get_call().output)[self.part])
 
     @property
     def gradient(self) -> Tensor:
-        """The gradient of what `goal` says with respect to `activation`, in its shape.
+        """The gradient with respect to `activation`, in the same shape. `goal` describes what it is the gradient of.
 
         Raises:
-            ValueError: no gradient arrives there.
+            ValueError: no gradient reaches this tensor.
 
         """
-        self._grade()
+        self._run_backward()
         try:
-            grads = parts_of(self._chosen().grad)
-        except NotCapturedError as error:  # it speaks of a with-block, and here is none
+            grads = parts_of(self._get_call().grad)
+        except NotCapturedError as error:  # its message is about a with block
             raise ValueError(
-                f"no gradient arrives at {self._title()}: it requires none, or what the gradient is of does not "
-                "depend on it"
+                f"no gradient reaches {self._format_title()}. Its output does not require grad, or the score does not "
+                "depend on it. Choose another layer, or another gradient_of="
             ) from error
         if self.part not in grads:
-            raise ValueError(f"no gradient arrives at this part of {self._title()}")
-        return as_dense(grads[self.part])
+            raise ValueError(f"no gradient reaches this part of {self._format_title()}. Choose another part")
+        return to_dense(grads[self.part])
 
     @property
     def shown(self) -> Tensor:
-        """What the maps are of: `activation`, `gradient`, or their product."""
+        """The tensor that the maps show: `activation`, `gradient`, or their product."""
         if self.show == ACTIVATION:
             return self.activation
-        gradient = self.gradient  # first: it may take a new pass, which the activation must be of, too
+        gradient = self.gradient  # first, because it can run the model again, which replaces the activation
         return gradient if self.show == GRADIENT else self.activation * gradient
 
-    @shows_errors
+    @show_errors
     def run(self) -> None:
-        """Run the model again, with the weights and hooks it has now."""
-        self._graded_for = None
+        """Run the model again, with its current weights and hooks."""
+        self._gradient_target = None
         self._pass.run()
         with self.hold_sync():
-            self._fill()
-            if self.layer not in self._pass.seen:
-                self.layer = self._first_choice()
+            self._show_modules()
+            if self.layer not in self._pass.capture:
+                self.layer = self._choose_layer()
             self._update()
 
     def close(self) -> None:
-        """Take the widget off the page and let go of what it holds."""
+        """Remove the widget from the page, and release the model and its outputs."""
         super().close()
         self._pass = None  # type: ignore[assignment]
-        self._view = None
+        self._page = None
 
     def summary(self) -> str:
-        """Say which layer of which model is shown, and which channels of it."""
-        if self._view is None:
+        """Describe the current layer and its channels."""
+        if self._page is None:
             return f"LayerPicker {type(self._pass.model).__name__ if self._pass else 'closed'}"
-        shape = tuple(self._view.shape)
+        shape = tuple(self._page.shape)
         of = f", sample {self.sample} of 0 to {self.samples - 1}" if self.samples > 1 else ""
-        return f"LayerPicker {self._pass.seen.title}: {self._title()}, {self.show} {shape}{of}, {self._view.which}"
+        what = f"{self._format_title()}, {self.show} {shape}{of}, {self._page.which}"
+        return f"LayerPicker {self._pass.capture.title}: {what}"
 
     def numbers(self) -> Rows:
         """List min, max, mean and zeros of every channel on the page."""
         return list(self.rows)
 
-    # -- from a choice to a picture -----------------------------------------------------------------------------
+    # -- from a choice to an image ------------------------------------------------------------------------------
 
     @traitlets.validate("layer")
-    def _known(self, proposal: Any) -> str:
+    def _check_layer(self, proposal: Any) -> str:
         name: str = proposal.value
-        if name in self._names and (self._settling or name in self._pass.seen):
+        if name in self._names and (self._is_updating or name in self._pass.capture):
             return name
         if name in self._names:
-            raise LayerNotFoundError(f"layer {name!r} {self._pass.seen.uncalled.get(name, 'cannot be hooked')}", name)
+            raise LayerNotFoundError(
+                f"layer {name!r} {self._pass.capture.uncalled.get(name, 'cannot be hooked')}", name
+            )
         raise not_found(self._names, name, f"no layer {name!r}")
 
     @traitlets.validate("show", "order", "scale")
-    def _one_of(self, proposal: Any) -> str:
+    def _check_option(self, proposal: Any) -> str:
         allowed = {"show": SHOWS, "order": ORDERS, "scale": SCALES}[proposal.trait.name]
-        return str(_need(proposal, proposal.value in allowed, f"give {', '.join(map(repr, allowed))}"))
+        return str(_check(proposal, proposal.value in allowed, f"choose {', '.join(map(repr, allowed))}"))
 
     @traitlets.validate("per_page")
-    def _some(self, proposal: Any) -> int:
-        return int(_need(proposal, 1 <= proposal.value <= 256, "give 1 to 256"))
+    def _check_per_page(self, proposal: Any) -> int:
+        return int(_check(proposal, 1 <= proposal.value <= 256, "choose 1 to 256"))
 
     @traitlets.validate("call", "sample", "page", "channel", "target", "part")
-    def _there(self, proposal: Any) -> Any:
-        if self._settling:
+    def _check_number(self, proposal: Any) -> Any:
+        if self._is_updating:
             return proposal.value
         name = proposal.trait.name
         if name == "part":
-            return _need(proposal, proposal.value in self.parts, f"there are {', '.join(map(repr, self.parts))}")
+            return _check(proposal, proposal.value in self.parts, f"choose {', '.join(map(repr, self.parts))}")
         low, high = {
             "call": (1, self.calls),
             "sample": (0, self.samples - 1),
             "page": (0, self.pages - 1),
-            "channel": (-1, (self._view.count if self._view else 0) - 1),
+            "channel": (-1, (self._page.count if self._page else 0) - 1),
             "target": (-1, len(self.targets) - 1),
         }[name]
-        return _need(proposal, low <= proposal.value <= high, f"give {low} to {high}")
+        return _check(proposal, low <= proposal.value <= high, f"choose {low} to {high}")
 
-    @traitlets.observe(*_CHOSEN, "width")
-    def _choose(self, change: Any) -> None:
-        if self._settling:
+    @traitlets.observe(*_CHOICES, "width")
+    def _on_choice(self, change: Any) -> None:
+        if self._is_updating:
             return
-        with self._quietly():
+        with self._hold_updates():
             if change.name == "layer":
                 self.call, self.part, self.page, self.channel = 1, "", 0, -1
-                self.part = next(iter(parts_of(self._chosen().output)), "")
+                self.part = next(iter(parts_of(self._get_call().output)), "")
             elif change.name in ("call", "part", "channels_last"):
                 self.page, self.channel = 0, -1
             elif change.name in ("order", "per_page"):
@@ -284,48 +269,50 @@ class LayerPicker(CodeWidget):
         self.run()
 
     @traitlets.observe("channel")
-    def _enlarge(self, change: Any) -> None:
-        if not self._settling:
+    def _on_channel(self, change: Any) -> None:
+        if not self._is_updating:
             self._show_channel()
 
     @contextmanager
-    def _quietly(self) -> Iterator[None]:
-        """Change what follows from a choice, without drawing each time."""
-        before, self._settling = self._settling, True
+    def _hold_updates(self) -> Iterator[None]:
+        """Set several traits without drawing in between."""
+        before, self._is_updating = self._is_updating, True
         try:
             yield
         finally:
-            self._settling = before
+            self._is_updating = before
 
-    @shows_errors
+    @show_errors
     def _update(self) -> None:
-        """Draw the choice, and say what else there is to choose."""
-        with self.hold_sync(), self._quietly():
+        """Draw the current choice, and update the options of the controls."""
+        with self.hold_sync(), self._hold_updates():
             self.goal, self.notices, self.code = "", [], ""
-            self.calls = len(self._pass.seen[self.layer].calls)
+            self.calls = len(self._pass.capture[self.layer].calls)
             self.call = min(self.call, self.calls)
-            found = parts_of(self._chosen().output)
+            found = parts_of(self._get_call().output)
             self.parts = list(found)
             if not found:
-                raise ValueError(f"the output of {self._title()} holds no tensor")
+                raise ValueError(f"the output of {self._format_title()} contains no tensor. Choose another layer")
             if self.part not in found:
                 self.part = next(iter(found))
-            self.code = self._code()
+            self.code = self._write_code()
             shown = self.shown
             self.samples = len(shown) if shown.dim() > 1 else 1
             self.sample = min(self.sample, self.samples - 1)
             signed = self.show != ACTIVATION
-            channels = order_of(shown, self.sample, self.order, self.channels_last)
+            channels = sort_channels(shown, self.sample, self.order, self.channels_last)
             self.pages = max(1, math.ceil(len(channels) / self.per_page))
             self.page = min(self.page, self.pages - 1)
             page = channels[self.page * self.per_page :][: self.per_page]
-            drawn = view(shown, self.sample, page, self.scale, signed, self.channels_last, self._title(), self.width)
-            self._view = drawn
+            drawn = draw_channels(
+                shown, self.sample, page, self.scale, signed, self.channels_last, self._format_title(), self.width
+            )
+            self._page = drawn
             self.channels, self.boxes, self.size = drawn.channels, drawn.boxes, list(drawn.size)
             self.caption, self.rows = drawn.caption, drawn.rows
-            written = self._pass.seen.overwritten.get(self._chosen().label)
-            self.facts = facts_of(shown, self.sample, type(self._names[self.layer]).__name__, written)
-            self._say()
+            overwritten_by = self._pass.capture.overwritten.get(self._get_call().label)
+            self.facts = list_facts(shown, self.sample, type(self._names[self.layer]).__name__, overwritten_by)
+            self._describe_gradient()
             self.png, self.alt = drawn.png, drawn.alt
             if self.channel >= drawn.count:
                 self.channel = -1
@@ -333,78 +320,79 @@ class LayerPicker(CodeWidget):
             self._show_channel()
 
     def _show_channel(self) -> None:
-        if self._view is None or self.channel < 0:
+        if self._page is None or self.channel < 0:
             self.large, self.large_alt = b"", ""
             return
-        with self.errors_shown():
-            picture = channel_picture(
-                self.shown, self.sample, self.channel, self.show != ACTIVATION, self.channels_last
-            )
-            self.large, self.large_alt = picture.png, f"{self._title()}, {picture.alt}"
+        with self.catch_errors():
+            picture = draw_channel(self.shown, self.sample, self.channel, self.show != ACTIVATION, self.channels_last)
+            self.large, self.large_alt = picture.png, f"{self._format_title()}, {picture.alt}"
 
     def _show_input(self) -> None:
-        if self.sample == self._input_of and self.input_png:
+        if self.sample == self._input_sample and self.input_png:
             return
-        self._input_of = self.sample
-        image = next((image for arg in self._pass.args if (image := image_of(arg, self.sample)) is not None), None)
+        self._input_sample = self.sample
+        image = next((image for arg in self._pass.args if (image := draw_input(arg, self.sample)) is not None), None)
         self.input_png, self.input_alt = image or (b"", "")
 
-    def _code(self) -> str:
-        """Write the plain torch lines that capture `activation`."""
-        pick = f"output = output{self.part}  # the part that you chose" if self.part else ""
+    def _write_code(self) -> str:
+        """Write plain torch code that captures `activation`."""
+        pick = f"output = output{self.part}  # the chosen part" if self.part else ""
         end = f"activation = outputs[{self.layer!r}][{self.call - 1}]"
-        return output_code(self.layer, pick, end, self._pass.args, self._pass.kwargs)
+        return write_output_code(self.layer, pick, end, self._pass.args, self._pass.kwargs)
 
-    def _say(self) -> None:
-        """Say what the gradient is of, and what else there is to know."""
+    def _describe_gradient(self) -> None:
+        """Describe what the gradient is computed of, and collect the notices."""
         goal, graded = self._pass.goal, self.show != ACTIVATION
         name = self.targets[self.target] if 0 <= self.target < len(self.targets) else ""
-        self.goal = f"The gradient is that of {goal.in_words(self.target, name)}." if goal and graded else ""
-        notes = notices_of(self._pass.warned)
+        self.goal = f"Gradient of {goal.describe(self.target, name)}." if goal and graded else ""
+        notices = format_warnings(self._pass.warnings)
         if graded and goal and not goal.classes and len(self.gradient):
             largest = float(self.gradient.abs().max())
-            if self._pass.is_rounding(self._chosen().label, self.part, largest):
-                notes.insert(
-                    0, _CONSTANT.format(f"; what is left of them, up to {largest:.0e}, is rounding" if largest else "")
+            if self._pass.is_rounding(self._get_call().label, self.part, largest):
+                notices.insert(
+                    0, _CONSTANT.format(f" except for rounding errors up to {largest:.0e}" if largest else "")
                 )
             elif goal.shape and bool((self.gradient == 1).all()):
-                notes.insert(0, "Each value here counts once in that sum, so its gradient is 1 everywhere.")
-        self.notices = notes
+                notices.insert(0, "Each value here is one term of that sum, so the gradient is 1 everywhere.")
+        self.notices = notices
 
-    def _grade(self) -> None:
-        if self._graded_for != self.target:
+    def _run_backward(self) -> None:
+        if self._gradient_target != self.target:
             goal = self._pass.goal
-            self._pass.run_back(None if self.target < 0 else self.target)
-            self._graded_for = self.target
+            self._pass.run_backward(None if self.target < 0 else self.target)
+            self._gradient_target = self.target
             if self._pass.goal is not goal:
-                self._name_targets()
+                self._show_targets()
 
-    def _chosen(self) -> Call:
-        return self._pass.seen[self.layer].calls[self.call - 1]
+    def _get_call(self) -> Call:
+        return self._pass.capture[self.layer].calls[self.call - 1]
 
-    def _title(self) -> str:
+    def _format_title(self) -> str:
         call = f", call {self.call}" if self.calls > 1 else ""
         return f"{self.layer or 'the model'} ({type(self._names[self.layer]).__name__}){call}{self.part}"
 
-    def _first_choice(self) -> str:
-        seen = self._pass.seen
+    def _choose_layer(self) -> str:
+        seen = self._pass.capture
         with_maps = (row["name"] for row in self.tree if row["maps"] and row["leaf"])
         return str(next(with_maps, next(iter(seen), "")))
 
-    def _fill(self) -> None:
-        """Tell the page about the modules, and about the classes."""
-        self.tree = module_rows(self._names, self._pass.seen)
-        self._name_targets()
+    def _show_modules(self) -> None:
+        """Send the list of modules and classes to the page."""
+        self.tree = list_modules(self._names, self._pass.capture)
+        self._show_targets()
 
-    def _name_targets(self) -> None:
+    def _show_targets(self) -> None:
         count = self._pass.goal.classes if self._pass.goal else 0
         names = self._classes or [str(index) for index in range(count)]
         if self._classes is not None and len(self._classes) != count:
-            raise ValueError(f"{len(self._classes)} names for {count} classes: give one for each, or leave out classes")
+            raise ValueError(
+                f"classes has {len(self._classes)} names, but the model returns {count} scores. Pass {count} names, or "
+                "leave out classes="
+            )
         self.targets = [str(name) for name in names]
 
 
-def _need(proposal: Any, fine: bool, hint: str) -> Any:
-    if not fine:
+def _check(proposal: Any, is_valid: bool, hint: str) -> Any:
+    if not is_valid:
         raise ValueError(f"{proposal.trait.name}={proposal.value!r}: {hint}")
     return proposal.value

@@ -1,4 +1,4 @@
-// The order player: a call tree of which only what is in view is in the page, and the event that is lit.
+// The order player: a call tree, of which only the visible rows are in the page, and the current event.
 
 const ROW = 24; // pixels, as --row in player.css
 const SIGNS = { forward: "→", backward: "←", step: "◆" };
@@ -38,7 +38,7 @@ function draw(model, el) {
   };
   const showPlay = () => {
     playing.replaceChildren(...sign(timer === undefined ? "▶" : "❚❚", timer === undefined ? "Play" : "Pause"));
-    words.setAttribute("aria-live", timer === undefined ? "polite" : "off"); // not a flood of words while it plays
+    words.setAttribute("aria-live", timer === undefined ? "polite" : "off"); // do not read out every event while it plays
   };
   const toggle = () => (timer === undefined ? play() : pause());
   cleanups.get(model)?.push(pause);
@@ -57,9 +57,9 @@ function draw(model, el) {
     min: -1, max: last, text: (index) => (index < 0 ? `before event 1 of ${last + 1}` : `event ${index + 1} of ${last + 1}`),
   });
   bar.control.addEventListener("pointerdown", pause);
-  bar.value.setAttribute("aria-live", "off"); // the sentence is what is read out
+  bar.value.setAttribute("aria-live", "off"); // only the sentence is read out
 
-  // Where forward is, and where backward, below the slider.
+  // A strip below the slider shows the forward and backward phases.
   const runs = [];
   for (const [phase] of events) {
     if (runs.at(-1)?.phase === phase) runs.at(-1).count += 1;
@@ -72,13 +72,13 @@ function draw(model, el) {
   const track = field("event", bar.control);
   track.append(h("div", { class: "op-track" }, bar.control, strip));
 
-  // What fired: the sentence, and the facts one by one.
+  // The current event: a sentence, and its facts one by one.
   const badge = h("p", { class: "op-badge" });
   const words = h("p", { class: "op-words", "aria-live": "polite" });
   const facts = h("dl", { class: "op-facts" });
   const torch = h("p", { class: "op-torch" });
 
-  // The tree. Rows stand at fixed heights, so those out of view need not be there.
+  // The tree. All rows have the same height, so rows out of view can be left out.
   const rows = h("div", { class: "op-rows", style: `height: ${lines.length * ROW}px` });
   const box = h("div", {
     class: "op-tree", style: `height: ${height}px; --digits: ${String(last + 1).length}`, tabindex: "0", role: "listbox", "aria-label": "Call tree of the events",
@@ -87,7 +87,7 @@ function draw(model, el) {
     const [depth, text, place, phase] = lines[line];
     const now = model.get("index");
     const style = `top: ${line * ROW}px; --depth: ${depth}`;
-    // A layer before its type, a kind before what it was given.
+    // Bold for the part before the type of a layer, or before the values of an event.
     const cut = place < 0 ? text.lastIndexOf(": ") + 1 : text.indexOf("  ");
     const [what, rest] = cut > 0 ? [text.slice(0, cut), text.slice(cut)] : [text, ""];
     const tail = h("span", { class: "op-text", title: text },
@@ -110,12 +110,12 @@ function draw(model, el) {
     const to = Math.min(from + Math.ceil(height / ROW) + 8, lines.length);
     const seen = Array.from({ length: to - from }, (_, at) => from + at);
     const lit = lineOf[model.get("index")];
-    if (lit !== undefined && (lit < from || lit >= to)) seen.push(lit); // aria-activedescendant must be there
+    if (lit !== undefined && (lit < from || lit >= to)) seen.push(lit); // aria-activedescendant must name an existing element
     rows.replaceChildren(...seen.map(row));
   };
   box.addEventListener("scroll", fill);
 
-  /** The calls around an event, without the one that its own hook is of. */
+  /** The calls around an event, without the call of its own hook. */
   const inside = (line, of) => {
     const around = [];
     for (let at = line, depth = lines[line][0]; at >= 0 && depth > 1; at--) {
@@ -133,20 +133,20 @@ function draw(model, el) {
     const [phase, sentence, kind, of, whose, given, shapes, values, way] = events[index] ?? [];
     badge.textContent = phase ? `${SIGNS[phase]} ${phase}` : "● start";
     badge.className = `op-badge op-${phase || "start"}`;
-    words.textContent = sentence ?? `Nothing has fired yet. ${last + 1} hooks will.`;
+    words.textContent = sentence ?? `No hook has fired yet. ${last + 1} will.`;
     const pairs = phase ? [
-      ["hook", kind], ["of", of], ["inside", inside(lineOf[index], of)], ["whose", whose],
+      ["hook", kind], ["of", of], ["inside", inside(lineOf[index], of)], ["registered as", whose],
       [given, shapes], ["values", values],
     ] : [];
     facts.replaceChildren(...pairs.filter(([, fact]) => fact)
       .flatMap(([name, fact]) => [h("dt", {}, name), h("dd", {}, fact)]));
     torch.hidden = !way;
-    torch.replaceChildren("You register such a hook with", ...(way ?? "").split(" → ").map((part) => h("code", {}, part)));
+    torch.replaceChildren("Register this hook with", ...(way ?? "").split(" → ").map((part) => h("code", {}, part)));
     for (const [control, off] of [[first, index === 0], [back, index < 0], [next, index === last], [end, index === last]]) {
-      control.setAttribute("aria-disabled", String(off)); // not disabled: the keyboard would lose its place
+      control.setAttribute("aria-disabled", String(off)); // a disabled button would lose the keyboard focus
     }
     const top = (lineOf[index] ?? 0) * ROW;
-    const seen = box.clientHeight || height; // less than asked for, on a narrow page
+    const seen = box.clientHeight || height; // can be smaller on a narrow page
     if (top < box.scrollTop + ROW || top > box.scrollTop + seen - 2 * ROW) box.scrollTop = top - seen / 2;
     if (index >= 0) box.setAttribute("aria-activedescendant", `${id}-${index}`);
     else box.removeAttribute("aria-activedescendant");
@@ -157,8 +157,8 @@ function draw(model, el) {
     h("div", { class: "hs-row op-controls" }, first, back, playing, next, end, field("speed", speed)),
     h("div", { class: "hs-row op-slider" }, track, bar.value),
     h("div", { class: "hs-columns" }, box, h("div", { class: "op-panel" }, badge, words, facts, torch)),
-    h("p", { class: "op-keys" }, "Keys: the arrows step, Home and End jump, the space bar plays and pauses. Click a line to go there."));
-  root.classList.add("hs-alone"); // everything is on the page
+    h("p", { class: "op-keys" }, "Keys: arrows to step, Home and End to jump, space to play or pause. Click a line to jump to it."));
+  root.classList.add("hs-alone"); // needs no kernel
   root.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target === speed) return;
     const onSlider = event.target === bar.control;
@@ -167,14 +167,14 @@ function draw(model, el) {
       Home: () => jump(0), End: () => jump(last), " ": toggle,
     };
     if (!(event.key in acts)) return;
-    event.stopPropagation(); // nobody else acts on it: in a notebook arrows go to another cell
-    if (event.key === " " && event.target.tagName === "BUTTON") return; // a button is pressed
-    if (onSlider && event.key.startsWith("Arrow")) { pause(); return; } // a slider moves by itself
+    event.stopPropagation(); // in a notebook, arrows would move to another cell
+    if (event.key === " " && event.target.tagName === "BUTTON") return; // the key presses the button
+    if (onSlider && event.key.startsWith("Arrow")) { pause(); return; } // the slider handles its own arrows
     event.preventDefault();
     acts[event.key]();
   });
   listen(model, root, "index", show);
-  const sized = new ResizeObserver(() => show()); // once it is on the page it can be scrolled
+  const sized = new ResizeObserver(() => show()); // scrolling works once it is on the page
   sized.observe(box);
   cleanups.get(model)?.push(() => sized.disconnect());
   show();

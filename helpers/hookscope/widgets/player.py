@@ -1,4 +1,4 @@
-"""Step through a recording, one hook at a time: what fires, inside which calls, and what it is given."""
+"""Step through a recording: which hook fires, inside which calls, and what it gets."""
 
 from __future__ import annotations
 
@@ -21,65 +21,69 @@ from hookscope.recordings.record import Recording
 from hookscope.recordings.timeline import draw
 from hookscope.widgets.base import HookWidget, assets
 
-__all__ = ["OrderPlayer", "choose", "drawn", "in_a_sentence"]
+__all__ = ["OrderPlayer", "describe_event", "draw_events", "select_events"]
 
-_DRAWN = 300  # events in the picture; more would not be told apart
-_LISTED = 60  # events in the text
+_MOST_DRAWN = 300  # most events in the image
+_MOST_LISTED = 60  # most events in the text
 
 
-class _Kind(NamedTuple):
-    """A kind of hook: in words, what it sits on, what its turns are called, and how torch is told."""
+class _HookKind(NamedTuple):
+    """A kind of hook: its name, what it is registered on, what its calls are counted in, and how to register it."""
 
-    words: str
-    on: str
-    turn: str
-    way: str
+    name: str
+    owner: str
+    unit: str
+    signature: str
 
 
 _KINDS = {
-    "forward_pre": _Kind(
+    "forward_pre": _HookKind(
         "forward pre-hook", "layer", "call", "module.register_forward_pre_hook(hook) → hook(module, args)"
     ),
-    "forward": _Kind(
+    "forward": _HookKind(
         "forward hook", "layer", "call", "module.register_forward_hook(hook) → hook(module, args, output)"
     ),
-    "full_backward_pre": _Kind(
+    "full_backward_pre": _HookKind(
         "full backward pre-hook",
         "layer",
         "call",
         "module.register_full_backward_pre_hook(hook) → hook(module, grad_output)",
     ),
-    "full_backward": _Kind(
+    "full_backward": _HookKind(
         "full backward hook",
         "layer",
         "call",
         "module.register_full_backward_hook(hook) → hook(module, grad_input, grad_output)",
     ),
-    "backward": _Kind(
+    "backward": _HookKind(
         "legacy backward hook",
         "layer",
         "call",
         "module.register_backward_hook(hook) → hook(module, grad_input, grad_output); deprecated",
     ),
-    "tensor": _Kind("tensor hook", "tensor", "time", "tensor.register_hook(hook) → hook(grad)"),
-    "post_accumulate_grad": _Kind(
+    "tensor": _HookKind("tensor hook", "tensor", "time", "tensor.register_hook(hook) → hook(grad)"),
+    "post_accumulate_grad": _HookKind(
         "post-accumulate-grad hook", "tensor", "time", "tensor.register_post_accumulate_grad_hook(hook) → hook(param)"
     ),
-    "retain_grad": _Kind("retain_grad", "tensor", "time", "tensor.retain_grad(): .grad is filled, torch calls no hook"),
-    "multi_grad": _Kind(
+    "retain_grad": _HookKind(
+        "retain_grad", "tensor", "time", "tensor.retain_grad(), which fills .grad and calls no hook"
+    ),
+    "multi_grad": _HookKind(
         "multi-grad hook", "tensors", "time", "torch.autograd.graph.register_multi_grad_hook(tensors, hook)"
     ),
-    "node_pre": _Kind("node pre-hook", "tensor", "time", "tensor.grad_fn.register_prehook(hook) → hook(grad_outputs)"),
-    "node_post": _Kind(
+    "node_pre": _HookKind(
+        "node pre-hook", "tensor", "time", "tensor.grad_fn.register_prehook(hook) → hook(grad_outputs)"
+    ),
+    "node_post": _HookKind(
         "node post-hook", "tensor", "time", "tensor.grad_fn.register_hook(hook) → hook(grad_inputs, grad_outputs)"
     ),
-    "step_pre": _Kind(
+    "step_pre": _HookKind(
         "step pre-hook",
         "optimizer",
         "step",
         "optimizer.register_step_pre_hook(hook) → hook(optimizer, args, kwargs)",
     ),
-    "step_post": _Kind(
+    "step_post": _HookKind(
         "step post-hook",
         "optimizer",
         "step",
@@ -89,51 +93,40 @@ _KINDS = {
 
 
 class OrderPlayer(HookWidget):
-    """Play a recording: the call tree on one side with the event that just fired lit, what it was given on the other.
+    """Step through a recording, with the call tree on the left and the current hook on the right.
 
-    Go on and back with the buttons, the slider, or the keys: arrows, Home, End, and space to play. Everything that is
-    needed is on the page at once, so it goes on while the kernel is busy. Where several threads, or tasks of asyncio,
-    ran the model, the tree shows one after the other, and the events say whose they are.
+    Use the buttons, the slider, or the keys: arrows, Home, End, and space to play. Limits: docs/limits/order_player.md.
 
     Args:
-        recording: what `record(...)` gave, after its block.
+        recording: the result of `record(...)`, after its block.
         kinds: only events of these kinds, for example `"forward"` or `["full_backward_pre", "full_backward"]`.
         layers: only events of these layers or tensors: names, or globs such as `"block.*"`. The root is `"(root)"`.
 
     Attributes:
-        index: the event that is lit, from 0; -1 before the first has fired.
-        events: the events that are played, in the order in which they fired.
+        index: the current event, from 0; -1 before the first.
+        events: the events, in the order in which they fired.
 
     Raises:
-        TypeError: `recording` is none.
-        ValueError: no such kind, or there are no events.
-        LayerNotFoundError: no event of such a layer.
-        IndexError: `index` is set to an event that there is not.
+        TypeError, ValueError, LayerNotFoundError: see `select_events`.
+        IndexError: `index` is out of range.
 
     Example:
-        >>> import torch
-        >>> from hookscope.recordings.record import record
+        >>> import torch, hookscope
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 2))
-        >>> with record(model) as recording:
+        >>> with hookscope.record(model) as recording:
         ...     loss = model(torch.ones(1, 4)).sum()
         >>> player = OrderPlayer(recording)
         >>> player.index = 1
         >>> player.event.label
         'forward_pre 0'
-        >>> player
-        OrderPlayer: event 2 of 4 (4 forward)
-          1  forward pre-hook of layer (root), call 1: args ((1, 4),)
-        > 2  forward pre-hook of layer '0', call 1: args ((1, 4),)
-          3  forward hook of layer '0', call 1: output (1, 2)
-          4  forward hook of layer (root), call 1: output (1, 2)
 
     """
 
     _esm, _css = assets("player")
 
     index = traitlets.Int(-1).tag(sync=True)
-    _events: Any = traitlets.List().tag(sync=True)  # one row of text per event, see _row
-    _lines: Any = traitlets.List().tag(sync=True)  # the tree: depth, text, event or -1, phase
+    _events: Any = traitlets.List().tag(sync=True)  # one list of texts per event, see _list_fields
+    _lines: Any = traitlets.List().tag(sync=True)  # of the tree: depth, text, index of the event or -1, phase
 
     def __init__(
         self,
@@ -141,164 +134,166 @@ class OrderPlayer(HookWidget):
         kinds: str | Iterable[str] | None = None,
         layers: str | Iterable[str] | None = None,
     ) -> None:
-        self.events: tuple[Event, ...] = choose(recording, kinds, layers)
-        png, alt = drawn(self.events)
+        self.events: tuple[Event, ...] = select_events(recording, kinds, layers)
+        png, alt = draw_events(self.events)
         super().__init__(
             png=png,
             alt=alt,
-            _events=[_row(event, _several(self.events)) for event in self.events],
-            _lines=_tree(recording, self.events),
+            _events=[_list_fields(event, _has_threads(self.events)) for event in self.events],
+            _lines=_list_tree(recording, self.events),
         )
 
     @property
     def event(self) -> Event | None:
-        """The event that is lit; None before the first."""
+        """The current event; None before the first."""
         return self.events[self.index] if self.index >= 0 else None
 
     @traitlets.validate("index")
     def _check_index(self, proposal: Mapping[str, Any]) -> int:
         index, size = int(proposal["value"]), len(self.events)
         if not -1 <= index < size:
-            raise IndexError(f"no event {index}; index goes from -1, before the first, to {size - 1}, the last")
+            raise IndexError(f"no event {index}: set index from -1 (before the first event) to {size - 1} (the last)")
         return index
 
     def numbers(self) -> Rows:
-        """List the events in words, in the order in which they fired; with values, if they were recorded."""
+        """Describe each event in a row, in the order in which they fired. Recorded values are included."""
         rows: list[dict[str, object]] = [
-            {"event": place, "hook": in_a_sentence(event, _several(self.events))}
-            for place, event in enumerate(self.events[:_LISTED], 1)
+            {"event": place, "hook": describe_event(event, _has_threads(self.events))}
+            for place, event in enumerate(self.events[:_MOST_LISTED], 1)
         ]
         if any(event.values is not None for event in self.events):
             for row, event in zip(rows, self.events, strict=False):
-                row["values"] = _values(event)
+                row["values"] = _format_event_values(event)
         return rows
 
     def summary(self) -> str:
-        """List the events in words, and point at the one that is lit."""
+        """Describe the events, and mark the current one."""
         size = len(self.events)
         where = f"event {self.index + 1} of {size}" if self.index >= 0 else f"before the first of {size} events"
-        lines = [f"OrderPlayer: {where} ({_count(self.events)})"]
-        for place, event in enumerate(self.events[:_LISTED]):
-            numbers = f" = {values}" if (values := _values(event)) else ""
+        lines = [f"OrderPlayer: {where} ({_count_phases(self.events)})"]
+        for place, event in enumerate(self.events[:_MOST_LISTED]):
+            numbers = f" = {values}" if (values := _format_event_values(event)) else ""
             lit = ">" if place == self.index else " "
-            lines.append(f"{lit} {place + 1:>{len(str(size))}}  {in_a_sentence(event, _several(self.events))}{numbers}")
-        if size > _LISTED:
-            lines.append(f"  and {size - _LISTED} more")
+            lines.append(
+                f"{lit} {place + 1:>{len(str(size))}}  {describe_event(event, _has_threads(self.events))}{numbers}"
+            )
+        if size > _MOST_LISTED:
+            lines.append(f"  and {size - _MOST_LISTED} more")
         return "\n".join(lines)
 
 
-def choose(
+def select_events(
     recording: Recording, kinds: str | Iterable[str] | None = None, layers: str | Iterable[str] | None = None
 ) -> tuple[Event, ...]:
-    """Return the events of a recording that are of some kinds and layers.
+    """Return the events of some kinds and layers.
 
     Args:
-        recording: what `record(...)` gave.
-        kinds: kinds of events; None is all.
-        layers: names of layers or tensors, or globs; None is all.
+        recording: the result of `record(...)`.
+        kinds: kinds of events; None for all.
+        layers: names of layers or tensors, or globs; None for all.
 
     Raises:
-        TypeError: `recording` is none.
-        ValueError: no such kind, or there are no events.
-        LayerNotFoundError: no event of such a layer.
+        TypeError: `recording` is not a recording.
+        ValueError: a kind does not exist, or no events are left.
+        LayerNotFoundError: a layer has no events.
 
     """
     if not isinstance(recording, Recording):
         raise TypeError(
-            f"recording must be what hookscope.record(...) gives, not {type(recording).__name__}: "
-            "with hookscope.record(model) as recording: ..."
+            f"recording must be a Recording, not {type(recording).__name__}. Make one with "
+            "`with hookscope.record(model) as recording: ...`"
         )
     events = recording.events
     if not events:
-        raise ValueError("the recording has no events: run the model inside its with-block")
+        raise ValueError("the recording has no events. Run the model inside its with block")
     if kinds is not None:
         wanted = [kinds] if isinstance(kinds, str) else list(kinds)
         for kind in wanted:
             if kind not in GIVEN:
-                raise ValueError(f"no kind {kind!r}; kinds are {', '.join(GIVEN)}")
-        there = dict.fromkeys(event.kind for event in events)
+                raise ValueError(f"no kind {kind!r}. The kinds are {', '.join(GIVEN)}")
+        recorded = dict.fromkeys(event.kind for event in events)
         events = tuple(event for event in events if event.kind in wanted)
         if not events:
-            raise ValueError(f"no events of kind {', '.join(wanted)} were recorded; there are {', '.join(there)}")
+            raise ValueError(f"the recording has no events of kind {', '.join(wanted)}. It has {', '.join(recorded)}")
     if layers is not None:
         names = dict.fromkeys(event.name or "(root)" for event in events)
         found: set[str] = set()
         for glob in [layers] if isinstance(layers, str) else layers:
             if not (fits := [name for name in names if name == (glob or "(root)") or fnmatchcase(name, glob)]):
                 near = get_close_matches(str(glob), names, 3, cutoff=0.5)
-                hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(names)}"
-                raise LayerNotFoundError(f"no event of layer {glob!r}; {hint}", str(glob), near)
+                hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"The layers are {', '.join(names)}"
+                raise LayerNotFoundError(f"no event of layer {glob!r}. {hint}", str(glob), near)
             found.update(fits)
         events = tuple(event for event in events if (event.name or "(root)") in found)
         if not events:
-            raise ValueError("layers is empty: name a layer or more, or leave it out")
+            raise ValueError("layers is empty. Name at least one layer, or leave it out")
     return events
 
 
-def _several(events: Iterable[Event]) -> bool:
-    """Whether several threads, or tasks of asyncio, ran these hooks."""
+def _has_threads(events: Iterable[Event]) -> bool:
+    """Tell whether several threads or asyncio tasks ran these hooks."""
     return len({event.by for event in events}) > 1
 
 
-def in_a_sentence(event: Event, by: bool = False) -> str:
-    """Say which hook fired, and what it was given; with `by`, in which thread, too.
+def describe_event(event: Event, by: bool = False) -> str:
+    """Describe which hook fired and what it got; with `by`, also in which thread.
 
     Example:
-        >>> in_a_sentence(Event(2, "forward", "conv1", "Conv2d", 1, "forward", (1, 8, 28, 28)))
+        >>> describe_event(Event(2, "forward", "conv1", "Conv2d", 1, "forward", (1, 8, 28, 28)))
         "forward hook of layer 'conv1', call 1: output (1, 8, 28, 28)"
 
     """
     kind = _KINDS[event.kind]
     whose = f" {event.hook!r}" if event.hook else ""
-    name = repr(event.name) if event.name or kind.on != "layer" else "(root)"
-    on = "parameter" if event.type == "Parameter" and kind.on == "tensor" else kind.on
-    turn = "" if kind.turn == "time" and event.call == 1 else f", {kind.turn} {event.call}"
+    name = repr(event.name) if event.name or kind.owner != "layer" else "(root)"
+    on = "parameter" if event.type == "Parameter" and kind.owner == "tensor" else kind.owner
+    turn = "" if kind.unit == "time" and event.call == 1 else f", {kind.unit} {event.call}"
     where = f", in {event.by}" if by else ""
-    return f"{kind.words}{whose} of {on} {name}{turn}{where}: {event.given}"
+    return f"{kind.name}{whose} of {on} {name}{turn}{where}: {event.given}"
 
 
-def drawn(events: Sequence[Event]) -> tuple[bytes, str]:
-    """Draw the timeline of some events; return the PNG and what is on it in words, or no PNG without matplotlib."""
-    shown = [replace(event, index=place) for place, event in enumerate(events[:_DRAWN], 1)]
-    cut = f" The first {_DRAWN} of {len(events)} events." if len(events) > _DRAWN else ""
+def draw_events(events: Sequence[Event]) -> tuple[bytes, str]:
+    """Draw the timeline of some events; return PNG and alt text. Without matplotlib, the PNG is empty."""
+    shown = [replace(event, index=place) for place, event in enumerate(events[:_MOST_DRAWN], 1)]
+    cut = f" The first {_MOST_DRAWN} of {len(events)} events." if len(events) > _MOST_DRAWN else ""
     try:
         picture = draw(shown, "", ())
     except ModuleNotFoundError:
-        return b"", f"The order of {len(events)} events, {_count(events)}."
+        return b"", f"The order of {len(events)} events, {_count_phases(events)}."
     return picture.png, picture.alt + cut
 
 
-def _count(events: Sequence[Event]) -> str:
+def _count_phases(events: Sequence[Event]) -> str:
     count = Counter(event.phase for event in events)
     return ", ".join(f"{count[phase]} {phase}" for phase in PHASES if count[phase])
 
 
-def _values(event: Event) -> str:
+def _format_event_values(event: Event) -> str:
     return "" if event.values is None else format_values(event.values).replace("\n", " ")
 
 
-def _row(event: Event, by: bool) -> list[str]:
-    """What the page says about an event: the sentence, and what it is made of."""
+def _list_fields(event: Event, by: bool) -> list[str]:
+    """List the texts that the page shows for an event: the sentence, and its facts one by one."""
     kind = _KINDS[event.kind]
-    of = f"{event.name or '(root)'} ({event.type}), {kind.turn} {event.call}{f', in {event.by}' if by else ''}"
+    of = f"{event.name or '(root)'} ({event.type}), {kind.unit} {event.call}{f', in {event.by}' if by else ''}"
     given = [GIVEN[event.kind], event.given.partition(" ")[2]]
     return [
         event.phase,
-        in_a_sentence(event, by),
-        kind.words,
+        describe_event(event, by),
+        kind.name,
         of,
-        event.hook or "hookscope's own",
+        event.hook or "hookscope's own hook",
         *given,
-        _values(event),
-        kind.way,
+        _format_event_values(event),
+        kind.signature,
     ]
 
 
-def _tree(recording: Recording, events: Sequence[Event]) -> list[tuple[int, str, int, str]]:
-    """Return the lines of the call tree with the chosen events, and only what they hang on; thread after thread."""
+def _list_tree(recording: Recording, events: Sequence[Event]) -> list[tuple[int, str, int, str]]:
+    """Return the lines of the call tree, thread by thread. Branches without chosen events are left out."""
     try:
         recording.call_tree()
-    except ValueError:  # it is not known what nested
+    except ValueError:  # the recording does not show which calls are nested
         nested = False
     else:
         nested = True
@@ -306,7 +301,7 @@ def _tree(recording: Recording, events: Sequence[Event]) -> list[tuple[int, str,
     places = {event.index: place for place, event in enumerate(events)}
     lines: list[tuple[int, str, int, str]] = []
     threads = group_by_thread(recording.events)
-    phases = [(by, *each) for by, own in threads.items() for each in _phases(own)]
+    phases = [(by, *each) for by, own in threads.items() for each in _group_phases(own)]
     for by, phase, group in phases:
         top = TreeLine(f"{phase}, in {by}" if len(threads) > 1 else phase)
         if phase != "forward":
@@ -315,20 +310,20 @@ def _tree(recording: Recording, events: Sequence[Event]) -> list[tuple[int, str,
             add_forward_calls(top, group, returned)
         else:
             top.children += [TreeLine(f"[{event.index}] {event.label}  {event.given}") for event in group]
-        lines += [(depth, text.replace("\n", " "), place, phase) for depth, text, place in _flat(top, 0, places)]
+        lines += [(depth, text.replace("\n", " "), place, phase) for depth, text, place in _flatten(top, 0, places)]
     return lines
 
 
-def _phases(events: Iterable[Event]) -> list[tuple[str, list[Event]]]:
+def _group_phases(events: Iterable[Event]) -> list[tuple[str, list[Event]]]:
     return [(phase, list(group)) for phase, group in groupby(events, key=lambda event: event.phase)]
 
 
-def _flat(branch: TreeLine, depth: int, places: Mapping[int, int]) -> list[tuple[int, str, int]]:
-    """Return a branch and all below it that leads to a chosen event, as depth, text and place of the event or -1."""
+def _flatten(branch: TreeLine, depth: int, places: Mapping[int, int]) -> list[tuple[int, str, int]]:
+    """Return a branch and its chosen events, as depth, text, and index of the event or -1."""
     lines, found = [(depth, branch.text, -1)], False
     for twig in branch.children:
         if twig.children:
-            more = _flat(twig, depth + 1, places)
+            more = _flatten(twig, depth + 1, places)
             found = found or bool(more)
             lines += more
         elif (event := re.fullmatch(r"\[(\d+)\] (.*)", twig.text, re.DOTALL)) is None:  # forward() of a leaf

@@ -1,4 +1,4 @@
-"""Say what is wrong with the input of a model, and the way out, where torch names a kernel and its arguments."""
+"""Explain what is wrong with the input of a model, and what to pass instead. torch often names only a kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hookscope.pictures.words import count_text
 from hookscope.pytree import find_tensors, tree_map
 
-__all__ = ["WrongInputError", "explaining_inputs", "refuse_without_batch"]
+__all__ = ["WrongInputError", "check_batch_axis", "explain_input_errors"]
 
 _CONVS: dict[type[nn.Module], tuple[str, ...]] = {
     nn.Conv1d: ("L",),
@@ -23,83 +23,83 @@ _CONVS: dict[type[nn.Module], tuple[str, ...]] = {
 
 
 class WrongInputError(ValueError):
-    """The model cannot run on what it was given. A notebook shows the sentence alone, without a traceback."""
+    """The model cannot run on these inputs. A notebook shows the message without a traceback."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"{type(self).__name__}: {self}"]
 
 
 @contextmanager
-def explaining_inputs(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
-    """Turn what a model raises inside the block into a `WrongInputError`, where the inputs are the reason.
+def explain_input_errors(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[None]:
+    """Turn an exception of the model into a `WrongInputError` if the inputs are the reason.
 
-    What cannot be explained is raised as it is.
+    Other exceptions are raised unchanged.
     """
     try:
         yield
     except (TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
-        if reason := _reason(model, args, kwargs, error):
+        if reason := _find_reason(model, args, kwargs, error):
             raise WrongInputError(reason) from error
         raise
 
 
-def refuse_without_batch(names: Mapping[nn.Module, str], args: Sequence[Any], outputs: Mapping[str, Any]) -> None:
-    """Refuse one image without a batch axis, which a convolution takes but a picture of its maps would misread.
+def check_batch_axis(names: Mapping[nn.Module, str], args: Sequence[Any], outputs: Mapping[str, Any]) -> None:
+    """Refuse an image without a batch axis. Convolutions accept it, but the picker would take its channels for samples.
 
     Args:
         names: the dotted name of every module.
-        args: what the model was given.
-        outputs: what each layer returned in its first call, by name.
+        args: the positional arguments of the model.
+        outputs: the output of each layer's first call, by name.
 
     Raises:
-        WrongInputError: an input and the output of a convolution both lack the axis.
+        WrongInputError: an input and the output of a convolution have no batch axis.
 
     """
     for module, name in names.items():
-        axes = _axes(module)
+        axes = _get_axes(module)
         output = outputs.get(name)
         if axes and isinstance(output, Tensor) and output.dim() == len(axes) + 1:
             for x in find_tensors(args):
                 if x.dim() == len(axes) + 1 and x.shape[0] == module.in_channels:
-                    raise WrongInputError(_no_batch(x, name, module))
+                    raise WrongInputError(_describe_missing_batch(x, name, module))
 
 
-def _reason(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception) -> str:
+def _find_reason(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception) -> str:
     if not args and not kwargs:
-        return f"{type(model).__name__} was given no input: pass what it is called with after the model"
-    if reason := _not_tensors(model, [*args, *kwargs.values()]):
+        return f"{type(model).__name__} got no input. Pass its arguments after the model"
+    if reason := _describe_other_types(model, [*args, *kwargs.values()]):
         return reason
     names = {module: name for name, module in model.named_modules()}
-    failed, given = _where(error)
+    failed, given = _find_failure(error)
     if failed is None or given is None:
         return ""
     for x in find_tensors([args, kwargs]):
-        first = next((module for module in names if _axes(module)), None)
-        if first is not None and x.dim() == len(_axes(first)) + 1 and x.shape[0] == first.in_channels:
-            return _no_batch(x, names[first], first)
-    return _at_layer(names.get(failed, ""), failed, given)
+        first = next((module for module in names if _get_axes(module)), None)
+        if first is not None and x.dim() == len(_get_axes(first)) + 1 and x.shape[0] == first.in_channels:
+            return _describe_missing_batch(x, names[first], first)
+    return _compare_with_layer(names.get(failed, ""), failed, given)
 
 
-def _not_tensors(model: nn.Module, values: Sequence[Any]) -> str:
+def _describe_other_types(model: nn.Module, values: Sequence[Any]) -> str:
     arrays: list[np.ndarray[Any, Any]] = []
     tree_map(arrays.append, list(values), np.ndarray)
     if arrays:
         return (
-            f"the input is a NumPy array of shape {arrays[0].shape}, and {type(model).__name__} takes tensors: pass "
+            f"the input is a NumPy array of shape {arrays[0].shape}, but {type(model).__name__} takes tensors. Pass "
             f"torch.from_numpy(x){'' if arrays[0].dtype == np.float32 else '.float()'}"
         )
     if len(values) == 1 and isinstance(values[0], (list, tuple)) and find_tensors(values[0]):
         return (
-            f"the input is a {type(values[0]).__name__} of {len(values[0])}: pass its tensors as arguments, "
-            "*inputs, or one batch, torch.cat(inputs)"
+            f"the input is a {type(values[0]).__name__} of length {len(values[0])}, not a tensor. Pass its tensors as "
+            "arguments, *inputs, or as one batch, torch.cat(inputs)"
         )
     if values and values[0] is None:
-        return f"the input is None: pass what {type(model).__name__} is called with after the model"
+        return f"the input is None. Pass the arguments of {type(model).__name__} after the model"
     return ""
 
 
-def _where(error: Exception) -> tuple[nn.Module | None, Tensor | None]:
-    """Return the innermost module that the error came through, and the first tensor it was called with."""
+def _find_failure(error: Exception) -> tuple[nn.Module | None, Tensor | None]:
+    """Return the innermost module that raised the error, and the first tensor among its arguments."""
     failed, given, step = None, None, error.__traceback__
     while step is not None:
         inside = step.tb_frame.f_locals
@@ -110,62 +110,63 @@ def _where(error: Exception) -> tuple[nn.Module | None, Tensor | None]:
     return failed, given
 
 
-def _at_layer(name: str, module: nn.Module, x: Tensor) -> str:
-    """Compare what reached a layer with what it takes."""
+def _compare_with_layer(name: str, module: nn.Module, x: Tensor) -> str:
+    """Compare the input of a layer with what the layer expects."""
     title = f"{name or 'the model'} ({type(module).__name__})"
     weight = getattr(module, "weight", None)
     if isinstance(weight, Tensor) and not isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
         if x.device != weight.device:
-            return f"{title} is on {weight.device}, and its input on {x.device}: pass x.to({str(weight.device)!r})"
+            return f"{title} is on {weight.device}, but its input is on {x.device}. Pass x.to({str(weight.device)!r})"
         if x.dtype != weight.dtype:
             cast = ".float()" if weight.dtype == torch.float32 else f".to({weight.dtype})"
             hint = ", and divide by 255 if the model was trained on 0 to 1" if x.dtype == torch.uint8 else ""
-            return f"{title} has weights of {weight.dtype}, and its input is of {x.dtype}: pass x{cast}{hint}"
+            return f"{title} has weights of dtype {weight.dtype}, but its input has dtype {x.dtype}. Pass x{cast}{hint}"
     shape = tuple(x.shape)
-    if axes := _axes(module):
-        want = _wanted(module)
+    if axes := _get_axes(module):
+        want = _format_shape(module)
         if x.dim() < len(axes) + 1:
             missing = ", ".join(["None"] * (len(axes) + 2 - x.dim()))
-            return f"{title} expects the shape {want}, and its input is of {shape}: axes are missing, pass x[{missing}]"
+            return f"{title} expects shape {want}, but its input has shape {shape}. To add axes, pass x[{missing}]"
         at = x.dim() - len(axes) - 1
         if x.shape[at] != module.in_channels:
             if x.shape[-1] == module.in_channels:
-                way = f": the channels stand last, pass x.movedim(-1, {at})"
+                fix = f". Its channels come last, so pass x.movedim(-1, {at})"
             elif module.in_channels == 1 and x.shape[at] == 3:
-                way = ": to make one channel of three colours, pass x.mean(1, keepdim=True)"
+                fix = ". To turn three color channels into one, pass x.mean(1, keepdim=True)"
             elif module.in_channels == 3 and x.shape[at] == 1:
-                way = ": to give a grey picture three channels, pass x.expand(-1, 3, -1, -1)"
+                fix = ". To give a gray image three channels, pass x.expand(-1, 3, -1, -1)"
             else:
-                way = ""
+                fix = ""
             channels: Any = module.in_channels
             return (
-                f"{title} expects {count_text(channels, 'channel')}, the shape {want}, and its input is of {shape}{way}"
+                f"{title} expects {count_text(channels, 'channel')}, shape {want}, but its input has shape {shape}{fix}"
             )
     if isinstance(module, nn.Linear) and shape[-1:] != (module.in_features,):
         return (
-            f"{title} expects {module.in_features} features in the last axis, and its input is of {shape}: check the "
-            "size of what you pass to the model, and that it has a batch axis (x[None] gives it one)"
+            f"{title} expects {module.in_features} features in the last axis, but its input has shape {shape}. Check "
+            "the size of your input, and that it has a batch axis (x[None] adds one)"
         )
     if isinstance(module, nn.RNNBase) and shape[-1:] != (module.input_size,):
-        return f"{title} expects {module.input_size} features in the last axis, and its input is of {shape}"
+        return f"{title} expects {module.input_size} features in the last axis, but its input has shape {shape}"
     if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
         if x.is_floating_point():
-            return f"{title} expects whole numbers, and its input is of {x.dtype}: pass x.long()"
+            return f"{title} expects integers, but its input has dtype {x.dtype}. Pass x.long()"
         if x.numel() and (int(x.max()) >= module.num_embeddings or int(x.min()) < 0):
-            return f"{title} has rows 0 to {module.num_embeddings - 1}, and its input goes from {x.min()} to {x.max()}"
+            last = module.num_embeddings - 1
+            return f"{title} takes indices from 0 to {last}, but its input has values from {x.min()} to {x.max()}"
     return ""
 
 
-def _no_batch(x: Tensor, name: str, module: nn.Module) -> str:
+def _describe_missing_batch(x: Tensor, name: str, module: nn.Module) -> str:
     return (
         f"the input of shape {tuple(x.shape)} has no batch axis: {name or 'the model'} ({type(module).__name__}) "
-        f"expects {_wanted(module)}. Pass x[None], of shape {(1, *x.shape)}"
+        f"expects {_format_shape(module)}. Pass x[None], of shape {(1, *x.shape)}"
     )
 
 
-def _axes(module: nn.Module) -> tuple[str, ...]:
+def _get_axes(module: nn.Module) -> tuple[str, ...]:
     return next((axes for kind, axes in _CONVS.items() if isinstance(module, kind)), ())
 
 
-def _wanted(module: Any) -> str:
-    return f"({', '.join(['N', str(module.in_channels), *_axes(module)])})"
+def _format_shape(module: Any) -> str:
+    return f"({', '.join(['N', str(module.in_channels), *_get_axes(module)])})"

@@ -9,7 +9,7 @@ from typing import Any
 import traitlets
 
 from hookscope.pictures.picture import Rows
-from hookscope.widgets.base import HookWidget, assets, shows_errors
+from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.history.authors import SIGNS, claims_of, documents
 from hookscope_course.history.chart import chart
 from hookscope_course.history.records import MISSING, history, installed, live, newest, releases, short
@@ -116,7 +116,7 @@ class AuthorSlider(HookWidget):
         return document
 
     @traitlets.observe("document", "_at")
-    @shows_errors
+    @show_errors
     def _changed(self, change: Mapping[str, Any]) -> None:
         if self._releases:  # not yet while the widget is being made
             self._show()

@@ -1,6 +1,6 @@
 """Widgets that teach one chapter each: order a pass, edit an input, follow a gradient, compare `grad_input`.
 
-Each is imported when it is first asked for: they alone need anywidget.
+A widget is imported on first use, so that the course works without anywidget.
 """
 
 from importlib import import_module
@@ -22,7 +22,7 @@ __all__ = ["GradInputExplorer", "GradientPlayground", "OrderQuiz", "PreHookPlayg
 
 
 def __getattr__(name: str) -> Any:
-    """Import a widget when it is first asked for."""
+    """Import a widget on first use."""
     if name not in _FILES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = widget = getattr(import_module(f"{__name__}.{_FILES[name]}"), name)

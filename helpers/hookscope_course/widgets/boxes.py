@@ -12,7 +12,7 @@ from typing import Any
 from hookscope.graphs import drawing
 from hookscope.pictures.pixel_text import replace_missing
 
-__all__ = ["Arrow", "Block", "layout", "to_png"]
+__all__ = ["Arrow", "TextBox", "lay_out", "to_png"]
 
 _CHARACTER, _LINE, _PAD = 7.3, 17, 9  # pixels: width and height of monospace at 12 px, and around the text of a box
 _ACROSS, _DOWN, _EDGE = 26, 74, 6  # pixels between boxes, between layers (an arrow's text stands there), at the edge
@@ -23,7 +23,7 @@ _BETWEEN = 18  # pixels between two texts side by side, which would read as one
 
 
 @dataclass(frozen=True)
-class Block:
+class TextBox:
     """A box.
 
     Attributes:
@@ -46,7 +46,7 @@ class Arrow:
     flows: bool = True
 
 
-def layout(blocks: Mapping[int, Block], arrows: Mapping[tuple[int, int], Arrow], first: int) -> dict[str, Any]:
+def lay_out(blocks: Mapping[int, TextBox], arrows: Mapping[tuple[int, int], Arrow], first: int) -> dict[str, Any]:
     """Place every box below all that have an arrow to it; return plain numbers and texts, in pixels.
 
     Args:
@@ -146,7 +146,7 @@ def _crosses(area: _Area, ends: Sequence[Sequence[float]]) -> bool:
 
 
 def to_png(drawing: Mapping[str, Any]) -> bytes:
-    """Draw what `layout` returned, dark on white."""
+    """Draw what `lay_out` returned, dark on white."""
     from PIL import Image, ImageDraw, ImageFont
 
     font = ImageFont.load_default(size=_LEGIBLE)
@@ -162,7 +162,7 @@ def to_png(drawing: Mapping[str, Any]) -> bytes:
                     ends = [x1 + (x2 - x1) * step / 20, y1 + (y2 - y1) * step / 20]
                     ends += [x1 + (x2 - x1) * (step + 1) / 20, y1 + (y2 - y1) * (step + 1) / 20]
                     pen.line(tuple(ends), fill=_INKS["quiet"], width=1)
-        pen.polygon(_head(points), fill=_INKS["hook" if arrow["flows"] else "quiet"])
+        pen.polygon(_get_head(points), fill=_INKS["hook" if arrow["flows"] else "quiet"])
     for box in drawing["boxes"]:
         x, y = box["x"], box["y"]
         area, thick = (x, y, x + box["width"], y + box["height"]), 3 if box["lit"] else 1
@@ -181,7 +181,7 @@ def to_png(drawing: Mapping[str, Any]) -> bytes:
     return file.getvalue()
 
 
-def _head(points: Sequence[tuple[float, ...]]) -> list[tuple[float, float]]:
+def _get_head(points: Sequence[tuple[float, ...]]) -> list[tuple[float, float]]:
     """Return the corners of an arrow's head."""
     (x1, y1), (x2, y2) = points[-2:]
     length = max(((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5, 1)

@@ -1,4 +1,4 @@
-"""Choose a layer and its input, and see what a legacy and a full backward hook on it get, and why."""
+"""Compare what a legacy and a full backward hook get on a layer, and see why."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from hookscope.graphs.graph import Graph, graph
 from hookscope.pictures.picture import Rows
 from hookscope.preserve import preserve_rng_state
 from hookscope.widgets.base import HookWidget, assets
-from hookscope_course.widgets.boxes import Arrow, Block, layout, to_png
-from hookscope_course.widgets.compared_layers import LAYERS, Layer
+from hookscope_course.widgets.boxes import Arrow, TextBox, lay_out, to_png
+from hookscope_course.widgets.example_layers import LAYERS, ExampleLayer
 
 __all__ = ["GradInputExplorer"]
 
@@ -35,41 +35,29 @@ _CHOICES = ("layer", "bias", "inplace", "input_shape", "requires_grad")
 
 
 class GradInputExplorer(HookWidget):
-    """See side by side what `register_backward_hook` (legacy) and `register_full_backward_hook` give for a layer.
+    """Compare what `register_backward_hook` (legacy) and `register_full_backward_hook` get on a layer.
 
-    Every choice runs the layer for real, through `hookscope.compare_backward_hooks`. The graph shows on which autograd
-    node the legacy hook sits, and where the gradients are that the full hook gets.
-
-    Choosing a layer sets the other choices to what this layer begins with.
+    Every choice runs the layer through `hookscope.compare_backward_hooks`. The graph shows the autograd node of the
+    legacy hook, and the gradients that the full hook gets. If you choose a layer, the other choices are reset.
 
     Args:
-        module: a module of your own, instead of a layer by name. It runs on copies only.
-        *inputs: the positional arguments of your module.
-        kwargs: its keyword arguments.
-        **chosen: attributes to begin with.
-
-    Attributes:
-        layer: the name of the layer, for example "Linear", "Conv2d", "LSTM" or "x + y + z"; "your " and the type for
-            the module that was given.
-        bias: whether the layer has a bias.
-        inplace: whether it works in place.
-        input_shape: the shape of its input.
-        requires_grad: whether the input requires a gradient.
-        comparison: what both hooks saw, a `hookscope.compare.BackwardComparison`.
-        verdict: the difference in a sentence or two.
+        module: your own module, instead of a layer by name. The widget runs copies of it.
+        *inputs: positional arguments of your module.
+        kwargs: keyword arguments of your module.
+        **chosen: attributes to start with: `layer` (such as "Conv2d" or "x + y + z"), `bias`, `inplace`,
+            `input_shape` and `requires_grad`. `comparison` and `verdict` are the results.
 
     Raises:
-        ValueError: there is no such layer, it has no such option, it refuses the shape, or no gradient can flow.
-        TypeError: an attribute is not known, or your module cannot be compared.
+        ValueError: the layer or the option does not exist, or the layer refuses the input.
+        TypeError: an attribute does not exist, or your module cannot be compared.
 
     Example:
         >>> explorer = GradInputExplorer()
         >>> explorer.comparison.legacy.shapes["grad_input"]
         ((5,), (3, 4), (4, 5))
-        >>> explorer.layer = "ReLU"
-        >>> print(explorer.verdict)
-        Both hooks get the same here: forward made one node, ReluBackward0, and this node's inputs are the arguments of
-        the module.
+        >>> explorer.layer = "Identity"
+        >>> explorer.verdict
+        'Only the full hook is called. The legacy hook is not: the output has no autograd node of its own.'
 
     """
 
@@ -92,127 +80,129 @@ class GradInputExplorer(HookWidget):
         for name in chosen:
             if name not in _CHOICES:
                 raise TypeError(f"GradInputExplorer has no property {name!r}; there are {', '.join(_CHOICES)}")
-        self._busy, self._beginning = True, False
+        self._is_updating, self._is_resetting = True, False
         self._own = (module, inputs, dict(kwargs or {}))
         self._own_name = "" if module is None else f"your {type(module).__name__}"
-        self._looked: tuple[object, _Look] | None = None
+        self._compared: tuple[object, _HookComparison] | None = None
         super().__init__()
         with self.hold_sync():
             self.layer = chosen.pop("layer", self._own_name or "Linear")
-            self._begin()
+            self._set_defaults()
             for name, value in chosen.items():
                 setattr(self, name, value)
-            self._show()
-        self.observe(self._changed, list(_CHOICES))
-        self._busy = False
+            self._update()
+        self.observe(self._on_change, list(_CHOICES))
+        self._is_updating = False
 
     @property
     def comparison(self) -> BackwardComparison:
-        """What both hooks saw."""
-        return self._look().comparison
+        """The result of `hookscope.compare_backward_hooks`."""
+        return self._compare().comparison
 
     @property
     def verdict(self) -> str:
-        """The difference between both hooks here, in a sentence or two, from what they saw."""
-        return self._look().verdict
+        """The difference between both hooks, in a sentence or two."""
+        return self._compare().verdict
 
     def numbers(self) -> Rows:
-        """List what each hook got, side by side."""
+        """List what each hook got, one row per fact."""
         return self.comparison.table().rows
 
     def summary(self) -> str:
-        """Say what is compared, and what came out."""
+        """Describe the layer and the difference between the hooks."""
         shape = f" {self.input_shape}" if self.layer in LAYERS else ""
         return f"GradInputExplorer {self.layer}{shape}: {self.verdict}\n{self.comparison.explanation}"
 
     @traitlets.validate("layer")
-    def _known(self, proposal: Any) -> str:
+    def _check_layer(self, proposal: Any) -> str:
         name: str = proposal["value"]
         if name not in LAYERS and (name != self._own_name or not name):
             names = [*LAYERS, *filter(None, [self._own_name])]
             raise ValueError(f"no layer {name!r}; there are {', '.join(map(repr, names))}")
-        self._look(layer=name, **self._defaults(name))
+        self._compare(layer=name, **self._get_defaults(name))
         return name
 
     @traitlets.validate("bias", "inplace", "input_shape", "requires_grad")
-    def _possible(self, proposal: Any) -> Any:
+    def _check_option(self, proposal: Any) -> Any:
         name, value = proposal["trait"].name, proposal["value"]
-        if self._beginning:
+        if self._is_resetting:
             return value
         kind = LAYERS.get(self.layer)
         if kind is None:
             raise ValueError(f"{name} cannot be chosen for a module of your own: make another explorer with it")
-        if name in ("bias", "inplace") and name not in kind.options and value != self._defaults(self.layer)[name]:
+        if name in ("bias", "inplace") and name not in kind.options and value != self._get_defaults(self.layer)[name]:
             raise ValueError(f"{self.layer} has no option {name}")
         if name == "requires_grad" and value and kind.integer:
             raise ValueError(f"the input of {self.layer} holds integers, which cannot require a gradient")
         if name == "input_shape" and not all(isinstance(size, int) and size > 0 for size in value):
             raise ValueError(f"input_shape={value}: give whole numbers from 1 on, as in {kind.shapes[0]}")
-        self._look(**{name: value})
+        self._compare(**{name: value})
         return value
 
-    def _defaults(self, layer: str) -> dict[str, Any]:
+    def _get_defaults(self, layer: str) -> dict[str, Any]:
         kind = LAYERS.get(layer)
         shape: tuple[int, ...] = kind.shapes[0] if kind else ()
         return {"bias": True, "inplace": False, "input_shape": shape, "requires_grad": not (kind and kind.integer)}
 
-    def _begin(self) -> None:
+    def _set_defaults(self) -> None:
         """Set the choices that a layer begins with."""
-        self._beginning = True
-        for name, value in self._defaults(self.layer).items():
+        self._is_resetting = True
+        for name, value in self._get_defaults(self.layer).items():
             setattr(self, name, value)
-        self._beginning = False
+        self._is_resetting = False
 
-    def _changed(self, change: Any) -> None:
-        if self._busy:
+    def _on_change(self, change: Any) -> None:
+        if self._is_updating:
             return
-        self._busy = True
+        self._is_updating = True
         try:
             with self.hold_sync():
                 if change["name"] == "layer":
-                    self._begin()
-                self._show()
+                    self._set_defaults()
+                self._update()
         finally:
-            self._busy = False
+            self._is_updating = False
 
-    def _look(self, **other: Any) -> _Look:
+    def _compare(self, **other: Any) -> _HookComparison:
         """Compare for the present choices, some of them replaced; the last comparison is kept."""
         state = {name: getattr(self, name) for name in _CHOICES} | other
         key = tuple(state.values())
-        if self._looked is None or self._looked[0] != key:
-            self._looked = (key, self._made(**state))
-        return self._looked[1]
+        if self._compared is None or self._compared[0] != key:
+            self._compared = (key, self._run_comparison(**state))
+        return self._compared[1]
 
-    def _made(self, layer: str, bias: bool, inplace: bool, input_shape: tuple[int, ...], requires_grad: bool) -> _Look:
+    def _run_comparison(
+        self, layer: str, bias: bool, inplace: bool, input_shape: tuple[int, ...], requires_grad: bool
+    ) -> _HookComparison:
         kind = LAYERS.get(layer)
         if kind is None:
             module, inputs, kwargs = self._own
-            return _Look(module, inputs, kwargs)
+            return _HookComparison(module, inputs, kwargs)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)
             try:
                 with torch.inference_mode(False), torch.enable_grad():
                     module = kind.make(bias, inplace)
                     inputs = kind.arguments(input_shape, requires_grad, inplace)
-                return _Look(module, inputs, {})
+                return _HookComparison(module, inputs, {})
             except (RuntimeError, ValueError, IndexError) as error:
                 said = str(error).partition("\n")[0]
                 shapes = " or ".join(map(str, kind.shapes))
                 hint = "" if input_shape in kind.shapes else f". It takes {shapes}"
                 raise ValueError(f"{layer} with an input of shape {input_shape}: {said}{hint}") from error
 
-    def _show(self) -> None:
+    def _update(self) -> None:
         """Tell the page."""
-        with self.errors_shown():
-            look, kind = self._look(), LAYERS.get(self.layer)
+        with self.catch_errors():
+            look, kind = self._compare(), LAYERS.get(self.layer)
             self.alt, self.png = look.alt, to_png(look.drawing)
             self.shown = {
                 "layers": [*([self._own_name] if self._own_name else []), *LAYERS],
                 "own": kind is None,
-                "shapes": [list(shape) for shape in _shapes(kind, self.input_shape)],
+                "shapes": [list(shape) for shape in _list_shapes(kind, self.input_shape)],
                 "options": list(kind.options) if kind else [],
-                "fixed": _fixed(kind, look.module),
-                "rows": _rows(look.comparison),
+                "fixed": _explain_fixed(kind, look.module),
+                "rows": _list_rows(look.comparison),
                 "title": type(look.module).__name__,
                 "verdict": look.verdict,
                 "explanation": look.comparison.explanation,
@@ -221,14 +211,14 @@ class GradInputExplorer(HookWidget):
             }
 
 
-class _Look:
+class _HookComparison:
     """One comparison, the graph that explains it, and both in words."""
 
     def __init__(self, module: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.module = module
         self.comparison = compare_backward_hooks(module, *inputs, kwargs=kwargs)
-        self.graph, self.arguments = _plain_graph(module, tuple(inputs), dict(kwargs))
-        self.verdict = _verdict(self.comparison, self.graph, self.arguments)
+        self.graph, self.arguments = _trace_graph(module, tuple(inputs), dict(kwargs))
+        self.verdict = _write_verdict(self.comparison, self.graph, self.arguments)
         self.drawing, self.aside = _draw(self.graph, self.arguments, self.comparison)
         node = self.comparison.legacy.node
         sits = f"The legacy hook sits on {node}" if node else "The legacy hook has no node to sit on"
@@ -236,7 +226,7 @@ class _Look:
         self.alt = f"{size} behind the output of {type(module).__name__}. {sits}. {self.verdict}"
 
 
-def _plain_graph(module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Graph | None, list[str]]:
+def _trace_graph(module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Graph | None, list[str]]:
     """Run a copy without hooks; return the graph behind the tensor that a legacy hook is put on, and its arguments."""
     names = backward_run.argument_names(module, inputs)
     with (
@@ -261,7 +251,7 @@ def _plain_graph(module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, A
         return graph(output, names=kept, model=module), names
 
 
-def _verdict(comparison: BackwardComparison, behind: Graph | None, arguments: Sequence[str]) -> str:
+def _write_verdict(comparison: BackwardComparison, behind: Graph | None, arguments: Sequence[str]) -> str:
     legacy, full = comparison.legacy, comparison.full
     if full.error and not legacy.error:
         why = (
@@ -293,11 +283,12 @@ def _verdict(comparison: BackwardComparison, behind: Graph | None, arguments: Se
     many = f", one of the {len(nodes)} nodes that forward made," if len(nodes) > 1 else ""
     return (
         f"They differ. The legacy hook sits on {legacy.node}{many} and gets the gradients of that node's inputs: "
-        f"{_said(one)}. The full hook belongs to the module and gets one entry per argument: {_said(other)}."
+        f"{_format_shapes(one)}. The full hook belongs to the module and gets one entry per argument: "
+        f"{_format_shapes(other)}."
     )
 
 
-def _said(entries: Sequence[Any]) -> str:
+def _format_shapes(entries: Sequence[Any]) -> str:
     return ", ".join("None" if entry is None else str(tuple(entry.shape)) for entry in entries) or "none at all"
 
 
@@ -306,7 +297,7 @@ def _draw(graph: Graph | None, arguments: Sequence[str], comparison: BackwardCom
     legacy, full = comparison.legacy, comparison.full
     if graph is None:
         text = "the output begins with no tensor that requires a gradient"
-        return layout({0: Block(((text, "quiet"),))}, {}, 0), ""
+        return lay_out({0: TextBox(((text, "quiet"),))}, {}, 0), ""
     boxes = {node.id: drawing.make_box(node) for node in graph.nodes}
     arrows: drawing.Arrows = {}
     for edge in graph.edges:
@@ -336,28 +327,28 @@ def _draw(graph: Graph | None, arguments: Sequence[str], comparison: BackwardCom
         indices = [index for index, where in at.items() if where == place]
         if full.called:
             lines += [(f"full hook: grad_input[{index}]", "grad") for index in indices]
-        blocks[place] = Block(tuple(lines), round=box.leaf, lit=on or bool(indices))
+        blocks[place] = TextBox(tuple(lines), round=box.leaf, lit=on or bool(indices))
     drawn = {
-        (source, target): Arrow(_numbered(indices) if source == 0 and legacy.called else "")
+        (source, target): Arrow(_format_entries(indices) if source == 0 and legacy.called else "")
         for (source, target), indices in arrows.items()
         if source in kept and target in kept
     }
     if left:
-        blocks[-1] = Block(((f"{len(left)} more nodes", "quiet"),))
+        blocks[-1] = TextBox(((f"{len(left)} more nodes", "quiet"),))
         drawn |= {(source, -1): Arrow() for source, target in arrows if source in kept and target in left}
         drawn |= {(-1, target): Arrow() for source, target in arrows if source in left and target in ends}
     missing = [name for index, name in enumerate(arguments[: len(full.grad_input or ())]) if index not in at]
     none = f" {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not in this graph." if missing else ""
     words = "The arrows point where the gradients flow"
     entries = "; those out of the top node are what the legacy hook gets as grad_input." if legacy.called else "."
-    return layout(blocks, drawn, 0), f"{words}{entries}{none}"
+    return lay_out(blocks, drawn, 0), f"{words}{entries}{none}"
 
 
-def _numbered(indices: Sequence[int]) -> str:
+def _format_entries(indices: Sequence[int]) -> str:
     return ", ".join(f"grad_input[{index}]" for index in indices)
 
 
-def _rows(comparison: BackwardComparison) -> list[dict[str, str]]:
+def _list_rows(comparison: BackwardComparison) -> list[dict[str, str]]:
     """Return the rows of the comparison for the page, with warnings and errors in full."""
     rows = [{str(key): str(value) for key, value in row.items()} for row in comparison.table().rows]
     views = {"legacy hook": comparison.legacy, "full hook": comparison.full}
@@ -370,13 +361,13 @@ def _rows(comparison: BackwardComparison) -> list[dict[str, str]]:
     return rows
 
 
-def _shapes(kind: Layer | None, now: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+def _list_shapes(kind: ExampleLayer | None, now: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     if kind is None:
         return ()
     return kind.shapes if now in kind.shapes else (*kind.shapes, now)
 
 
-def _fixed(kind: Layer | None, module: nn.Module) -> str:
+def _explain_fixed(kind: ExampleLayer | None, module: nn.Module) -> str:
     """Say why requires_grad cannot be switched, "" if it can."""
     if kind is None:
         return "these are your own inputs"

@@ -1,13 +1,13 @@
 const HEADS = {
   "tensor": "tensor", "value": "value", "is_leaf": "is_leaf", "requires_grad": "requires_grad", "retains_grad": "retains_grad",
-  "arrived": "gradient that arrived", "hook saw": "hook saw", "hook returned": "hook returned",
+  "arrived": "incoming gradient", "hook saw": "hook saw", "hook returned": "hook returned",
   ".grad before": ".grad before", ".grad after": ".grad after",
 };
 
-/** A word that may be cut after each "_", where a column is narrow. */
+/** A word that can break after each "_" in a narrow column. */
 const breakable = (text) => text.split("_").flatMap((part, index) => (index ? ["_", h("wbr"), part] : [part]));
 
-/** An <input> for one number of a dict trait. What is no number is put back; what is being typed is left alone. */
+/** An <input> for one number of a dict trait. Invalid text is reset when the input loses focus. */
 function number(model, trait, name, label, otherwise) {
   const now = () => String(model.get(trait)[name] ?? otherwise);
   const control = h("input", { type: "number", step: "any", class: "gp-number", "aria-label": label, ...ownKeys });
@@ -27,7 +27,7 @@ function number(model, trait, name, label, otherwise) {
   return Object.assign(control, { show });
 }
 
-/** A row per tensor: its number if it is a leaf, what is put on it, and the factor of its hook. */
+/** A row per tensor: the value of a leaf, the choice of hook and retain_grad, and the factor of the hook. */
 function chooser(model) {
   const body = h("tbody");
   const table = h("table", { class: "gp-choose" },
@@ -51,7 +51,7 @@ function chooser(model) {
         const row = h("tr", {},
           h("th", { scope: "row" }, leaf ? name : `${name} = ${made}`),
           h("td", {}, value),
-          h("td", {}, kind, free ? times : h("span", {}, " requires no gradient, so torch refuses a hook")));
+          h("td", {}, kind, free ? times : h("span", {}, " does not require grad, so torch refuses a hook")));
         return { name, value, factor, kind, times, row };
       });
       body.replaceChildren(...rows.map(({ row }) => row));
@@ -90,7 +90,7 @@ function draw(model, el) {
   const times = h("span", { class: "gp-times" });
 
   const graph = h("div", { class: "gp-graph" });
-  const key = h("p", { class: "gp-key" }, "On each arrow: what comes back × the local gradient of the step = what flows on.");
+  const key = h("p", { class: "gp-key" }, "On each arrow: incoming gradient × local gradient of the step = gradient of the operand.");
   const notes = h("ul", { class: "gp-notes", "aria-live": "polite" });
   const body = h("tbody");
   const table = h("table", { class: "gp-numbers" },

@@ -1,4 +1,4 @@
-"""Put hooks and retain_grad on the tensors of a small expression, go backward, and see every gradient."""
+"""Put hooks and retain_grad on the tensors of a small expression, run backward, and see every gradient."""
 
 from __future__ import annotations
 
@@ -11,8 +11,17 @@ import traitlets
 
 from hookscope.pictures.picture import Rows, Table, as_text
 from hookscope.widgets.base import HookWidget, assets
-from hookscope_course.widgets.boxes import Arrow, Block, layout, to_png
-from hookscope_course.widgets.expression import KINDS, MOST_RUNS, Played, Step, code, leaves_of, parse, play
+from hookscope_course.widgets.boxes import Arrow, TextBox, lay_out, to_png
+from hookscope_course.widgets.expression import (
+    KINDS,
+    MOST_RUNS,
+    ExpressionRun,
+    Step,
+    list_leaves,
+    parse,
+    run_expression,
+    write_code,
+)
 
 __all__ = ["EXPRESSIONS", "GradientPlayground"]
 
@@ -25,51 +34,36 @@ EXPRESSIONS = {
     "leaf used twice": "d = a * b; e = a * d",
     "detached": "d = a * b; e = d.detach(); f = d * e",
 }
-"""The expressions that have a name, each as its steps."""
+"""Expressions by name."""
 
 _VALUES = {"a": 2.0, "b": 3.0, "c": 4.0}
 _INPUTS = ("expression", "values", "choices", "factors", "zero_grad", "live", "runs")
 
 
 class GradientPlayground(HookWidget):
-    """Play with `retain_grad` and tensor hooks on an expression whose numbers can be done in the head.
+    """Try `retain_grad` and tensor hooks on a small expression, and see every gradient.
 
-    Every tensor of the expression can have nothing, `retain_grad`, a tensor hook that multiplies the gradient, or both
-    in either order. Each backward pass is torch's own; the graph shows what arrived at each tensor, what its hook saw
-    and returned, what is in `.grad`, and what flowed on.
-
-    Whatever you change, the tensors are made anew. With `live` one backward pass follows at once; else none, until you
-    ask for it with `run`. Further passes repeat forward and backward with the same leaves.
+    Each tensor can have `retain_grad`, a hook that multiplies its gradient, or both. Every backward pass is a real one.
+    Attributes, results and details: docs/limits/gradient_playground.md.
 
     Args:
-        expression: one of `EXPRESSIONS` by name, or steps of your own with one operation each, separated by ``;``:
-            ``"y = x ** 2; z = y * 3"``. What is never assigned is a leaf that requires a gradient.
-        values: the numbers in the leaves, by name; a=2, b=3, c=4 if not given.
-        choices: for tensors by name one of "retain_grad", "hook", "hook, then retain_grad" and "retain_grad, then
-            hook"; "nothing" for all others.
-        factors: by what the hook of a tensor multiplies, by name; 2 if not given.
+        expression: a name in `EXPRESSIONS`, or your own steps, as in ``"y = x ** 2; z = y * 3"``.
+        values: the values of the leaves, by name; a=2, b=3, c=4 by default.
+        choices: for some tensors "retain_grad", "hook", "hook, then retain_grad" or "retain_grad, then hook".
+        factors: the factor of each tensor's hook, by name; 2 by default.
         zero_grad: set `.grad` of the leaves to None before every backward pass.
-        live: go backward at once when something has changed.
-
-    Attributes:
-        runs: the number of backward passes with the present choices, 0 to 20. It can be set.
-        code: the plain torch code that does the same.
-        grads: `.grad` of every tensor after the last pass, a number or None.
-        table: all numbers, a `Table`.
-        notes: sentences on what happened.
+        live: run backward after every change.
 
     Raises:
-        ValueError: the expression cannot be read, a leaf has no value, or torch refuses the hook.
+        ValueError: the expression is not valid, a leaf has no value, or torch refuses the hook.
 
     Example:
         >>> playground = GradientPlayground()
         >>> playground.grads
         {'a': 12.0, 'b': 8.0, 'c': 6.0, 'd': None, 'e': None}
         >>> playground.set("d", retain_grad=True, hook=10, first="retain_grad")
-        >>> playground.grads
-        {'a': 120.0, 'b': 80.0, 'c': 6.0, 'd': 40.0, 'e': None}
         >>> print(playground.notes[1])
-        d.grad is 40: retain_grad() keeps what the hook returned, though you wrote retain_grad() first.
+        d.grad is 40: retain_grad() stores what the hook returned, although you called retain_grad() first.
 
     """
 
@@ -94,7 +88,7 @@ class GradientPlayground(HookWidget):
         zero_grad: bool = False,
         live: bool = True,
     ) -> None:
-        self._busy = True
+        self._is_updating = True
         super().__init__()
         with self.hold_sync():
             self.values = _VALUES | dict(values or {})
@@ -102,69 +96,69 @@ class GradientPlayground(HookWidget):
             self.expression = expression
             self.choices = dict(choices or {})
             self.zero_grad, self.live, self.runs = zero_grad, live, int(live)
-            self._show()
-        self.observe(self._changed, list(_INPUTS))
-        self._busy = False
+            self._update()
+        self.observe(self._on_change, list(_INPUTS))
+        self._is_updating = False
 
     def set(self, name: str, *, retain_grad: bool = False, hook: float | None = None, first: str = "hook") -> None:
-        """Choose what is put on one tensor, in place of what is on it.
+        """Replace the hook and retain_grad of one tensor.
 
         Args:
-            name: the tensor.
+            name: the name of the tensor.
             retain_grad: call `retain_grad()` on it.
-            hook: by how much its tensor hook multiplies the gradient; None for no hook.
-            first: "hook" or "retain_grad": which is written first, if there are both.
+            hook: the factor of its hook; None for no hook.
+            first: which call comes first if there are both, "hook" or "retain_grad".
 
         Raises:
-            ValueError: no tensor has this name, or torch refuses.
+            ValueError: the tensor does not exist, or torch refuses the call.
 
         """
         if first not in ("hook", "retain_grad"):
-            raise ValueError(f"first={first!r}: give 'hook' or 'retain_grad'")
+            raise ValueError(f"first={first!r}: choose 'hook' or 'retain_grad'")
         asked = [word for word, wanted in (("retain_grad", retain_grad), ("hook", hook is not None)) if wanted]
         kind = ", then ".join(sorted(asked, key=lambda word: word != first)) or "nothing"
-        factors = self.factors if hook is None else self.factors | {name: _number("hook", hook)}
+        factors = self.factors if hook is None else self.factors | {name: _check_number("hook", hook)}
         with self.hold_sync():
             self.choices = self.choices | {name: kind}
             self.factors = factors
 
     def run(self) -> None:
-        """Go forward and backward once more."""
+        """Run forward and backward once more."""
         self.runs += 1
 
     def restart(self) -> None:
-        """Make the tensors anew, and go backward not even once."""
+        """Create new tensors, and do not run backward."""
         self.runs = 0
 
     @property
     def code(self) -> str:
-        """The plain torch code of the present choices."""
-        return code(self._steps, self.values, self.choices, self.factors, self.zero_grad, self.runs)
+        """Plain torch code for the current choices."""
+        return write_code(self._steps, self.values, self.choices, self.factors, self.zero_grad, self.runs)
 
     @property
     def grads(self) -> dict[str, float | None]:
         """`.grad` of every tensor after the last pass."""
-        return {name: row.after for name, row in self._played.tensors.items()}
+        return {name: row.after for name, row in self._run_record.tensors.items()}
 
     @property
     def table(self) -> Table:
-        """All numbers, a row per tensor."""
-        return Table(self._rows(), f"{self._text}, {_times(self.runs)}")
+        """All numbers, one row per tensor."""
+        return Table(self._list_rows(), f"{self._text}, {_format_runs(self.runs)}")
 
     @property
     def notes(self) -> list[str]:
-        """What happened, in sentences."""
-        return _notes(self._steps, self._played, self._without, self)
+        """Sentences that explain the result."""
+        return _write_notes(self._steps, self._run_record, self._plain_record, self)
 
     def summary(self) -> str:
-        """Say what `.grad` is everywhere, and what happened."""
-        grads = [f"{name}.grad {_grad(value)}" for name, value in self.grads.items()]
-        return "\n".join([f"GradientPlayground {self._text}, {_times(self.runs)}: {_join(grads)}.", *self.notes])
+        """Describe `.grad` of every tensor, and explain the result."""
+        grads = [f"{name}.grad {_format_grad(value)}" for name, value in self.grads.items()]
+        return "\n".join([f"GradientPlayground {self._text}, {_format_runs(self.runs)}: {_join(grads)}.", *self.notes])
 
     def numbers(self) -> Rows:
-        """List the numbers of every tensor; `table` has three columns more, which would not fit a narrow page."""
+        """List the numbers of every tensor. `table` has three more columns, which do not fit on a narrow page."""
         flags = {"is_leaf", "requires_grad", "retains_grad"}
-        return [{name: value for name, value in row.items() if name not in flags} for row in self._rows()]
+        return [{name: value for name, value in row.items() if name not in flags} for row in self._list_rows()]
 
     @property
     def _text(self) -> str:
@@ -175,67 +169,69 @@ class GradientPlayground(HookWidget):
         return parse(self._text)
 
     @traitlets.validate("expression")
-    def _valid_expression(self, proposal: Any) -> str:
+    def _check_expression(self, proposal: Any) -> str:
         text = proposal["value"]
         if text not in EXPRESSIONS and "=" not in text:
-            raise ValueError(f"no expression {text!r}; there are {', '.join(EXPRESSIONS)}, or write 'y = x * 3'")
+            raise ValueError(
+                f"no expression {text!r}. Choose {', '.join(EXPRESSIONS)}, or write steps such as 'y = x * 3'"
+            )
         steps = parse(EXPRESSIONS.get(text, text))
-        for name in leaves_of(steps):
+        for name in list_leaves(steps):
             if name not in self.values:
-                raise ValueError(f"no value for the leaf {name}: give values={{{name!r}: 2.0}} first")
-        play(steps, self.values, {}, {}, False, 1)
+                raise ValueError(f"the leaf {name} has no value. Pass values={{{name!r}: 2.0}} first")
+        run_expression(steps, self.values, {}, {}, False, 1)
         return str(text)
 
     @traitlets.validate("values", "factors")
-    def _valid_numbers(self, proposal: Any) -> dict[str, float]:
+    def _check_numbers(self, proposal: Any) -> dict[str, float]:
         trait = proposal["trait"].name
-        return {str(name): _number(f"{trait}[{name!r}]", value) for name, value in proposal["value"].items()}
+        return {str(name): _check_number(f"{trait}[{name!r}]", value) for name, value in proposal["value"].items()}
 
     @traitlets.validate("choices")
-    def _valid_choices(self, proposal: Any) -> dict[str, str]:
+    def _check_choices(self, proposal: Any) -> dict[str, str]:
         steps = self._steps
-        names = [*leaves_of(steps), *(step.name for step in steps)]
+        names = [*list_leaves(steps), *(step.name for step in steps)]
         chosen = proposal["value"]
         for name, kind in chosen.items():
             if name not in names:
-                raise ValueError(f"no tensor {name!r} in {self._text}; there are {', '.join(names)}")
+                raise ValueError(f"no tensor {name!r} in {self._text}. The tensors are {', '.join(names)}")
             if kind not in KINDS:
-                raise ValueError(f"choices[{name!r}] = {kind!r}: give one of {', '.join(map(repr, KINDS))}")
+                raise ValueError(f"choices[{name!r}] = {kind!r}: choose from {', '.join(map(repr, KINDS))}")
         chosen = {name: chosen[name] for name in names if chosen.get(name, "nothing") != "nothing"}
-        play(steps, self.values, chosen, {}, False, 1)
+        run_expression(steps, self.values, chosen, {}, False, 1)
         return chosen
 
     @traitlets.validate("runs")
-    def _valid_runs(self, proposal: Any) -> int:
+    def _check_runs(self, proposal: Any) -> int:
         if not 0 <= proposal["value"] <= MOST_RUNS:
-            raise ValueError(f"runs={proposal['value']}: from 0 to {MOST_RUNS} backward passes can be shown")
+            raise ValueError(f"runs={proposal['value']}: choose 0 to {MOST_RUNS} backward passes")
         return int(proposal["value"])
 
-    def _changed(self, change: Any) -> None:
-        if self._busy:
+    def _on_change(self, change: Any) -> None:
+        if self._is_updating:
             return
-        self._busy = True
+        self._is_updating = True
         try:
             if change["name"] == "expression":
                 self.choices = {}
             if change["name"] != "runs" and not (change["name"] == "live" and self.runs):
                 self.runs = int(self.live)
-            self._show()
+            self._update()
         finally:
-            self._busy = False
+            self._is_updating = False
 
-    def _show(self) -> None:
-        """Run it, and tell the page."""
-        with self.errors_shown():
+    def _update(self) -> None:
+        """Run the expression, and update the page."""
+        with self.catch_errors():
             steps = self._steps
-            self._played = play(steps, self.values, self.choices, self.factors, self.zero_grad, self.runs)
-            self._without = play(steps, self.values, {}, {}, self.zero_grad, self.runs)
-            drawing = _draw(steps, self._played, self.choices, self.factors, self.runs)
-            self.alt = _alt(self._text, self._played, self.runs)
+            self._run_record = run_expression(steps, self.values, self.choices, self.factors, self.zero_grad, self.runs)
+            self._plain_record = run_expression(steps, self.values, {}, {}, self.zero_grad, self.runs)
+            drawing = _draw(steps, self._run_record, self.choices, self.factors, self.runs)
+            self.alt = _write_alt(self._text, self._run_record, self.runs)
             self.png = to_png(drawing)
             tensors = [
                 {"name": name, "made": row.made, "leaf": row.made == "leaf", "free": row.requires_grad}
-                for name, row in self._played.tensors.items()
+                for name, row in self._run_record.tensors.items()
             ]
             self.shown = {
                 "expressions": [[name, f"{name}: {text}"] for name, text in EXPRESSIONS.items()],
@@ -243,15 +239,15 @@ class GradientPlayground(HookWidget):
                 "most": MOST_RUNS,
                 "tensors": tensors,
                 "drawing": drawing,
-                "rows": [{key: _cell(value) for key, value in row.items()} for row in self._rows()],
+                "rows": [{key: _format_cell(value) for key, value in row.items()} for row in self._list_rows()],
                 "notes": self.notes,
                 "code": self.code,
-                "times": _times(self.runs),
+                "times": _format_runs(self.runs),
             }
 
-    def _rows(self) -> list[dict[str, object]]:
+    def _list_rows(self) -> list[dict[str, object]]:
         rows: list[dict[str, object]] = []
-        for name, row in self._played.tensors.items():
+        for name, row in self._run_record.tensors.items():
             rows.append(
                 {
                     "tensor": name,
@@ -270,22 +266,22 @@ class GradientPlayground(HookWidget):
         return rows
 
 
-def _number(name: str, value: object) -> float:
+def _check_number(name: str, value: object) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number, not {value!r}")
     return float(value)
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     return as_text(value) if value is not None else "–"
 
 
-def _grad(value: float | None) -> str:
+def _format_grad(value: float | None) -> str:
     return "None" if value is None else as_text(value)
 
 
-def _times(runs: int) -> str:
-    return {0: "not run backward yet", 1: "after 1 backward pass"}.get(runs, f"after {runs} backward passes")
+def _format_runs(runs: int) -> str:
+    return {0: "before the first backward pass", 1: "after 1 backward pass"}.get(runs, f"after {runs} backward passes")
 
 
 def _join(words: list[str]) -> str:
@@ -293,11 +289,11 @@ def _join(words: list[str]) -> str:
 
 
 def _draw(
-    steps: list[Step], played: Played, choices: Mapping[str, str], factors: Mapping[str, float], runs: int
+    steps: list[Step], record: ExpressionRun, choices: Mapping[str, str], factors: Mapping[str, float], runs: int
 ) -> dict[str, Any]:
-    numbers = {name: number for number, name in enumerate(played.tensors)}
+    numbers = {name: number for number, name in enumerate(record.tensors)}
     blocks = {}
-    for name, row in played.tensors.items():
+    for name, row in record.tensors.items():
         made = "" if row.made == "leaf" else f" = {row.made}"
         flags = "leaf" if row.is_leaf else "not a leaf"
         lines = [
@@ -305,99 +301,110 @@ def _draw(
             (flags if row.requires_grad else f"{flags}, no requires_grad", "quiet"),
         ]
         if runs and row.requires_grad:
-            lines.append((f"arrives: {_sum(name, played) or _cell(row.arrived)}", "text"))
+            lines.append((f"arrives: {_format_sum(name, record) or _format_cell(row.arrived)}", "text"))
         if "hook" in choices.get(name, ""):
             what = f"hook × {as_text(factors.get(name, 2.0))}"
             lines.append((what if row.saw is None else f"{what}: {as_text(row.saw)} → {as_text(row.returned)}", "hook"))
         kept = " (retain_grad)" if row.retains_grad else ""
-        change = f"{_grad(row.before)} → " if row.before is not None else ""
-        lines.append((f".grad: {change}{_grad(row.after)}{kept}", "quiet" if row.after is None else "grad"))
-        blocks[numbers[name]] = Block(tuple(lines), round=row.is_leaf, lit=row.after is not None)
+        change = f"{_format_grad(row.before)} → " if row.before is not None else ""
+        lines.append((f".grad: {change}{_format_grad(row.after)}{kept}", "quiet" if row.after is None else "grad"))
+        blocks[numbers[name]] = TextBox(tuple(lines), round=row.is_leaf, lit=row.after is not None)
     arrows = {}
     for step in steps:
         for operand in dict.fromkeys(step.operands):
-            flow = played.edges.get((step.name, operand), ())
-            text = " + ".join(f"{as_text(use.back)} × {_after_a_sign(use.local)}" for use in flow)
+            flow = record.edges.get((step.name, operand), ())
+            text = " + ".join(f"{as_text(use.back)} × {_parenthesize(use.local)}" for use in flow)
             text += f" = {as_text(flow[0].on)}" if len(flow) == 1 else "" if flow or not runs else "no gradient"
-            arrows[numbers[step.name], numbers[operand]] = Arrow(text, (step.name, operand) in played.ways)
-    return layout(blocks, arrows, numbers[steps[-1].name])
+            arrows[numbers[step.name], numbers[operand]] = Arrow(text, (step.name, operand) in record.ways)
+    return lay_out(blocks, arrows, numbers[steps[-1].name])
 
 
-def _uses(name: str, played: Played) -> list[tuple[str, float]]:
-    """List what flowed to a tensor, and from which step, once for each time it is used, in the order of the steps."""
-    return [(step, use.on) for step in played.tensors for use in played.edges.get((step, name), ())]
+def _list_uses(name: str, record: ExpressionRun) -> list[tuple[str, float]]:
+    """List the gradient that each use of a tensor passed to it, with the name of the step."""
+    return [(step, use.on) for step in record.tensors for use in record.edges.get((step, name), ())]
 
 
-def _sum(name: str, played: Played) -> str:
-    """Write what arrived at a tensor as a sum, if it is one; "" if not."""
-    (_, first), *others = [*_uses(name, played), ("", 0.0)]
-    arrived = played.tensors[name].arrived
+def _format_sum(name: str, record: ExpressionRun) -> str:
+    """Format the gradient of a tensor as a sum; "" if the tensor is used only once."""
+    (_, first), *others = [*_list_uses(name, record), ("", 0.0)]
+    arrived = record.tensors[name].arrived
     if len(others) < 2 or arrived is None:
         return ""
-    return f"{as_text(first)} + {' + '.join(_after_a_sign(on) for _, on in others[:-1])} = {as_text(arrived)}"
+    return f"{as_text(first)} + {' + '.join(_parenthesize(on) for _, on in others[:-1])} = {as_text(arrived)}"
 
 
-def _after_a_sign(number: float) -> str:
+def _parenthesize(number: float) -> str:
     return f"({as_text(number)})" if number < 0 else as_text(number)
 
 
-def _alt(text: str, played: Played, runs: int) -> str:
-    grads = [f"{name}.grad {_grad(row.after)}" for name, row in played.tensors.items()]
-    flow = "gradients flow from the top down, at each step times its local gradient"
-    return f"Graph of {text}, {_times(runs)}; {flow}. {_join(grads)}."
+def _write_alt(text: str, record: ExpressionRun, runs: int) -> str:
+    grads = [f"{name}.grad {_format_grad(row.after)}" for name, row in record.tensors.items()]
+    flow = "gradients flow from top to bottom, and each step multiplies by its local gradient"
+    return f"Graph of {text}, {_format_runs(runs)}; {flow}. {_join(grads)}."
 
 
-def _notes(steps: list[Step], played: Played, without: Played, owner: GradientPlayground) -> list[str]:
+def _write_notes(
+    steps: list[Step], record: ExpressionRun, without: ExpressionRun, owner: GradientPlayground
+) -> list[str]:
     if not owner.runs:
-        return ["Nothing has gone backward yet. Guess every .grad first; then run backward."]
+        return ["Backward has not run yet. Guess every .grad first, then run backward."]
     notes = []
     fed: dict[str, list[str]] = {}
-    for step, operand in played.ways:
+    for step, operand in record.ways:
         fed.setdefault(step, []).append(operand)
     lost, unreached = [], []
-    for name, row in played.tensors.items():
+    for name, row in record.tensors.items():
         chosen = owner.choices.get(name, "nothing")
         if not row.requires_grad:
-            notes.append(f"{name} requires no gradient: the way back ends there.")
+            notes.append(f"{name} does not require grad, so the backward pass ends there.")
             continue
         if row.arrived is None:
             unreached.append(name)
             continue
-        if total := _sum(name, played):
-            uses = _uses(name, played)
+        if total := _format_sum(name, record):
+            uses = _list_uses(name, record)
             who, often = _join([f"{as_text(on)} from {step}" for step, on in uses]), len(uses)
             notes.append(f"{name} is used {'twice' if often == 2 else f'{often} times'}: {who}. They add up: {total}.")
         if row.saw is not None:
             on = _join(fed.get(name, []))
-            goes = f"that flows on to {on}" if on else f"that is added to {name}.grad"
+            goes = f"it flows on to {on}" if on else f"it is added to {name}.grad"
             notes.append(f"The hook on {name} saw {as_text(row.saw)} and returned {as_text(row.returned)}; {goes}.")
-        if row.retains_grad and row.saw is not None and _grad(row.after) == _grad(row.returned):
-            order = ", though you wrote retain_grad() first" if chosen.startswith("retain_grad") else ""
-            notes.append(f"{name}.grad is {_grad(row.after)}: retain_grad() keeps what the hook returned{order}.")
+        if row.retains_grad and row.saw is not None and _format_grad(row.after) == _format_grad(row.returned):
+            order = ", although you called retain_grad() first" if chosen.startswith("retain_grad") else ""
+            notes.append(
+                f"{name}.grad is {_format_grad(row.after)}: retain_grad() stores what the hook returned{order}."
+            )
         elif row.retains_grad:
-            notes.append(f"{name}.grad is {_grad(row.after)}, kept by retain_grad().")
+            notes.append(f"{name}.grad is {_format_grad(row.after)}, stored by retain_grad().")
         elif not row.is_leaf:
             lost.append(name)
         if row.is_leaf and "retain_grad" in chosen:
-            notes.append(f"retain_grad() changed nothing on {name}: a leaf has its .grad anyway.")
+            notes.append(f"retain_grad() has no effect on {name}, because a leaf always stores its .grad.")
     changed = [
-        f"{name}.grad would be {_grad(without.tensors[name].after)}"
-        for name, row in played.tensors.items()
-        if row.is_leaf and _grad(row.after) != _grad(without.tensors[name].after)
+        f"{name}.grad would be {_format_grad(without.tensors[name].after)}"
+        for name, row in record.tensors.items()
+        if row.is_leaf and _format_grad(row.after) != _format_grad(without.tensors[name].after)
     ]
     if changed:
-        notes.append(f"Without any hook {_join(changed)}.")
+        notes.append(f"Without hooks, {_join(changed)}.")
     if lost:
         are = "is None: it is not a leaf and has" if len(lost) == 1 else "are None: they are not leaves and have"
         notes.append(f"{_join([f'{name}.grad' for name in lost])} {are} no retain_grad().")
     if unreached:
         notes.append(f"No gradient reached {_join(unreached)}.")
     if owner.runs > 1:
-        grown = [(name, row) for name, row in played.tensors.items() if row.is_leaf and row.before is not None]
+        grown = [(name, row) for name, row in record.tensors.items() if row.is_leaf and row.before is not None]
         if owner.zero_grad:
             names = _join([f"{name}.grad" for name, _ in grown])
-            notes.append(f"This was backward pass {owner.runs}. Before it {names} were set to None: nothing adds up.")
+            notes.append(
+                f"This was backward pass {owner.runs}. Before it, {names} were set to None, so nothing adds up."
+            )
         else:
-            moves = _join([f"{name}.grad went from {_grad(row.before)} to {_grad(row.after)}" for name, row in grown])
+            moves = _join(
+                [
+                    f"{name}.grad went from {_format_grad(row.before)} to {_format_grad(row.after)}"
+                    for name, row in grown
+                ]
+            )
             notes.append(f"This was backward pass {owner.runs}, without zeroing. A leaf's .grad adds up: {moves}.")
     return notes

@@ -14,7 +14,7 @@ function figure(model, name, title, frame = still) {
   show();
   listen(model, note, "notes", show);
   const colours = name === "difference" ? "coolwarm" : "viridis";
-  const ramp = h("div", { class: `ph-ramp ph-${colours}`, "aria-hidden": "true", hidden: colours === "viridis" && model.get("in_colour") });
+  const ramp = h("div", { class: `ph-ramp ph-${colours}`, "aria-hidden": "true", hidden: colours === "viridis" && model.get("in_color") });
   return h("figure", { class: "ph-figure" }, h("strong", {}, title), frame(model, image, size), ramp, note);
 }
 

@@ -1,4 +1,4 @@
-"""Sliders that edit what a layer gets, by a real forward pre-hook that can be read, copied and run."""
+"""Edit the input of a layer with sliders. The edit is a forward pre-hook whose code you can copy."""
 
 from __future__ import annotations
 
@@ -14,59 +14,49 @@ from torch import Tensor, nn
 from hookscope.layers.find import Which, find_layers
 from hookscope.pictures.picture import Rows, Table
 from hookscope.pictures.words import count_text
-from hookscope.widgets.base import HookWidget, assets, shows_errors
-from hookscope_course.widgets.pre_hook_run import Seen, Target, one_image
-from hookscope_course.widgets.pre_hook_view import Pixels, View, encoded, finite, percent, poster, round_up
+from hookscope.widgets.base import HookWidget, assets, show_errors
+from hookscope_course.widgets.pre_hook_images import (
+    ImagePainter,
+    Pixels,
+    draw_poster,
+    encode,
+    format_percent,
+    round_up,
+    to_json_number,
+)
+from hookscope_course.widgets.pre_hook_run import HookedLayer, HookEffect, check_image
 
 __all__ = ["PreHookPlayground"]
 
-# In the order in which the hook applies them; the square comes last, so that it stays where the pointer put it.
 FOLDER = Path(__file__).parent
-
-
+# In the order in which the hook applies them. The square comes last, so that shifts do not move it.
 _SETTINGS = (
     "shift_rows", "shift_columns", "contrast", "brightness", "noise", "seed", "square", "row", "column",
 )  # fmt: skip
 
 
 class PreHookPlayground(HookWidget):
-    """Edit what a layer gets with a forward pre-hook, and see what the model makes of it.
+    """Edit the input of a layer with a forward pre-hook, and see how the prediction changes.
 
-    Every change runs the model twice, in eval mode and without gradients: as it is, and with the hook that `code`
-    shows, registered for this one run. The hooks that you have registered yourself run too. Training flags, buffers
-    and random numbers are put back afterwards. If the layer is called several times in one run, each call is edited,
-    and the first is shown.
+    Every change runs the model twice, without and with the hook in `code`, in `eval()` and without gradients. Your own
+    hooks run, too. Attributes and details: docs/limits/pre_hook_playground.md.
 
     Args:
-        model: a model that returns one tensor of scores (1, classes).
-        image: a float tensor (C, H, W) or (1, C, H, W) of 1 or 3 channels; a copy of it is kept.
-        layer: the layer that gets the hook, its dotted name or whatever else `find_layers` takes; the model itself by
-            default. Its first argument must be a float tensor whose last two axes are rows and columns.
-        classes: a name for each score; numbers by default.
-        top: how many classes are shown, the most likely ones of both runs.
-
-    Attributes:
-        brightness: is added to every value; 0 changes nothing.
-        contrast: multiplies the distance of every value from the mean; 1 changes nothing.
-        noise: standard deviation of the normal noise that is added.
-        seed: which noise; 0 or more.
-        square: side of a square that is set to 0; 0 for none.
-        row: first row of the square.
-        column: first column of the square.
-        shift_rows: rows to shift down, negative to shift up; zeros come in.
-        shift_columns: columns to shift to the right, negative to the left.
+        model: a model that returns a tensor of scores (1, classes).
+        image: a float tensor (C, H, W) or (1, C, H, W) with 1 or 3 channels.
+        layer: the layer to hook, see `find_layers`; by default the model itself.
+        classes: a name for each score; by default its index.
+        top: the number of classes to show.
 
     Raises:
-        TypeError: the image is no float tensor, or the model or the layer does not work on tensors as above.
-        ValueError: the image has another shape, the layer was not called, or `classes` has another length.
-        LayerNotFoundError: there is no such layer.
+        TypeError: the image, the scores or the input of the layer are not such a tensor.
+        ValueError: the image has a wrong shape, the layer was not called, or `classes` has a wrong length.
+        LayerNotFoundError: the layer does not exist.
 
     Example:
         >>> from hookscope import samples
         >>> playground = PreHookPlayground(samples.digit_cnn(), samples.digit(5), top=2)
         >>> playground.square, playground.row, playground.column = 10, 4, 9
-        >>> playground.edited[0, 0, 4:14, 9:19].count_nonzero().item()
-        0
         >>> print(playground.code.splitlines()[4])
             x[..., 4:14, 9:19] = 0  # square: 10 rows from row 4, 10 columns from column 9
 
@@ -92,7 +82,7 @@ class PreHookPlayground(HookWidget):
     height = traitlets.Int(0).tag(sync=True)
     width = traitlets.Int(0).tag(sync=True)
     reach = traitlets.Float(1.0).tag(sync=True)
-    in_colour = traitlets.Bool(False).tag(sync=True)
+    in_color = traitlets.Bool(False).tag(sync=True)
     original_png = traitlets.Bytes(b"").tag(sync=True)
     edited_png = traitlets.Bytes(b"").tag(sync=True)
     difference_png = traitlets.Bytes(b"").tag(sync=True)
@@ -122,83 +112,83 @@ class PreHookPlayground(HookWidget):
         if top < 1:
             raise ValueError(f"top={top}: show at least 1 class")
         ((self._layer, module),) = found.items()
-        self._model, self._image, self._top = model, one_image(image), top
-        self._target = Target(model, module, self._layer, self._image)
+        self._model, self._image, self._top = model, check_image(image), top
+        self._hooked = HookedLayer(model, module, self._layer, self._image)
         self._call = "model(image)" if image.ndim == 4 else "model(image[None])"
-        self._failure: Exception | None = None
+        self._error: Exception | None = None
         seen = self._run()
-        self._seen: Seen | None = seen
-        self._done: tuple[object, ...] | None = self._settings()
+        self._effect: HookEffect | None = seen
+        self._last_settings: tuple[object, ...] | None = self._settings()
         count = len(seen.before)
         if classes is not None and len(classes) != count:
             raise ValueError(f"{len(classes)} names in classes, but the model returns {count} scores: name each")
         self._classes = [str(name) for name in (range(count) if classes is None else classes)]
-        self._view = View(seen.original, self._image)
+        self._painter = ImagePainter(seen.original, self._image)
         where = f"the pre-hook of {self._layer}" if self._layer else "the pre-hook"
         super().__init__(
             height=seen.original.shape[-2],
             width=seen.original.shape[-1],
-            in_colour=self._view.in_colour,
-            reach=round_up(self._view.span),
+            in_color=self._painter.in_color,
+            reach=round_up(self._painter.span),
             title=f"{type(model).__name__}: what {where} hands on",
             _neutral={name: self.traits()[name].default_value for name in _SETTINGS},
-            **self._shown(),
+            **self._list_traits(),
         )
 
     @property
     def edited(self) -> Tensor:
-        """The tensor that the layer got from the hook, in its first call.
+        """The input of the layer with the hook, in its first call.
 
         Raises:
             RuntimeError: the run failed with the present settings.
 
         """
-        return self._known().edited
+        return self._get_effect().edited
 
     @property
     def probabilities(self) -> Tensor:
-        """The softmax of what the model returned with the hook, shape (classes,).
+        """The softmax of the scores with the hook, shape (classes,).
 
         Raises:
             RuntimeError: the run failed with the present settings.
 
         """
-        return self._known().after
+        return self._get_effect().after
 
     @property
     def original_probabilities(self) -> Tensor:
-        """The softmax of what the model returned without the hook, shape (classes,).
+        """The softmax of the scores without the hook, shape (classes,).
 
         Raises:
             RuntimeError: the run failed with the present settings.
 
         """
-        return self._known().before
+        return self._get_effect().before
 
     def reset(self) -> None:
-        """Set everything back, so that the hook changes nothing."""
+        """Reset all settings, so that the hook changes nothing."""
         with self.hold_sync(), self.hold_trait_notifications():
             for name, value in self._neutral.items():
                 setattr(self, name, value)
 
     def summary(self) -> str:
-        """Say what is edited, and the probabilities without and with the hook."""
-        edits = [line.partition("# ")[2] for line in self._edits()] or ["no edit"]
+        """Describe the edits, and the probabilities without and with the hook."""
+        edits = [line.partition("# ")[2] for line in self._write_edits()] or ["no edit"]
         return repr(Table(self.numbers(), "\n".join([self.title, *edits, self.answer])))
 
     def numbers(self) -> Rows:
         """List the probability of every class that is shown, without and with the hook."""
-        return [{"class": name, "original": percent(p), "edited": percent(q)} for name, p, q in self.bars]
+        return [{"class": name, "original": format_percent(p), "edited": format_percent(q)} for name, p, q in self.bars]
 
     # Made when it is asked for: on every step of a slider it would cost more than all the rest.
     @property
     def png(self) -> bytes:  # type: ignore[override]
         """What the widget shows, as one PNG; empty if the run failed. The numbers of its bars are in `numbers`."""
-        return encoded(poster(self._pictures, self.bars)) if self._pictures else b""
+        return encode(draw_poster(self._images, self.bars)) if self._images else b""
 
     # --- the hook, and the runs ------------------------------------------------------------------------------
 
-    def _edits(self) -> list[str]:
+    def _write_edits(self) -> list[str]:
         """Return the lines of the hook that change something, each with a comment that says what."""
         lines = []
         down, right = self.shift_rows, self.shift_columns
@@ -210,7 +200,8 @@ class PreHookPlayground(HookWidget):
             )
         if self.contrast != 1:
             lines.append(
-                f"x = x.mean() + {_number(self.contrast)} * (x - x.mean())  # contrast: times {self.contrast:.4g}"
+                f"x = x.mean() + {_format_number(self.contrast)} * (x - x.mean())"
+                f"  # contrast: times {self.contrast:.4g}"
             )
         if self.brightness != 0:
             sign = "-" if self.brightness < 0 else "+"
@@ -229,18 +220,18 @@ class PreHookPlayground(HookWidget):
             )
         return lines
 
-    def _hook_source(self) -> str:
-        body = ["x = args[0].clone()  # a copy: the caller's tensor stays as it is", *self._edits()]
+    def _write_hook(self) -> str:
+        body = ["x = args[0].clone()  # a copy: the caller's tensor stays as it is", *self._write_edits()]
         return "\n    ".join(
             ["def edit(module, args):", *body, "return (x, *args[1:])  # the layer gets this as its args"]
         )
 
-    def _source(self) -> str:
+    def _write_code(self) -> str:
         target = "model" + (f".get_submodule({self._layer!r})" if self._layer else "")
         return f"""\
 import torch
 
-{self._hook_source()}
+{self._write_hook()}
 
 model.eval()
 handle = {target}.register_forward_pre_hook(edit)
@@ -251,16 +242,16 @@ finally:
     handle.remove()
 """
 
-    def _run(self) -> Seen:
+    def _run(self) -> HookEffect:
         names: dict[str, Any] = {"torch": torch}
         # What is shown is what runs.
-        exec(compile(self._hook_source(), "<pre-hook>", "exec"), names)
-        return self._target.run(names["edit"])
+        exec(compile(self._write_hook(), "<pre-hook>", "exec"), names)
+        return self._hooked.run(names["edit"])
 
     # --- what changes ----------------------------------------------------------------------------------------
 
     @traitlets.validate(*_SETTINGS)
-    def _check(self, proposal: dict[str, Any]) -> Any:
+    def _check_setting(self, proposal: dict[str, Any]) -> Any:
         name, value = proposal["trait"].name, proposal["value"]
         low, high = {
             "noise": (0, math.inf),
@@ -278,64 +269,66 @@ finally:
         return value
 
     @traitlets.observe(*_SETTINGS)
-    @shows_errors
-    def _changed(self, change: object) -> None:
+    @show_errors
+    def _on_change(self, change: object) -> None:
         # Traits that are set together are all set before the first of their calls, so that one does it all.
-        if self._settings() != self._done:
-            self._done = self._seen = self._failure = None
+        if self._settings() != self._last_settings:
+            self._last_settings = self._effect = self._error = None
             try:
-                self._seen = self._run()
+                self._effect = self._run()
             except Exception as error:
-                self._failure = error
+                self._error = error
             with self.hold_sync():
-                for name, value in self._shown().items():
+                for name, value in self._list_traits().items():
                     setattr(self, name, value)
-            self._done = self._settings()
-        if self._failure is not None:
-            raise self._failure
+            self._last_settings = self._settings()
+        if self._error is not None:
+            raise self._error
 
     def _settings(self) -> tuple[object, ...]:
         return tuple(getattr(self, name) for name in _SETTINGS)
 
-    def _known(self) -> Seen:
-        if self._seen is None:
-            raise RuntimeError(f"the run with these settings failed ({self.problem}); playground.reset() undoes them")
-        return self._seen
+    def _get_effect(self) -> HookEffect:
+        if self._effect is None:
+            raise RuntimeError(
+                f"the run with these settings failed ({self.problem}). Call playground.reset() to undo them"
+            )
+        return self._effect
 
     # --- what is shown ---------------------------------------------------------------------------------------
 
-    def _shown(self) -> dict[str, Any]:
+    def _list_traits(self) -> dict[str, Any]:
         """Return the traits that show the result."""
-        self._pictures: dict[str, Pixels] = {}
-        if self._seen is None:
+        self._images: dict[str, Pixels] = {}
+        if self._effect is None:
             empty = {f"{name}_png": b"" for name in self._ALTS} | {f"{name}_alt": "" for name in self._ALTS}
-            return empty | {"notes": {}, "bars": [], "answer": "No result.", "alt": "", "code": self._source()}
-        seen, notes = self._seen, {}
-        self._pictures["original"], notes["original"] = self._view.paint(seen.original)
-        self._pictures["edited"], notes["edited"] = self._view.paint(seen.edited)
-        self._pictures["difference"], notes["difference"] = View.difference(seen.edited, seen.original)
+            return empty | {"notes": {}, "bars": [], "answer": "No result.", "alt": "", "code": self._write_code()}
+        seen, notes = self._effect, {}
+        self._images["original"], notes["original"] = self._painter.paint(seen.original)
+        self._images["edited"], notes["edited"] = self._painter.paint(seen.edited)
+        self._images["difference"], notes["difference"] = ImagePainter.difference(seen.edited, seen.original)
         alts = {name: f"{what}: {notes[name]}." for name, what in self._ALTS.items()}
-        answer = f"original: {self._top_class(seen.before)} · edited: {self._top_class(seen.after)}"
+        answer = f"original: {self._describe_top_class(seen.before)} · edited: {self._describe_top_class(seen.after)}"
         if seen.before.argmax() != seen.after.argmax():
             answer += " · the hook has changed the prediction"
         each = torch.maximum(seen.before.nan_to_num(), seen.after.nan_to_num())
         most = sorted(each.topk(min(self._top, len(each))).indices.tolist())
         return {
-            **{f"{name}_png": encoded(pixels) for name, pixels in self._pictures.items()},
+            **{f"{name}_png": encode(pixels) for name, pixels in self._images.items()},
             **{f"{name}_alt": alt for name, alt in alts.items()},
             "notes": notes,
-            "bars": [[self._classes[n], finite(seen.before[n]), finite(seen.after[n])] for n in most],
+            "bars": [[self._classes[n], to_json_number(seen.before[n]), to_json_number(seen.after[n])] for n in most],
             "answer": answer,
             "alt": " ".join([f"Three pictures and bars of the probabilities, {answer}.", *alts.values()]),
-            "code": self._source(),
+            "code": self._write_code(),
         }
 
-    def _top_class(self, probabilities: Tensor) -> str:
+    def _describe_top_class(self, probabilities: Tensor) -> str:
         if not probabilities.isfinite().all():
             return "no class: the probabilities are NaN"
         best = int(probabilities.argmax())
-        return f"{self._classes[best]} ({percent(float(probabilities[best]))})"
+        return f"{self._classes[best]} ({format_percent(float(probabilities[best]))})"
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"({value!r})" if value < 0 else repr(value)

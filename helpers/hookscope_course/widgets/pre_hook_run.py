@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from hookscope.captures.call import why_uncalled
 from hookscope.preserve import preserve_model, preserve_rng_state
 
-__all__ = ["Seen", "Target", "one_image"]
+__all__ = ["HookEffect", "HookedLayer", "check_image"]
 
 PreHook = Callable[[nn.Module, tuple[Any, ...]], Any]
 
 
 @dataclass(frozen=True)
-class Seen:
+class HookEffect:
     """What the layer got without and with the hook, and the probabilities that came of it."""
 
     original: Tensor
@@ -29,7 +29,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Target:
+class HookedLayer:
     """A model, one of its layers with its name, and the input (1, C, H, W) of every run."""
 
     model: nn.Module
@@ -37,11 +37,11 @@ class Target:
     name: str
     image: Tensor
 
-    def run(self, hook: PreHook) -> Seen:
+    def run(self, hook: PreHook) -> HookEffect:
         """Run the model without and with the hook, from the same random numbers."""
         original, before = self._run()
         edited, after = self._run(hook)
-        return Seen(original, edited, before, after)
+        return HookEffect(original, edited, before, after)
 
     def _run(self, *hooks: PreHook) -> tuple[Tensor, Tensor]:
         """Return what the layer got in its first call, and the probabilities."""
@@ -50,7 +50,7 @@ class Target:
 
         def note(module: nn.Module, args: tuple[Any, ...]) -> None:
             if not got:
-                got.append(_editable(name, args).detach().clone())
+                got.append(_check_editable(name, args).detach().clone())
 
         with ExitStack() as stack:
             stack.enter_context(preserve_model(self.model))
@@ -68,7 +68,7 @@ class Target:
         return got[0], scores.detach().softmax(dim=1)[0]
 
 
-def one_image(image: object) -> Tensor:
+def check_image(image: object) -> Tensor:
     """Return a copy of an image (C, H, W) or (1, C, H, W) as a batch of one."""
     if not isinstance(image, Tensor):
         raise TypeError(f"image is of type {type(image).__name__}: pass a tensor (C, H, W) or (1, C, H, W)")
@@ -87,7 +87,7 @@ def one_image(image: object) -> Tensor:
     return copy if len(shape) == 4 else copy[None]
 
 
-def _editable(name: str, args: tuple[Any, ...]) -> Tensor:
+def _check_editable(name: str, args: tuple[Any, ...]) -> Tensor:
     """Return what the hook would edit, if it can."""
     if not args:
         raise TypeError(

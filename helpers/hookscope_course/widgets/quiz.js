@@ -1,11 +1,11 @@
-// The order quiz: cards to click, the answer so far, and after "Reveal" torch's order beside it.
+// The order quiz: cards to click, the answer so far, and after "Reveal" the recorded order next to it.
 
 function draw(model, el) {
   const cards = model.get("_cards");
   const phase = (name) => (name.startsWith("forward") ? "forward" : name.startsWith("step") ? "step" : "backward");
   const said = h("p", { class: "oq-said" });
   const why = h("p", { class: "oq-why" });
-  const status = h("div", { role: "status" }, said, why); // read out when it changes
+  const status = h("div", { role: "status" }, said, why); // screen readers read it out when it changes
   const question = h("p", { class: "oq-question" },
     `In which order do these ${cards.length} hooks fire? Click the first one, then the next…`);
   const list = h("ol", { class: "oq-list" });
@@ -31,7 +31,7 @@ function draw(model, el) {
     set(answer, `${name} taken back. ${left(answer.length)}`);
   };
   const startOver = () => {
-    result.replaceChildren();  // at once: a kernel that is busy takes the order away later, and it is the answer
+    result.replaceChildren();  // at once, because the kernel can be busy, and the result shows the answer
     said.classList.remove("oq-verdict");
     say("Started over.");
     put(model, { revealed: false, answer: [] });
@@ -48,7 +48,7 @@ function draw(model, el) {
   const show = () => {
     const answer = answered();
     const revealed = model.get("revealed");
-    // Cards of one name are alike: as many of them are used as the name was placed.
+    // Cards with the same name are equal. Mark as many as used as were placed.
     const used = new Map();
     for (const name of answer) used.set(name, (used.get(name) ?? 0) + 1);
     buttons.forEach((button, at) => {

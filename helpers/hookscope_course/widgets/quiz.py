@@ -1,4 +1,4 @@
-"""Guess in which order the hooks of a recording fired, then let torch tell, with the reason."""
+"""Guess the order in which the hooks of a recording fired, then compare with the recorded order."""
 
 from __future__ import annotations
 
@@ -13,57 +13,44 @@ import traitlets
 from hookscope.pictures.picture import Rows, Table, from_figure
 from hookscope.pictures.tokens import shorten_token
 from hookscope.recordings.record import Recording
-from hookscope.widgets.base import HookWidget, assets, shows_errors
-from hookscope.widgets.player import choose, drawn
-from hookscope_course.widgets.why import why
+from hookscope.widgets.base import HookWidget, assets, show_errors
+from hookscope.widgets.player import draw_events, select_events
+from hookscope_course.widgets.order_reasons import explain_order
 
 __all__ = ["OrderQuiz"]
 
 FOLDER = Path(__file__).parent
 
 
-_MOST = 40  # events; more are no fun to put in order
+_MOST = 40  # most events; more are tedious to order
 
 
 class OrderQuiz(HookWidget):
-    """Put the hooks of a recording in the order in which you expect them, then reveal the order that torch took.
+    """Put the hooks of a recording in the order in which you expect them to fire, then reveal the recorded order.
 
-    Click the names one after the other; take the last one back, or start over. Until you reveal it, the order is
-    nowhere on the page. Events of the same name count as equal.
+    The page does not contain the order before you reveal it. Events with the same name count as equal. In Python, set
+    `answer` to a list of names; `reveal()` returns the comparison, and `start_over()` clears it.
 
     Args:
-        recording: what `record(...)` gave, after its block.
-        seed: shuffles the names; the same seed, the same shuffle.
-        kinds: ask for events of these kinds only, for example `["full_backward_pre", "full_backward"]`.
-        layers: ask for events of these layers or tensors only: names, or globs. The root is `"(root)"`.
-
-    Attributes:
-        answer: the names in the order that was clicked, so far.
-        revealed: whether the recorded order is shown. Setting it does what `reveal` and `start_over` do.
+        recording: the result of `record(...)`, after its block.
+        seed: shuffles the names. The same seed gives the same order.
+        kinds: ask only for events of these kinds, for example `["full_backward_pre", "full_backward"]`.
+        layers: ask only for events of these layers or tensors: names, or globs. The root is `"(root)"`.
 
     Raises:
-        TypeError: `recording` is none, or `seed` no integer.
-        ValueError: no such kind, or too few or too many events; `answer` holds a name that is not to be placed.
-        LayerNotFoundError: no event of such a layer.
+        TypeError: `recording` is not a recording, or `seed` is not an integer.
+        ValueError: there are too few or too many events, or `answer` has a wrong name.
+        LayerNotFoundError: a layer has no events.
 
     Example:
-        >>> import torch
-        >>> from hookscope.recordings.record import record
+        >>> import torch, hookscope
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 2))
-        >>> with record(model) as recording:
+        >>> with hookscope.record(model) as recording:
         ...     y = model(torch.ones(1, 4))
         >>> quiz = OrderQuiz(recording, kinds="forward")
-        >>> quiz.answer = ["forward (root)", "forward 0"]
-        >>> quiz.reveal()
-        The first of 2 is not right yet. At place 1 you said forward (root), but torch fired forward 0.
-        forward 0 comes before forward (root): '0' runs inside the forward() of (root), and a forward hook fires when
-        forward() has returned.
-        #  you             torch           mark
-        -  --------------  --------------  ----------------
-        1  forward (root)  forward 0       first difference
-        2  forward 0       forward (root)  differs
-        >>> quiz.score
-        0
+        >>> quiz.answer = ["forward 0", "forward (root)"]
+        >>> quiz.reveal().caption
+        "All 2 right: this is torch's own order."
 
     """
 
@@ -81,15 +68,15 @@ class OrderQuiz(HookWidget):
         kinds: str | Iterable[str] | None = None,
         layers: str | Iterable[str] | None = None,
     ) -> None:
-        events = choose(recording, kinds, layers)
+        events = select_events(recording, kinds, layers)
         if not isinstance(seed, int):
             raise TypeError(f"seed must be an integer, not {type(seed).__name__}")
         if len(events) > _MOST:
-            raise ValueError(f"{len(events)} events are more than {_MOST}, too many to order; choose kinds= or layers=")
-        self._recording, self._asked = recording, events
+            raise ValueError(f"{len(events)} events are too many to order, {_MOST} at most. Pass kinds= or layers=")
+        self._recording, self._events = recording, events
         names = [event.label for event in events]
         if len(set(names)) < 2:
-            raise ValueError(f"there is no order to guess: all events are {names[0]!r}; take more kinds or layers")
+            raise ValueError(f"there is no order to guess: all events are {names[0]!r}. Choose more kinds or layers")
         cards = names[:]
         shuffle = random.Random(seed).shuffle
         while cards == names:
@@ -99,26 +86,26 @@ class OrderQuiz(HookWidget):
 
     @property
     def order(self) -> list[str]:
-        """The names in the order in which torch fired the hooks; only once it is revealed."""
-        self._must_be_revealed("order")
-        return [event.label for event in self._asked]
+        """The names in the order in which the hooks fired. Available after `reveal()`."""
+        self._check_revealed("order")
+        return [event.label for event in self._events]
 
     @property
     def score(self) -> int:
-        """How many names are right before the first difference; only once it is revealed."""
-        self._must_be_revealed("score")
-        return self._right()
+        """The number of right names before the first difference. Available after `reveal()`."""
+        self._check_revealed("score")
+        return self._count_right()
 
     @property
     def explanation(self) -> str:
-        """Why torch's order differs from the answer where it first does; only once it is revealed."""
-        self._must_be_revealed("explanation")
-        return self._explain()
+        """The reason for the order at the first difference. Available after `reveal()`."""
+        self._check_revealed("explanation")
+        return self._explain_difference()
 
     def reveal(self) -> Table:
-        """Show the recorded order, and return it beside the answer."""
+        """Show the recorded order; return it next to the answer, as a table."""
         self.revealed = True
-        return self._table()
+        return self._make_table()
 
     def start_over(self) -> None:
         """Hide the order again, and clear the answer."""
@@ -130,84 +117,84 @@ class OrderQuiz(HookWidget):
     def _check_answer(self, proposal: Mapping[str, Any]) -> list[str]:
         answer = list(proposal["value"])
         if self.revealed and answer != self.answer:
-            raise ValueError("the order is revealed, so the answer stays; start_over() begins a new one")
+            raise ValueError("the order is revealed, so the answer cannot change. Call start_over() to begin again")
         left = Counter(self._cards)
         for name in answer:
             if left[name] == 0:
-                again = f"{name!r} is placed more often than it fired" if name in left else f"no event {name!r}"
-                raise ValueError(f"{again}; the names to place are {', '.join(map(repr, self._cards))}")
+                problem = f"{name!r} is placed more often than it fired" if name in left else f"no event {name!r}"
+                raise ValueError(f"{problem}. The names to place are {', '.join(map(repr, self._cards))}")
             left[name] -= 1
         return answer
 
     @traitlets.observe("revealed")
-    @shows_errors
+    @show_errors
     def _on_revealed(self, change: Mapping[str, Any]) -> None:
         if not self.revealed:
             self._result = {}
             self._show_question()
             return
-        rows = [[row["you"], row["torch"], row["mark"]] for row in self._rows()]
-        self._result = {"rows": rows, "verdict": self._verdict(), "why": self._explain()}
-        self.png, self.alt = drawn(self._asked)
+        rows = [[row["you"], row["torch"], row["mark"]] for row in self._list_rows()]
+        self._result = {"rows": rows, "verdict": self._write_verdict(), "why": self._explain_difference()}
+        self.png, self.alt = draw_events(self._events)
 
     def numbers(self) -> Rows:
-        """List the answer beside torch's order, once it is revealed; before, there is no more than `alt` says."""
-        return self._rows() if self.revealed else ()
+        """List the answer next to the recorded order. Empty before `reveal()`."""
+        return self._list_rows() if self.revealed else ()
 
     def summary(self) -> str:
-        """Say what is to be ordered, and how far the answer is; the order only if it is revealed."""
+        """Describe the question and the answer so far, or the result after `reveal()`."""
         if self.revealed:
-            return f"OrderQuiz: {self._table()!r}"
+            return f"OrderQuiz: {self._make_table()!r}"
         placed = "".join(f"\n{place}. {name}" for place, name in enumerate(self.answer, 1)) or " nothing yet"
         return f"OrderQuiz: put {len(self._cards)} events in order: {', '.join(self._cards)}\nplaced:{placed}"
 
-    def _must_be_revealed(self, what: str) -> None:
+    def _check_revealed(self, what: str) -> None:
         if not self.revealed:
-            raise RuntimeError(f"the {what} is hidden until you have guessed; then call reveal(), or press Reveal")
+            raise RuntimeError(f"the {what} is hidden until you have guessed. Then call reveal(), or press Reveal")
 
-    def _right(self) -> int:
-        pairs = zip(self.answer, self._asked, strict=False)
+    def _count_right(self) -> int:
+        pairs = zip(self.answer, self._events, strict=False)
         return next((at for at, (name, event) in enumerate(pairs) if name != event.label), len(self.answer))
 
-    def _rows(self) -> list[dict[str, object]]:
-        right, rows = self._right(), []
-        for place, event in enumerate(self._asked):
+    def _list_rows(self) -> list[dict[str, object]]:
+        right, rows = self._count_right(), []
+        for place, event in enumerate(self._events):
             name = self.answer[place] if place < len(self.answer) else ""
             first = "first difference" if place == right else "differs"
             mark = "missing" if not name else "same" if name == event.label else first
             rows.append({"#": place + 1, "you": name, "torch": event.label, "mark": mark})
         return rows
 
-    def _table(self) -> Table:
-        return Table(self._rows(), "\n".join(filter(None, [self._verdict(), self._explain()])))
+    def _make_table(self) -> Table:
+        return Table(self._list_rows(), "\n".join(filter(None, [self._write_verdict(), self._explain_difference()])))
 
-    def _verdict(self) -> str:
-        right, size = self._right(), len(self._asked)
+    def _write_verdict(self) -> str:
+        right, size = self._count_right(), len(self._events)
         if right == size:
             return f"All {size} right: this is torch's own order."
-        torch_said = f"torch fired {self._asked[right].label}"
+        fired = f"torch fired {self._events[right].label}"
         if not self.answer:
-            return f"You placed none of {size}. At place 1 {torch_said}."
+            return f"You placed none of {size}. At position 1 {fired}."
         if right == len(self.answer):
-            return f"{right} of {size} right, then you stopped. At place {right + 1} {torch_said}."
-        said = f"At place {right + 1} you said {self.answer[right]}, but {torch_said}."
+            return f"{right} of {size} right, then you stopped. At position {right + 1} {fired}."
+        difference = f"At position {right + 1} you said {self.answer[right]}, but {fired}."
         if right == 0:
-            return f"The first of {size} is not right yet. {said}"
-        return f"The first {f'{right} of {size} are' if right > 1 else f'of {size} is'} right. {said}"
+            return f"The first of {size} is not right yet. {difference}"
+        return f"The first {f'{right} of {size} are' if right > 1 else f'of {size} is'} right. {difference}"
 
-    def _explain(self) -> str:
-        right = self._right()
+    def _explain_difference(self) -> str:
+        right = self._count_right()
         if right >= len(self.answer):
             return ""
-        later = next(event for event in self._asked[right:] if event.label == self.answer[right])
-        return why(self._asked[right], later, self._recording.events, self._recording.notes)
+        later = next(event for event in self._events[right:] if event.label == self.answer[right])
+        return explain_order(self._events[right], later, self._recording.events, self._recording.notes)
 
     def _show_question(self) -> None:
-        self.png, self.alt = _question(self._cards)
+        self.png, self.alt = _draw_question(self._cards)
 
 
-def _question(cards: Sequence[str]) -> tuple[bytes, str]:
-    """Draw the names to be ordered; return the PNG and its words."""
+def _draw_question(cards: Sequence[str]) -> tuple[bytes, str]:
+    """Draw the names in shuffled order; return PNG and alt text."""
     alt = f"In which order do these {len(cards)} hooks fire? Shuffled: {', '.join(cards)}."
     try:
         from matplotlib.figure import Figure

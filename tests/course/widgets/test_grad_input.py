@@ -10,7 +10,7 @@ from PIL import Image
 from torch import nn
 
 from hookscope import census, compare_backward_hooks
-from hookscope_course.widgets.compared_layers import LAYERS
+from hookscope_course.widgets.example_layers import LAYERS
 from hookscope_course.widgets.grad_input import GradInputExplorer
 
 

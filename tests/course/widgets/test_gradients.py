@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hookscope_course.widgets.expression import _METHODS, KINDS, leaves_of, parse, play
+from hookscope_course.widgets.expression import _METHODS, KINDS, list_leaves, parse, run_expression
 from hookscope_course.widgets.gradients import EXPRESSIONS, GradientPlayground
 
 
@@ -41,7 +41,7 @@ def test_plain_chain() -> None:
 @pytest.mark.parametrize(("zero", "runs"), [(False, 1), (False, 3), (True, 3)])
 def test_the_code_gives_the_same_numbers(expression: str, zero: bool, runs: int) -> None:
     playground = GradientPlayground(expression, {"x": 3.0}, zero_grad=zero)
-    names = [name for name, row in playground._played.tensors.items() if row.requires_grad]
+    names = [name for name, row in playground._run_record.tensors.items() if row.requires_grad]
     playground.factors = {names[0]: 10.0, names[-2]: -0.5}
     for first, second in [*zip(KINDS, KINDS, strict=True), *zip(KINDS, reversed(KINDS), strict=True)]:
         playground.choices = {names[0]: first, names[-2]: second}
@@ -57,16 +57,18 @@ def test_retain_grad_sees_what_the_hook_returned_in_either_order(kind: str) -> N
     assert (row["arrived"], row["hook saw"], row["hook returned"], row[".grad after"]) == (4, 4, 40, 40)
     assert row["retains_grad"] is True
     assert playground.grads["a"] == 120
-    assert any(note.startswith("d.grad is 40: retain_grad() keeps what the hook returned") for note in playground.notes)
-    assert ("though you wrote" in " ".join(playground.notes)) == kind.startswith("retain_grad")
-    assert "Without any hook a.grad would be 12 and b.grad would be 8." in playground.notes
+    assert any(
+        note.startswith("d.grad is 40: retain_grad() stores what the hook returned") for note in playground.notes
+    )
+    assert ("although you called" in " ".join(playground.notes)) == kind.startswith("retain_grad")
+    assert "Without hooks, a.grad would be 12 and b.grad would be 8." in playground.notes
 
 
 def test_hook_on_a_leaf_and_retain_grad_on_a_leaf() -> None:
     playground = GradientPlayground(choices={"a": "hook, then retain_grad"}, factors={"a": 3})
     assert playground.grads["a"] == 36
-    assert "The hook on a saw 12 and returned 36; that is added to a.grad." in playground.notes
-    assert "retain_grad() changed nothing on a: a leaf has its .grad anyway." in playground.notes
+    assert "The hook on a saw 12 and returned 36; it is added to a.grad." in playground.notes
+    assert "retain_grad() has no effect on a, because a leaf always stores its .grad." in playground.notes
     playground.run()
     assert playground.grads["a"] == 72
     assert next(row for row in playground.table.rows if row["tensor"] == "a")["hook saw"] == 12
@@ -74,13 +76,13 @@ def test_hook_on_a_leaf_and_retain_grad_on_a_leaf() -> None:
 
 def test_a_tensor_used_twice_gets_one_call_with_the_sum() -> None:
     playground = GradientPlayground("used twice", choices={"d": "hook"})
-    played = playground._played
+    played = playground._run_record
     assert [use.on for use in played.edges["f", "d"]] == [1]
     assert [use.on for use in played.edges["e", "d"]] == [4]
     assert (played.tensors["d"].saw, played.tensors["d"].returned) == (5, 10)
     square = GradientPlayground("d = a * a", choices={"a": "hook"})
-    assert [use.on for use in square._played.edges["d", "a"]] == [2, 2]
-    assert square._played.tensors["a"].saw == 4
+    assert [use.on for use in square._run_record.edges["d", "a"]] == [2, 2]
+    assert square._run_record.tensors["a"].saw == 4
     assert "1 × 2 + 1 × 2" in [arrow["text"] for arrow in square.shown["drawing"]["arrows"]]
 
 
@@ -98,7 +100,7 @@ def test_arrows_show_the_factors_of_the_chain_rule() -> None:
     assert texts(quotient) == ["1 × 0.5 + 1 × (-0.5)"]
     nothing = GradientPlayground("y = x * 0; z = y ** 2", {"x": 2.0})  # a local gradient is there though 0 comes back
     assert sorted(texts(nothing)) == ["0 × 0 = 0", "1 × 0 = 0"]
-    for use in (use for flow in playground._played.edges.values() for use in flow):
+    for use in (use for flow in playground._run_record.edges.values() for use in flow):
         assert use.back * use.local == use.on
 
 
@@ -149,11 +151,13 @@ def test_no_line_crosses_a_text_of_another(text: str) -> None:
 def test_detach_ends_the_way_back() -> None:
     playground = GradientPlayground("detached")
     assert playground.grads["a"] == 18
-    assert "e requires no gradient: the way back ends there." in playground.notes
+    assert "e does not require grad, so the backward pass ends there." in playground.notes
     assert [arrow["text"] for arrow in playground.shown["drawing"]["arrows"] if not arrow["flows"]] == [
         "no gradient"
     ] * 2
-    with pytest.raises(ValueError, match="torch refuses hook on e, which requires no gradient: cannot register a hook"):
+    with pytest.raises(
+        ValueError, match="torch refuses hook on e, which does not require grad: cannot register a hook"
+    ):
         playground.set("e", hook=2)
     with pytest.raises(ValueError, match="torch refuses retain_grad on e"):
         playground.choices = {"e": "retain_grad"}
@@ -184,7 +188,7 @@ def test_not_live_waits_for_run() -> None:
     playground = GradientPlayground(live=False)
     assert playground.runs == 0
     assert set(playground.grads.values()) == {None}
-    assert playground.notes == ["Nothing has gone backward yet. Guess every .grad first; then run backward."]
+    assert playground.notes == ["Backward has not run yet. Guess every .grad first, then run backward."]
     playground.set("d", hook=2)
     assert playground.runs == 0
     playground.run()
@@ -222,13 +226,13 @@ def test_set_and_changing_the_expression() -> None:
 def test_operations(text: str) -> None:
     playground = GradientPlayground(text, {"x": 2.0})
     assert ran(playground.code) == playground.grads
-    assert playground.grads["x"] == sum(use.on for use in playground._played.edges["y", "x"])
+    assert playground.grads["x"] == sum(use.on for use in playground._run_record.edges["y", "x"])
 
 
 @pytest.mark.parametrize("method", [name for name in _METHODS if name != "detach"])
 def test_methods(method: str) -> None:
     steps = parse(f"y = x.{method}()")
-    played = play(steps, {"x": 0.5}, {}, {}, False, 1)
+    played = run_expression(steps, {"x": 0.5}, {}, {}, False, 1)
     x = torch.tensor(0.5, requires_grad=True)
     getattr(x, method)().backward()
     assert played.tensors["x"].after == float(x.grad)
@@ -238,22 +242,22 @@ def test_methods(method: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nonsense", "no expression 'nonsense'; there are chain"),
+        ("nonsense", "no expression 'nonsense'. Choose chain"),
         ("d = a * b * c", "write one operation"),
         ("d = __import__('os').system('true')", "write one operation|no method"),
-        ("d = a.backward()", "no method 'backward' here"),
+        ("d = a.backward()", "no method 'backward'"),
         ("d = a.relu(b)", "write one operation"),
         ("d = a * True", "write one operation"),
         ("d = 'a' * 3", "write one operation"),
-        ("d = a *", "is no step"),
-        ("d += a; e = d", "is no step"),
-        ("a = a * b", "cannot be used"),
-        ("d = a * b; d = d * c", "there already"),
-        ("d = a * b; a = d * c", "there already"),
+        ("d = a *", "is not a step"),
+        ("d += a; e = d", "is not a step"),
+        ("a = a * b", "cannot use its own name"),
+        ("d = a * b; d = d * c", "is used already"),
+        ("d = a * b; a = d * c", "is used already"),
         ("d = a * b; e = c * c", "d is not used"),
-        ("torch = a * b", "other names"),
-        ("d = a * x", "no value for the leaf x: give values="),
-        ("d = a.detach()", "d requires no gradient"),
+        ("torch = a * b", "Use other names"),
+        ("d = a * x", "the leaf x has no value. Pass values="),
+        ("d = a.detach()", "d does not require grad"),
         ("y = 2 / a", "more than one node"),
         ("; ".join(f"d{i + 1} = d{i} * 2" for i in range(9)), "9 steps"),
     ],
@@ -276,13 +280,13 @@ def test_bad_values_say_what_is_wrong() -> None:
                 setattr(playground, trait, {"a": wrong, "b": 1.0, "c": 1.0})
     with pytest.raises(ValueError, match="no tensor 'z' in d = a"):
         playground.set("z", retain_grad=True)
-    with pytest.raises(ValueError, match="give one of 'nothing'"):
+    with pytest.raises(ValueError, match="choose from 'nothing'"):
         playground.choices = {"d": "retaingrad"}
     with pytest.raises(ValueError, match="hook must be a finite number"):
         playground.set("d", hook=float("nan"))
     with pytest.raises(ValueError, match="first='last'"):
         playground.set("d", hook=2, first="last")
-    with pytest.raises(ValueError, match="from 0 to 20"):
+    with pytest.raises(ValueError, match="choose 0 to 20"):
         playground.runs = 21
     assert (playground.choices, playground.factors, playground.runs) == ({}, {}, 1)
 
@@ -291,7 +295,7 @@ def test_infinite_and_nan_gradients_reach_the_page_as_text() -> None:
     playground = GradientPlayground("y = x.sqrt(); z = y * y", {"x": 0.0})
     row = next(row for row in playground.shown["rows"] if row["tensor"] == "x")
     assert row[".grad after"] == "nan"
-    assert not [note for note in playground.notes if note.startswith("Without any hook")]
+    assert not [note for note in playground.notes if note.startswith("Without hooks")]
 
 
 def test_values_are_torchs_whatever_the_callers_mode() -> None:
@@ -305,7 +309,7 @@ def test_values_are_torchs_whatever_the_callers_mode() -> None:
 
 
 def test_leaves_are_in_order() -> None:
-    assert leaves_of(parse("d = c * b; e = d * a")) == ["a", "b", "c"]
+    assert list_leaves(parse("d = c * b; e = d * a")) == ["a", "b", "c"]
 
 
 def test_the_picture_and_its_words() -> None:

@@ -14,7 +14,7 @@ import hookscope
 from hookscope import samples
 from hookscope.pictures.palette import COOLWARM, LEVELS, PAPER, VIRIDIS, palette
 from hookscope_course.widgets.pre_hook import PreHookPlayground
-from hookscope_course.widgets.pre_hook_view import poster
+from hookscope_course.widgets.pre_hook_images import draw_poster
 from tests.shared.edited import RGB, put
 
 
@@ -72,12 +72,12 @@ def test_nan_and_inf_have_their_own_colours_and_no_class() -> None:
 
 def test_colours_and_feature_maps() -> None:
     playground = rgb()
-    assert playground.in_colour
+    assert playground.in_color
     assert playground.notes["original"].startswith("red, green and blue from 0")
     expected = (playground.edited[0].permute(1, 2, 0) * 255).round().byte().numpy()
     assert (pixels(playground.original_png) == expected).all()
     deeper = rgb(layer="norm")
-    assert not deeper.in_colour
+    assert not deeper.in_color
     assert deeper.edited.shape == (1, 5, 12, 10)
     assert deeper.notes["original"].startswith("mean of 5 channels, ")
     assert deeper.title == "RGB: what the pre-hook of norm hands on"
@@ -135,7 +135,7 @@ def raises(kind, match, *args, **options):
 
 def test_the_poster_leaves_the_numbers_of_its_bars_to_the_table():
     blank = np.zeros((28, 28, 3), dtype=np.uint8)
-    drawn = poster({"original": blank, "edited": blank}, [("five", 0.0, 0.0), ("six", 1.0, None)])
+    drawn = draw_poster({"original": blank, "edited": blank}, [("five", 0.0, 0.0), ("six", 1.0, None)])
     paper = palette(VIRIDIS)[PAPER]
     five, six = drawn[-35:-23], drawn[-19:-13]
     assert (five[:, 140:] == paper).all(), "no text stands beside a bar"

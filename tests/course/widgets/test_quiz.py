@@ -10,8 +10,8 @@ import traitlets
 from torch import nn
 
 from hookscope.recordings.record import record
+from hookscope_course.widgets.order_reasons import explain_order
 from hookscope_course.widgets.quiz import OrderQuiz
-from hookscope_course.widgets.why import why
 from tests.shared.recorded import nested, recorded
 
 BACKWARD = ["full_backward_pre", "full_backward"]
@@ -38,7 +38,7 @@ def reasons(recording):
 
 
 def _reason(first, second, events, notes):
-    said, plain = why(first, second, events, notes), f"{first.label} comes before {second.label}"
+    said, plain = explain_order(first, second, events, notes), f"{first.label} comes before {second.label}"
     assert said.startswith(plain)
     return "" if said == f"{plain} in this run." else said.removeprefix(f"{plain}: ")
 
@@ -61,7 +61,7 @@ def test_before_it_is_revealed_the_order_is_nowhere_to_be_read():
         assert places != sorted(places)
     assert quiz._result == {}
     for name in ("order", "score", "explanation"):
-        with pytest.raises(RuntimeError, match=rf"the {name} is hidden until you have guessed; then call reveal\(\)"):
+        with pytest.raises(RuntimeError, match=rf"the {name} is hidden until you have guessed. Then call reveal\(\)"):
             getattr(quiz, name)
 
 
@@ -119,7 +119,7 @@ def test_the_score_counts_up_to_the_first_difference_only():
     assert [row["you"] for row in rows] == quiz.answer
     assert [row["torch"] for row in rows] == order
     assert quiz._result["verdict"] == (
-        "The first 3 of 10 are right. At place 4 you said forward_pre 0.1, but torch fired forward 0.0."
+        "The first 3 of 10 are right. At position 4 you said forward_pre 0.1, but torch fired forward 0.0."
     )
     assert quiz.explanation == ("forward 0.0 comes before forward_pre 0.1: '0.0' had returned when '0.1' began.")
 
@@ -128,10 +128,10 @@ def test_an_answer_can_stop_early_or_be_empty():
     recording = recorded(kinds=["forward_pre", "forward"])
     quiz = OrderQuiz(recording)
     quiz.answer = recording.order()[:2]
-    assert quiz.reveal().caption == "2 of 10 right, then you stopped. At place 3 torch fired forward_pre 0.0."
+    assert quiz.reveal().caption == "2 of 10 right, then you stopped. At position 3 torch fired forward_pre 0.0."
     assert [row["mark"] for row in quiz.reveal().rows] == ["same"] * 2 + ["missing"] * 8
     quiz.start_over()
-    assert quiz.reveal().caption == "You placed none of 10. At place 1 torch fired forward_pre (root)."
+    assert quiz.reveal().caption == "You placed none of 10. At position 1 torch fired forward_pre (root)."
     assert (quiz.score, quiz.explanation) == (0, "")
 
 
@@ -172,7 +172,7 @@ def test_an_answer_after_the_order_is_known_is_refused():
     quiz = OrderQuiz(recorded())
     quiz.answer = quiz._cards[:2]
     order = quiz.reveal().rows
-    with pytest.raises(ValueError, match=r"the answer stays; start_over\(\) begins a new one"):
+    with pytest.raises(ValueError, match=r"the answer cannot change. Call start_over\(\) to begin again"):
         quiz.answer = [row["torch"] for row in order]
     assert quiz.answer == quiz._cards[:2]
 
@@ -180,7 +180,7 @@ def test_an_answer_after_the_order_is_known_is_refused():
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        (["forward 7"], "no event 'forward 7'; the names to place are "),
+        (["forward 7"], "no event 'forward 7'. The names to place are "),
         (["forward 1", "forward 1"], "'forward 1' is placed more often than it fired"),
     ],
 )
@@ -198,7 +198,7 @@ def test_an_answer_that_is_no_list_is_refused():
 
 def test_too_few_or_too_many_events_make_no_quiz():
     deep = nn.Sequential(*(nn.Linear(4, 4) for _ in range(12)))
-    with pytest.raises(ValueError, match="52 events are more than 40, too many to order; choose kinds= or layers="):
+    with pytest.raises(ValueError, match="52 events are too many to order, 40 at most"):
         OrderQuiz(recorded(deep))
     assert len(OrderQuiz(recorded(deep), kinds="full_backward")._cards) == 13
     with pytest.raises(ValueError, match=r"no order to guess: all events are 'forward \(root\)'"):
@@ -249,13 +249,13 @@ def test_a_name_alone_does_not_put_a_layer_inside_another():
 def test_backward_reasons_if_the_input_requires_grad():
     said = reasons(recorded())
     assert (
-        "the gradient of its input, which is known last; '0.0' is inside"
+        "the gradient of its input, which is computed last, after inner layers such as '0.0'"
         in said["full_backward 0.0", "full_backward 0"]
     )
-    assert "needs the gradient of its output only" in said["full_backward_pre 0", "full_backward_pre 0.1"]
+    assert "needs only the gradient of its output" in said["full_backward_pre 0", "full_backward_pre 0.1"]
     assert said["full_backward 1", "full_backward_pre 0"].endswith("comes first: '1' was called after '0'.")
     assert said["full_backward_pre 1", "full_backward 1"].startswith(
-        "the full backward pre-hook needs grad_output only"
+        "the full backward pre-hook needs only grad_output"
     )
     assert said["forward (root)", "full_backward_pre (root)"].startswith("forward builds the graph")
     assert not any("requires grad" in text for text in said.values())
@@ -271,13 +271,13 @@ def test_backward_reasons_if_the_input_does_not_require_grad():
 
 def test_reasons_of_parameters_and_the_layers_they_are_of():
     said = reasons(recorded(Twice(), parameters=True))
-    assert "out of the layer's own step back" in said["full_backward_pre head.0", "tensor head.0.weight"]
+    assert "before the backward pass of the layer" in said["full_backward_pre head.0", "tensor head.0.weight"]
     assert "AccumulateGrad" in said["post_accumulate_grad head.0.weight", "full_backward head.0"]
     assert said["tensor head.0.bias", "post_accumulate_grad head.0.bias"].startswith("a tensor hook fires when")
     assert said["full_backward fc #2", "tensor fc.weight"] == (
-        "fc was called 2 times, and its parameters wait for the sum over all calls."
+        "fc was called 2 times. Its parameters' gradients are complete after all calls."
     )
-    assert said["tensor head.0.weight", "full_backward head"].endswith("which is known last; 'head.0' is inside.")
+    assert said["tensor head.0.weight", "full_backward head"].endswith("after inner layers such as 'head.0'.")
     assert said["tensor fc.weight", "full_backward fc"] == "", "its call is one of two"
     early = reasons(recorded(Twice(), grad=False, parameters=True))
     assert early["full_backward fc", "tensor fc.weight"].startswith("no input of call 1 of 'fc' requires grad")
@@ -293,10 +293,10 @@ def test_reasons_along_one_tensor_and_around_a_step():
         optimizer.step()
     said = reasons(recording)
     assert said["tensor y", "node_pre y"].startswith("a tensor hook fires when the gradient")
-    assert said["retain_grad y", "node_pre y"].startswith("what retain_grad asked for")
-    assert said["tensor y", "full_backward_pre (root)"].startswith("if 'y' is what (root) returned")
-    assert said["full_backward (root)", "tensor x"].startswith("if 'x' is what (root) received")
-    assert said["tensor x", "step_pre SGD"] == "step hooks fire around optimizer.step(), and that was called later."
+    assert said["retain_grad y", "node_pre y"].startswith("retain_grad fills .grad")
+    assert said["tensor y", "full_backward_pre (root)"].startswith("if 'y' is the output of (root)")
+    assert said["full_backward (root)", "tensor x"].startswith("if 'x' is the input of (root)")
+    assert said["tensor x", "step_pre SGD"] == "step hooks fire around optimizer.step(), which was called later."
     assert said["step_pre SGD", "step_post SGD"] == "step pre-hooks fire before the step, post-hooks after it."
 
 
@@ -308,7 +308,7 @@ def test_where_the_recording_does_not_tell_no_reason_is_given():
         first.backward()
         second.backward()
     events = recording.events
-    assert why(events[4], events[6], events, recording.notes) == (
+    assert explain_order(events[4], events[6], events, recording.notes) == (
         "full_backward_pre (root) comes before full_backward_pre (root) #2 in this run."
     )
     # What follows a backward pass need not be the forward pass of the next one.

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import hookscope
 from hookscope import census, samples
 from hookscope.interp.sweeps import Cell
-from hookscope.interp.widgets.patch_code import patch_code
+from hookscope.interp.widgets.patch_code import write_patch_code
 from hookscope.widgets import LayerPicker, PatchMap, TokenPicker
 from hookscope.widgets.base import assets
 from tests.package.interp.sweeps.test_one_cell import SWEEPS, of_scores
@@ -74,7 +74,7 @@ def test_a_layer_without_a_tensor_has_no_code() -> None:
     net = Net(lambda self, x: self.line(x) + len(self.word()), line=nn.Linear(3, 3), word=Do(lambda: "a"))
     picker = LayerPicker(net, X, layer="line")
     picker.layer = "word"
-    assert "holds no tensor" in picker.problem
+    assert "contains no tensor" in picker.problem
     assert picker.code == ""
 
 
@@ -111,7 +111,7 @@ def test_a_patch_map_s_lines_give_the_number_of_the_sweep(name: str, source: str
     others = found.made.inputs
     names = {} if others is None else {"source": others.kwargs or others.args}
     for cell in (Cell(found, layer, column) for layer in found.layers for column in found.columns):
-        output = run(patch_code(cell), net, inputs=args, kwargs=kwargs, **names)["output"]
+        output = run(write_patch_code(cell), net, inputs=args, kwargs=kwargs, **names)["output"]
         assert float(options["metric"](output)) == pytest.approx(cell.value, rel=1e-5, abs=1e-6)
 
 
@@ -133,8 +133,8 @@ def test_a_patch_map_s_lines_are_few() -> None:
     found = sweep(net, x, "stem", y, positions=range(5), metric=of_scores, progress=False)
     assert PatchMap(found, layer="stem", column=1).code == (
         "import torch\n\n"
-        "# source: your other inputs, which the patch comes from\n"
-        "kept = []  # what the layer had there\n\n\n"
+        "# source: your other inputs, from which the patch comes\n"
+        "kept = []  # the values of the layer for source\n\n\n"
         "def keep(module, args, output):\n"
         "    kept.append(output.clone())\n\n\n"
         "def patch(module, args, output):\n"

@@ -61,14 +61,14 @@ def test_wrong_choices_are_refused_in_words_and_change_nothing() -> None:
     before = picker.png
     for name, value, words in [
         ("layer", "block1.cnov", "no layer 'block1.cnov'; did you mean 'block1.conv'"),
-        ("show", "gradiant", "show='gradiant': give 'activation', 'gradient'"),
-        ("order", "size", "order='size': give 'index'"),
-        ("channel", 16, "channel=16: give -1 to 15"),
-        ("sample", 1, "sample=1: give 0 to 0"),
-        ("call", 2, "call=2: give 1 to 1"),
-        ("target", 10, "target=10: give -1 to 9"),
-        ("per_page", 0, "per_page=0: give 1 to 256"),
-        ("part", "[0]", "part='[0]': there are ''"),
+        ("show", "gradiant", "show='gradiant': choose 'activation', 'gradient'"),
+        ("order", "size", "order='size': choose 'index'"),
+        ("channel", 16, "channel=16: choose -1 to 15"),
+        ("sample", 1, "sample=1: choose 0 to 0"),
+        ("call", 2, "call=2: choose 1 to 1"),
+        ("target", 10, "target=10: choose -1 to 9"),
+        ("per_page", 0, "per_page=0: choose 1 to 256"),
+        ("part", "[0]", "part='[0]': choose ''"),
     ]:
         with pytest.raises((ValueError, LayerNotFoundError), match=words.replace("[", r"\[")):
             setattr(picker, name, value)
@@ -88,7 +88,7 @@ def test_choices_are_taken_when_the_first_layer_is_the_model_itself(named: dict[
     conv = LayerPicker(nn.Conv2d(1, 3, 3), torch.randn(4, 1, 8, 8), **named, sample=3, channel=2)
     assert (conv.sample, conv.channel) == (3, 2)
     assert conv.large
-    with pytest.raises(ValueError, match="sample=4: give 0 to 3"):
+    with pytest.raises(ValueError, match="sample=4: choose 0 to 3"):
         LayerPicker(nn.Conv2d(1, 3, 3), torch.randn(4, 1, 8, 8), **named, sample=4)
 
 
@@ -112,7 +112,7 @@ def test_of_several_samples_the_one_that_is_shown_is_named() -> None:
 
 def test_a_pass_that_would_keep_too_much_is_refused_with_the_way_out() -> None:
     model, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), images()
-    words = "outputs of all layers take more than max_bytes=9,000: give fewer or smaller inputs, .* a larger max_bytes"
+    words = "outputs of all layers need more than max_bytes=9,000. Pass a smaller batch, .* raise max_bytes"
     with pytest.raises(MemoryError, match=words):
         LayerPicker(model, x, max_bytes=9_000)
     assert len(hookscope.census(model)) == 0
@@ -123,7 +123,7 @@ def test_a_pass_that_would_keep_too_much_is_refused_with_the_way_out() -> None:
     before = picker.activation
     model.append(nn.Conv2d(8, 60, 3))
     picker.run()
-    assert "MemoryError: the outputs of all layers take more" in picker.problem
+    assert "MemoryError: the outputs of all layers need more" in picker.problem
     assert len(hookscope.census(model)) == 0
     assert torch.equal(picker.activation, before)
 

@@ -63,9 +63,9 @@ def test_of_several_tensors_the_gradient_is_that_of_the_scores(
     model.head(features.tanh()).max(dim=1).values.sum().backward()
     torch.testing.assert_close(picker.gradient, features.grad)
     assert picker.targets == ["0", "1", "2"]
-    assert picker.goal == f"The gradient is that of the highest of the 3 scores of each sample in {where}."
+    assert picker.goal == f"Gradient of the highest of the 3 scores of each sample in {where}."
     picker.target = 1
-    assert picker.goal == f"The gradient is that of the score of class 1, one of 3 in {where}."
+    assert picker.goal == f"Gradient of the score of class 1, one of 3 in {where}."
     picker.show = "activation"
     assert picker.goal == ""
 
@@ -73,22 +73,22 @@ def test_of_several_tensors_the_gradient_is_that_of_the_scores(
 def test_a_class_is_named_in_what_the_gradient_is_of() -> None:
     names = [f"digit {n}" for n in range(10)]
     picker = LayerPicker(samples.digit_cnn(), samples.digit(5), classes=names, show="gradient", target=3)
-    assert picker.goal == "The gradient is that of the score of class digit 3, one of 10 in the output."
+    assert picker.goal == "Gradient of the score of class digit 3, one of 10 in the output."
 
 
 def test_without_classes_the_gradient_is_that_of_a_sum_and_says_so() -> None:
     picker = LayerPicker(nn.LSTM(4, 5, batch_first=True), torch.randn(2, 7, 4), show="gradient")
     assert picker.targets == []
-    assert "the sum of output[0]: its shape (2, 7, 5) is not that of class scores" in picker.goal
-    assert picker.notices == ["Each value here counts once in that sum, so its gradient is 1 everywhere."]
+    assert "the sum of output[0], because its shape (2, 7, 5) is not that of class scores" in picker.goal
+    assert picker.notices == ["Each value here is one term of that sum, so the gradient is 1 everywhere."]
     picker.part = "[1][0]"
-    assert "no gradient arrives" in picker.problem
+    assert "no gradient reaches" in picker.problem
     assert picker.notices == []
     loss = LayerPicker(Do(lambda x: (x**2).sum()), torch.ones(3), show="gradient")
-    assert loss.goal == "The gradient is that of the output, a single number."
+    assert loss.goal == "Gradient of the output, a single number."
     none = LayerPicker(Do(lambda x: x > 0), torch.ones(3))
     none.show = "gradient"
-    assert "no floating tensor to run backward from" in none.problem
+    assert "no floating-point tensor, so there is no gradient" in none.problem
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_what_is_warned_about_in_a_pass_stands_in_the_widget() -> None:
         picker.show = "activation"
     assert above == []
     assert LayerPicker(encoder, torch.randn(2, 5, 8)).notices == [
-        "Layer 'layers.0' and 1 more ran without their fused path, since they are watched; their values may differ in "
+        "Layer 'layers.0' and 1 more ran without their fused path, because they have hooks. Their values can differ in "
         "the last digits."
     ]
     assert other.notices == ["The model warned: mind the gap"]
@@ -158,11 +158,13 @@ def test_a_layer_that_no_gradient_reaches_is_said_without_a_with_block() -> None
             return self.used(x)
 
     picker = LayerPicker(Beside(), torch.ones(1, 2), layer="unused")
-    with pytest.raises(ValueError, match=r"no gradient arrives at unused .*does not depend on it"):
+    with pytest.raises(ValueError, match=r"no gradient reaches unused .*does not depend on it"):
         _ = picker.gradient
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # torch.jit is deprecated
 def test_a_scripted_model_is_refused_in_words() -> None:
-    with pytest.raises(ValueError, match="the model is TorchScript, which takes no hooks; give the module that"):
+    with pytest.raises(
+        ValueError, match=r"the model is TorchScript, which does not run Python hooks\. Pass the module that"
+    ):
         LayerPicker(torch.jit.script(nn.ReLU()), torch.ones(1))

@@ -19,27 +19,27 @@ from tests.shared.awkward import Do
 FLAT = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
 FIXES: list[tuple[nn.Module | None, Any, str, Callable[[Any], Any]]] = [
     (None, np.zeros((1, 1, 28, 28), "f4"), "a NumPy array of shape (1, 1, 28, 28)", lambda x: torch.from_numpy(x)),
-    (None, np.zeros((1, 1, 28, 28)), "pass torch.from_numpy(x).float()", lambda x: torch.from_numpy(x).float()),
+    (None, np.zeros((1, 1, 28, 28)), "Pass torch.from_numpy(x).float()", lambda x: torch.from_numpy(x).float()),
     (None, torch.zeros(1, 28, 28), "no batch axis: block1.conv (Conv2d) expects (N, 1, H, W)", lambda x: x[None]),
-    (None, torch.zeros(28, 28), "axes are missing, pass x[None, None]", lambda x: x[None, None]),
+    (None, torch.zeros(28, 28), "To add axes, pass x[None, None]", lambda x: x[None, None]),
     (
         None,
         torch.zeros(1, 3, 28, 28),
-        "block1.conv (Conv2d) expects 1 channel, the shape (N, 1, H, W), and its input is of (1, 3, 28, 28)",
+        "block1.conv (Conv2d) expects 1 channel, shape (N, 1, H, W), but its input has shape (1, 3, 28, 28)",
         lambda x: x.mean(1, keepdim=True),
     ),
     (nn.Conv2d(3, 2, 3), torch.zeros(1, 1, 8, 8), "pass x.expand(-1, 3, -1, -1)", lambda x: x.expand(-1, 3, -1, -1)),
-    (nn.Conv2d(3, 2, 3), torch.zeros(2, 8, 9, 3), "stand last, pass x.movedim(-1, 1)", lambda x: x.movedim(-1, 1)),
+    (nn.Conv2d(3, 2, 3), torch.zeros(2, 8, 9, 3), "come last, so pass x.movedim(-1, 1)", lambda x: x.movedim(-1, 1)),
     (nn.Conv2d(3, 2, 3), torch.zeros(3, 8, 8), "has no batch axis: the model (Conv2d)", lambda x: x[None]),
     (nn.Conv1d(3, 2, 3), torch.zeros(3, 8), "expects (N, 3, L)", lambda x: x[None]),
-    (None, torch.zeros(1, 1, 28, 28).double(), "of torch.float64: pass x.float()", lambda x: x.float()),
+    (None, torch.zeros(1, 1, 28, 28).double(), "has dtype torch.float64. Pass x.float()", lambda x: x.float()),
     (None, torch.zeros(1, 1, 28, 28).byte(), "divide by 255", lambda x: x.float() / 255),
-    (nn.Linear(4, 2).double(), torch.zeros(1, 4), "pass x.to(torch.float64)", lambda x: x.to(torch.float64)),
+    (nn.Linear(4, 2).double(), torch.zeros(1, 4), "Pass x.to(torch.float64)", lambda x: x.to(torch.float64)),
     (FLAT, torch.zeros(1, 1, 30, 30), "1 (Linear) expects 784 features", lambda x: x[..., 1:29, 1:29]),
     (nn.LSTM(4, 5), torch.zeros(2, 3, 3), "(LSTM) expects 4 features", lambda x: torch.zeros(2, 3, 4)),
-    (nn.Embedding(4, 2), torch.zeros(2, 3), "pass x.long()", lambda x: x.long()),
-    (nn.Embedding(4, 2), torch.tensor([[5]]), "has rows 0 to 3, and its input goes from 5 to 5", lambda x: x - 2),
-    (None, [torch.zeros(1, 1, 28, 28)], "the input is a list of 1", lambda x: torch.cat(x)),
+    (nn.Embedding(4, 2), torch.zeros(2, 3), "Pass x.long()", lambda x: x.long()),
+    (nn.Embedding(4, 2), torch.tensor([[5]]), "from 0 to 3, but its input has values from 5 to 5", lambda x: x - 2),
+    (None, [torch.zeros(1, 1, 28, 28)], "the input is a list of length 1", lambda x: torch.cat(x)),
     (None, None, "the input is None", lambda x: samples.digit(5)),
 ]  # fmt: skip
 
@@ -58,7 +58,7 @@ def test_a_wrong_input_is_refused_and_the_way_out_works(
 
 
 def test_a_picker_without_an_input_asks_for_one() -> None:
-    with pytest.raises(WrongInputError, match=r"given no input: pass what it is called with after the model"):
+    with pytest.raises(WrongInputError, match=r"got no input. Pass its arguments after the model"):
         LayerPicker(samples.digit_cnn())
 
 

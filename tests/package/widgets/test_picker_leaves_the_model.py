@@ -83,7 +83,7 @@ def test_run_again_takes_the_weights_and_hooks_of_now() -> None:
 
 def test_a_cell_that_runs_again_closes_what_it_made_before(monkeypatch: pytest.MonkeyPatch) -> None:
     run = 0
-    monkeypatch.setattr(base, "_cell", lambda: ("cell", run))
+    monkeypatch.setattr(base, "_get_cell", lambda: ("cell", run))
     model = samples.digit_cnn()
     counts = []
     for run in range(100):  # noqa: B007 (read by the lambda)
@@ -95,7 +95,7 @@ def test_a_cell_that_runs_again_closes_what_it_made_before(monkeypatch: pytest.M
     assert second.comm is not None
     assert len(hookscope.census(model)) == 0
     other = LayerPicker(model, samples.digit(5))
-    monkeypatch.setattr(base, "_cell", lambda: ("another cell", 1))
+    monkeypatch.setattr(base, "_get_cell", lambda: ("another cell", 1))
     LayerPicker(model, samples.digit(5))
     assert other.comm is not None
 

@@ -66,7 +66,7 @@ def test_what_can_have_no_gradient_is_no_goal() -> None:
     net, x = Policy(), torch.randn(3, 4)
     picker = LayerPicker(net, x, layer="layer", show="gradient")
     assert picker.problem == ""
-    assert picker.goal == "The gradient is that of the highest of the 2 scores of each sample in output['action']."
+    assert picker.goal == "Gradient of the highest of the 2 scores of each sample in output['action']."
     assert picker.targets == ["0", "1"]
     picker.target = 1
     assert picker.gradient.tolist() == [[0, 1]] * 3
@@ -76,27 +76,25 @@ def test_what_can_have_no_gradient_is_no_goal() -> None:
 def test_the_user_chooses_what_the_gradient_is_of() -> None:
     net, x = Policy(), torch.randn(3, 4)
     picker = LayerPicker(net, x, layer="layer", show="gradient", gradient_of="['value']")
-    assert picker.goal.startswith("The gradient is that of the sum of output['value']: ")
+    assert picker.goal.startswith("Gradient of the sum of output['value'], because ")
     assert picker.gradient.tolist() == [[1, 1]] * 3
     picker = LayerPicker(net, x, layer="layer", show="gradient", gradient_of=lambda output: 3 * output["action"][0, 0])
-    assert picker.goal == "The gradient is that of what gradient_of returns."
+    assert picker.goal == "Gradient of what gradient_of returns."
     assert picker.gradient.tolist() == [[3, 0], [0, 0], [0, 0]]
     with pytest.raises(
-        ValueError, match=r"gradient_of=\"\['values'\]\" is not in the output; there are .*\['action'\]"
+        ValueError, match=r"gradient_of=\"\['values'\]\" is not in the output, which has .*\['action'\]"
     ):
         LayerPicker(net, x, gradient_of="['values']")
     picker = LayerPicker(net, x, layer="layer", show="gradient", gradient_of="['mask']")
-    assert "does not require grad; of the output these do: \"['action']\", \"['value']\"" in picker.problem
+    assert "does not require grad. Pass one that does: \"['action']\", \"['value']\"" in picker.problem
     picker = LayerPicker(net, x, layer="layer", show="gradient", gradient_of=lambda output: output["action"])
-    assert "gradient_of returned a tensor of shape (3, 2); return one number" in picker.problem
+    assert "gradient_of returned a tensor of shape (3, 2). Return one number" in picker.problem
 
 
 def test_features_are_not_called_scores() -> None:
     net = Do(lambda self, x: {"pooler_output": self.layer(x)}, layer=nn.Linear(4, 5))
     picker = LayerPicker(net, torch.randn(2, 4), layer="layer", show="gradient")
-    assert picker.goal == (
-        "The gradient is that of the sum of output['pooler_output']: its 5 values are not class scores."
-    )
+    assert picker.goal == ("Gradient of the sum of output['pooler_output'], because its 5 values are not class scores.")
 
 
 @dataclasses.dataclass(slots=True)

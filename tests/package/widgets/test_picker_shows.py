@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from hookscope import samples
 from hookscope.pictures.picture import as_text
 from hookscope.widgets import LayerPicker
-from hookscope.widgets.view import image_of, maps_of, order_of
+from hookscope.widgets.channel_maps import draw_input, read_maps, sort_channels
 from tests.shared.awkward import Do, Net
 from tests.shared.picked import convs, digits, images
 
@@ -94,19 +94,19 @@ def test_channels_are_ordered_by_what_is_asked(by: str) -> None:
     ],
 )
 def test_outputs_of_any_shape_and_dtype_are_shown(output: Tensor, shape: tuple[int, ...]) -> None:
-    assert maps_of(output, 0)[0].shape == shape
+    assert read_maps(output, 0)[0].shape == shape
     picker = LayerPicker(Do(lambda x: output), torch.zeros(1))
     assert not picker.problem
     assert picker.png
     for by in ("mean", "max", "zeros"):
-        assert sorted(order_of(output, 0, by)) == list(range(shape[0]))
+        assert sorted(sort_channels(output, 0, by)) == list(range(shape[0]))
 
 
 @pytest.mark.parametrize(
     ("output", "words"),
     [
-        (torch.zeros(0, 3, 4, 4), "nothing to see"),
-        (torch.zeros(1, 1, 1, 1, 1, 2), "too many axes"),
+        (torch.zeros(0, 3, 4, 4), "nothing to draw"),
+        (torch.zeros(1, 1, 1, 1, 1, 2), "more than 5 axes"),
         ("text", "no tensor"),
     ],
 )
@@ -137,10 +137,10 @@ def test_a_channel_is_shown_large_with_its_numbers() -> None:
 
 
 def test_an_input_that_is_no_image_has_no_picture() -> None:
-    assert image_of(torch.zeros(1, 5, 4, 4), 0) is None
-    assert image_of(torch.full((1, 1, 4, 4), float("nan")), 0) is None
-    assert image_of("text", 0) is None
-    png, alt = image_of(torch.zeros(1, 3, 4, 4), 0) or (b"", "")
+    assert draw_input(torch.zeros(1, 5, 4, 4), 0) is None
+    assert draw_input(torch.full((1, 1, 4, 4), float("nan")), 0) is None
+    assert draw_input("text", 0) is None
+    png, alt = draw_input(torch.zeros(1, 3, 4, 4), 0) or (b"", "")
     assert png
     assert "4×4" in alt
 
@@ -159,13 +159,13 @@ def test_an_overwritten_output_is_shown_as_it_was_and_said_to_be() -> None:
     model(images())
     picker = LayerPicker(model, images(), layer="1")
     assert (picker.activation < 0).any()
-    assert any("layer 2 (ReLU); shown as it was before" in value for _, value in picker.facts)
+    assert any("layer 2 (ReLU); this is the value before that" in value for _, value in picker.facts)
 
 
 def test_classes_have_names() -> None:
     picker = LayerPicker(samples.digit_cnn(), samples.digit(5), classes=[f"digit {n}" for n in range(10)])
     assert picker.targets[3] == "digit 3"
-    with pytest.raises(ValueError, match="2 names for 10 classes"):
+    with pytest.raises(ValueError, match="classes has 2 names, but the model returns 10 scores"):
         LayerPicker(samples.digit_cnn(), samples.digit(5), classes=["a", "b"])
 
 

@@ -15,7 +15,7 @@ from hookscope.layers import LayerNotFoundError
 from hookscope.recordings.event import GIVEN
 from hookscope.recordings.record import record
 from hookscope.widgets import player as player_module
-from hookscope.widgets.player import OrderPlayer, choose, in_a_sentence
+from hookscope.widgets.player import OrderPlayer, describe_event, select_events
 from tests.shared.patience import PATIENCE
 from tests.shared.recorded import nested, recorded
 
@@ -50,7 +50,7 @@ def test_index_and_event_follow_each_other():
 def test_an_index_outside_is_refused_and_the_old_one_stays(index):
     player = OrderPlayer(recorded())
     player.index = 7
-    with pytest.raises(IndexError, match=rf"no event {index}; index goes from -1, before the first, to 19, the last"):
+    with pytest.raises(IndexError, match=rf"no event {index}: set index from -1 \(before the first event\) to 19"):
         player.index = index
     assert player.index == 7
 
@@ -64,12 +64,12 @@ def test_an_index_that_is_no_integer_is_refused():
 @pytest.mark.parametrize(
     ("wrong", "error", "text"),
     [
-        ({"recording": nested()}, TypeError, r"what hookscope\.record\(\.\.\.\) gives, not Sequential"),
-        ({"kinds": "forwards"}, ValueError, "no kind 'forwards'; kinds are forward_pre, forward"),
-        ({"kinds": "step_pre"}, ValueError, "no events of kind step_pre were recorded; there are forward_pre"),
-        ({"layers": "0.2"}, LayerNotFoundError, r"no event of layer '0\.2'; did you mean '0\."),
-        ({"layers": "nowhere"}, LayerNotFoundError, r"no event of layer 'nowhere'; there are \(root\), 0, 0\.0"),
-        ({"layers": []}, ValueError, "name a layer or more"),
+        ({"recording": nested()}, TypeError, r"recording must be a Recording, not Sequential"),
+        ({"kinds": "forwards"}, ValueError, "no kind 'forwards'. The kinds are forward_pre, forward"),
+        ({"kinds": "step_pre"}, ValueError, "no events of kind step_pre. It has forward_pre"),
+        ({"layers": "0.2"}, LayerNotFoundError, r"no event of layer '0\.2'. Did you mean '0\."),
+        ({"layers": "nowhere"}, LayerNotFoundError, r"no event of layer 'nowhere'. The layers are \(root\), 0, 0\.0"),
+        ({"layers": []}, ValueError, "Name at least one layer"),
     ],
 )
 def test_what_it_cannot_play(wrong, error, text):
@@ -80,7 +80,7 @@ def test_what_it_cannot_play(wrong, error, text):
 def test_a_recording_without_events_says_how_to_get_some():
     with record(nested()) as recording:
         pass
-    with pytest.raises(ValueError, match="run the model inside its with-block"):
+    with pytest.raises(ValueError, match="Run the model inside its with block"):
         OrderPlayer(recording)
 
 
@@ -117,7 +117,7 @@ def test_two_threads_have_a_tree_each():
 def test_every_kind_has_its_sentence():
     recording = everything()
     assert {event.kind for event in recording.events} >= set(GIVEN) - {"backward"}
-    said = {event.label: in_a_sentence(event) for event in recording.events}
+    said = {event.label: describe_event(event) for event in recording.events}
     assert said["forward_pre (root)"] == "forward pre-hook of layer (root), call 1: args ((1, 4),)"
     assert said["forward 0.0"] == "forward hook of layer '0.0', call 1: output (1, 3)"
     assert said["full_backward 1"] == "full backward hook of layer '1', call 1: grad_input ((1, 3),)"
@@ -135,9 +135,9 @@ def test_a_hook_of_the_learners_is_called_by_its_name_and_a_later_call_by_its_nu
 
     with layer.register_forward_hook(mine), record(layer, kinds="forward") as recording:
         layer(layer(torch.ones(1, 4)))
-    said = [in_a_sentence(event) for event in recording.events]
+    said = [describe_event(event) for event in recording.events]
     assert said[2] == "forward hook 'mine' of layer (root), call 2: output (1, 4)"
-    assert [row[4] for row in OrderPlayer(recording)._events] == ["mine", "hookscope's own"] * 2
+    assert [row[4] for row in OrderPlayer(recording)._events] == ["mine", "hookscope's own hook"] * 2
 
 
 def test_the_tree_is_the_call_tree_of_the_recording():
@@ -184,8 +184,8 @@ def test_filters_leave_only_what_the_chosen_events_hang_on():
 
 def test_the_root_can_be_chosen_by_either_name():
     recording = recorded()
-    assert choose(recording, layers="") == choose(recording, layers="(root)")
-    assert {event.name for event in choose(recording, layers="")} == {""}
+    assert select_events(recording, layers="") == select_events(recording, layers="(root)")
+    assert {event.name for event in select_events(recording, layers="")} == {""}
 
 
 def test_it_shows_the_timeline_before_it_runs_and_reads_without_it():

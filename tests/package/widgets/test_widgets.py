@@ -97,7 +97,7 @@ def test_a_picture_with_words_and_numbers_stands_in_for_it(name: str) -> None:
 def test_nothing_is_left_when_its_cell_is_run_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = []
     for run in range(3):
-        monkeypatch.setattr(base, "_cell", lambda run=run: (f"the cell of {name}", run))
+        monkeypatch.setattr(base, "_get_cell", lambda run=run: (f"the cell of {name}", run))
         WIDGETS[name]()
         counts.append(len(ipywidgets.widgets.widget._instances))
     assert counts[0] == counts[1] == counts[2]
@@ -106,10 +106,10 @@ def test_nothing_is_left_when_its_cell_is_run_again(name: str, monkeypatch: pyte
 @pytest.mark.parametrize("name", WIDGETS)
 def test_an_error_in_a_callback_is_a_sentence_and_the_widget_lives(name: str) -> None:
     made = WIDGETS[name]()
-    with made.errors_shown():
+    with made.catch_errors():
         raise ValueError("the reason\nand its details")
     assert made.problem == "ValueError: the reason"
-    with made.errors_shown():
+    with made.catch_errors():
         pass
     assert made.problem == ""
 

@@ -1,1 +1,1 @@
-"""Widgets for sequence models and sweeps; `hookscope.widgets` has them by name."""
+"""Widgets for sequence models and sweeps. Import them from `hookscope.widgets`."""

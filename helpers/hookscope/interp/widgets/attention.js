@@ -1,4 +1,4 @@
-// The attention picker: a layer, a head and a sample to choose, the map, and a row of numbers for each query.
+// The attention picker: controls for layer, head and sample, the map, and a table with a row per query.
 
 function draw(model, el) {
   const counted = (count) => Array.from({ length: count }, (_, index) => [index, String(index)]);
@@ -6,11 +6,11 @@ function draw(model, el) {
   const head = choice(model, "head", [], Number);
   const sample = choice(model, "sample", [], Number);
   const several = field("Sample", sample);
-  const caption = h("p", { class: "at-caption", role: "status" }); // read out when it changes
+  const caption = h("p", { class: "at-caption", role: "status" }); // screen readers read it out when it changes
   const notes = h("ul", { class: "at-notes" });
   const body = h("tbody");
   const heads = ["query", "looks most at", "weight", "entropy (bits)"].map((name) => h("th", { scope: "col" }, name));
-  const numbers = h("div", { class: "at-numbers", tabindex: "0", role: "group", "aria-label": "Numbers of each query" },
+  const numbers = h("div", { class: "at-numbers", tabindex: "0", role: "group", "aria-label": "Top key of each query" },
     h("table", {}, h("thead", {}, h("tr", {}, ...heads)), body));
   const short = (value) => (typeof value === "number" ? Number(value.toPrecision(4)).toString() : String(value ?? ""));
   const show = () => {

@@ -1,4 +1,4 @@
-"""Pick a layer and a head of the attention maps of a pass, and see which token looks at which."""
+"""Pick a layer and a head, and see which token looks at which."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ import traitlets
 from hookscope.interp.attentions import AttentionMap, AttentionMaps
 from hookscope.interp.attentions.drawing import draw_head
 from hookscope.pictures import Rows
-from hookscope.widgets.base import HookWidget, assets, shows_errors
+from hookscope.widgets.base import HookWidget, assets, show_errors
 
 __all__ = ["AttentionPicker"]
 
 
 class AttentionPicker(HookWidget):
-    """Choose a layer and a head, and see its attention map with tokens on its axes, and numbers for each query.
+    """Choose a layer and a head, and see its attention map and a table with the top key of each query.
 
     Args:
-        maps: what `hookscope.attention(...)` gave.
-        **chosen: traits to begin with, for example ``layer="h.3.attn", head=2``.
+        maps: the result of `hookscope.attention(...)`.
+        **chosen: attributes to start with, for example ``layer="h.3.attn", head=2``.
 
     Attributes:
-        layer: the label of the chosen map.
-        head: the chosen head, from 0; where another layer has fewer, it becomes the last.
-        sample: which sample of the batch, likewise.
+        layer: the label of the map.
+        head: the head, from 0. If another layer has fewer heads, it becomes the last one.
+        sample: the index in the batch.
 
     Raises:
-        TypeError: `maps` are none.
-        ValueError: there is no map, and why; or no such trait.
-        LayerNotFoundError: there is no such map; names the nearest.
-        IndexError: there is no such head or sample.
+        TypeError: `maps` is not an `AttentionMaps`.
+        ValueError: there are no maps, or an attribute does not exist.
+        LayerNotFoundError: the map does not exist.
+        IndexError: the head or the sample does not exist.
 
     Example:
         >>> import torch, hookscope
@@ -51,7 +51,7 @@ class AttentionPicker(HookWidget):
     layer = traitlets.Unicode().tag(sync=True)
     head = traitlets.Int(0).tag(sync=True)
     sample = traitlets.Int(0).tag(sync=True)
-    _layers: Any = traitlets.List().tag(sync=True)  # [label, what is shown for it]
+    _layers: Any = traitlets.List().tag(sync=True)  # [label, text to show]
     _heads = traitlets.Int(1).tag(sync=True)
     _samples = traitlets.Int(1).tag(sync=True)
     _rows: Any = traitlets.List().tag(sync=True)
@@ -60,11 +60,13 @@ class AttentionPicker(HookWidget):
 
     def __init__(self, maps: AttentionMaps, **chosen: Any) -> None:
         if not isinstance(maps, AttentionMaps):
-            raise TypeError(f"give what hookscope.attention(model, ...) returned, not {type(maps).__name__}")
+            raise TypeError(
+                f"maps must be AttentionMaps, not {type(maps).__name__}. Pass the result of hookscope.attention(...)"
+            )
         if not maps:
-            raise ValueError(f"{maps.title}: there is nothing to pick from; {'; '.join(maps.notes)}")
+            raise ValueError(f"{maps.title} has no attention map to show: {'; '.join(maps.notes)}")
         if unknown := set(chosen) - {"layer", "head", "sample"}:
-            raise ValueError(f"no trait {unknown.pop()!r}; there are layer, head and sample")
+            raise ValueError(f"no attribute {unknown.pop()!r}. Choose from layer, head and sample")
         self._maps = maps
         labels = [[label, label or "(root)"] for label in maps]
         super().__init__(_layers=labels, layer=chosen.pop("layer", labels[0][0]))
@@ -84,7 +86,7 @@ class AttentionPicker(HookWidget):
     @traitlets.validate("head", "sample")
     def _check_number(self, proposal: Mapping[str, Any]) -> int:
         name, value = proposal["trait"].name, int(proposal["value"])
-        if self.layer in self._maps:  # not yet while this is made
+        if self.layer in self._maps:  # not before the first layer is set
             if name == "head":
                 self.map.heads(value)
             else:
@@ -92,13 +94,13 @@ class AttentionPicker(HookWidget):
         return value
 
     @traitlets.observe("layer", "head", "sample")
-    @shows_errors
+    @show_errors
     def _on_choice(self, change: Mapping[str, Any]) -> None:
         self._show()
 
     def _show(self) -> None:
         samples, heads = self.map.weights.shape[:2]
-        if self.head >= heads or self.sample >= samples:  # comes back here by its observer
+        if self.head >= heads or self.sample >= samples:  # setting them calls this method again
             with self.hold_sync():
                 self.head, self.sample = min(self.head, heads - 1), min(self.sample, samples - 1)
             return
@@ -112,11 +114,11 @@ class AttentionPicker(HookWidget):
         self._numbers = picture.rows
 
     def numbers(self) -> Rows:
-        """List for each query where it looks most."""
+        """List the top key of each query."""
         return self._numbers
 
     def summary(self) -> str:
-        """Say which map is shown."""
+        """Describe the current map."""
         heads, queries, keys = self.map.weights.shape[1:]
         where = f"{self.layer or '(root)'}, head {self.head} of {heads}, sample {self.sample}"
         return f"AttentionPicker {self._maps.title}: {where}, {queries} queries by {keys} keys"

@@ -1,13 +1,13 @@
-// The patch map: a grid of cells of which those in sight are drawn, and what the edit of the chosen one does.
+// The patch map: a grid of cells, of which only the visible ones are drawn, and the outcome of the current cell.
 
 const NOT_RUN = -1;
-const NAMED = { [NOT_RUN]: "not run, the sweep was interrupted", [-2]: "NaN", [-3]: "infinite", [-4]: "minus infinite" };
+const NAMED = { [NOT_RUN]: "not run, because the sweep was interrupted", [-2]: "NaN", [-3]: "infinity", [-4]: "minus infinity" };
 const CLASSES = { [NOT_RUN]: "pm-left", [-2]: "pm-nan", [-3]: "pm-above", [-4]: "pm-below" };
 
-/** Black or white, whichever can be read on a colour. */
-function inkOn(colour) {
+/** Black or white, whichever is readable on this color. */
+function inkOn(color) {
   const [red, green, blue] = [1, 3, 5].map((at) => {
-    const part = parseInt(colour.slice(at, at + 2), 16) / 255;
+    const part = parseInt(color.slice(at, at + 2), 16) / 255;
     return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
   });
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000" : "#fff";
@@ -15,12 +15,12 @@ function inkOn(colour) {
 
 function cellGrid(model) {
   const [layers, columns, levels, texts] = ["_layers", "_columns", "_levels", "_texts"].map((name) => model.get(name));
-  const palette = model.get("_palette").map((colour) => [colour, inkOn(colour)]);
+  const palette = model.get("_palette").map((color) => [color, inkOn(color)]);
   const kind = model.get("_kind");
   const whole = kind === "layer";
   const letters = Math.max(4, ...layers.map((name) => Math.min(name.length, 28)));
   const longest = Math.max(1, ...columns.map(([, label]) => label.length));
-  let wide, tall, side, head; // pixels: of a cell, of the labels at the left and at the top
+  let wide, tall, side, head; // pixels of a cell, and of the labels on the left and on top
   const grid = h("div", {
     class: "pm-grid", role: "grid", tabindex: "0", "aria-label": whole ? "Layers" : `Layers by ${kind}s`,
     "aria-rowcount": String(layers.length + 1), "aria-colcount": String(columns.length + 1), ...ownKeys,
@@ -37,7 +37,7 @@ function cellGrid(model) {
     side = Math.min(Math.max(whole ? 60 : 110, 8 * letters + 12), Math.floor(space / 2.5));
     const fits = Math.floor((space - side - 2) / columns.length);
     wide = Math.max(columns.length > 64 ? 12 : 18, Math.min(fits, 72));
-    if (fits < 50 && columns.length <= 12) wide = 56; // few enough to scroll to, and then with numbers
+    if (fits < 50 && columns.length <= 12) wide = 56; // with few columns, make room for numbers, and scroll
     tall = wide >= 50 ? 26 : 20;
     const turned = !whole && 8 * longest + 8 > wide;
     head = whole ? 0 : turned ? Math.min(8 * longest + 12, 110) : 24;
@@ -54,25 +54,25 @@ function cellGrid(model) {
     const first = Math.max(0, Math.floor(scrolled / step) - 2);
     const last = Math.min(count, Math.ceil((scrolled + seen) / step) + 2);
     const shown = Array.from({ length: Math.max(0, last - first) }, (_, index) => first + index);
-    return at < first ? [at, ...shown] : at >= last ? [...shown, at] : shown; // what aria-activedescendant names is there
+    return at < first ? [at, ...shown] : at >= last ? [...shown, at] : shown; // aria-activedescendant must name an existing element
   };
   const cell = (row, place, active) => {
     const level = levels[row][place];
     const text = NAMED[level] ?? texts[row][place];
-    const [colour, ink] = palette[level] ?? ["", ""];
+    const [color, ink] = palette[level] ?? ["", ""];
     const where = whole ? layers[row] : `${layers[row]}, ${kind} ${columns[place][2]}`;
     return h("div", {
       class: `pm-cell ${CLASSES[level] ?? ""}`, role: "gridcell", id: `${grid.id}-${row}-${place}`,
       "aria-colindex": String(place + 2), "aria-selected": String(active), "aria-label": `${where}: ${text}`,
       title: `${where}: ${text}`, "data-row": String(row), "data-place": String(place),
-      style: `left:${side + place * wide}px;${colour ? `background:${colour};color:${ink}` : ""}`,
+      style: `left:${side + place * wide}px;${color ? `background:${color};color:${ink}` : ""}`,
     }, wide < 50 ? "" : level === NOT_RUN ? "–" : texts[row][place]);
   };
   const draw = () => {
     const [atRow, atPlace] = chosen();
     const rows = inSight(grid.scrollTop, grid.clientHeight - head, tall, layers.length, atRow);
     const places = inSight(grid.scrollLeft, grid.clientWidth - side, wide, columns.length, atPlace);
-    const every = Math.ceil(16 / wide); // labels that can be read beside each other
+    const every = Math.ceil(16 / wide); // leave out labels that would overlap
     const top = h("div", { class: "pm-heads", role: "row", "aria-rowindex": "1" },
       h("div", { class: "pm-corner", role: "columnheader", "aria-colindex": "1" }, whole ? "layer" : `layer, ${kind}`),
       ...places.map((place) => h("div", {
@@ -110,7 +110,7 @@ function cellGrid(model) {
     }[event.key];
     if (step === undefined) return;
     event.preventDefault();
-    event.stopPropagation(); // JupyterLab has other ideas about these keys
+    event.stopPropagation(); // JupyterLab uses these keys, too
     go(row + step[0], place + step[1]);
   });
   grid.addEventListener("click", (event) => {
@@ -127,15 +127,15 @@ function cellGrid(model) {
   return grid;
 }
 
-/** What the edit of the chosen cell does: the metric, and the output before and after. */
+/** The outcome of the current cell: the metric, and the output with and without the edit. */
 function outcome(model) {
-  const caption = h("p", { class: "pm-caption", role: "status" }); // read out when it changes
+  const caption = h("p", { class: "pm-caption", role: "status" }); // screen readers read it out when it changes
   const words = h("p", { class: "pm-words" });
   const notes = h("ul", { class: "pm-notes", "aria-live": "polite" });
   const metric = h("tbody");
   const title = h("caption");
   const [heads, rows] = [h("tr"), h("tbody")];
-  const output = h("div", { class: "pm-output", tabindex: "0", role: "group", "aria-label": "Output before and after" },
+  const output = h("div", { class: "pm-output", tabindex: "0", role: "group", "aria-label": "Output before and after the edit" },
     h("table", {}, title, h("thead", {}, heads), rows));
   const sample = choice(model, "sample", [], Number);
   const position = choice(model, "position", [], Number);
@@ -160,20 +160,20 @@ function outcome(model) {
   };
   show();
   listen(model, caption, "_caption _words _notes _metric _title _rows _samples _positions lines", show);
-  return h("section", { class: "pm-outcome", "aria-label": "Chosen cell" }, caption, notes,
+  return h("section", { class: "pm-outcome", "aria-label": "Selected cell" }, caption, notes,
     h("div", { class: "hs-columns" },
       h("div", { class: "pm-part" }, h("table", { class: "pm-metric" }, h("caption", {}, "The metric"), metric),
         h("div", { class: "hs-row" }, fields.sample, fields.position), output),
       h("div", { class: "pm-part" }, words, edit, codePanel(model))));
 }
 
-/** Rows of texts under the names of their columns. */
+/** Fill a table with a header and rows of texts. */
 function fill(head, body, [names, ...rows]) {
   head.replaceChildren(...(names ?? []).map((name) => h("th", { scope: "col" }, name)));
   body.replaceChildren(...rows.map((row) => h("tr", {}, ...row.map((value, at) => h(at ? "td" : "th", at ? {} : { scope: "row" }, value)))));
 }
 
-/** The numbers of the map as a table, folded away: on a map with many columns the cells have no room for them. */
+/** The numbers of the map as a table, closed at first. With many columns, the cells have no room for numbers. */
 function numbers(model) {
   const [head, body] = [h("tr"), h("tbody")];
   fill(head, body, model.get("_table"));
@@ -185,7 +185,7 @@ function draw(model, el) {
   const left = model.get("_levels").some((row) => row.includes(NOT_RUN));
   const blank = model.get("_levels").some((row) => row.some((level) => level < NOT_RUN));
   const key = h("p", { class: "pm-key" }, model.get("_scale"),
-    blank ? h("span", {}, " ", h("span", { class: "pm-swatch pm-nan" }), " has no finite number.") : null,
+    blank ? h("span", {}, " ", h("span", { class: "pm-swatch pm-nan" }), " is not a finite number.") : null,
     left ? h("span", {}, " ", h("span", { class: "pm-swatch pm-left" }), " was not run: the sweep was interrupted.") : null);
   const about = h("details", { class: "pm-about" }, h("summary", {}, "How the sweep was made"),
     h("ul", {}, ...model.get("_about").map((text) => h("li", {}, text))));

@@ -1,9 +1,9 @@
-// The token picker: the text to choose from, a map of layers and tokens, the words of each layer, attention from a token.
+// The token picker: the tokens of the text, a map of layers and tokens, the words of each layer, and attention.
 
 const SVG = "http://www.w3.org/2000/svg";
 const named = (model, place) => `${place} ${model.get("_tokens")[place] ?? ""}`.trim();
 
-/** The text as tokens, one of which is chosen, and lines from it to those that it looks at. */
+/** The tokens as a list, with lines from the current one to those that it attends to. */
 function textOf(model) {
   const lines = document.createElementNS(SVG, "svg");
   lines.setAttribute("aria-hidden", "true");
@@ -43,7 +43,7 @@ function textOf(model) {
   const connect = () => {
     const weights = model.get("look") === "lines" ? model.get("_weights") : [];
     const chosen = model.get("token");
-    // All is read before anything is written, or the page would be laid out again for every token.
+    // Read all positions before writing styles, or the browser would compute the layout again for each token.
     const places = weights.length ? [...list.children].map((item) => [item.offsetLeft + item.offsetWidth / 2, item.offsetTop]) : [];
     const [width, height] = [list.offsetWidth, list.offsetHeight];
     lines.setAttribute("width", String(width));
@@ -66,23 +66,23 @@ function textOf(model) {
   fill();
   listen(model, list, "_tokens", fill);
   listen(model, list, "token", mark);
-  listen(model, list, "_weights look", connect); // the page is laid out for it, so not before the weights are there
-  const fit = new ResizeObserver(() => { mark(); connect(); }); // and when it is laid out first
+  listen(model, list, "_weights look", connect); // not before the weights are there, because it needs a layout
+  const fit = new ResizeObserver(() => { mark(); connect(); }); // also after the first layout
   fit.observe(list);
   cleanups.get(model).push(() => fit.disconnect());
   return box;
 }
-/** Scroll a box, and nothing around it, until a part of it is in sight. */
+/** Scroll a box, but none of its parents, until a child is visible. */
 function intoSight(box, part) {
   if (!part) return;
   const [whole, one] = [box.getBoundingClientRect(), part.getBoundingClientRect()];
   if (one.top < whole.top) box.scrollTop -= whole.top - one.top + 24;
   else if (one.bottom > whole.bottom) box.scrollTop += one.bottom - whole.bottom + 8;
 }
-/** A token that cannot be seen, such as a line break, by its code. */
+/** The text of a token. Whitespace, such as a line break, is escaped. */
 const shown = (text) => (/\S/.test(text) ? text : JSON.stringify(text).slice(1, -1).replaceAll(" ", "␣"));
 
-/** The map: a click or the arrow keys choose the layer and the token of a cell. */
+/** The map. A click or an arrow key chooses the layer and the token of a cell. */
 function mapOf(model) {
   const image = picture(model, "png", "alt", { draggable: "false" });
   const mark = h("div", { class: "tk-cell", "aria-hidden": "true" });
@@ -95,7 +95,7 @@ function mapOf(model) {
   };
   const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
   const pad = h("div", {
-    class: "tk-map", tabindex: "0", role: "group", "aria-label": "Map of layers and tokens. Arrow keys move the choice.",
+    class: "tk-map", tabindex: "0", role: "group", "aria-label": "Map of layers and tokens. Use the arrow keys to choose a cell.",
     ...ownKeys,
     onclick: (event) => {
       const [all, [left, top, width, height]] = [pad.getBoundingClientRect(), model.get("_box")];
@@ -129,7 +129,7 @@ function place(mark, left, top, width, height, wide, tall) {
   Object.assign(mark.style, { left: part(left, wide), top: part(top, tall), width: part(width, wide), height: part(height, tall) });
 }
 
-/** What each layer would say next, were it the last: words with their probabilities. */
+/** The words that the logit lens reads in each layer, with their probabilities. */
 function wordsOf(model) {
   const body = h("tbody");
   const title = h("caption");
@@ -159,7 +159,7 @@ function wordsOf(model) {
   listen(model, box, "_predictions _tokens", show);
   listen(model, box, "token", name);
   listen(model, box, "layer", mark);
-  const fit = new ResizeObserver(() => intoSight(box, body.querySelector(".tk-here"))); // when it is laid out first
+  const fit = new ResizeObserver(() => intoSight(box, body.querySelector(".tk-here"))); // after the first layout
   fit.observe(box);
   cleanups.get(model).push(() => fit.disconnect());
   return box;
@@ -167,7 +167,7 @@ function wordsOf(model) {
 
 const pairs = (values) => Array.from({ length: values.length / 2 }, (_, at) => values.slice(2 * at, 2 * at + 2));
 
-/** What the chosen token looks at in a head: numbers, and the whole map if that is wanted. */
+/** Attention from the current token in a head: the largest weights, and the whole map if chosen. */
 function attentionOf(model) {
   const counted = (count) => Array.from({ length: count }, (_, index) => [index, String(index)]);
   const of = choice(model, "attention", []);
@@ -176,7 +176,7 @@ function attentionOf(model) {
   const fields = [field("Attention", of), field("Head", head), field("as", look)];
   const said = h("p", { class: "tk-looked", role: "status" });
   const body = h("tbody");
-  const table = h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "looks most at"), h("th", { scope: "col" }, "weight"))), body);
+  const table = h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "top keys"), h("th", { scope: "col" }, "weight"))), body);
   const mark = h("div", { class: "tk-cell", "aria-hidden": "true" });
   const map = h("div", { class: "tk-look" }, picture(model, "look_png", "look_alt"), mark);
   const offer = () => {
@@ -187,9 +187,9 @@ function attentionOf(model) {
     fields[1].hidden = fields[2].hidden = !maps.length;
   };
   const show = () => {
-    said.textContent = model.get("_looked");
-    table.hidden = !model.get("_looks").length;
-    body.replaceChildren(...model.get("_looks").map(([key, weight]) => h("tr", {}, h("th", { scope: "row" }, key), h("td", {}, weight))));
+    said.textContent = model.get("_attention_text");
+    table.hidden = !model.get("_attention_rows").length;
+    body.replaceChildren(...model.get("_attention_rows").map(([key, weight]) => h("tr", {}, h("th", { scope: "row" }, key), h("td", {}, weight))));
     map.hidden = !model.get("look_png").byteLength;
   };
   const point = () => {
@@ -203,7 +203,7 @@ function attentionOf(model) {
   show();
   point();
   listen(model, table, "_maps _heads", offer);
-  listen(model, table, "_looked _looks look_png", show);
+  listen(model, table, "_attention_text _attention_rows look_png", show);
   listen(model, table, "_look_size _look_box token", point);
   return [h("div", { class: "hs-row" }, ...fields), h("div", { class: "tk-attention" }, said, h("div", { class: "hs-columns" }, table, map))];
 }
@@ -212,7 +212,7 @@ function draw(model, el) {
   const sample = choice(model, "sample", [], Number);
   const shows = choice(model, "show", []);
   const several = field("Sample", sample);
-  const told = h("p", { class: "tk-told", role: "status" }); // read out when it changes
+  const told = h("p", { class: "tk-told", role: "status" }); // screen readers read it out when it changes
   const caption = h("p", { class: "tk-caption" });
   const notes = h("ul", { class: "tk-notes" });
   const offer = () => {
@@ -221,7 +221,7 @@ function draw(model, el) {
     several.hidden = model.get("_samples") < 2;
   };
   const show = () => {
-    told.textContent = model.get("_told");
+    told.textContent = model.get("_description");
     caption.textContent = model.get("_caption");
     notes.replaceChildren(...model.get("_notes").map((text) => h("li", {}, text)));
     notes.hidden = !model.get("_notes").length;
@@ -231,10 +231,10 @@ function draw(model, el) {
   stage(model, el, "Token picker", textOf(model), fields, told, notes,
     h("div", { class: "hs-columns" }, left, h("div", { class: "tk-right" }, wordsOf(model), attention)), codePanel(model));
   listen(model, told, "_samples _shows", offer);
-  listen(model, told, "_told _caption _notes", show);
+  listen(model, told, "_description _caption _notes", show);
   offer();
   show();
-  // Drawn for the room there is, the maps need no scaling and stay sharp.
+  // The kernel draws the maps at this width, so the browser does not scale them.
   const fit = new ResizeObserver(() => {
     const width = Math.max(240, Math.min(960, 20 * Math.floor(left.clientWidth / 20)));
     if (left.clientWidth && Math.abs(width - model.get("width")) >= 20) put(model, { width });

@@ -1,4 +1,4 @@
-"""What a token picker shows of the numbers it has: maps, captions and rows, in words."""
+"""Images, captions and table rows for a token picker."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from hookscope.pictures.tokens import shorten_token
 
 __all__ = [
     "SHOWS",
-    "DrawnStream",
-    "Names",
-    "ShownToken",
+    "MapLabels",
+    "StreamPicture",
+    "TokenAttention",
+    "describe_token",
     "draw_attention",
     "draw_map",
-    "map_rows",
-    "prediction_rows",
-    "shown_of",
-    "told_of",
-    "weights_of",
+    "list_attention",
+    "list_predictions",
+    "list_values",
+    "select_values",
 ]
 
 SHOWS = {
-    "final word": "probability of the word chosen in the end",
+    "final word": "probability of the word that the model predicts",
     "next word": "probability of the next word of the text",
     "norm": "norm of the stream",
     "change": "how much the layer changed it",
@@ -42,32 +42,32 @@ _TOKENS, _LAYERS, _KEYS = 64, 16, 5  # in a table
 _LETTERS = 24
 
 
-class DrawnStream(NamedTuple):
-    """A picture with what is said about it."""
+class StreamPicture(NamedTuple):
+    """A map with its alt text and caption."""
 
     heat: Heatmap
     alt: str
     caption: str
 
 
-class ShownToken(NamedTuple):
-    """What one token looks at: its weights on all tokens, the greatest of them, and which head it is."""
+class TokenAttention(NamedTuple):
+    """Attention from one token: all weights, the largest as table rows, and a description of the head."""
 
     weights: list[float]
     rows: list[list[str]]
     text: str
 
 
-class Names:
-    """What layers and tokens are called.
+class MapLabels:
+    """The labels of layers and tokens on a map.
 
     Attributes:
-        layers: the labels.
-        short: without what all of them begin with.
-        tokens: strings, `""` where there is none.
+        layers: the labels of the layers.
+        short: the labels without their common prefix.
+        tokens: strings; `""` if unknown.
 
     Example:
-        >>> names = Names(["net.h.0", "net.h.1"], ["the", "cat"])
+        >>> names = MapLabels(["net.h.0", "net.h.1"], ["the", "cat"])
         >>> names.short, names.token(1)
         (['h.0', 'h.1'], '1 cat')
 
@@ -80,18 +80,18 @@ class Names:
         while len(parts) > 1 and all(len(each) > same + 1 and each[same] == parts[0][same] for each in parts):
             same += 1
         if same and all(each[same][:1].isdigit() for each in parts):
-            same -= 1  # h.0 says more than 0
+            same -= 1  # h.0 is clearer than 0
         self.short = [".".join(each[same:]) for each in parts]
 
     def token(self, place: int) -> str:
-        """Name a token: its place, and what it is."""
+        """Return the label of a token: its position and its text."""
         token = self.tokens[place]
         text = shorten_token(token if token.strip() else repr(token), _LETTERS) if token else ""
         return f"{place} {text}".strip()
 
 
-def shown_of(reading: Reading, show: str) -> Tensor | None:
-    """Return the numbers that are shown, [layers, tokens]; None if there are none."""
+def select_values(reading: Reading, show: str) -> Tensor | None:
+    """Return the values of a map, [layers, tokens]; None if they are unknown."""
     found = {
         "norm": reading.norm,
         "change": reading.change,
@@ -101,31 +101,31 @@ def shown_of(reading: Reading, show: str) -> Tensor | None:
     return None if found is None or (show != "norm" and bool(found.isnan().all())) else found
 
 
-def draw_map(values: Tensor, show: str, names: Names, title: str, width: int) -> DrawnStream:
-    """Draw a row for each layer and a column for each token."""
+def draw_map(values: Tensor, show: str, names: MapLabels, title: str, width: int) -> StreamPicture:
+    """Draw a map with a row per layer and a column per token."""
     log = show in _BY_LOG
     columns = [names.token(place) for place in range(len(names.tokens))]
     picture = draw_heatmap(values.numpy(), names.short, columns, log=log, low=None if log else 0.0, width=width)
-    by = ", by its logarithm" if log else ""
+    by = ", on a log scale" if log else ""
     alike = picture.ends[0] == picture.ends[1]
     scale = f"from {picture.ends[0]} (dark) to {picture.ends[1]} (bright){by}"
     scale = f"{picture.ends[0]} everywhere" if alike else scale
-    caption = f"{SHOWS[show].capitalize()}: {scale}; a row is a layer, a column is a token."
+    caption = f"{SHOWS[show].capitalize()}: {scale}. Rows are layers, columns are tokens."
     if bool(values.isnan().any()):
-        caption += " Black has no number."
-    known = values.nan_to_num(-math.inf)  # NaN is not the greatest
+        caption += " Black cells have no value."
+    known = values.nan_to_num(-math.inf)  # so that NaN is not the largest
     layer, token = divmod(int(known.argmax()), values.shape[1])
     where = f"{names.layers[layer]}, token {names.token(token)}"
-    greatest = f"brighter for more. The greatest, {as_text(float(values[layer, token]))}, is at {where}."
+    greatest = f"brighter is larger. The largest, {as_text(float(values[layer, token]))}, is at {where}."
     alt = (
         f"Token map of {title}: {SHOWS[show]}, {values.shape[0]} layers as rows, from {names.layers[0]} to "
         f"{names.layers[-1]}, by {values.shape[1]} tokens as columns, {f'{scale}.' if alike else greatest}"
     )
-    return DrawnStream(picture, alt, caption)
+    return StreamPicture(picture, alt, caption)
 
 
-def map_rows(values: Tensor | None, names: Names, token: int) -> list[dict[str, object]]:
-    """List the numbers of a map, a row for each token; of many, those around the chosen one."""
+def list_values(values: Tensor | None, names: MapLabels, token: int) -> list[dict[str, object]]:
+    """List the values of a map, a row per token. A long text is cut around the current token."""
     if values is None:
         return []
     count, tokens = values.shape
@@ -139,8 +139,8 @@ def map_rows(values: Tensor | None, names: Names, token: int) -> list[dict[str, 
     ]
 
 
-def prediction_rows(reading: Reading, token: int, names: Names, words: WordTable) -> list[dict[str, object]]:
-    """List for each layer the words with the highest probabilities at a token."""
+def list_predictions(reading: Reading, token: int, names: MapLabels, words: WordTable) -> list[dict[str, object]]:
+    """List the top words of each layer at a token."""
     if reading.words is None or reading.probabilities is None:
         return []
     rows = []
@@ -153,42 +153,44 @@ def prediction_rows(reading: Reading, token: int, names: Names, words: WordTable
     return rows
 
 
-def told_of(reading: Reading, layer: int, token: int, names: Names, words: WordTable) -> str:
-    """Say in a line what is known of a token at a layer."""
-    said = [f"norm {as_text(float(reading.norm[layer, token]))}"]
+def describe_token(reading: Reading, layer: int, token: int, names: MapLabels, words: WordTable) -> str:
+    """Describe a token at a layer in one line."""
+    facts = [f"norm {as_text(float(reading.norm[layer, token]))}"]
     if not math.isnan(change := float(reading.change[layer, token])):
-        said.append(f"changed by {as_text(change)} × the norm before")
+        facts.append(f"changed by {as_text(change)} × its norm before")
     if reading.final is not None and reading.final_probability is not None:
         word = shorten_token(words[int(reading.final[token])], _LETTERS)
-        said.append(f"{word!r}, chosen in the end, has {as_text(float(reading.final_probability[layer, token]))}")
+        facts.append(f"p({word!r}) = {as_text(float(reading.final_probability[layer, token]))}, the predicted word")
     if reading.next_probability is not None and token + 1 < len(names.tokens):
         chance = as_text(float(reading.next_probability[layer, token]))
-        said.append(f"{names.token(token + 1)!r}, which comes next, has {chance}")
-    return f"{names.layers[layer]}, token {names.token(token)}: {'; '.join(said)}"
+        facts.append(f"p({names.token(token + 1)!r}) = {chance}, the next word")
+    return f"{names.layers[layer]}, token {names.token(token)}: {'; '.join(facts)}"
 
 
-def weights_of(shown: AttentionMap, sample: int, head: int, token: int, names: Names) -> ShownToken:
-    """Say what one token looks at in a head."""
+def list_attention(shown: AttentionMap, sample: int, head: int, token: int, names: MapLabels) -> TokenAttention:
+    """List the attention from one token in one head."""
     weights = shown.weights[sample, head, token].detach().double().cpu()
     alike = len(weights) == len(names.tokens)
     heads = shown.weights.shape[1]
     text = f"From token {names.token(token)}, head {head} of {heads} of {shown.label or 'the model'}"
     if bool(shown.blind[sample, head, token]):
-        return ShownToken([], [], f"{text}: no key, fully masked.")
+        return TokenAttention([], [], f"{text}: its row is fully masked.")
     top = weights.nan_to_num(-1.0).topk(min(_KEYS, len(weights)))
     rows = [
         [names.token(key) if alike else f"key {key}", as_text(weight)]
         for key, weight in zip(top.indices.tolist(), top.values.tolist(), strict=True)
     ]
     if not alike:
-        return ShownToken(
-            [], rows, f"{text}: its {len(weights)} keys are not these {len(names.tokens)} tokens, so no lines."
+        return TokenAttention(
+            [],
+            rows,
+            f"{text}: no lines are drawn, because its {len(weights)} keys are not these {len(names.tokens)} tokens.",
         )
-    return ShownToken(weights.nan_to_num(0.0).tolist(), rows, f"{text}.")
+    return TokenAttention(weights.nan_to_num(0.0).tolist(), rows, f"{text}.")
 
 
-def draw_attention(shown: AttentionMap, sample: int, head: int, names: Names, width: int) -> DrawnStream:
-    """Draw the map of a head: a row for each query, a column for each key, from 0."""
+def draw_attention(shown: AttentionMap, sample: int, head: int, names: MapLabels, width: int) -> StreamPicture:
+    """Draw the map of a head, with a row per query and a column per key."""
     weights = shown.weights[sample, head].detach().float().cpu()
     queries = [names.token(place) for place in range(len(names.tokens))]
     keys = queries if weights.shape[1] == len(queries) else [str(place) for place in range(weights.shape[1])]
@@ -196,10 +198,10 @@ def draw_attention(shown: AttentionMap, sample: int, head: int, names: Names, wi
     known = weights.nan_to_num(0.0)
     chosen = choosing(known)
     query, key = divmod(int(torch.where(chosen, known, -1.0).argmax()), weights.shape[1])
-    which = "" if bool(chosen.all()) else " of a query that sees several keys"
+    which = "" if bool(chosen.all()) else " of a query with several keys"
     alt = (
         f"Attention of {shown.label or 'the model'}, head {head}: {len(queries)} queries as rows by {len(keys)} keys "
-        f"as columns, brighter for more weight, from 0 to {picture.ends[1]}. The greatest{which} is from "
+        f"as columns, brighter for larger weights, from 0 to {picture.ends[1]}. The largest{which} is from "
         f"{queries[query]} to {keys[key]}."
     )
-    return DrawnStream(picture, alt, alt)
+    return StreamPicture(picture, alt, alt)

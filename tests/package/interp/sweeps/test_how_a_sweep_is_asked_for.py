@@ -11,7 +11,7 @@ from torch import nn
 
 from hookscope import SweepOptions, sweep
 from hookscope.interp.sweeps import Cell
-from hookscope.interp.widgets.patch_code import patch_code
+from hookscope.interp.widgets.patch_code import write_patch_code
 from tests.shared.awkward import Net
 from tests.shared.swept import by_hand, outputs_of
 
@@ -51,7 +51,7 @@ def test_each_way_to_give_inputs_is_that_of_plain_hooks(args: Any, kwargs: Any, 
     assert torch.allclose(found.values, known, rtol=1e-5)
     given = source if isinstance(source, (tuple, dict)) else (source,)
     cell = Cell(found, "head", 3)
-    for lines in (cell.lines, patch_code(cell)):
+    for lines in (cell.lines, write_patch_code(cell)):
         names = {"model": model, "inputs": args, "kwargs": kwargs, "source": given}
         exec(lines, names)
         assert float(names["output"].sum()) == pytest.approx(cell.value, rel=1e-5)  # type: ignore[attr-defined]

@@ -91,9 +91,9 @@ def test_what_is_not_there(maps):
     assert (picker.layer, picker.head, picker.sample) == ("wide", 0, 0)
     with pytest.raises(LayerNotFoundError):
         AttentionPicker(maps, layer="nothing")
-    with pytest.raises(ValueError, match="no trait 'row'"):
+    with pytest.raises(ValueError, match="no attribute 'row'"):
         AttentionPicker(maps, row=1)
-    with pytest.raises(TypeError, match=r"give what hookscope.attention\(model, ...\) returned, not Two"):
+    with pytest.raises(TypeError, match=r"maps must be AttentionMaps, not Two"):
         AttentionPicker(Two())
-    with pytest.raises(ValueError, match="nothing to pick from; 0 maps"):
+    with pytest.raises(ValueError, match="no attention map to show: 0 maps"):
         AttentionPicker(hookscope.attention(nn.ReLU(), torch.ones(2)))

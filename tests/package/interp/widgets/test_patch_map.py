@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from hookscope import LayerNotFoundError, census, samples
+from hookscope.interp.widgets.output_table import compare_outputs
 from hookscope.interp.widgets.patch_map import ABOVE, NAN, NOT_RUN, PatchMap
-from hookscope.interp.widgets.two_outputs import two_outputs
 from tests.shared.language import IDS, gpt2
 from tests.shared.swept import by_hand, outputs_of, sweep
 
@@ -67,9 +67,9 @@ def test_it_shows_the_cell_that_is_chosen(language: Any) -> None:
         assert float(then) == pytest.approx(plain[VOCABULARY.index(word)], rel=1e-3)
     assert {VOCABULARY[number] for number in shares.topk(5).indices} <= {row[0] for row in rows}
     told = dict(patches._metric)
-    assert told["after, with this edit"] == told["this cell of the sweep"] == f"{float(found.values[0, 4]):.4g}"
-    assert told["before, with no change"] == f"{found.baseline:.4g}"
-    assert told["in the clean run, as the sweep had it"] == f"{found.source:.4g}"
+    assert told["with the edit"] == told["in the sweep"] == f"{float(found.values[0, 4]):.4g}"
+    assert told["without the edit"] == f"{found.baseline:.4g}"
+    assert told["with the source inputs"] == f"{found.source:.4g}"
     assert patches._notes == []
     assert patches._caption in patches.alt
     assert patches._caption in repr(patches)
@@ -132,9 +132,9 @@ def test_any_other_output() -> None:
     patches = PatchMap(found)
     assert patches._rows == [["output", "shape", "largest change"], ["the output", "(2, 4, 3)", "0"]]
     assert patches.lines.endswith("    e.mean('0')\n    output = model(*inputs)")
-    (row,) = two_outputs({"a": torch.zeros(2, 3, 4)}, {"a": torch.full((2, 3, 4), -2.0)}, None, None, 0, -1).rows
+    (row,) = compare_outputs({"a": torch.zeros(2, 3, 4)}, {"a": torch.full((2, 3, 4), -2.0)}, None, None, 0, -1).rows
     assert row == {"output": "['a']", "shape": "(2, 3, 4)", "largest change": 2.0}
-    ready = two_outputs(torch.tensor([[0.25, 0.75]]), torch.tensor([[1.0, 0.0]]), None, None, 0, -1)
+    ready = compare_outputs(torch.tensor([[0.25, 0.75]]), torch.tensor([[1.0, 0.0]]), None, None, 0, -1)
     assert ready.rows[0] == {"class": "0", "before": 0.25, "after": 1.0}
     assert ready.title.endswith("as the model returns them")
 
@@ -176,8 +176,8 @@ def test_cells_that_were_never_run() -> None:
     patches = PatchMap(found, layer="1", column=3)
     assert patches._levels == [[*patches._levels[0][:3], NOT_RUN], [NOT_RUN] * 4]
     told = dict(patches._metric)
-    assert told["this cell of the sweep"] == "not run"
-    assert float(told["after, with this edit"]) == pytest.approx(patches.outcome.value, rel=1e-3)
+    assert told["in the sweep"] == "not run"
+    assert float(told["with the edit"]) == pytest.approx(patches.outcome.value, rel=1e-3)
     assert patches._notes == ["The sweep was interrupted before this cell: what stands here was run just now."]
     assert "hatched, left out by an interrupt" in patches.alt
 
@@ -230,13 +230,15 @@ def test_what_is_not_there(language: Any) -> None:
     with pytest.raises(IndexError, match="no position 5: the output has 5"):
         patches.position = 5
     assert (patches.layer, patches.column, patches.sample, patches.position) == (LAYERS[0], 2, 0, -1)
-    with pytest.raises(TypeError, match=r"give what hookscope\.sweep\(model, \.\.\.\) returned, not list"):
+    with pytest.raises(TypeError, match=r"sweep must be a Sweep, not list"):
         PatchMap([])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="no trait 'row'; there are layer, column, sample and position"):
+    with pytest.raises(ValueError, match=r"no attribute 'row'\. Choose from layer, column, sample and position"):
         PatchMap(found, row=1)
-    with pytest.raises(ValueError, match=r"vocabulary has 3 words, and the model returns \['logits'\] \(2, 5, 20\)"):
+    with pytest.raises(
+        ValueError, match=r"the model returns \['logits'\] \(2, 5, 20\), .* but no tensor .* with 3 values"
+    ):
         PatchMap(found, vocabulary=["a", "b", "c"])
-    with pytest.raises(ValueError, match=r"classes= is for a model that returns \(samples, classes\)"):
+    with pytest.raises(ValueError, match=r"classes= needs an output of shape \(samples, classes\)"):
         PatchMap(found, classes=["a"])
     with pytest.raises(ValueError, match="not both"):
         PatchMap(found, classes=["a"], vocabulary=["a"])

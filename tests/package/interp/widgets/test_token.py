@@ -31,7 +31,7 @@ def test_it_begins_at_the_end_with_what_the_model_says(picker: TokenPicker) -> N
     assert [row[f"{rank} probability"] for rank in range(1, 6)] == pytest.approx(top.values.tolist())
     assert picker._notes == []
     assert repr(picker).startswith(
-        "TokenPicker Reader: probability of the word chosen in the end, 3 layers by 6 tokens"
+        "TokenPicker Reader: probability of the word that the model predicts, 3 layers by 6 tokens"
     )
 
 
@@ -54,7 +54,7 @@ def test_numbers_and_picture_are_those_of_what_is_shown(picker: TokenPicker) -> 
         layer, token = divmod(int(known.argmax()), 6)
         assert f"is at blocks.{layer}, token {token} " in picker.alt
     assert len(pictures) == 4
-    assert "Black has no number" not in picker._caption
+    assert "Black cells have no value" not in picker._caption
 
 
 def test_alike_numbers_have_no_greatest() -> None:
@@ -68,9 +68,9 @@ def test_alike_numbers_have_no_greatest() -> None:
 def test_it_says_how_far_the_weights_were_checked() -> None:
     tokens = samples.story_tokens("the dogs near the cat")
     picker = TokenPicker(samples.story_lm(), tokens, vocabulary=samples.STORY_WORDS)
-    assert "Weights @ v differ from what the call returned by at most " in picker._looked
+    assert "Weights @ v differ from what the call returned by at most " in picker._attention_text
     picker.look = "map"
-    assert "The greatest of a query that sees several keys is from " in picker.look_alt  # not that of the first token
+    assert "The largest of a query with several keys is from " in picker.look_alt  # not that of the first token
 
 
 def test_the_weights_of_the_chosen_token(picker: TokenPicker) -> None:
@@ -84,10 +84,10 @@ def test_the_weights_of_the_chosen_token(picker: TokenPicker) -> None:
     weights = maps["blocks.0.heads.4"].weights[1, 0, 5]
     assert picker._weights == pytest.approx(weights.tolist())
     best = int(weights.argmax())
-    assert picker._looks[0][0] == f"{best} {WORDS[int(IDS[1, best])]}"
+    assert picker._attention_rows[0][0] == f"{best} {WORDS[int(IDS[1, best])]}"
     assert picker.look_png == b""
     picker.look = "map"
-    assert "query " not in picker.look_alt.partition(" The greatest ")[0]
+    assert "query " not in picker.look_alt.partition(" The largest ")[0]
     assert "6 queries as rows by 6 keys" in picker.look_alt
     first = picker.look_png
     picker.layer = "blocks.2"
@@ -102,20 +102,20 @@ def test_the_page_says_so(picker: TokenPicker) -> None:
     assert (picker.layer, picker.token, picker.show, picker.sample, picker._response) == ("blocks.0", 1, "norm", 1, 2)
     assert picker.png != before
     assert picker._tokens[0] == "a"
-    assert picker._told.startswith("blocks.0, token 1 cat: norm")
+    assert picker._description.startswith("blocks.0, token 1 cat: norm")
     assert picker.problem == ""
 
 
 def test_what_is_not_there(picker: TokenPicker) -> None:
     with pytest.raises(LayerNotFoundError, match=r"did you mean 'blocks\.2'"):
         picker.layer = "block.2"
-    with pytest.raises(IndexError, match="no token 6: there are 6"):
+    with pytest.raises(IndexError, match="no token 6: there are 6 tokens"):
         picker.token = 6
     with pytest.raises(IndexError, match="no sample 2"):
         picker.sample = 2
     with pytest.raises(IndexError, match="no head 1"):
         picker.head = 1
-    with pytest.raises(ValueError, match="show='loss': give 'final word'"):
+    with pytest.raises(ValueError, match="show='loss': choose 'final word'"):
         picker.show = "loss"
     with pytest.raises(LayerNotFoundError, match=r"no map 'blocks\.0\.heads\.0' in layer 'blocks\.2'"):
         picker.attention = "blocks.0.heads.0"
@@ -147,8 +147,8 @@ def test_without_a_lens_and_without_attention() -> None:
     assert picker.predictions() == []
     assert [name for name, _ in picker._shows] == ["norm", "change"]
     assert any("No lens" in text for text in picker._notes)
-    assert "No attention map here: 0 maps" in picker._looked
-    with pytest.raises(ValueError, match="show='final word': there is no lens"):
+    assert "This layer has no attention map: 0 maps" in picker._attention_text
+    with pytest.raises(ValueError, match="show='final word': the model has no lens"):
         picker.show = "final word"
     with pytest.raises(ValueError, match="0 maps"):
         picker.head = 1

@@ -1,4 +1,4 @@
-"""An output of any shape as a picture with numbers: feature maps, a token × feature map, or a row of features."""
+"""Draw an output of any shape: as feature maps, as a map of tokens and features, or as one row of features."""
 
 from __future__ import annotations
 
@@ -16,28 +16,37 @@ from hookscope.pictures.palette import COOLWARM, VIRIDIS
 from hookscope.pictures.picture import Picture, as_text
 from hookscope.pictures.pixel_text import LINE
 
-__all__ = ["View", "as_dense", "channel_picture", "facts_of", "image_of", "maps_of", "order_of", "view"]
+__all__ = [
+    "ChannelPage",
+    "draw_channel",
+    "draw_channels",
+    "draw_input",
+    "list_facts",
+    "read_maps",
+    "sort_channels",
+    "to_dense",
+]
 
-_TALL = 512  # tokens or features that one map shows at most
-_HEAD = LINE + 6  # pixels: a line of text and a gap
-_TILE, _SMALL, _LOW = 160, 44, 460  # pixels: width of a map at most and at least, height of the picture if it can be
+_MOST_ROWS = 512  # most tokens or features in one map
+_HEAD = LINE + 6  # pixels of a line of text and a gap
+_TILE, _SMALL, _LOW = 160, 44, 460  # pixels: largest and smallest width of a map, preferred height of the image
 
 
 @dataclass(frozen=True)
-class View:
-    """What is shown of an output.
+class ChannelPage:
+    """One page of channels of an output, as an image.
 
     Attributes:
-        png: the picture.
-        alt: what it shows.
-        caption: how it was read and scaled.
-        which: which channels, in words.
-        rows: the numbers of the channels on it.
-        channels: those channels.
-        boxes: (left, top, width, height) of each in the picture, in pixels.
-        size: width and height of the picture, in pixels.
-        count: how many channels there are.
-        shape: shape of the whole tensor.
+        png: the image as PNG bytes.
+        alt: its alt text.
+        caption: the layout of the tensor and the color scale.
+        which: a description of the channels in the image.
+        rows: a row of statistics for each channel.
+        channels: the indices of these channels.
+        boxes: (left, top, width, height) of each channel in the image, in pixels.
+        size: width and height of the image, in pixels.
+        count: the number of channels of the tensor.
+        shape: the shape of the whole tensor.
 
     """
 
@@ -53,11 +62,11 @@ class View:
     shape: tuple[int, ...]
 
 
-def as_dense(tensor: Tensor) -> Tensor:
-    """Return the values of a sparse, quantized or nested tensor in a dense one; what a nested one lacks is nan.
+def to_dense(tensor: Tensor) -> Tensor:
+    """Convert a sparse, quantized or nested tensor to a dense one. A nested tensor is padded with NaN.
 
     Example:
-        >>> as_dense(torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]))
+        >>> to_dense(torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]))
         tensor([[1., nan],
                 [1., 1.]])
 
@@ -70,56 +79,56 @@ def as_dense(tensor: Tensor) -> Tensor:
     return tensor if tensor.layout is torch.strided else tensor.to_dense()
 
 
-def maps_of(tensor: Tensor, sample: int, channels_last: bool = False) -> tuple[Tensor, str]:
-    """Read one sample of a tensor as (C, H, W) maps, and say how.
+def read_maps(tensor: Tensor, sample: int, channels_last: bool = False) -> tuple[Tensor, str]:
+    """Reshape one sample of a tensor to (C, H, W) maps; return them and a description of the layout.
 
     Args:
-        tensor: (N, C, H, W), or (N, H, W, C) with `channels_last`; a video (N, C, T, H, W), whose frames stand side by
-            side; tokens (N, T, F), which are one map; features (N, F), one row; or fewer axes.
-        sample: which sample.
-        channels_last: see above.
+        tensor: images (N, C, H, W), or (N, H, W, C) with `channels_last`; videos (N, C, T, H, W), drawn frame by frame;
+            tokens (N, T, F), drawn as one map; features (N, F), drawn as one row; or a tensor with fewer axes.
+        sample: the index of the sample.
+        channels_last: see `tensor`.
 
     Raises:
-        ValueError: the tensor has no elements, or more than five axes.
+        ValueError: the tensor is empty, or has more than five axes.
 
     Example:
-        >>> maps_of(torch.zeros(2, 5, 8), 1)[0].shape
+        >>> read_maps(torch.zeros(2, 5, 8), 1)[0].shape
         torch.Size([1, 5, 8])
 
     """
-    values = as_dense(tensor.detach())
+    values = to_dense(tensor.detach())
     values = values.abs() if values.is_complex() else values
     shape = tuple(values.shape)
     if not values.numel():
-        raise ValueError(f"there is nothing to see: the shape is {shape}")
+        raise ValueError(f"the output of shape {shape} is empty, so there is nothing to draw")
     if len(shape) == 4 and channels_last:
         return values[sample].movedim(-1, 0), "(N, H, W, C)"
     if len(shape) == 4:
         return values[sample], "(N, C, H, W)"
     if len(shape) == 5:
         one = values[sample]
-        return one.movedim(1, 2).reshape(shape[1], shape[3], -1), "(N, C, T, H, W), the frames side by side"
+        return one.movedim(1, 2).reshape(shape[1], shape[3], -1), "(N, C, T, H, W), with the frames side by side"
     if len(shape) == 3:
-        return values[sample][None, :_TALL, :_TALL], "(N, tokens, features)"
+        return values[sample][None, :_MOST_ROWS, :_MOST_ROWS], "(N, tokens, features)"
     if len(shape) == 2:
         row = values[sample]
         wide = max(width for width in range(1, 65) if len(row) % width == 0)
         wide = len(row) if len(row) <= 64 or wide < 8 else wide
         return row.reshape(1, -1, wide), "(N, features), row by row"
     if len(shape) > 5:
-        raise ValueError(f"an output of shape {shape} has too many axes to be drawn; take .activation and pick some")
-    return values.reshape(1, 1, -1)[:, :, :_TALL], "(numbers)"
+        raise ValueError(f"an output of shape {shape} has more than 5 axes. Take picker.activation and index it")
+    return values.reshape(1, 1, -1)[:, :, :_MOST_ROWS], "values"
 
 
-def order_of(tensor: Tensor, sample: int, by: str, channels_last: bool = False) -> list[int]:
-    """List the channels of a sample: by index, or by mean, max or share of zeros, largest first.
+def sort_channels(tensor: Tensor, sample: int, by: str, channels_last: bool = False) -> list[int]:
+    """List the channels of a sample in order of index, or of mean, max or share of zeros, largest first.
 
     Example:
-        >>> order_of(torch.tensor([1.0, 3.0, 2.0]).reshape(1, 3, 1, 1), 0, "mean")
+        >>> sort_channels(torch.tensor([1.0, 3.0, 2.0]).reshape(1, 3, 1, 1), 0, "mean")
         [1, 2, 0]
 
     """
-    maps, _ = maps_of(tensor, sample, channels_last)
+    maps, _ = read_maps(tensor, sample, channels_last)
     if by == "index":
         return list(range(len(maps)))
     flat = maps.flatten(1)
@@ -133,7 +142,7 @@ def order_of(tensor: Tensor, sample: int, by: str, channels_last: bool = False) 
     return order
 
 
-def view(
+def draw_channels(
     tensor: Tensor,
     sample: int,
     channels: list[int],
@@ -142,23 +151,23 @@ def view(
     channels_last: bool,
     title: str,
     width: int,
-) -> View:
-    """Draw channels of one sample of a tensor.
+) -> ChannelPage:
+    """Draw some channels of one sample of a tensor.
 
     Args:
-        tensor: see `maps_of`.
-        sample: which sample.
-        channels: which channels, in this order.
+        tensor: see `read_maps`.
+        sample: the index of the sample.
+        channels: the indices of the channels, in the order to draw them.
         scale: `"channel"` or `"shared"`.
-        signed: draw on a diverging map centred at 0, as for gradients.
-        channels_last: see `maps_of`.
-        title: what it is.
-        width: width of the picture to aim at, in pixels.
+        signed: use a diverging color map with 0 in the middle, as for gradients.
+        channels_last: see `read_maps`.
+        title: the title of the image.
+        width: the preferred width of the image, in pixels.
 
     """
-    maps, reading = maps_of(tensor, sample, channels_last)
+    maps, reading = read_maps(tensor, sample, channels_last)
     columns = _columns(len(channels), maps.shape[-2], maps.shape[-1], width)
-    one = 160 if len(channels) > 1 else width  # a map of its own may be large, several are of a size to compare
+    one = 160 if len(channels) > 1 else width  # a single map can fill the image
     size = min(width, one * columns)
     grid = feature_grid(
         maps, channels=channels, scale=scale, center=0 if signed else None, title=title, size=size, columns=columns
@@ -166,7 +175,7 @@ def view(
     which = "one map" if len(maps) == 1 else grid.caption.splitlines()[0].removeprefix(f"{title}: ")
     how = grid.caption.splitlines()[2:]
     tall, wide = grid.mosaic.shape
-    return View(
+    return ChannelPage(
         grid.png,
         grid.alt,
         "\n".join([f"{title}: {which}", f"shape {tuple(tensor.shape)} read as {reading}, sample {sample}", *how]),
@@ -181,7 +190,7 @@ def view(
 
 
 def _columns(count: int, high: int, wide: int, width: int) -> int:
-    """Return how many maps stand in a row: the maps are as large as keeps the picture so low that it is seen whole."""
+    """Return the number of maps per row that makes the maps largest, while the image still fits on the screen."""
     best, found = (False, -math.inf, 0), 1
     for columns in range(1, count + 1):
         room = min(_TILE, (width - 6) / columns - 6)
@@ -195,9 +204,9 @@ def _columns(count: int, high: int, wide: int, width: int) -> int:
     return found
 
 
-def channel_picture(tensor: Tensor, sample: int, channel: int, signed: bool, channels_last: bool) -> Picture:
-    """Draw one channel alone, one pixel a value where it is large, with nothing around it."""
-    maps, _ = maps_of(tensor, sample, channels_last)
+def draw_channel(tensor: Tensor, sample: int, channel: int, signed: bool, channels_last: bool) -> Picture:
+    """Draw one channel without margins."""
+    maps, _ = read_maps(tensor, sample, channels_last)
     grid = feature_grid(maps, channels=[channel], center=0 if signed else None)
     left, top, width, height = grid.boxes[0]
     inside = np.ascontiguousarray(grid.mosaic[top : top + height, left : left + width])
@@ -205,8 +214,8 @@ def channel_picture(tensor: Tensor, sample: int, channel: int, signed: bool, cha
     return Picture(encode_png(inside, COOLWARM if signed else VIRIDIS), f"channel {channel}: {numbers}")
 
 
-def image_of(value: Any, sample: int) -> tuple[bytes, str] | None:
-    """Return an input as a picture and what it shows, if it is one: (N, 1 or 3, H, W) floating or uint8 numbers."""
+def draw_input(value: Any, sample: int) -> tuple[bytes, str] | None:
+    """Draw an input that looks like images, (N, 1 or 3, H, W); return PNG and alt text, or None if it does not."""
     if not isinstance(value, Tensor) or value.dim() != 4 or value.shape[1] not in (1, 3) or value.is_complex():
         return None
     image = value[min(sample, len(value) - 1)].detach().float().cpu()
@@ -218,14 +227,14 @@ def image_of(value: Any, sample: int) -> tuple[bytes, str] | None:
     return encode_rgb(np.ascontiguousarray(pixels.permute(1, 2, 0).numpy())), alt
 
 
-def facts_of(tensor: Tensor, sample: int, kind: str, overwritten: str | None) -> list[list[str]]:
-    """List what is known of one sample of a tensor, as names and texts.
+def list_facts(tensor: Tensor, sample: int, kind: str, overwritten: str | None) -> list[list[str]]:
+    """List statistics of one sample of a tensor, as pairs of name and text.
 
     Args:
-        tensor: see `maps_of`.
-        sample: which sample.
-        kind: class name of the layer.
-        overwritten: the layer that overwrote the tensor later in the pass, if one did.
+        tensor: see `read_maps`.
+        sample: the index of the sample.
+        kind: the class name of the layer.
+        overwritten: the layer that overwrote the tensor later in the pass; None if no layer did.
 
     """
     values = tensor[sample] if tensor.dim() > 1 else tensor
@@ -243,5 +252,5 @@ def facts_of(tensor: Tensor, sample: int, kind: str, overwritten: str | None) ->
     if len(finite) < len(flat):
         facts["NaN or inf"] = str(len(flat) - len(finite))
     if overwritten:
-        facts["overwritten later by"] = f"{overwritten}; shown as it was before"
+        facts["overwritten later by"] = f"{overwritten}; this is the value before that"
     return [list(pair) for pair in facts.items()]

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-__all__ = ["LAYERS", "Layer"]
+__all__ = ["LAYERS", "ExampleLayer"]
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Layer:
+class ExampleLayer:
     """How to make one kind of layer.
 
     Attributes:
@@ -69,7 +69,7 @@ class TwoHeads(nn.Module):
         return {"one": one, "two": two} if self.as_dict else (one, two)
 
 
-class _Constant(Layer):
+class _ConstantArgument(ExampleLayer):
     """Its last argument requires no gradient."""
 
     def arguments(self, shape: Shape, requires_grad: bool, inplace: bool) -> tuple[Tensor, ...]:
@@ -81,31 +81,31 @@ _ROWS, _IMAGE = ((3, 4), (4,), (2, 3, 4)), ((2, 3, 6, 6), (3, 6, 6))
 _SEQUENCES = ((2, 3, 4), (3, 4))
 
 LAYERS = {
-    "Linear": Layer(lambda bias, _: nn.Linear(4, 5, bias), _ROWS, ("bias",)),
-    "Conv1d": Layer(lambda bias, _: nn.Conv1d(3, 8, 3, bias=bias), ((2, 3, 8), (3, 8)), ("bias",)),
-    "Conv2d": Layer(lambda bias, _: nn.Conv2d(3, 8, 3, bias=bias), _IMAGE, ("bias",)),
-    "BatchNorm2d": Layer(lambda *_: nn.BatchNorm2d(3), ((2, 3, 4, 4),)),
-    "LayerNorm": Layer(lambda bias, _: nn.LayerNorm(4, bias=bias), _ROWS, ("bias",)),
-    "Embedding": Layer(lambda *_: nn.Embedding(7, 3), ((2, 5), (5,)), integer=True),
-    "ReLU": Layer(lambda _, inplace: nn.ReLU(inplace), _ROWS, ("inplace",)),
-    "Dropout": Layer(lambda _, inplace: nn.Dropout(0.5, inplace), _ROWS, ("inplace",)),
-    "MaxPool2d": Layer(lambda *_: nn.MaxPool2d(2), _IMAGE),
-    "Flatten": Layer(lambda *_: nn.Flatten(), ((2, 3, 4),)),
-    "Identity": Layer(lambda *_: nn.Identity(), _ROWS),
-    "Sequential(Linear, ReLU)": Layer(
+    "Linear": ExampleLayer(lambda bias, _: nn.Linear(4, 5, bias), _ROWS, ("bias",)),
+    "Conv1d": ExampleLayer(lambda bias, _: nn.Conv1d(3, 8, 3, bias=bias), ((2, 3, 8), (3, 8)), ("bias",)),
+    "Conv2d": ExampleLayer(lambda bias, _: nn.Conv2d(3, 8, 3, bias=bias), _IMAGE, ("bias",)),
+    "BatchNorm2d": ExampleLayer(lambda *_: nn.BatchNorm2d(3), ((2, 3, 4, 4),)),
+    "LayerNorm": ExampleLayer(lambda bias, _: nn.LayerNorm(4, bias=bias), _ROWS, ("bias",)),
+    "Embedding": ExampleLayer(lambda *_: nn.Embedding(7, 3), ((2, 5), (5,)), integer=True),
+    "ReLU": ExampleLayer(lambda _, inplace: nn.ReLU(inplace), _ROWS, ("inplace",)),
+    "Dropout": ExampleLayer(lambda _, inplace: nn.Dropout(0.5, inplace), _ROWS, ("inplace",)),
+    "MaxPool2d": ExampleLayer(lambda *_: nn.MaxPool2d(2), _IMAGE),
+    "Flatten": ExampleLayer(lambda *_: nn.Flatten(), ((2, 3, 4),)),
+    "Identity": ExampleLayer(lambda *_: nn.Identity(), _ROWS),
+    "Sequential(Linear, ReLU)": ExampleLayer(
         lambda bias, inplace: nn.Sequential(nn.Linear(4, 5, bias), nn.ReLU(inplace)), _ROWS, ("bias", "inplace")
     ),
-    "Sequential(ReLU, Linear)": Layer(
+    "Sequential(ReLU, Linear)": ExampleLayer(
         lambda bias, inplace: nn.Sequential(nn.ReLU(inplace), nn.Linear(4, 5, bias)), _ROWS, ("bias", "inplace")
     ),
-    "LSTM": Layer(lambda bias, _: nn.LSTM(4, 5, bias=bias, batch_first=True), _SEQUENCES, ("bias",)),
-    "MultiheadAttention": Layer(
+    "LSTM": ExampleLayer(lambda bias, _: nn.LSTM(4, 5, bias=bias, batch_first=True), _SEQUENCES, ("bias",)),
+    "MultiheadAttention": ExampleLayer(
         lambda bias, _: nn.MultiheadAttention(4, 2, bias=bias, batch_first=True), _SEQUENCES, ("bias",), inputs=3
     ),
-    "x * y": Layer(lambda *_: Product(), ((2, 3),), inputs=2),
-    "x * y, y without requires_grad": _Constant(lambda *_: Product(), ((2, 3),), inputs=2),
-    "x + y + z": Layer(lambda *_: Sum(), ((2, 3),), inputs=3),
-    "output is a tuple": Layer(lambda bias, _: TwoHeads(bias, False), _ROWS, ("bias",)),
-    "output is a dict": Layer(lambda bias, _: TwoHeads(bias, True), _ROWS, ("bias",)),
+    "x * y": ExampleLayer(lambda *_: Product(), ((2, 3),), inputs=2),
+    "x * y, y without requires_grad": _ConstantArgument(lambda *_: Product(), ((2, 3),), inputs=2),
+    "x + y + z": ExampleLayer(lambda *_: Sum(), ((2, 3),), inputs=3),
+    "output is a tuple": ExampleLayer(lambda bias, _: TwoHeads(bias, False), _ROWS, ("bias",)),
+    "output is a dict": ExampleLayer(lambda bias, _: TwoHeads(bias, True), _ROWS, ("bias",)),
 }
 """Every layer that can be chosen by name."""
