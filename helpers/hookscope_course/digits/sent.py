@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hookscope.layers.find import Which
 from hookscope.pictures.picture import Rows, from_figure
-from hookscope.widgets.base import HookWidget, assets, shows_errors
+from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.digits.passes import DigitModel, Pass
 from hookscope_course.digits.words import a, draw_bars, gray, percent
 
@@ -71,7 +71,7 @@ class SentReceived(HookWidget):
         return self._got.received
 
     @traitlets.observe("place")
-    @shows_errors
+    @show_errors
     def _changed(self, change: object) -> None:
         self._draw(*self._passes(self.place))
 

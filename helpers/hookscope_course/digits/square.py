@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
 from hookscope.pictures.picture import Rows, from_figure
-from hookscope.widgets.base import HookWidget, assets, shows_errors
+from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.digits.occlusion import STEP, count_reads, cover_source, run_covered, sweep
 from hookscope_course.digits.passes import DigitModel, Pass
 from hookscope_course.digits.words import a, draw_bars, gray, percent
@@ -114,7 +114,7 @@ class FoolingSquare(HookWidget):
         return int(value)
 
     @traitlets.observe("size", "row", "column", "goal", "mapped", "hinted")
-    @shows_errors
+    @show_errors
     def _changed(self, change: object) -> None:
         # A larger square, or one beyond the edge, moves back into the image.
         row, column = min(self.row, self._height - self.size), min(self.column, self._width - self.size)

@@ -42,7 +42,7 @@ def test_a_picture_with_words_and_numbers_stands_in_for_it(name: str) -> None:
 def test_nothing_is_left_when_its_cell_is_run_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = []
     for run in range(3):
-        monkeypatch.setattr(base, "_cell", lambda run=run: (f"the cell of {name}", run))
+        monkeypatch.setattr(base, "_get_cell", lambda run=run: (f"the cell of {name}", run))
         FIGURES[name]()
         counts.append(len(ipywidgets.widgets.widget._instances))
     assert counts[0] == counts[1] == counts[2]
