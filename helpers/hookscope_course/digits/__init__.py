@@ -1,0 +1,29 @@
+"""Figures that each carry one chapter of the digits: what a layer received, a channel silenced, a square that fools.
+
+Each is imported when it is first asked for: they alone need anywidget.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hookscope_course.digits.occlusion import occlusion_map
+    from hookscope_course.digits.sent import SentReceived
+    from hookscope_course.digits.silence import SilenceChannel
+    from hookscope_course.digits.square import FoolingSquare
+
+_FILES = {
+    "FoolingSquare": "square",
+    "SentReceived": "sent",
+    "SilenceChannel": "silence",
+    "occlusion_map": "occlusion",
+}
+__all__ = ["FoolingSquare", "SentReceived", "SilenceChannel", "occlusion_map"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a figure when it is first asked for."""
+    if name not in _FILES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = figure = getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
+    return figure

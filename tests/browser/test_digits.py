@@ -1,0 +1,197 @@
+"""The figures of the digits in a real browser: mouse, keyboard, both themes, a narrow page."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.shared.lab import SIZE, Lab
+
+pytestmark = pytest.mark.usefixtures("nothing_goes_wrong_unseen")
+
+SENT = """
+from torch import nn
+from hookscope import samples
+from hookscope_course.digits import SentReceived
+class DigitReader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.network = samples.digit_cnn()
+    def forward(self, scan):
+        return self.network(1 - scan)
+figure = SentReceived(DigitReader(), samples.digit(5))
+figure
+""".strip()
+SILENCE = """
+from hookscope import samples
+from hookscope_course.digits import SilenceChannel
+net, one = samples.digit_cnn(), samples.digit(1)
+figure = SilenceChannel(net, one)
+figure
+""".strip()
+
+SQUARE = """
+from hookscope import samples
+from hookscope_course.digits import FoolingSquare
+net, nine = samples.digit_cnn(), samples.digit(9)
+figure = FoolingSquare(net, nine, goal=4)
+figure
+""".strip()
+
+
+def fits(lab: Lab, widget: Locator, name: str) -> None:
+    """It fits 1280×720 with the file browser open, without a scroll bar, and a page of 390 pixels."""
+    lab.look(widget, name)
+    lab.page.emulate_media(reduced_motion="reduce")
+    moves = "parts => parts.filter((part) => parseFloat(getComputedStyle(part).transitionDuration) > 0).length"
+    assert widget.locator(".dg-bar, .se-peg").evaluate_all(moves) == 0
+    lab.page.emulate_media(reduced_motion="no-preference")
+    assert widget.locator(".dg-bar, .se-peg").evaluate_all(moves) > 0
+    lab.page.set_viewport_size({"width": 1280, "height": 720})
+    expect(lab.page.locator(".jp-FileBrowser")).to_be_visible()
+    lab.settled(widget)
+    box, pane = widget.bounding_box(), lab.page.locator(".jp-WindowedPanel-outer").first.bounding_box()
+    assert box is not None
+    assert pane is not None
+    assert box["height"] < pane["height"]
+    lab.screenshot(f"{name}-720", widget)
+    lab.command("application:toggle-left-area")
+    lab.page.set_viewport_size({"width": 390, "height": 844})
+    lab.settled(widget)
+    wide, seen = widget.evaluate("widget => [widget.scrollWidth, widget.clientWidth]")
+    assert wide <= seen
+    lab.screenshot(f"{name}-390", widget)
+    lab.page.set_viewport_size(SIZE)
+    lab.command("application:toggle-left-area")
+
+
+def test_sent_and_received(lab: Lab) -> None:
+    lab.scratch("sent", SENT)
+    widget, page = lab.page.locator(".hookscope"), lab.page
+    said, best = widget.locator(".dg-sentence"), widget.locator(".dg-best")
+    door, layer = (widget.get_by_role("button", name=name) for name in ("the door of DigitReader", "network.block1"))
+    expect(said).to_contain_text("block1 received a black digit on white")
+    expect(best).to_have_text(["5100.0 %", "099.5 %"])
+    expect(widget.locator("img").nth(1)).to_have_attribute("alt", "What block1 received: a black digit on white.")
+    sent, received = (f".se-{name} img" for name in ("sent", "received"))
+    assert lab.pixels(sent) != lab.pixels(received)
+
+    # At the door, by mouse: the same image, and the same wrong answer.
+    door.click()
+    expect(said).to_have_text("DigitReader received exactly what you sent. The model reads a 0 (99.5 %).")
+    expect(best).to_have_text(["099.5 %", "099.5 %"])
+    expect(door).to_have_attribute("aria-pressed", "true")
+    assert lab.pixels(sent) == lab.pixels(received)
+    lab.told("print(figure.place)", "door")
+    # Back by keyboard.
+    page.keyboard.press("Tab")
+    expect(layer).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(said).to_contain_text("from your image it would read a 5")
+    lab.kernel("figure.place = 'door'")
+    expect(door).to_have_attribute("aria-pressed", "true")
+    lab.kernel("figure.place = 'layer'")
+    fits(lab, widget, "sent")
+
+
+def test_silence_a_channel(lab: Lab) -> None:
+    lab.scratch("silence", SILENCE)
+    widget, page = lab.page.locator(".hookscope"), lab.page
+    said, code, read = (widget.locator(name) for name in (".dg-sentence", ".hs-code", ".si-read"))
+    channel = [widget.locator(".si-tile").nth(n) for n in range(16)]
+    factor = widget.get_by_label("factor", exact=True)
+    expect(widget.locator(".si-tile")).to_have_count(16)
+    expect(said).to_have_text("Nothing is changed: the model reads an 8 (65.0 %).")
+    expect(read).to_have_text("8")
+
+    # By mouse.
+    channel[6].click()
+    before = lab.pixels(".si-changed")
+    widget.get_by_role("button", name="Silence").click()
+    expect(said).to_have_text("With channel 6 of block1 silenced, the model reads a 1 (71.1 %) instead of an 8.")
+    expect(read).to_have_text("1")
+    expect(widget.locator(".dg-best")).to_have_text("171.1 %")
+    expect(code).to_contain_text("changed[:, 6] *= 0\n")
+    expect(channel[6]).to_have_attribute("aria-label", re.compile("channel 6, .*; silenced: reads 1"))
+    assert lab.pixels(".si-changed") != before
+    lab.told("print(figure.channel, figure.factor, figure.tried)", "6 0.0 {'6': 1}")
+    # What is shown is what the copied code gives.
+    widget.get_by_role("button", name="Copy").click()
+    expect(widget.locator(".dg-code [role=status]")).to_have_text("Copied.")
+    assert lab.kernel("model, digit = net, one; exec(figure.code); print(int(scores.argmax()))") == "1"
+    assert lab.kernel("import hookscope; print(len(hookscope.census(net)))") == "0"
+
+    # By keyboard: the arrow keys go through the maps, and JupyterLab stays where it is.
+    channel[6].focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    expect(channel[15]).to_be_focused()
+    expect(channel[15]).to_have_attribute("aria-checked", "true")
+    expect(said).to_contain_text("channel 15 of block1 silenced, the model still reads an 8 (98.4 %)")
+    page.keyboard.press("ArrowRight")  # the last one
+    lab.told("print(figure.channel)", "15")
+    page.keyboard.press("Tab")
+    expect(factor).to_be_focused()
+    page.keyboard.press("End")
+    expect(said).to_contain_text("channel 15 of block1 times 2, the model reads a 1")
+    expect(factor).to_have_attribute("aria-valuetext", "× 2")
+    page.keyboard.press("ArrowLeft")
+    expect(code).to_contain_text("changed[:, 15] *= 1.9\n")
+    # From Python.
+    lab.kernel("figure.channel, figure.factor = 6, 0")
+    expect(read).to_have_text("1")
+    fits(lab, widget, "silence")
+
+    # A model that raises: a sentence, and the figure goes on.
+    lab.kernel("broken = net.block2.register_forward_pre_hook(lambda *_: 1 / 0)")
+    channel[0].click()
+    expect(widget.locator(".hs-problem")).to_contain_text("ZeroDivisionError: division by zero")
+    lab.kernel("broken.remove()")
+    channel[1].click()
+    expect(widget.locator(".hs-problem")).to_be_hidden()
+    expect(said).to_contain_text("channel 1 of block1 silenced")
+
+
+def test_the_square_that_fools(lab: Lab) -> None:
+    lab.scratch("square", SQUARE)
+    widget, page = lab.page.locator(".hookscope"), lab.page
+    said, code, pad, score = (widget.locator(name) for name in (".dg-sentence", ".hs-code", ".sq-pad", ".sq-score"))
+    expect(said).to_have_text("Nothing is covered: the model reads a 9 (100.0 %).")
+    expect(score).to_have_text("Squares tried: 0. Smallest that gives a 4: none yet.")
+    expect(widget.locator(".sq-outline")).to_be_hidden()
+
+    # By mouse: a square of 7 × 7 under the pointer.
+    pad.scroll_into_view_if_needed()
+    box = pad.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 13.5 / 28, box["y"] + box["height"] * 13.5 / 28)
+    page.mouse.down()
+    page.mouse.up()
+    lab.told("print(figure.size, figure.row, figure.column, figure.tries)", "7 10 10 1")
+    expect(said).to_contain_text("A 7 × 7 square covers 49 pixels")
+
+    # By keyboard, to the one place where a square of 5 × 5 gives a 4.
+    for key in ["-"] * 2 + ["ArrowUp"] * 6 + ["ArrowRight"] * 3:
+        page.keyboard.press(key)
+    expect(said).to_have_text("A 5 × 5 square covers 25 pixels: the model reads a 4 (50.2 %).")
+    expect(score).to_contain_text("Smallest that gives a 4: 5 × 5, 25 pixels.")
+    expect(widget.locator(".sq-read")).to_have_class(re.compile("sq-reached"))
+    expect(code).to_contain_text("x[..., 4:9, 13:18] = 0")
+    expect(pad).to_be_focused()
+    lab.told("print(figure.size, figure.row, figure.column)", "5 4 13")
+
+    # The hint, and the map.
+    hint = widget.get_by_role("button", name="How small can it be?")
+    hint.click()
+    expect(widget.locator(".sq-hint")).to_have_text("It can be as small as 5 × 5, in only one place of 576.")
+    widget.get_by_role("button", name="Try it in all places").click()
+    expect(widget.locator(".sq-cells span")).to_have_count(64)
+    expect(widget.locator(".sq-cells")).to_have_attribute("aria-label", re.compile("A 5 by 5 square in 64 places"))
+    fits(lab, widget, "square")
+    widget.get_by_label("Make it read a").select_option("5")
+    expect(widget.locator(".sq-hint")).to_have_text("It can be as small as 3 × 3, in 8 places of 676.")
+    widget.get_by_role("button", name="Uncover").click()
+    expect(said).to_have_text("Nothing is covered: the model reads a 9 (100.0 %).")
+    assert lab.kernel("import hookscope; print(len(hookscope.census(net)))") == "0"
