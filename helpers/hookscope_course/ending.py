@@ -31,7 +31,7 @@ def chapter_end(chapter: int, *models: Any) -> Card:
         0 hooks are left on ReLU.
         >>> handle = net.register_forward_hook(print)
         >>> chapter_end(3, net).message
-        'on ReLU. `hookscope.census(…).remove_all()` takes them off.'
+        'on ReLU. `hookscope.census(…).remove_all()` takes it off.'
 
     """
     from hookscope_course.learner.progress import HERE, read
