@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,8 @@ class GuessWidget(HookWidget):
             return list(answer["order"]) if len(answer["order"]) == len(self._values) else None
         if self.kind == "slider":
             return float(answer["number"])
-        return str(answer["text"]).strip() or None
+        # Who types a list or a name as in Python means the same.
+        return re.sub(r"[\[\]'\"]", " ", str(answer["text"])).strip() or None
 
     def summary(self) -> str:
         """Say what a reader without a kernel sees."""
