@@ -43,7 +43,7 @@ class GuessWidget(HookWidget):
         card = comparison.card if comparison else guess.card()
         super().__init__(
             kind=asked.kind,
-            options=list(map(str, self._values)),
+            options=[_label(each) for each in self._values],
             example=asked.example,
             range=list(map(float, asked.slider)),
             is_second=comparison is not None,
@@ -85,6 +85,13 @@ class GuessWidget(HookWidget):
     def summary(self) -> str:
         """Say what a reader without a kernel sees."""
         return repr(self._comparison or self._guess)
+
+
+def _label(choice: Any) -> str:
+    """What stands on a button: a list without brackets."""
+    if isinstance(choice, list):
+        return ", ".join(map(str, choice)) or "none of them"
+    return str(choice)
 
 
 def _said(card: Any, again: bool) -> dict[str, str]:
