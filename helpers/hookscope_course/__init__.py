@@ -13,13 +13,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hookscope_course.ending import chapter_end
     from hookscope_course.learner.progress import progress
     from hookscope_course.maps import hook_map
     from hookscope_course.practice import Exercise, Feedback, Guess, Wrong, ____, exercises
     from hookscope_course.ready import setup
 
-__all__ = ["Exercise", "Feedback", "Guess", "Wrong", "____", "exercises", "hook_map", "progress", "setup"]
-_ROOMS = {"hook_map": "maps", "progress": "learner.progress", "setup": "ready"}
+__all__ = [
+    "Exercise",
+    "Feedback",
+    "Guess",
+    "Wrong",
+    "____",
+    "chapter_end",
+    "exercises",
+    "hook_map",
+    "progress",
+    "setup",
+]
+_ROOMS = {"chapter_end": "ending", "hook_map": "maps", "progress": "learner.progress", "setup": "ready"}
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@ Nothing here imports torch but `check`: it runs before every `make lab`.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +34,7 @@ def _lab(options: Options, more: list[str]) -> None:
 
 
 def _course(options: Options, more: list[str]) -> None:
-    for line in Copy(options.to).update():
+    for line in Copy(options.to).update() or ["Your copy of the course is up to date."]:
         print(line)
 
 
@@ -54,8 +55,8 @@ def _there(copy: Path) -> Path:
 def _check(options: Options, more: list[str]) -> int:
     from hookscope_course.ready import examine
 
-    report = examine()
-    print(report)
+    report = examine(lambda line: print(line, flush=True))
+    print(report.end)
     return 0 if report.is_right else 1
 
 
@@ -119,10 +120,15 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if "to" in options:
             options.to = options.to.expanduser().resolve()
-        return options.run(options, more) or 0
+        status = options.run(options, more) or 0
+        sys.stdout.flush()
+        return status
     except KeyboardInterrupt:
         print("\nStopped. Your work is as it was; run this again.", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # `hookscope progress | head -1` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (CopyError, LookupError, ModuleNotFoundError) as error:
         print(error.args[0] if isinstance(error, LookupError) else error, file=sys.stderr)
     except OSError as error:

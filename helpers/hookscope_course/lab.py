@@ -9,7 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
+from hookscope_course.learner.copies import KEEP
 from hookscope_course.places import SETTINGS, again
+from hookscope_course.restarts import write_startup
 
 __all__ = ["become_lab"]
 
@@ -54,7 +56,9 @@ def _environment(folder: Path) -> dict[str, str]:
     except RuntimeError:  # no HOME, and nobody of this name
         home = Path(os.devnull)
     if not (home.is_dir() and os.access(home, os.W_OK)):
-        home = folder / ".hookscope" / "home"
+        home = folder / KEEP / "home"
         home.mkdir(parents=True, exist_ok=True)
         found["HOME"] = str(home)
+    if (folder / KEEP).is_dir():  # a learner's copy: its kernels say what to do after a restart
+        found["IPYTHONDIR"] = str(write_startup(folder / KEEP / "ipython"))
     return found

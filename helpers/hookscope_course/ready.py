@@ -64,34 +64,48 @@ class Report:
         """Whether everything works."""
         return all(right for _, _, right in self.lines)
 
+    @property
+    def end(self) -> str:
+        """The last line: everything works, or what to do."""
+        return "Everything works." if self.is_right else f"{again()}."
+
     def __repr__(self) -> str:
-        width = max(len(what) for what, _, _ in self.lines)
-        table = [f"{'ok ' if right else 'NO '} {what:{width}}  {found}" for what, found, right in self.lines]
-        end = "Everything works." if self.is_right else f"{again()}."
-        return "\n".join([*table, end])
+        return "\n".join([*(_line(*line) for line in self.lines), self.end])
 
 
-def examine() -> Report:
+def _line(what: str, found: str, right: bool) -> str:
+    return f"{'ok ' if right else 'NO '} {what:{_WIDTH}}  {found}"
+
+
+def examine(tell: Callable[[str], None] = lambda line: None) -> Report:
     """Try, on this machine, what the course lives on: the packages, a hook, the bundled data, a picture, a widget.
+
+    Args:
+        tell: is called with a line as soon as it is known.
 
     Example:
         >>> examine().is_right
         True
 
     """
-    python = ("Python", f"{platform.python_version()}, {platform.system()} {platform.machine()}", True)
+    tried: list[tuple[str, str, bool]] = []
+
+    def note(what: str, found: str, right: bool) -> None:
+        tried.append((what, found, right))
+        tell(_line(what, found, right))
+
+    note("Python", f"{platform.python_version()}, {platform.system()} {platform.machine()}", True)
     if missing := _missing():  # what follows needs some of them
-        return Report((python, ("packages", f"Missing: {', '.join(missing)}", False)))
+        note("packages", f"Missing: {', '.join(missing)}", False)
+        return Report(tuple(tried))
     versions = setup()
-    tried: list[tuple[str, str, bool]] = [
-        python,
-        ("packages", " ".join(str(versions).split("\n")), versions.kind != "wrong"),
-    ]
+    note("packages", " ".join(str(versions).split("\n")), versions.kind != "wrong")
     for what, run in _TRIALS.items():
         try:
-            tried.append((what, run(), True))
+            found, right = run(), True
         except Exception as error:  # whatever it is, the next trial may say more
-            tried.append((what, f"{type(error).__name__}: {error}", False))
+            found, right = f"{type(error).__name__}: {error}", False
+        note(what, found, right)
     return Report(tuple(tried))
 
 
@@ -157,3 +171,4 @@ _TRIALS: dict[str, Callable[[], str]] = {
     "a picture": _a_picture,
     "a widget": _a_widget,
 }
+_WIDTH = max(map(len, ("packages", *_TRIALS)))

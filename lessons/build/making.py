@@ -71,7 +71,8 @@ def parse(path: Path) -> Chapter:
         raise LessonError(f"{unused.place}: lesson.md does not have {{{{exercise {unused.name}}}}}")
     sittings = tuple(sittings_of(cells, given))
     say_where_to_stop(cells, sittings)
-    notebook = nbformat.v4.new_notebook(cells=[edition_cell(), head_cell(path, header, sittings), *cells])
+    head, end = head_cell(path, header, sittings), next_cells(path)
+    notebook = nbformat.v4.new_notebook(cells=[edition_cell(), head, *cells, *end])
     finish(notebook)
     chapter = Chapter(path, header, notebook, sittings)
     notebook.metadata["hookscope"] = {"lesson": chapter.name, "fingerprint": fingerprint(chapter)}
@@ -90,6 +91,8 @@ def body(path: Path, text: str, exercises: dict[str, ExerciseText], level: int =
     for cell, start in zip(notebook.cells, notebook.metadata["source_map"], strict=True):
         if cell.cell_type != "markdown":
             reading.refuse_bad_python(path, lines, start, cell.source)
+            if reading.only_imports(cell.source):  # folded: it is run, and nobody has to read it
+                cell.metadata["jupyter"] = {"source_hidden": True}
             try:
                 yield from held(cell, cell.metadata.pop("holds_for", ""), cell.metadata.pop("before", ""))
             except ValueError as error:
@@ -178,6 +181,19 @@ def chapter_facts(path: Path, header: dict[str, Any], sittings: tuple[Minutes, .
     if place + 1 < len(order):
         ways.append(f"{link(order[place + 1])} →")
     return [" · ".join(line) for line in (facts, ways) if line]
+
+
+def next_cells(path: Path) -> Iterator[NotebookNode]:
+    """The last cell of a chapter: what the next one is about, and the way there."""
+    chapters = reading.chapter_files()
+    if path in chapters[:-1]:
+        after = chapters[chapters.index(path) + 1]
+        header = reading.header_of(after)
+        title = f"{name_of(after)[:2]} · {header.get('title', '')}"
+        words = header.get("teaser") or f"you find out {header.get('finds_out', '')}."
+        yield tagged(
+            nbformat.v4.new_markdown_cell, f"**Next:** [{title}]({name_of(after)}.ipynb) · {words}", "next"
+        )
 
 
 def reference_facts(path: Path) -> list[str]:

@@ -160,3 +160,18 @@ def refuse_bad_python(path: Path, lines: list[str], start: int, source: str) -> 
         first = source.splitlines()[0] if source else ""
         offset = next((i for i, line in enumerate(lines[start:]) if line == first), 0)
         raise LessonError(f"{where(path, start + offset + (error.lineno or 1))}: {error.msg}") from error
+
+
+def only_imports(source: str) -> bool:
+    """Whether a cell imports, and does nothing else.
+
+    Example:
+        >>> only_imports("import torch; from torch import nn"), only_imports("import torch; x = torch.ones(1)")
+        (True, False)
+
+    """
+    try:
+        statements = ast.parse(source).body
+    except SyntaxError:  # a %magic
+        return False
+    return bool(statements) and all(isinstance(each, ast.Import | ast.ImportFrom) for each in statements)

@@ -105,6 +105,8 @@ def spoiled(cell: NotebookNode) -> str:
         if output.get("name") == "stderr":
             return f"wrote to stderr (no warning unless it is caught and printed on purpose):\n{output.text}"
     text = json.dumps(outputs)
+    if "solution" in cell.metadata.get("tags", []) and "Not yet." in text:
+        return "the course's own solution is not right"
     for place in (str(reading.ROOT.parent), str(Path.home()), sys.prefix):
         if place not in ("/", "") and place + os.sep in text:
             return "its output holds a path of this machine"

@@ -1,12 +1,13 @@
 """Make the teacher's pages: what teaching.md says of a chapter, with minutes, answers and solutions from its sources.
 
     ## Have ready                     what the teacher needs on the table
-    ## 1 · Around one layer           each numbered section of the chapter, under its own heading, with five parts:
+    ## 1 · Around one layer           each numbered section of the chapter, under its own heading, with four parts:
     **Ask.**                          a question to the class, beside the Predict
-    **Wrong guesses.**                a list: the guess as it would be typed, and what it reveals
     **If they are wrong.**            what to show next
     **If they are quick.**            what to show next
     **Leave out.**                    what can go when time is short
+
+Behind the question a page lists the wrong guesses and what each is told, from the chapter's guesses.toml.
 
 Above the first heading stands what the lesson is for. The pages are for teachers alone: they have every answer.
 """
@@ -24,6 +25,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
+from hookscope_course.practice.question import Question, questions_of
 from hookscope_course.practice.text import ExerciseText
 from lessons.build import filling, reading, timing
 from lessons.build.filling import table
@@ -35,7 +37,7 @@ from lessons.build.timing import Minutes
 # The chapters' 510 minutes of reading hold 70 Predicts, one every 7 minutes. A class takes about 3.5 minutes more for
 # each: one to vote, two to argue with a neighbour, half a one until the last has run the cell. (7 + 3.5) / 7 = 1.5.
 CLASS_PACE = 1.5
-PARTS = ("Ask", "Wrong guesses", "If they are wrong", "If they are quick", "Leave out")
+PARTS = ("Ask", "If they are wrong", "If they are quick", "Leave out")
 READY = "Have ready"
 
 
@@ -64,11 +66,6 @@ class Teaching:
     purpose: str
     ready: str
     sections: dict[str, dict[str, str]]
-
-    def wrong_guesses(self, heading: str) -> list[object]:
-        """The wrong guesses of a section, as values: what a learner would have written in Guess(…)."""
-        items = re.findall(r"^- `(.+?)`: ", self.sections[heading]["Wrong guesses"], re.MULTILINE)
-        return [ast.literal_eval(item) for item in items]
 
 
 def read_teaching(chapter: Chapter) -> Teaching:
@@ -174,6 +171,7 @@ def page(chapter: Chapter) -> str:
                 lines.append(f"**{name}.**{_after(text)}{text}")
                 if name == "Ask":
                     lines.append("**The answer.** " + "; then: ".join(map(_code, answers[part.heading])))
+                    lines += _wrong_guesses(chapter, part.heading)
         elif part.heading in answers:
             lines.append(f"## {part.heading} · {part.in_class.reading} minutes in class")
             lines += _screen(chapter, part.heading)
@@ -191,6 +189,16 @@ def _screen(chapter: Chapter, heading: str) -> Iterator[str]:
     yield f"**On the screen.** Slides {first} to {last}. [Its results are in the notebook]({place})."
     if seen:
         yield "\n".join(f"- {line}" for line in seen)
+
+
+def _wrong_guesses(chapter: Chapter, heading: str) -> Iterator[str]:
+    """The wrong guesses of a section, and what the page says to each."""
+    asked = questions_of(int(chapter.number)).get(f"{chapter.number}.{heading.split()[0]}", Question())
+    said = [f"- `{guess!r}`: {reason}" for guess, reason in asked.wrong]
+    said += [f"- any other: {asked.otherwise}"] * bool(asked.otherwise)
+    if said:
+        yield "**Wrong guesses,** and what each is told:"
+        yield "\n".join(said)
 
 
 def _times(parts: list[Part]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import html
 import json
 import re
@@ -11,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from posixpath import normpath
 from typing import Any
 
+from lessons.build import reading
 from lessons.build.reading import NOTEBOOKS, ROOT
 
 Cell = dict[str, Any]
@@ -99,7 +99,7 @@ def _code(cell: Cell, tags: set[str], name: str, alive: str | None) -> Iterator[
         yield text("<details class='answer'><summary>A solution</summary>\n")
         yield {**cell, "source": source.removeprefix("# solution\n"), "metadata": {}}
         yield text("</details>\n")
-    elif only_imports(source):
+    elif reading.only_imports(source):
         yield {**cell, "metadata": {"imports": True}}
     elif re.search(r"^guess = Guess\(", source, re.MULTILINE):
         yield {**cell, "outputs": [], "metadata": {"guess": True}}
@@ -112,21 +112,6 @@ def _code(cell: Cell, tags: set[str], name: str, alive: str | None) -> Iterator[
             yield text(live_place(name, still, alive), ["guess"] if "OrderQuiz(" in source else [])
         elif widgets:
             yield text(RUN_IT)
-
-
-def only_imports(source: str) -> bool:
-    """Whether a cell imports, and does nothing else.
-
-    Example:
-        >>> only_imports("import torch; from torch import nn"), only_imports("import torch; x = torch.ones(1)")
-        (True, False)
-
-    """
-    try:
-        statements = ast.parse(source).body
-    except SyntaxError:  # a %magic
-        return False
-    return bool(statements) and all(isinstance(each, ast.Import | ast.ImportFrom) for each in statements)
 
 
 def folded(cells: Iterator[Cell]) -> Iterator[Cell]:

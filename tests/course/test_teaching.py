@@ -1,8 +1,7 @@
-"""The teacher's pages: complete, in step, their wrong guesses wrong, their minutes added up, and kept from learners."""
+"""The teacher's pages: complete, in step, their minutes added up, and kept from learners."""
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import tomllib
@@ -12,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from hookscope_course import Guess
 from hookscope_course.classroom.handout import handout
 from hookscope_course.classroom.walk import walk
 from hookscope_course.learner.copies import chapters, edition_of
 from hookscope_course.places import NOTEBOOKS
+from hookscope_course.practice.question import questions_of
 from lessons.build import planning, teaching
 from lessons.build.making import Chapter, exercises_of
 from lessons.build.reading import LessonError
@@ -26,39 +25,14 @@ PLAN = (teaching.folder() / "plan.md").read_text(encoding="utf-8")
 ALL = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.number)
 
 
-def value_of(answer: str) -> object:
-    """What was compared with a guess, from the sentence that tells it: a list if there are commas."""
-
-    def one(text: str) -> object:
-        try:
-            return ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            return text.removeprefix("full_backward ")
-
-    places = [one(text) for text in re.split(r", (?:then )?", answer)]
-    return places if len(places) > 1 else places[0]
-
-
 @ALL
-def test_every_wrong_guess_is_understood_and_wrong(chapter: Chapter) -> None:
-    page, answers = teaching.read_teaching(chapter), teaching.answers_of(chapter)
-    assert len(page.sections) >= 4
-    for heading in page.sections:
-        guesses = page.wrong_guesses(heading)
-        assert guesses, heading
-        (answer,) = answers[heading]
-        for guess in guesses:
-            # A list with one place is said without a comma.
-            right = [value_of(answer)] if isinstance(guess, list) and ", " not in answer else value_of(answer)
-            assert repr(Guess(guess).compare(right)).startswith(("You guessed", "Place")), (heading, guess, right)
-            if isinstance(right, list):
-                assert repr(Guess(right).compare(right)).startswith("As you guessed")
-
-
-def test_a_right_guess_among_the_wrong_ones_would_be_found() -> None:
-    assert repr(Guess(["E", "C"]).compare(value_of("E, C"))).startswith("As you guessed")
-    assert value_of("6.0, error") == [6.0, "error"]
-    assert value_of("full_backward head, then full_backward (root)") == ["head", "(root)"]
+def test_a_page_lists_the_wrong_guesses_and_what_each_is_told(chapter: Chapter) -> None:
+    page = teaching.page(chapter)
+    for about, question in questions_of(int(chapter.number)).items():
+        below = page.split(f"\n## {about.partition('.')[2]} · ")[1].split("\n## ")[0]
+        for guess, reason in question.wrong:
+            assert f"- `{guess!r}`: {reason}\n" in below
+        assert not question.otherwise or f"- any other: {question.otherwise}\n" in below
 
 
 @ALL
@@ -184,7 +158,7 @@ def test_a_unit_that_does_not_fit_and_a_section_that_is_not_there_are_refused(
     ("old", "new", "complaint"),
     [
         ("## 2 · Several hooks", "## 2 · Some hooks", "the headings are .*Some hooks.*; they must be .*Several"),
-        ("**Leave out.**", "**Drop.**", "in this order: Ask, Wrong guesses"),
+        ("**Leave out.**", "**Drop.**", "in this order: Ask, If they are wrong"),
         ("## Have ready", "## Bring", "they must be Have ready"),
     ],
 )

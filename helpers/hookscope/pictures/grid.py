@@ -78,7 +78,7 @@ def feature_grid(
         sample: which sample of the batch.
         scale: ``"channel"`` for one scale per map, ``"shared"`` for all maps together, or ``(low, high)``.
         center: the value in the middle of a blue-gray-red scale: ``0`` for gradients.
-        columns: the number of maps in a row. By default the image is about square.
+        columns: the number of maps in a row. By default the image is about three times as wide as high.
         seed: draw the channels at random with this seed.
         size: the approximate width of the image in pixels.
         title: the start of the caption, for example the name of the layer.

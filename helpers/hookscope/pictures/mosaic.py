@@ -136,7 +136,7 @@ class Layout:
         Args:
             shape: the number of maps, their height and their width.
             labels: the texts above the maps. A column is at least as wide as the widest label.
-            columns: the number of maps in a row; None for an image that is about square.
+            columns: the number of maps in a row; None for an image about three times as wide as high.
             size: the approximate width of the image in pixels; None for the default.
 
         Raises:
@@ -151,8 +151,9 @@ class Layout:
         label = max(map(text_width, labels))
         if columns is None:
             most = (widest - _GAP) // (max(label, min(width, _TILE_KEPT)) + _GAP)
-            near = math.ceil(math.sqrt(count * height / width))
-            # Among the numbers up to a third above a square, take the one that fills the last row best.
+            # Three times as wide as high, so that an image and what is said below it fit on one screen.
+            near = max(1, int(math.sqrt(3 * count * height / width)))
+            # Among the numbers up to a third above that, take the one that fills the last row best.
             columns = min(range(near, math.ceil(near * 4 / 3) + 1), key=lambda number: -count % number)
             columns = max(1, min(columns, most))
         columns = min(columns, count)

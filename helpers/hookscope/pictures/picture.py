@@ -211,13 +211,9 @@ class Picture:
         return _text(self.caption or self.alt, self.rows)
 
     def to_html(self) -> str:
-        """Return a self-contained ``<figure>`` (image with ``alt``, caption) and the values as a table.
-
-        The table is beside the image if the page is wide enough, else below it.
-        """
+        """Return a self-contained ``<figure>`` (image with ``alt``, caption) and the values as a folded table."""
         source = "data:image/png;base64," + base64.b64encode(self.png).decode("ascii")
         parts = [
-            '<div style="display:flex;flex-wrap:wrap;align-items:flex-start;gap:1em">',
             '<figure style="margin:0">',
             f'<img alt="{html_of(self.alt)}" src="{source}" style="max-width:100%">',
         ]
@@ -225,8 +221,8 @@ class Picture:
             parts.append(f"<figcaption>{_lines(self.caption)}</figcaption>")
         parts.append("</figure>")
         if self.rows:
-            parts.append(f"<div>{_html(self.heading, self.rows)}</div>")
-        return "\n".join([*parts, "</div>"])
+            parts.append(f"<details><summary>{_lines(self.heading)}</summary>\n{_html('', self.rows)}\n</details>")
+        return "\n".join(parts)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         # HTML viewers use text/html; LaTeX, PDF and consoles use the image, which IPython encodes.

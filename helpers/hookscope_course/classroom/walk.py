@@ -40,7 +40,8 @@ def walk(notebook: dict[str, Any]) -> dict[str, Any]:
             known = {name: value for name, value in cell["metadata"].items() if name != "slideshow"}
             # What has no type goes on with the slide before it; jupyterlab-slideshow would not show a "-".
             starts = {"slideshow": {"slide_type": "slide"}} if place == 0 else {}
-            cells.append(learners_cell({**cell, "metadata": known | starts}))
+            cell = {**cell, "metadata": known | starts}
+            cells.append(learners_cell(cell) if cell["cell_type"] == "code" else cell)
     metadata = {name: value for name, value in notebook["metadata"].items() if name in KEPT}
     return {**notebook, "cells": cells, "metadata": metadata | {"hookscope": {"edition": "class"}}}
 

@@ -16,6 +16,8 @@ from hookscope_course.places import NOTEBOOKS
 
 KEEP = ".hookscope"
 """The folder inside a copy for what is known about it; it also tells a copy from any other folder."""
+EARLIER = "earlier"
+"""The folder inside a copy for chapters that were begun again."""
 PATIENCE = 60  # seconds to wait for another process that is at work in the same copy
 
 
@@ -121,7 +123,11 @@ class Copy:
             if _is_one_of(there, laid):
                 self._swap(there, edition, laid)
                 return f"{name} is as new; there was nothing of yours in it."
-            kept = _free(there, f", {datetime.now():%Y-%m-%d %H.%M}")
+            earlier = self.folder / EARLIER
+            earlier.mkdir(exist_ok=True)
+            if earlier.is_symlink():
+                raise CopyError(f"{earlier} is a link: move it away, and run this again.")
+            kept = _free(earlier / name, f", {datetime.now():%Y-%m-%d %H.%M}")
             try:
                 os.link(there, kept)
             except OSError:  # a disk without links, or a full one: then nothing has been changed yet
@@ -129,7 +135,10 @@ class Copy:
             self._lay(there, edition, over=True)
             known["latest"][name] = hash_of(edition)
             self._write(known)
-            return f"{name} is as new; what you had written is in {kept.name}."
+            return (
+                f"{name} is as new. What you had written is in {EARLIER}/{kept.name}. Exercises that were done stay done. "
+                "If the page is open: File → Reload Notebook from Disk."
+            )
 
     # -- files ----------------------------------------------------------------------------------------------------
 
@@ -231,8 +240,8 @@ def chapter_named(chapter: str, source: Path = NOTEBOOKS) -> Path:
 
 
 def chapters(source: Path) -> list[Path]:
-    """The notebooks of the course, in order."""
-    return sorted(source.glob("[0-9][0-9]_*.ipynb"))
+    """The notebooks of the course: the chapters in order, then the index, which names them all."""
+    return [*sorted(source.glob("[0-9][0-9]_*.ipynb")), *source.glob("index.ipynb")]
 
 
 def edition_of(path: Path) -> bytes:

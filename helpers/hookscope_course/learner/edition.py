@@ -33,7 +33,7 @@ def learners(notebook: dict[str, Any]) -> dict[str, Any]:
 def learners_cell(cell: dict[str, Any]) -> dict[str, Any]:
     """A cell as a learner first meets it."""
     if cell["cell_type"] != "code":
-        return cell
+        return cell if cell["cell_type"] != "markdown" else {**cell, "source": fold_why("".join(cell["source"]))}
     cell = {**cell, "outputs": [], "execution_count": None}
     if "hint" in tags(cell):
         hint = "".join(cell["source"])
@@ -41,6 +41,35 @@ def learners_cell(cell: dict[str, Any]) -> dict[str, Any]:
     if "exercise" in tags(cell):
         cell["metadata"] = {**cell["metadata"], "tags": [*tags(cell), "raises-exception"]}
     return cell
+
+
+def fold_why(source: str) -> str:
+    r"""Fold the reason behind a question away, until somebody opens it: it tells the answer.
+
+    A last paragraph that ends with a colon leads to the cell below, and stays outside.
+
+    Example:
+        >>> print(fold_why("**Why.** It is 70.\n\nWith a string:"))
+        <details><summary><b>Why?</b> Open it when you have run the cells above.</summary>
+        <BLANKLINE>
+        It is 70.
+        <BLANKLINE>
+        </details>
+        <BLANKLINE>
+        With a string:
+
+    """
+    before, mark, why = source.partition("**Why.** ")
+    if not mark or (before and not before.endswith("\n")):
+        return source
+    *told, last = why.rstrip().split("\n\n")
+    leads_on = bool(told) and last.endswith(":")
+    inside = "\n\n".join(told if leads_on else [*told, last])
+    folded = f"{before}<details><summary>{_OPEN}</summary>\n\n{inside}\n\n</details>"
+    return f"{folded}\n\n{last}" if leads_on else folded
+
+
+_OPEN = "<b>Why?</b> Open it when you have run the cells above."
 
 
 def tags(cell: dict[str, Any]) -> list[str]:

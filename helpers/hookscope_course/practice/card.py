@@ -19,7 +19,8 @@ class Card:
     kind: Literal["note", "not attempted", "wrong", "right"] = "note"
     printed: str = ""
 
-    def _sentence(self) -> str:
+    def sentence(self) -> str:
+        """Return the message as it stands behind the heading: its first letter and its end fit."""
         # A word of code and a variable keep their case. What ends in a block of code or an item of a list has no end.
         starts = self.heading.endswith(".") and re.match(r"(a|[a-z]{2,})\b(?![_.(\[]| *=)", self.message)
         text = self.message[:1].upper() + self.message[1:] if starts else self.message
@@ -28,7 +29,7 @@ class Card:
         return f"{text}." if ends else text
 
     def __repr__(self) -> str:
-        text = f"{self.heading} {self._sentence()}"
+        text = f"{self.heading} {self.sentence()}"
         return f"{text}\nPrinted while checking:\n{self.printed}" if self.printed else text
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
@@ -38,7 +39,7 @@ class Card:
             "text/plain": repr(self),
             "text/html": f'<div role="status" style="border-left: 4px {border}; padding: 0.2em 0.8em">'
             f'<strong><span aria-hidden="true">{sign}</span> {_markup(self.heading)}</strong> '
-            f"{_markup(self._sentence())}{printed}</div>",
+            f"{_markup(self.sentence())}{printed}</div>",
         }
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import re
 import sys
+from contextlib import suppress
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from hookscope_course.practice import share
+from hookscope_course.practice import score, share
 from hookscope_course.practice.blank import ____, holds_blank
 from hookscope_course.practice.card import Card
+from hookscope_course.practice.question import Question, question
+from hookscope_course.practice.share import worded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +23,13 @@ class Guess:
     """What you expect to see. Nobody judges it: a guess that was off is where you learn something.
 
     Args:
-        guess: a value, or several in the order you expect, as a list or one by one; `____` while you have none.
+        guess: a value, or several in the order you expect, as a list or one by one; `____` while you have none. In a
+            notebook you can click instead.
+        about: the question, as chapter and section, for example "03.1". It knows what there is to choose, and what a
+            wrong guess reveals.
+
+    Raises:
+        LookupError: there is no such chapter.
 
     Example:
         >>> from hookscope_course import ____
@@ -30,15 +39,17 @@ class Guess:
         You guessed 3. It is 4.
         >>> Guess(0.8, 0.4).compare([0.8, 0.4])
         As you guessed: 0.8, 0.4.
-        >>> Guess(["forward", "pre-hook"]).compare(["pre-hook", "forward"])
-        Place 1 differs: you guessed forward, it was pre-hook.
         >>> Guess("seven").compare(7)
         Not understood: here a guess is a number, as in Guess(3), and you wrote 'seven'. It is 7.
 
     """
 
-    def __init__(self, *guess: Any) -> None:
+    def __init__(self, *guess: Any, about: str = "") -> None:
         self.guess: Any = guess[0] if len(guess) == 1 else list(guess) if guess else ____
+        self.about = about
+        self.question = question(about) if about else Question()
+        self._place = share.place()
+        self._widget: Any = None
         _forget_when_a_cell_fails()
         if not holds_blank(self.guess):
             share.offer(self.guess)
@@ -57,11 +68,18 @@ class Guess:
         """
         return Card("Your guesses:", share.say(yes))
 
-    def compare(self, actual: object) -> Card:
+    def choose(self, guess: Any) -> None:
+        """Make a guess by a click: it takes the place of the one before, until the answer is known."""
+        self.guess = guess
+        if not holds_blank(guess):
+            share.offer(guess, self._place)
+
+    def compare(self, actual: object) -> Comparison:
         """Say how the guess and what was seen agree.
 
         What is meant counts: "16" and [16] are 16, "True" is True, "C, E, B" is a list, "root" is "(root)", and case
-        makes no difference.
+        makes no difference. A question that is named (`about`) gives a reason for a wrong guess, and a second try
+        before it shows the answer.
 
         Args:
             actual: what the cell showed: a value, a list that is compared place by place, or a set of strings, where
@@ -72,31 +90,138 @@ class Guess:
             Not all of it: you left out B. It is A, B, C.
 
         """
-        if holds_blank(self.guess):
-            return Card("No guess this time.", f"It is {_say(actual)}.")
-        if isinstance(actual, set | frozenset):
-            return _compare_sets(self.guess, actual)
-        try:
-            guess = _meant(self.guess, actual)
-        except _Unclear as unclear:
-            return Card("Not understood:", f"here {unclear}, and you wrote {self.guess!r}. It is {_say(actual)}.")
-        if isinstance(actual, list | tuple):
-            return _first_difference(guess, actual)
-        if _agree(guess, actual):
-            return Card("As you guessed:", _say(actual), "right")
-        return Card(f"You guessed {_say(guess)}.", f"It is {_say(actual)}.")
+        return Comparison(self, actual)
 
-    def _card(self) -> Card:
+    def card(self) -> Card:
+        """Return what is said while the answer is not known."""
         if holds_blank(self.guess):
+            if choices := self.question.choices or self.question.cards:
+                what = "Choose" if self.question.choices else "Put in order"
+                return Card("No guess yet.", f"{what}: {_say(choices)}.", "not attempted")
+            if self.question.example:
+                return Card(
+                    "No guess yet:",
+                    f"replace ____ by {self.question.example}, and run this cell again.",
+                    "not attempted",
+                )
             return Card("No guess yet:", "replace ____ and run this cell again.", "not attempted")
         asks = share.asks()
         return Card("Your guess:", f"{_say(self.guess)}. Now run the cells below." + (f"\n\n{asks}." if asks else ""))
 
     def __repr__(self) -> str:
-        return repr(self._card())
+        return repr(self.card())
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        return self._card()._repr_mimebundle_()
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        if not self.about or not is_notebook():
+            return self.card()._repr_mimebundle_()
+        from hookscope_course.practice.guess_widget import GuessWidget  # widgets are loaded when there is a page
+
+        self._widget = self._widget or GuessWidget(self)
+        return self._widget._repr_mimebundle_(**kwargs)
+
+
+class Comparison:
+    """How a guess and what was seen agree; after a first wrong guess with a reason, and without the answer.
+
+    Args:
+        guess: what was guessed.
+        actual: what was seen.
+
+    """
+
+    def __init__(self, guess: Guess, actual: object) -> None:
+        self.guess = guess
+        self.actual = actual
+        self._widget: Any = None
+        self.card = self._judge()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a second try: the answer has not been shown."""
+        return self.card.kind == "wrong"
+
+    def try_again(self, guess: Any) -> Card:
+        """Judge a second guess; whatever it is, the answer is known afterwards."""
+        self.guess.choose(guess)
+        self.card = self._judge()
+        return self.card
+
+    def show(self) -> Card:
+        """Show the answer without a second try."""
+        score.keep(self.guess.about, "shown")
+        self.card = Card("The answer:", _say(self.actual))
+        return self.card
+
+    def _judge(self) -> Card:
+        guess, actual, asked = self.guess.guess, self.actual, self.guess.question
+        if holds_blank(guess):
+            return Card("No guess this time.", f"It is {_say(actual)}.")
+        found = _compare(guess, actual, asked.close)
+        if not self.guess.about or found.heading == "Not understood:":
+            return found
+        before = score.wrong_guesses(self.guess.about)
+        if found.kind == "right":
+            score.keep(self.guess.about, "second" if before else "first")
+            return found
+        reason = _reason(guess, actual, asked)
+        said = worded(guess)
+        if not before or before == [said]:
+            before[:] = [said]
+            if not is_notebook():
+                reason += " Try again: change your guess and run both cells once more."
+            return Card(f"Not {_say(guess)}.", reason.strip(), "wrong")
+        score.keep(self.guess.about, "shown")
+        return Card(found.heading, f"{found.message} {reason}".strip())
+
+    def __repr__(self) -> str:
+        return repr(self.card)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        if not self.is_open or not is_notebook():
+            return self.card._repr_mimebundle_()
+        from hookscope_course.practice.guess_widget import GuessWidget
+
+        self._widget = self._widget or GuessWidget(self.guess, self)
+        return self._widget._repr_mimebundle_(**kwargs)
+
+
+def _compare(guess: Any, actual: object, close: float) -> Card:
+    if isinstance(actual, set | frozenset):
+        return _compare_sets(guess, actual)
+    try:
+        meant = _meant(guess, actual)
+    except _Unclear as unclear:
+        return Card("Not understood:", f"here {unclear}, and you wrote {guess!r}. It is {_say(actual)}.")
+    if isinstance(actual, list | tuple):
+        return _first_difference(meant, actual)
+    if _agree(meant, actual):
+        return Card("As you guessed:", _say(actual), "right")
+    if close and isinstance(meant, int | float) and isinstance(actual, int | float) and abs(meant - actual) <= close:
+        return Card("Close:", f"you guessed {_say(meant)}, it is {_say(actual)}.", "right")
+    return Card(f"You guessed {_say(meant)}.", f"It is {_say(actual)}.")
+
+
+def _reason(guess: Any, actual: object, asked: Question) -> str:
+    """Return what a wrong guess reveals: its own reason, or the one that any guess gets."""
+    for wrong, reason in asked.wrong:
+        with suppress(_Unclear):
+            kind = sorted(actual) if isinstance(actual, set | frozenset) else actual
+            if _same(_meant(wrong, kind), _meant(guess, kind)):
+                return reason
+    return asked.otherwise
+
+
+def _same(one: object, other: object) -> bool:
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_agree, one, other))
+    return _agree(one, other)
+
+
+def is_notebook() -> bool:
+    """Whether this is the kernel of a page, on which a widget can be drawn."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
 
 
 # -- what is meant --------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
-__all__ = ["ADDRESS", "TOKEN", "asks", "offer", "say", "worded"]
+__all__ = ["ADDRESS", "TOKEN", "asks", "offer", "place", "say", "worded"]
 
 ADDRESS, TOKEN = "HOOKSCOPE_GUESSES", "HOOKSCOPE_GUESSES_TOKEN"
 """The Unix socket where guesses go, and what opens that door and no other: the hub tells both to a learner's server."""
@@ -53,15 +53,21 @@ def say(yes: bool) -> str:
     return "counted from now on, without your name; `Guess.share(False)` ends that"
 
 
-def offer(guess: Any) -> None:
-    """Tell a guess that was made in a notebook's cell, or keep it until the learner has said yes. Never raises."""
+def offer(guess: Any, cell: tuple[str, str] | None = None) -> None:
+    """Tell a guess that was made in a notebook's cell, or keep it until the learner has said yes. Never raises.
+
+    Args:
+        guess: what was guessed.
+        cell: where, as `place` returned it; by default the cell that runs. A click comes when no cell runs.
+
+    """
     if ADDRESS not in os.environ or _answer() is False:
         return
     with suppress(Exception):  # whatever a guess is, a lesson goes on
-        place = _place()
-        if place is not None:
+        here = cell or place()
+        if here is not None:
             _last.clear()
-            _last[place] = worded(guess)
+            _last[here] = worded(guess)
             if _answer():
                 _tell_last()
 
@@ -134,7 +140,7 @@ _told: dict[tuple[str, str], str] = {}
 _one_at_a_time = Lock()
 
 
-def _place() -> tuple[str, str] | None:
+def place() -> tuple[str, str] | None:
     """The chapter and the cell that runs; None outside of a notebook."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None

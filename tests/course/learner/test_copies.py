@@ -41,7 +41,8 @@ def copy(tmp_path: Path) -> Copy:
 
 def files(copy: Copy) -> dict[str, str]:
     """What a learner sees in the folder."""
-    return {path.name: path.read_text() for path in sorted(copy.folder.iterdir()) if path.name != KEEP}
+    names = [*copy.folder.glob("*.ipynb"), *copy.folder.glob("earlier/*")]
+    return {path.name: path.read_text() for path in sorted(names)}
 
 
 def words(copy: Copy) -> dict[str, str]:
@@ -113,7 +114,9 @@ def test_begun_again_with_a_dated_copy_of_what_was_there(copy: Copy, monkeypatch
     assert copy.reset("01") == "01_next.ipynb is as new; there was nothing of yours in it."
     for work in ("my work", "more work"):
         (copy.folder / "01_next.ipynb").write_text(work)
-        assert copy.reset("1").startswith("01_next.ipynb is as new; what you had written is in 01_next, 20")
+        said = copy.reset("1")
+        assert said.startswith("01_next.ipynb is as new. What you had written is in earlier/01_next, 20")
+        assert "File → Reload Notebook from Disk" in said
     found = words(copy)
     assert found.pop("01_next.ipynb") == found.pop("00_start.ipynb") == "one"
     assert sorted(found.values()) == ["more work", "my work"], "two in one minute are two files"

@@ -20,7 +20,7 @@ def test_every_value_is_one_square_of_its_colour_in_the_right_place():
 
     activation = torch.tensor([[0.0, 1.0], [2.0, 4.0]]).repeat(1, 4, 1, 1)
     activation[0, 2] = activation[0, 2].flip(0)
-    grid = feature_grid(activation)
+    grid = feature_grid(activation, columns=2)
     image = Image.open(io.BytesIO(grid.png))
     assert image.mode == "P"
     assert (np.asarray(image) == grid.mosaic).all()
@@ -176,7 +176,7 @@ def test_alt_text_says_what_is_to_be_seen():
     activation[0, 1] = -1.5
     activation[0, 3, 0, 0] = 4
     assert feature_grid(activation, title="conv1").alt == (
-        "conv1: 4 maps of 2×2 in 2 rows and 2 columns, all 4 channels; "
+        "conv1: 4 maps of 2×2 in 1 row and 4 columns, all 4 channels; "
         "scale: each map has its own, from min (dark) to max (bright). "
         "Values run from -1.5 (channel 1) to 4 (channel 3); dead (all zeros): channels 0, 2; "
         "flat (all equal): channel 1."

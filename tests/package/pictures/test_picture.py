@@ -178,9 +178,9 @@ def test_picture_without_caption_or_numbers_shows_its_alt_text():
 
 def test_rows_that_are_no_numbers_have_a_heading_of_their_own():
     rows = [{"hook": "forward"}]
-    assert "Values in the image</caption>" in Picture(png(), "A square.", rows=rows).to_html()
+    assert "<summary>Values in the image</summary>" in Picture(png(), "A square.", rows=rows).to_html()
     page = Picture(png(), "A square.", rows=rows, heading="The hooks in the picture").to_html()
-    assert "The hooks in the picture</caption>" in page
+    assert "<summary>The hooks in the picture</summary>" in page
     assert "Numbers" not in page
 
 

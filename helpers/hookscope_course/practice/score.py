@@ -1,0 +1,65 @@
+"""Keep how the guesses of a chapter went: right at the first try, at the second, or shown."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+from hookscope_course.learner.copies import KEEP, replace_text
+
+__all__ = ["Outcome", "keep", "line_of", "read", "wrong_guesses"]
+
+Outcome = Literal["first", "second", "shown"]
+HERE = Path.cwd()
+"""Where the notebook is, if this is a kernel; a learner's own code may go elsewhere later."""
+
+_wrong: dict[str, list[str]] = {}
+_outcomes: dict[str, Outcome] = {}  # where nothing can be kept, a score lasts as long as the kernel
+
+
+def wrong_guesses(about: str) -> list[str]:
+    """Return the wrong guesses that a question got since the kernel started; the list is the one that is kept."""
+    return _wrong.setdefault(about, [])
+
+
+def keep(about: str, outcome: Outcome) -> None:
+    """Keep how a guess went. The first time counts: afterwards the answer is known."""
+    if about in (known := read()):
+        return
+    _outcomes[about] = outcome
+    if (HERE / KEEP).is_dir():
+        with suppress(OSError):  # a page goes on without it
+            replace_text(HERE / KEEP / "guesses.json", json.dumps({**known, about: outcome}, indent=1, sort_keys=True))
+
+
+def read(copy: Path | None = None) -> dict[str, Outcome]:
+    """Return how guesses went, by question."""
+    kept: dict[str, Outcome] = {}
+    with suppress(OSError, ValueError):
+        found = json.loads(((copy or HERE) / KEEP / "guesses.json").read_text(encoding="utf-8"))
+        kept = {name: how for name, how in found.items() if how in ("first", "second", "shown")}
+    return kept | _outcomes
+
+
+def line_of(chapter: int, questions: int, copy: Path | None = None) -> str:
+    """Say how the guesses of a chapter went.
+
+    Args:
+        chapter: its number.
+        questions: how many it asks.
+        copy: the folder of the learner's copy; by default the one in which the notebook is.
+
+    Example:
+        >>> line_of(3, 5)
+        'no guess yet, of 5'
+
+    """
+    here = [how for about, how in read(copy).items() if about.startswith(f"{chapter:02}.")]
+    if not here:
+        return f"no guess yet, of {questions}"
+    second = here.count("second")
+    right = here.count("first") + second
+    words = {0: "", 1: ", one at the second try"}.get(second, f", {second} at the second try")
+    return f"{right} of {questions} guesses right{words}"

@@ -1,0 +1,191 @@
+"""Every question can be answered, a wrong guess gets its own reason, and no reason tells the answer."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hookscope_course import Guess
+from hookscope_course.practice import score
+from hookscope_course.practice.guess_widget import GuessWidget
+from hookscope_course.practice.question import Question, questions_of
+from lessons.build import teaching
+from tests.shared.lessons import CHAPTERS
+
+NUMBERS = {3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine", 10: "ten", 12: "twelve"}
+"""Numbers that are also looked for as words; "one", "two" and "zero" stand in too many sentences that tell nothing."""
+
+ABOUT_OTHERS = re.compile(r"\bthey\b|\bof the class\b|\blearners?\b|\bask you\b", re.IGNORECASE)
+
+
+def value_of(answer: str) -> Any:
+    """What was compared with a guess, from the sentence that tells it: a list if there are commas."""
+
+    def one(text: str) -> object:
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            return text.removeprefix("full_backward ")
+
+    places = [one(text) for text in re.split(r", (?:then )?", answer)]
+    return places if len(places) > 1 else places[0]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question and its answer, as the built notebook shows it.
+
+    Args:
+        about: chapter and section.
+        question: what guesses.toml says about it.
+        answer: the value.
+
+    """
+
+    about: str
+    question: Question
+    answer: Any
+
+    def compare(self, guess: Any) -> str:
+        """What is said to a first guess."""
+        return repr(Guess(guess, about=self.about).compare(self.answer))
+
+
+def all_asked() -> list[Asked]:
+    found = []
+    for chapter in CHAPTERS:
+        answers = {heading.split()[0]: said for heading, said in teaching.answers_of(chapter).items()}
+        for about, question in questions_of(int(chapter.number)).items():
+            (said,) = answers[about.partition(".")[2]]
+            answer = value_of(said)
+            offered = [*question.choices, *(guess for guess, _ in question.wrong)]
+            if question.cards or any(isinstance(each, list) for each in offered):
+                # A list with one place is said without a comma.
+                answer = answer if isinstance(answer, list) else [answer]
+            found.append(Asked(about, question, answer))
+    return found
+
+
+ASKED = all_asked()
+ALL = pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.about)
+
+
+@pytest.fixture(autouse=True)
+def _a_first_try(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(score, "HERE", tmp_path)
+    monkeypatch.setattr(score, "_wrong", {})
+    monkeypatch.setattr(score, "_outcomes", {})
+
+
+def tells(text: str, answer: Any) -> bool:
+    """Whether a text has the answer in it: a word, a number, or all places of a list in their order."""
+    places = answer if isinstance(answer, list) else [answer]
+    words = []
+    for place in places:
+        named = [str(place)]
+        if isinstance(place, int | float) and not isinstance(place, bool):
+            named = [f"{place:g}", str(place), *([NUMBERS[place]] if place in NUMBERS else [])]
+        words.append(f"(?:{'|'.join(map(re.escape, named))})")
+    between = r"[\s,;'\"`\[\]()]*(?:\b(?:and|then)\b)?[\s,;'\"`\[\]()]*"
+    return bool(re.search(rf"(?<![\w.−-]){between.join(words)}(?!\w|[.,]\d)", text, re.IGNORECASE))
+
+
+def test_an_answer_in_a_reason_would_be_found() -> None:
+    assert tells("It is 70.", 70.0)
+    assert tells("There are three of them", 3)
+    assert tells("Then `[2, 4]` is in it", [2.0, 4.0])
+    assert tells("first 15 and then 10", [15, 10]) is False  # in other words, it would have to be read
+    assert tells("15 and 10", [15, 10])
+    assert tells("It is `blocks.1.mlp`", "blocks.1.mlp")
+    assert not tells("It is 170, 7.0 or torch 1.70", 70)
+    assert not tells("`blocks.1.mlp.0` is inside", "mlp")
+
+
+def test_what_a_notebook_says_is_read_as_a_value() -> None:
+    assert repr(Guess(["E", "C"]).compare(value_of("E, C"))).startswith("As you guessed")
+    assert value_of("6.0, error") == [6.0, "error"]
+    assert value_of("full_backward head, then full_backward (root)") == ["head", "(root)"]
+
+
+def test_every_section_with_a_number_asks() -> None:
+    for chapter in CHAPTERS:
+        sections = [heading.split()[0] for heading in teaching.read_teaching(chapter).sections]
+        assert [*questions_of(int(chapter.number))] == [f"{chapter.number}.{number}" for number in sections]
+        assert len(sections) >= 4
+
+
+@ALL
+def test_the_answer_can_be_given(asked: Asked) -> None:
+    offers = asked.question
+    if offers.choices:
+        assert 2 <= len(offers.choices) <= 5
+        right = [each for each in offers.choices if asked.compare(each).startswith("As you guessed")]
+        assert len(right) == 1, right
+        assert all(guess in offers.choices for guess, _ in offers.wrong), "a wrong guess cannot be chosen"
+    elif offers.cards:
+        assert len({*offers.cards}) == len(offers.cards)
+        assert sorted(offers.cards) == sorted(asked.answer)
+    elif offers.slider:
+        low, high, step = offers.slider
+        stops = [round(low + step * at, 6) for at in range(round((high - low) / step) + 1)]
+        assert any(asked.compare(stop).startswith(("As you guessed", "Close")) for stop in stops)
+        assert all(guess in stops for guess, _ in offers.wrong), "a wrong guess cannot be reached"
+    else:
+        assert offers.example
+        assert not tells(offers.example, asked.answer)
+
+
+@ALL
+def test_every_wrong_guess_is_understood_and_gets_its_own_reason(asked: Asked) -> None:
+    assert asked.question.wrong
+    assert asked.question.otherwise
+    for guess, reason in asked.question.wrong:
+        score.wrong_guesses(asked.about).clear()
+        said = asked.compare(guess)
+        assert re.match("Not (?!understood)", said), (guess, said)
+        assert f". {reason}" in said, (guess, said)
+
+
+@ALL
+def test_no_reason_tells_the_answer(asked: Asked) -> None:
+    for reason in (*(reason for _, reason in asked.question.wrong), asked.question.otherwise):
+        assert not tells(reason, asked.answer), reason
+
+
+@ALL
+def test_a_reason_speaks_to_the_learner_in_a_few_sentences(asked: Asked) -> None:
+    for reason in (*(reason for _, reason in asked.question.wrong), asked.question.otherwise):
+        assert not ABOUT_OTHERS.search(reason), reason
+        assert reason.endswith((".", "?", "!", ")")), reason
+        assert len(re.findall(r"[.?!](?= [A-Z`(]|$)", reason)) <= 3, reason
+
+
+@ALL
+def test_any_other_wrong_guess_gets_the_sentence_that_helps_anybody(asked: Asked) -> None:
+    other = 987654 if isinstance(asked.answer, int | float) else "something else"
+    if isinstance(asked.answer, bool):
+        return  # there is no other
+    if isinstance(asked.answer, list):
+        other = [987654 if isinstance(place, int | float) else "else" for place in asked.answer]
+    assert " ".join(asked.question.otherwise.split()) in asked.compare(other)
+
+
+@pytest.mark.parametrize("asked", [one for one in ASKED if one.question.kind == "field"], ids=lambda one: one.about)
+def test_what_is_typed_into_a_field_is_understood_as_in_python(asked: Asked) -> None:
+    for typed in (repr(asked.answer), str(asked.answer).strip("[]")):
+        widget = GuessWidget(guess := Guess(about=asked.about))
+        widget.answer = {"text": typed}
+        assert repr(guess.compare(asked.answer)).startswith("As you guessed"), typed
+
+
+def test_a_list_stands_on_its_button_without_brackets() -> None:
+    assert GuessWidget(Guess(about="10.5")).options == ["D4.4, D4.8", "D4.4", "D4.8", "none of them"]
+    widget = GuessWidget(guess := Guess(about="08.1"))
+    assert widget.options[1] == "15, 10"
+    widget.answer = {"at": 1}
+    assert guess.guess == [15, 10]

@@ -1,0 +1,30 @@
+"""After a restart, a name that is not there comes with what to do."""
+
+from __future__ import annotations
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from hookscope_course.restarts import hint, write_startup
+from tests.shared.patience import PATIENCE
+
+
+def test_a_missing_name_says_what_to_do_in_a_kernel(tmp_path, monkeypatch):
+    monkeypatch.setenv("IPYTHONDIR", str(write_startup(tmp_path)))
+    cells = [nbformat.v4.new_code_cell(source) for source in ("q1.hint()", "1 / 0", "print('on')")]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    NotebookClient(notebook, timeout=PATIENCE, allow_errors=True, kernel_name="python3").execute()
+    missing, other, after = (cell.outputs for cell in notebook.cells)
+    error = next(output for output in missing if output.output_type == "error")
+    assert error.ename == "NameError"
+    (said,) = (output.text for output in missing if output.output_type == "stream")
+    assert "Run → Run All Above Selected Cell" in said
+    assert "`q1`" in said
+    assert [output.output_type for output in other] == ["error"]
+    assert after[0].text == "on\n"
+
+
+@pytest.mark.parametrize(("name", "said"), [("true", "True"), ("none", "None"), ("block2", "'block2'")])
+def test_hints(name, said):
+    assert said in hint(name)
