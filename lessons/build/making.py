@@ -16,7 +16,7 @@ from jupytext.myst import MystMetadataParsingError, myst_to_notebook
 from nbformat import NotebookNode
 
 from hookscope_course.practice.text import ExerciseText, ExerciseTextError, read_exercises
-from lessons.build import filling, reading, timing
+from lessons.build import course, filling, reading, timing
 from lessons.build.reading import LessonError, name_of, where
 from lessons.build.timing import Minutes
 
@@ -82,6 +82,7 @@ def parse(path: Path) -> Chapter:
 def body(path: Path, text: str, exercises: dict[str, ExerciseText], level: int = 2) -> Iterator[NotebookNode]:
     """Give the cells of a text; takes the exercises that stand in it out of `exercises`."""
     lines = text.splitlines()
+    fast_track = reading.header_of(path).get("fast_track", [])
     reading.refuse_open_fence(path, lines)
     try:
         notebook = myst_to_notebook(text, add_source_map=True)
@@ -103,11 +104,27 @@ def body(path: Path, text: str, exercises: dict[str, ExerciseText], level: int =
             if alone := re.fullmatch(ALONE, part):
                 yield from ALONES[alone[1]](path, line, alone[2] or "", exercises, level + 1)
                 continue
+            part = mark_fast_track(part, fast_track)
             # A claim starts a cell of its own: one idea per cell.
             for idea in re.split(r"\n+(?=\*\*D\d\.\d+\*\* · )", fill_placeholders(path, line, part)):
                 yield nbformat.v4.new_markdown_cell(idea, metadata=cell.metadata)
             if heads := re.findall(r"^(#+) ", part, re.MULTILINE):
                 level = len(heads[-1])
+
+
+def mark_fast_track(text: str, sections: list[int]) -> str:
+    r"""Write *fast track* below the headings of sections that belong to it.
+
+    Example:
+        >>> mark_fast_track("## 1 · Both ends\n\nA module …", [1])
+        '## 1 · Both ends\n\n*Fast track*\n\nA module …'
+
+    """
+
+    def mark(heading: re.Match[str]) -> str:
+        return f"{heading[0]}\n\n*Fast track*" if int(heading[1]) in sections else heading[0]
+
+    return re.sub(r"^## (\d+) · .+$", mark, text, flags=re.MULTILINE)
 
 
 def held(cell: NotebookNode, requirement: str, before: str = "") -> Iterator[NotebookNode]:
@@ -178,6 +195,7 @@ def chapter_facts(path: Path, header: dict[str, Any], sittings: tuple[Minutes, .
     ways = []
     if place > 0:
         ways.append(f"← {link(order[place - 1])}")
+    ways.append("[all chapters](index.ipynb)")
     if place + 1 < len(order):
         ways.append(f"{link(order[place + 1])} →")
     return [" · ".join(line) for line in (facts, ways) if line]
@@ -225,7 +243,7 @@ def exercises_of(path: Path) -> dict[str, ExerciseText]:
         raise LessonError(str(error)) from None
 
 
-ALONE = r"\{\{(exercise|stop|runs|chooser)(?: (\w+))?\}\}"
+ALONE = r"\{\{(exercise|stop|runs|chooser|course)(?: (\w+))?\}\}"
 """A placeholder that stands alone on its line and becomes cells."""
 
 
@@ -314,11 +332,17 @@ def chooser_cells(*_: Any) -> Iterator[NotebookNode]:
         yield from held(nbformat.v4.new_code_cell(code), *holds)
 
 
+def course_cells(*_: Any) -> Iterator[NotebookNode]:
+    """The map of the course, and its chapters with their minutes."""
+    return course.cells(lambda path: parse(path).minutes.total)
+
+
 ALONES: dict[str, Callable[[Path, int, str, dict[str, ExerciseText], int], Iterator[NotebookNode]]] = {
     "exercise": exercise_cells,
     "stop": stop_cell,
     "runs": run_cells,
     "chooser": chooser_cells,
+    "course": course_cells,
 }
 
 

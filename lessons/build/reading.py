@@ -25,8 +25,8 @@ class LessonError(Exception):
 
 
 def lesson_files() -> list[Path]:
-    """The text of every lesson: the chapters in their order, then the reference pages."""
-    return sorted(LESSONS.glob("[0-9][0-9]_*/lesson.md"))
+    """The text of every lesson: the chapters in their order, then the reference pages, then the index."""
+    return [*sorted(LESSONS.glob("[0-9][0-9]_*/lesson.md")), *LESSONS.glob("index/lesson.md")]
 
 
 def name_of(path: Path) -> str:
