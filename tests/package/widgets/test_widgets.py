@@ -13,6 +13,7 @@ from torch import nn
 import hookscope
 from hookscope import samples, widgets
 from hookscope.widgets import base
+from hookscope_course import scenes
 from hookscope_course import widgets as course_widgets
 from tests.shared import ROOT
 from tests.shared.read import IDS, WORDS, Reader
@@ -56,6 +57,8 @@ WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
     "GradInputExplorer": lambda: course_widgets.GradInputExplorer(),
     "AttentionPicker": lambda: widgets.AttentionPicker(attention()),
     "PatchMap": lambda: widgets.PatchMap(swept()),
+    "PlayingMap": lambda: scenes.PlayingMap(),
+    "TenTimesGame": lambda: scenes.TenTimesGame(),
     "the smallest": lambda: import_module("counter").Counter(),
     "TokenPicker": lambda: widgets.TokenPicker(Reader(), IDS, vocabulary=WORDS),
 }
@@ -74,7 +77,9 @@ def _smallest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def test_these_are_all_widgets() -> None:
-    assert set(WIDGETS) - {"the smallest"} == {*widgets.__all__, *course_widgets.__all__}
+    assert set(WIDGETS) - {"the smallest"} == {*widgets.__all__, *course_widgets.__all__, *scenes.__all__} - {
+        "hook_pass"
+    }
     assert hookscope.widgets is widgets
 
 

@@ -1,0 +1,23 @@
+"""Figures that can be touched: the map that plays, and the ten-times table as a game.
+
+`scene.js` and `scene.css` are the library that they share; docs/authoring.md says how a widget takes them in. Each
+figure is imported when it is first asked for: they alone need anywidget.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hookscope_course.scenes.playing_map import PlayingMap, hook_pass
+    from hookscope_course.scenes.ten_times import TenTimesGame
+
+_FILES = {"PlayingMap": "playing_map", "TenTimesGame": "ten_times", "hook_pass": "playing_map"}
+__all__ = ["PlayingMap", "TenTimesGame", "hook_pass"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a figure when it is first asked for."""
+    if name not in _FILES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = figure = getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
+    return figure

@@ -1,0 +1,98 @@
+// The ten-times table: mark the cells that change, run the row, and see which were right, and why the others were not.
+
+function draw(model, el) {
+  const rows = model.get("_rows");
+  const columns = model.get("_columns");
+  const plain = model.get("_plain");
+  const marked = (kind) => model.get("marks")[kind] ?? [];
+  const revealed = (kind) => model.get("revealed").includes(kind);
+  const changes = (values, at) => values[at] !== plain[at];
+  const wrong = ([kind, , , values]) => columns.filter((name, at) => marked(kind).includes(name) !== changes(values, at));
+
+  const say = h("p", { class: "sc-say", role: "status" });
+  const lines = rows.map((row) => {
+    const [kind, name, register, values, reasons] = row;
+    const cells = columns.map((column, at) => {
+      const button = h("button", { type: "button", class: "tt-cell", onclick: () => {
+        if (revealed(kind)) return;
+        const now = marked(kind);
+        const next = now.includes(column) ? now.filter((each) => each !== column) : [...now, column];
+        put(model, { marks: { ...model.get("marks"), [kind]: columns.filter((each) => next.includes(each)) } });
+      } });
+      const show = () => {
+        const [on, known, right] = [marked(kind).includes(column), revealed(kind), changes(values, at)];
+        const good = on === right;
+        button.setAttribute("aria-pressed", String(on));
+        button.setAttribute("aria-disabled", String(known));
+        mark(button, "tt-known", known);
+        mark(button, "sc-changed", known && right);
+        mark(button, "tt-wrong", known && !good);
+        const said = known ? `${values[at]}` : on ? "×10" : String(plain[at]);
+        button.replaceChildren(h("span", {}, said), known ? h("span", { class: good ? "tt-good" : "tt-bad", "aria-hidden": "true" }, good ? " ✓" : " ✗") : "");
+        const guess = on ? "you say it changes" : "you say it stays";
+        button.setAttribute("aria-label", known ? `${column} with the ${name}: ${right ? "becomes" : "stays"} ${values[at]}; ${guess}, ${good ? "right" : "wrong"}` : `the ${name} changes ${column}`);
+      };
+      return { button, show };
+    });
+    const act = h("button", { type: "button", class: "tt-run", "aria-label": `Run the ${name}`, onclick: () => run([kind]) }, "Run");
+    const result = h("span", { class: "tt-result" });
+    const why = h("tr", { class: "tt-why" }, h("td", { colspan: String(columns.length + 2) }));
+    const line = h("tr", {}, h("th", { scope: "row" }, name, h("code", {}, register)),
+      ...cells.map(({ button }) => h("td", {}, button)), h("td", {}, act, result));
+    const show = () => {
+      const known = revealed(kind);
+      const missed = wrong(row);
+      for (const cell of cells) cell.show();
+      act.hidden = known;
+      result.textContent = known ? (missed.length ? `${columns.length - missed.length} of ${columns.length}` : "right") : "";
+      mark(result, "tt-good", known && !missed.length);
+      why.hidden = !known || !missed.length;
+      why.firstChild.replaceChildren(...(known ? missed : []).map((column) => {
+        const at = columns.indexOf(column);
+        return h("p", {}, h("b", {}, `${column} ${changes(values, at) ? "becomes" : "stays"} ${values[at]}: `), reasons[at]);
+      }));
+    };
+    return { row, line, why, show, act, first: cells[0].button };
+  });
+
+  const run = (kinds) => {
+    const known = rows.map(([kind]) => kind).filter((kind) => revealed(kind) || kinds.includes(kind));
+    put(model, { revealed: known });
+    show();
+    const next = lines.find(({ row: [kind] }) => !known.includes(kind));
+    (next?.first ?? over).focus({ preventScroll: true });
+  };
+  const all = h("button", { type: "button", onclick: () => run(rows.map(([kind]) => kind)) }, "Run all rows");
+  const over = h("button", { type: "button", onclick: () => { put(model, { revealed: [], marks: {} }); show(); lines[0].first.focus({ preventScroll: true }); } }, "Start over");
+  const head = ["each hook multiplies by ten", ...columns].map((name) => h("th", { scope: "col" }, ...name.split(/(?<=\.)/).flatMap((part, at) => (at ? [h("wbr"), part] : [part]))));
+  const none = h("tr", { class: "tt-plain" }, h("th", { scope: "row" }, "no hook"), ...plain.map((value) => h("td", {}, String(value))), h("td"));
+  const table = h("table", { class: "tt-table" }, h("thead", {}, h("tr", {}, ...head, h("td"))),
+    h("tbody", {}, none, ...lines.flatMap(({ line, why }) => [line, why])));
+
+  const show = () => {
+    for (const line of lines) line.show();
+    const known = model.get("revealed").length;
+    const right = rows.filter((row) => revealed(row[0]) && !wrong(row).length).length;
+    all.setAttribute("aria-disabled", String(known === rows.length));
+    say.textContent = !known ? "Which cells become ten times as large? Mark them in one row, then run it." :
+      known < rows.length ? `${right} of ${known} rows so far. Mark the next row, then run it.` :
+      `${right} of ${rows.length} rows.`;
+  };
+  const root = stage(model, el, "The ten-times table", h("div", { class: "sc-figure" }, say, table, h("div", { class: "sc-player" }, all, over)));
+  root.classList.add("hs-alone"); // everything is on the page
+  root.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
+    if (!step || event.ctrlKey || event.metaKey || event.altKey) return;
+    const grid = lines.map(({ line }) => [...line.querySelectorAll("button:not([hidden])")]);
+    const row = grid.findIndex((buttons) => buttons.includes(event.target));
+    if (row < 0) return;
+    event.preventDefault();
+    event.stopPropagation(); // in a notebook, arrows go to another cell
+    const to = grid[Math.min(Math.max(row + step[0], 0), grid.length - 1)];
+    to[Math.min(Math.max(grid[row].indexOf(event.target) + step[1], 0), to.length - 1)].focus();
+  });
+  listen(model, root, "marks revealed", show);
+  show();
+}
+
+export default widget(draw);

@@ -1,0 +1,12 @@
+"""What tests of the figures start from."""
+
+from __future__ import annotations
+
+import comm
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _without_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send messages nowhere; where another test has imported ipykernel, they would not even be made."""
+    monkeypatch.setattr(comm, "create_comm", comm.DummyComm)
