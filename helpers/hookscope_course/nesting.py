@@ -102,7 +102,11 @@ def _draw_box(axes: Axes, box: _Box, half: float) -> None:
 
     doors = {"left": box.fired["forward_pre"], "right": box.fired["forward"]}
     wide = doors["right"] - doors["left"]
-    look: dict[str, Any] = {"boxstyle": "round,pad=0,rounding_size=0.12", "facecolor": "#F4F4F4" if wide > 1 else "white", "edgecolor": "#707070"}
+    look: dict[str, Any] = {
+        "boxstyle": "round,pad=0,rounding_size=0.12",
+        "facecolor": "#F4F4F4" if wide > 1 else "white",
+        "edgecolor": "#707070",
+    }
     axes.add_patch(FancyBboxPatch((doors["left"], -half), wide, 2 * half, zorder=1, **look))
     middle, y = (doors["left"] + doors["right"]) / 2, 0.0 if wide == 1 else half - 0.22
     short = box.name.rpartition(".")[2]
@@ -113,4 +117,13 @@ def _draw_box(axes: Axes, box: _Box, half: float) -> None:
         disc = {"boxstyle": "circle,pad=0.25", "facecolor": color if filled else "white", "edgecolor": color}
         y = 0.45 if kind.startswith("forward") else -0.45
         text: dict[str, Any] = {"color": "white" if filled else "black", "fontsize": 9.5, "weight": "bold"}
-        axes.text(doors[_DOORS[kind]], y, str(number), ha="center", va="center", bbox=disc | {"linewidth": 1.8}, zorder=6, **text)
+        axes.text(
+            doors[_DOORS[kind]],
+            y,
+            str(number),
+            ha="center",
+            va="center",
+            bbox=disc | {"linewidth": 1.8},
+            zorder=6,
+            **text,
+        )
