@@ -68,7 +68,8 @@ def test_claim_is_met_in_its_chapter_and_run_in_one_place(row: dict[str, str]) -
         places = [text.count(place) for place in (f"{{{{claim {name}}}}}", f"{{{{verdict {name}}}}}")]
         repeated = len(re.findall(rf"{{{{repeats {re.escape(name)}(?: [^{{}}]+)?}}}}", text))
         met, here = int(number) == row["chapter"], not fragment.exists()
-        assert [*places, repeated] == [met and here, met and here, met and not here], f"chapter {number}"
+        assert places == [met and here, met and here], f"chapter {number}"
+        assert repeated <= (met and not here), f"chapter {number}"
     if fragment.exists():
         text = fragment.read_text(encoding="utf-8")
         assert text.count(f"{{{{verdict {name}}}}}") == 1
