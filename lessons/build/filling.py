@@ -251,7 +251,9 @@ def link_to_want(want: str) -> str:
 
 def fast_track(_: str) -> str:
     """Links to the sections of the fast track, in order."""
-    tracks = ((int(name_of(path)[:2]), reading.header_of(path).get("fast_track", [])) for path in reading.chapter_files())
+    tracks = (
+        (int(name_of(path)[:2]), reading.header_of(path).get("fast_track", [])) for path in reading.chapter_files()
+    )
     return ", ".join(link(chapter, number) for chapter, numbers in tracks for number in numbers)
 
 

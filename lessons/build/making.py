@@ -16,7 +16,7 @@ from jupytext.myst import MystMetadataParsingError, myst_to_notebook
 from nbformat import NotebookNode
 
 from hookscope_course.practice.text import ExerciseText, ExerciseTextError, read_exercises
-from lessons.build import course, filling, reading, timing
+from lessons.build import filling, overview, reading, timing
 from lessons.build.reading import LessonError, name_of, where
 from lessons.build.timing import Minutes
 
@@ -104,9 +104,9 @@ def body(path: Path, text: str, exercises: dict[str, ExerciseText], level: int =
             if alone := re.fullmatch(ALONE, part):
                 yield from ALONES[alone[1]](path, line, alone[2] or "", exercises, level + 1)
                 continue
-            part = mark_fast_track(part, fast_track)
+            marked = mark_fast_track(part, fast_track)
             # A claim starts a cell of its own: one idea per cell.
-            for idea in re.split(r"\n+(?=\*\*D\d\.\d+\*\* · )", fill_placeholders(path, line, part)):
+            for idea in re.split(r"\n+(?=\*\*D\d\.\d+\*\* · )", fill_placeholders(path, line, marked)):
                 yield nbformat.v4.new_markdown_cell(idea, metadata=cell.metadata)
             if heads := re.findall(r"^(#+) ", part, re.MULTILINE):
                 level = len(heads[-1])
@@ -209,9 +209,7 @@ def next_cells(path: Path) -> Iterator[NotebookNode]:
         header = reading.header_of(after)
         title = f"{name_of(after)[:2]} · {header.get('title', '')}"
         words = header.get("teaser") or f"you find out {header.get('finds_out', '')}."
-        yield tagged(
-            nbformat.v4.new_markdown_cell, f"**Next:** [{title}]({name_of(after)}.ipynb) · {words}", "next"
-        )
+        yield tagged(nbformat.v4.new_markdown_cell, f"**Next:** [{title}]({name_of(after)}.ipynb) · {words}", "next")
 
 
 def reference_facts(path: Path) -> list[str]:
@@ -334,7 +332,7 @@ def chooser_cells(*_: Any) -> Iterator[NotebookNode]:
 
 def course_cells(*_: Any) -> Iterator[NotebookNode]:
     """The map of the course, and its chapters with their minutes."""
-    return course.cells(lambda path: parse(path).minutes.total)
+    return overview.cells(lambda path: parse(path).minutes.total)
 
 
 ALONES: dict[str, Callable[[Path, int, str, dict[str, ExerciseText], int], Iterator[NotebookNode]]] = {

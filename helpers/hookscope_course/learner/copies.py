@@ -136,8 +136,8 @@ class Copy:
             known["latest"][name] = hash_of(edition)
             self._write(known)
             return (
-                f"{name} is as new. What you had written is in {EARLIER}/{kept.name}. Exercises that were done stay done. "
-                "If the page is open: File → Reload Notebook from Disk."
+                f"{name} is as new. What you had written is in {EARLIER}/{kept.name}. "
+                "Exercises that were done stay done. If the page is open: File → Reload Notebook from Disk."
             )
 
     # -- files ----------------------------------------------------------------------------------------------------

@@ -4,14 +4,33 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import traitlets
 
-from hookscope.widgets.base import HookWidget, assets, shows_errors
+from hookscope.widgets.base import HookWidget, assets, show_errors
+from hookscope_course.practice.card import Card
+from hookscope_course.practice.question import Question
 
-if TYPE_CHECKING:
-    from hookscope_course.practice.guess import Comparison, Guess
+
+class _Guess(Protocol):
+    """What the widget needs of a `Guess`; by its form, because `guess` imports this module."""
+
+    question: Question
+
+    def choose(self, guess: Any) -> None: ...
+    def card(self) -> Card: ...
+
+
+class _Comparison(Protocol):
+    """What the widget needs of a `Comparison`."""
+
+    card: Card
+
+    @property
+    def is_open(self) -> bool: ...
+    def try_again(self, guess: Any) -> Card: ...
+    def show(self) -> Card: ...
 
 
 class GuessWidget(HookWidget):
@@ -35,7 +54,7 @@ class GuessWidget(HookWidget):
     is_second = traitlets.Bool(False).tag(sync=True)
     is_over = traitlets.Bool(False).tag(sync=True)
 
-    def __init__(self, guess: Guess, comparison: Comparison | None = None) -> None:
+    def __init__(self, guess: _Guess, comparison: _Comparison | None = None) -> None:
         asked = guess.question
         self._guess = guess
         self._comparison = comparison
@@ -51,7 +70,7 @@ class GuessWidget(HookWidget):
         )
 
     @traitlets.observe("answer")
-    @shows_errors
+    @show_errors
     def _take(self, change: Any) -> None:
         if change["new"] is None or self.is_over:
             return
@@ -94,6 +113,6 @@ def _label(choice: Any) -> str:
     return str(choice)
 
 
-def _said(card: Any, again: bool) -> dict[str, str]:
+def _said(card: Card, again: bool) -> dict[str, str]:
     more = " Try once more, or let it show you the answer." if again else ""
     return {"heading": card.heading, "message": card.sentence() + more, "mood": card.kind}

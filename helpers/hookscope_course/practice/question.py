@@ -111,7 +111,6 @@ def _question(row: dict[str, Any], place: str) -> Question:
     for each in row.get("wrong", []):
         if len(each) != 2 or not isinstance(each[1], str) or not each[1].strip():
             raise QuestionError(f"{place}: each of wrong is a guess and a reason, for example [60, 'You expect …']")
-    return Question(
-        **{name: tuple(value) if isinstance(value, list) else value for name, value in row.items() if name != "wrong"},
-        wrong=tuple((guess, " ".join(reason.split())) for guess, reason in row.get("wrong", [])),
-    )
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+    values["wrong"] = tuple((guess, " ".join(reason.split())) for guess, reason in row.get("wrong", []))
+    return Question(**values)

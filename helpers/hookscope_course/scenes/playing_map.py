@@ -9,7 +9,7 @@ from typing import Any
 import traitlets
 
 from hookscope.pictures.picture import Rows
-from hookscope.widgets.base import HookWidget, assets, shows_errors
+from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.scenes.geometry import place_map
 from hookscope_course.scenes.one_layer import EFFECTS, MULTIPLIERS, PLACES, check_kind, record_runs
 from hookscope_course.scenes.still import draw_map
@@ -312,7 +312,7 @@ class PlayingMap(HookWidget):
         return index
 
     @traitlets.observe("hooks")
-    @shows_errors
+    @show_errors
     def _begin_again(self, change: Mapping[str, Any]) -> None:
         """Stay at the end of a pass, so that one sees at once what became of it; else begin a new one."""
         before = [name for name in self._order if name not in PLACES or name in (change["old"] or {})]

@@ -9,7 +9,7 @@ from typing import Any
 import traitlets
 
 from hookscope.pictures.picture import Rows, from_figure
-from hookscope.widgets.base import HookWidget, assets, shows_errors
+from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.scenes.one_layer import MULTIPLIERS, PLACES, Run, check_kind, run_hooks
 
 __all__ = ["TenTimesGame"]
@@ -179,7 +179,7 @@ class TenTimesGame(HookWidget):
         return [kind for kind in self._kinds if kind in wanted]
 
     @traitlets.observe("revealed")
-    @shows_errors
+    @show_errors
     def _on_change(self, change: Mapping[str, Any]) -> None:
         self._draw()
 

@@ -16,7 +16,7 @@ import pytest
 
 from hookscope_course.__main__ import main
 from hookscope_course.learner import copies
-from hookscope_course.learner.copies import KEEP, Copy, CopyError
+from hookscope_course.learner.copies import Copy, CopyError
 from hookscope_course.places import NOTEBOOKS
 from tests.shared import ROOT
 from tests.shared.disks import a_small_disk
