@@ -20,7 +20,7 @@ _FILES = {
     "OrderQuiz": "quiz",
     "PreHookPlayground": "pre_hook",
 }
-__all__ = ["GradInputExplorer", "GradientPlayground", "OrderQuiz", "PreHookPlayground"]
+__all__ = ["CallSource", "GradInputExplorer", "GradientPlayground", "OrderQuiz", "PreHookPlayground"]
 
 
 def __getattr__(name: str) -> Any:

@@ -55,7 +55,12 @@ _SOURCE = (
         "plain",
         "forward_call is the forward that you wrote.",
     ),
-    _Step("return 2 * x", "Your forward, the only line that is not torch's.", "own", "Your forward makes 6 out of 3."),
+    _Step(
+        "return 2 * x",
+        "Your forward: double.forward(x) runs only this.",
+        "own",
+        "Your forward makes 6 out of 3.",
+    ),
     _Step(
         "hook_result = hook(self, args, result)",
         "Call each forward hook, with 3 arguments.",
@@ -107,7 +112,7 @@ class CallSource(HookWidget):
         )
         self.alt = (
             "Lines of torch's source, each with a note. double(x) runs these, in this order: "
-            + "; ".join(f"{line['code']} ({line['note']})" for line, step in zip(self._lines, _SOURCE) if step.said)
+            + "; ".join(f"{line['code']} ({line['note']})" for line, step in zip(self._lines, _SOURCE, strict=True) if step.said)
             + f". {_DIRECT}"
         )
 
