@@ -47,7 +47,7 @@ class _Double(nn.Module):
 
 def check_q1(count: object) -> Wrong | None:
     if isinstance(count, bool) or not isinstance(count, Integral):
-        return Wrong(f"the answer is a whole number, not something of type {count.__class__.__name__}")
+        return Wrong(f"the answer is an integer, not something of type {count.__class__.__name__}")
     count = int(count)
     double, x = _Double(), torch.tensor([3.0])
     fired = []
@@ -100,7 +100,7 @@ def _wrong_error(call_with: Callable[..., object], error: BaseException, left: s
         return Wrong("the module raised, but your function kept that to itself; let the exception through")
     if len(census(module, include_global=False)):
         return Wrong(left)
-    return Wrong("the module raised, and your hook fired all the same; leave `always_call` out") if fired else None
+    return Wrong("the module raised, and your hook ran all the same; leave `always_call` out") if fired else None
 
 
 def _wrong_call(call_with: Callable[..., object], x: torch.Tensor) -> Wrong | None:
@@ -158,6 +158,11 @@ def check_q3(make_hook: Callable[[list[str]], Any]) -> Wrong | None:
         with (module := _Returns(value)).register_forward_hook(hook):
             if module(torch.ones(1)) is not value:
                 return Wrong(RETURNED)
+        if value is None and log == ["before"] and not other:
+            return Wrong(
+                "your hook is right for every module that returns a tensor; but a module can return None, and then "
+                "it wrote \"before\" as a forward hook; count the arguments instead of looking at the output"
+            )
         if log != ["after"] or other:
             what = "it wrote to the log of another hook" if other else f"the log was {log}"
             return Wrong(f'as a forward hook it should write "after" once; when the module returned {value}, {what}')

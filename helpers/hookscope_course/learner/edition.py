@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 KEPT = ("kernelspec", "language_info")  # of a notebook's metadata
@@ -46,7 +47,8 @@ def learners_cell(cell: dict[str, Any]) -> dict[str, Any]:
 def fold_why(source: str) -> str:
     r"""Fold the reason behind a question away, until somebody opens it: it tells the answer.
 
-    A last paragraph that ends with a colon leads to the cell below, and stays outside.
+    A last paragraph that ends with a colon leads to the cell below, and stays outside. So does what follows the reason:
+    a box with details, the next section.
 
     Example:
         >>> print(fold_why("**Why.** It is 70.\n\nWith a string:"))
@@ -62,11 +64,14 @@ def fold_why(source: str) -> str:
     before, mark, why = source.partition("**Why.** ")
     if not mark or (before and not before.endswith("\n")):
         return source
-    *told, last = why.rstrip().split("\n\n")
-    leads_on = bool(told) and last.endswith(":")
-    inside = "\n\n".join(told if leads_on else [*told, last])
-    folded = f"{before}<details><summary>{_OPEN}</summary>\n\n{inside}\n\n</details>"
-    return f"{folded}\n\n{last}" if leads_on else folded
+    why, *after = re.split(r"\n\n(?=#+ |<details>)", why.rstrip(), maxsplit=1)
+    *told, last = why.split("\n\n")
+    if told and last.endswith(":"):
+        after = [last, *after]
+    else:
+        told = [*told, last]
+    inside = "\n\n".join(told)
+    return "\n\n".join([f"{before}<details><summary>{_OPEN}</summary>", inside, "</details>", *after])
 
 
 _OPEN = "<b>Why?</b> Open it when you have run the cells above."

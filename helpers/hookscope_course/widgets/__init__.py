@@ -1,4 +1,4 @@
-"""Widgets that teach one chapter each: order a pass, edit an input, follow a gradient, compare `grad_input`.
+"""Widgets that teach one chapter each: read a call, order a pass, edit an input, follow a gradient, compare `grad_input`.
 
 A widget is imported on first use, so that the course works without anywidget.
 """
@@ -7,18 +7,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hookscope_course.widgets.call_source import CallSource
     from hookscope_course.widgets.grad_input import GradInputExplorer
     from hookscope_course.widgets.gradients import GradientPlayground
     from hookscope_course.widgets.pre_hook import PreHookPlayground
     from hookscope_course.widgets.quiz import OrderQuiz
 
 _FILES = {
+    "CallSource": "call_source",
     "GradInputExplorer": "grad_input",
     "GradientPlayground": "gradients",
     "OrderQuiz": "quiz",
     "PreHookPlayground": "pre_hook",
 }
-__all__ = ["GradInputExplorer", "GradientPlayground", "OrderQuiz", "PreHookPlayground"]
+__all__ = ["CallSource", "GradInputExplorer", "GradientPlayground", "OrderQuiz", "PreHookPlayground"]
 
 
 def __getattr__(name: str) -> Any:

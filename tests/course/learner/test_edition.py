@@ -56,6 +56,14 @@ def test_it_is_a_valid_notebook_that_was_never_run(edition: nbformat.NotebookNod
             assert (cell.outputs, cell.execution_count) == ([], None)
 
 
+def test_no_heading_is_folded_away_with_a_reason(edition: nbformat.NotebookNode) -> None:
+    for cell in edition.cells:
+        if cell.cell_type == "markdown":
+            for folded in re.findall(r"<details>.*?</details>", cell.source, re.DOTALL):
+                assert not re.search(r"^#+ |^\*\*Predict", folded, re.MULTILINE), folded[-200:]
+                assert folded.count("<details>") == 1, "a box in a box"
+
+
 def test_every_question_and_its_starter_is_there(edition: nbformat.NotebookNode, texts: list[ExerciseText]) -> None:
     sources = [cell.source for cell in edition.cells]
     for text in texts:

@@ -52,6 +52,7 @@ WIDGETS: dict[str, Callable[[], base.HookWidget]] = {
     "LayerPicker": lambda: widgets.LayerPicker(samples.digit_cnn(), samples.digit(5)),
     "OrderPlayer": lambda: widgets.OrderPlayer(recording()),
     "OrderQuiz": lambda: revealed(course_widgets.OrderQuiz(recording())),
+    "CallSource": lambda: course_widgets.CallSource(),
     "PreHookPlayground": lambda: course_widgets.PreHookPlayground(samples.digit_cnn(), samples.digit(5)),
     "GradientPlayground": lambda: course_widgets.GradientPlayground(),
     "GradInputExplorer": lambda: course_widgets.GradInputExplorer(),
