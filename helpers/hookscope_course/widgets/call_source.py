@@ -110,9 +110,10 @@ class CallSource(HookWidget):
                 "forward": {"title": "double.forward(x)", "steps": [[_OWN, _DIRECT]]},
             },
         )
+        noted = [line for line, step in zip(self._lines, _SOURCE, strict=True) if step.said]
         self.alt = (
             "Lines of torch's source, each with a note. double(x) runs these, in this order: "
-            + "; ".join(f"{line['code']} ({line['note']})" for line, step in zip(self._lines, _SOURCE, strict=True) if step.said)
+            + "; ".join(f"{line['code']} ({line['note']})" for line in noted)
             + f". {_DIRECT}"
         )
 
