@@ -98,8 +98,8 @@ class CallSource(HookWidget):
 
     way = traitlets.Enum(["call", "forward"], "call").tag(sync=True)
     step = traitlets.Int(len(_SOURCE), min=1).tag(sync=True)
-    _lines = traitlets.List().tag(sync=True)
-    _ways = traitlets.Dict().tag(sync=True)
+    _lines: Any = traitlets.List().tag(sync=True)
+    _ways: Any = traitlets.Dict().tag(sync=True)
 
     def __init__(self) -> None:
         called = [[at, step.said] for at, step in enumerate(_SOURCE) if step.said]
