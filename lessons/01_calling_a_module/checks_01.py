@@ -161,7 +161,7 @@ def check_q3(make_hook: Callable[[list[str]], Any]) -> Wrong | None:
         if value is None and log == ["before"] and not other:
             return Wrong(
                 "your hook is right for every module that returns a tensor; but a module can return None, and then "
-                "it wrote \"before\" as a forward hook; count the arguments instead of looking at the output"
+                'it wrote "before" as a forward hook; count the arguments instead of looking at the output'
             )
         if log != ["after"] or other:
             what = "it wrote to the log of another hook" if other else f"the log was {log}"

@@ -1,4 +1,5 @@
-"""Widgets that teach one chapter each: read a call, order a pass, edit an input, follow a gradient, compare `grad_input`.
+"""Widgets that teach one chapter each: read a call, order a pass, edit an input, follow gradients.
+
 
 A widget is imported on first use, so that the course works without anywidget.
 """

@@ -98,7 +98,7 @@ class CallSource(HookWidget):
 
     way = traitlets.Enum(["call", "forward"], "call").tag(sync=True)
     step = traitlets.Int(len(_SOURCE), min=1).tag(sync=True)
-    _lines = traitlets.List().tag(sync=True)
+    _lines: Any = traitlets.List().tag(sync=True)
     _ways = traitlets.Dict().tag(sync=True)
 
     def __init__(self) -> None:
@@ -112,7 +112,9 @@ class CallSource(HookWidget):
         )
         self.alt = (
             "Lines of torch's source, each with a note. double(x) runs these, in this order: "
-            + "; ".join(f"{line['code']} ({line['note']})" for line, step in zip(self._lines, _SOURCE, strict=True) if step.said)
+            + "; ".join(
+                f"{line['code']} ({line['note']})" for line, step in zip(self._lines, _SOURCE, strict=True) if step.said
+            )
             + f". {_DIRECT}"
         )
 
