@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -124,12 +126,21 @@ def _wrong_gradient(
     asked, copy = x.requires_grad, x.detach().clone().requires_grad_()
     (expected,) = torch.autograd.grad(net(copy).sum(), copy)
     with_others(net)
-    with registrations() as registered:
-        answer = input_gradient(net, x)
+    before = None if x.grad is None else x.grad.clone()
+    try:
+        with registrations() as registered:
+            answer = input_gradient(net, x)
+    except RuntimeError as error:
+        if asked and "leaf variables" in str(error):
+            return Wrong(f"if `x` requires grad already, your copy still hangs on it: {_LOOSE}")
+        raise
     if x.requires_grad and not asked:
         return Wrong("the caller's x requires grad now; make your own copy with `x.detach().clone()` first")
     if asked and not x.requires_grad:
         return Wrong("the caller's x required grad, and no longer does; make your own copy first")
+    if asked and x.grad is not None and not (before is not None and torch.equal(x.grad, before)):
+        x.grad = before
+        return Wrong(f"your copy still hangs on the caller's `x`: the backward pass went on to it. {_LOOSE}")
     if left_on(net):
         return Wrong("your hook is still on the model; take it off")
     if isinstance(answer, tuple) and len(answer) == 1:
@@ -146,4 +157,32 @@ def _wrong_gradient(
         return Wrong(f"on a second model the gradient of `x` is {expected.tolist()}; you returned {answer.tolist()}")
     if not {*registered} - {"forward", "forward pre"}:
         return Wrong("right, but no hook that sees a gradient was registered; fix the function, and keep its hook")
+    with _only_hooks_tell(net):
+        seen = input_gradient(net, x)
+    if not (isinstance(seen, torch.Tensor) and torch.allclose(seen, expected)):
+        return Wrong("right numbers, but your hook did not give them to you; return what the hook was given")
     return None
+
+
+_LOOSE = "`x.detach().clone()` hangs on nothing"
+
+
+@contextmanager
+def _only_hooks_tell(net: nn.Module) -> Iterator[None]:
+    """Give other numbers to who reads `.grad` or calls `torch.autograd.grad`; hooks are given the true ones."""
+    grad = torch.autograd.grad
+
+    def other(*args: Any, **kwargs: Any) -> Any:
+        return tuple(None if found is None else 3 * found for found in grad(*args, **kwargs))
+
+    def change(leaf: torch.Tensor) -> None:
+        assert leaf.grad is not None
+        leaf.grad = 3 * leaf.grad
+
+    def watch(module: nn.Module, args: tuple[Any, ...]) -> None:
+        for each in args:
+            if isinstance(each, torch.Tensor) and each.is_leaf and each.requires_grad:
+                each.register_post_accumulate_grad_hook(change)  # type: ignore[no-untyped-call]
+
+    with net.register_forward_pre_hook(watch), patch.object(torch.autograd, "grad", other):
+        yield

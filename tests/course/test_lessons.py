@@ -53,8 +53,10 @@ def test_every_guess_is_held_against_what_was_seen(chapter: making.Chapter) -> N
     code = "\n".join(code_cells(chapter))
     asked = re.findall(r'^guess = Guess\(____, about="(.+?)"\)$', code, re.MULTILINE)
     assert len(asked) == code.count("guess.compare(") >= 2
-    assert asked == [f"{chapter.number}.{number}" for number in range(1, len(asked) + 1)]
-    assert {*asked} == {*questions_of(int(chapter.number))}
+    assert asked == sorted({*asked}), "a section asks one question"
+    assert {*asked} <= {*questions_of(int(chapter.number))}
+    if "OrderQuiz(" not in code:  # which is a question, too
+        assert len(asked) == len(questions_of(int(chapter.number)))
 
 
 def test_parts_come_in_order(chapter: making.Chapter) -> None:

@@ -1,5 +1,4 @@
-"""Widgets that teach one chapter each: read a call, order a pass, edit an input, follow gradients.
-
+"""Widgets that teach one chapter each: a call, an order, an edited input, a gradient, `grad_input`.
 
 A widget is imported on first use, so that the course works without anywidget.
 """

@@ -99,7 +99,7 @@ class CallSource(HookWidget):
     way = traitlets.Enum(["call", "forward"], "call").tag(sync=True)
     step = traitlets.Int(len(_SOURCE), min=1).tag(sync=True)
     _lines: Any = traitlets.List().tag(sync=True)
-    _ways = traitlets.Dict().tag(sync=True)
+    _ways: Any = traitlets.Dict().tag(sync=True)
 
     def __init__(self) -> None:
         called = [[at, step.said] for at, step in enumerate(_SOURCE) if step.said]
@@ -110,11 +110,10 @@ class CallSource(HookWidget):
                 "forward": {"title": "double.forward(x)", "steps": [[_OWN, _DIRECT]]},
             },
         )
+        noted = [line for line, step in zip(self._lines, _SOURCE, strict=True) if step.said]
         self.alt = (
             "Lines of torch's source, each with a note. double(x) runs these, in this order: "
-            + "; ".join(
-                f"{line['code']} ({line['note']})" for line, step in zip(self._lines, _SOURCE, strict=True) if step.said
-            )
+            + "; ".join(f"{line['code']} ({line['note']})" for line in noted)
             + f". {_DIRECT}"
         )
 

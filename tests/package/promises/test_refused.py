@@ -236,7 +236,7 @@ ROWS: dict[str, Row] = {
         watched(capture), keeping, (X,), r"layer \(root\) keeps a module in its attribute 'kept'", "not in the model",
     ),
     "capture: a layer made in forward": (
-        watched(capture), late, (X,), "layer 0.new: a Linear", "came into the model inside the block",
+        watched(capture), late, (X,), "layer 0.new: a Linear", "was added to the model inside the block",
     ),
     "capture: compiled before": (
         asked(lambda seen: seen["inner.0"], "inner.0"), compiled_before, (X,), "'inner.0' was not called",
