@@ -182,7 +182,7 @@ def _only_hooks_tell(net: nn.Module) -> Iterator[None]:
     def watch(module: nn.Module, args: tuple[Any, ...]) -> None:
         for each in args:
             if isinstance(each, torch.Tensor) and each.is_leaf and each.requires_grad:
-                each.register_post_accumulate_grad_hook(change)
+                each.register_post_accumulate_grad_hook(change)  # type: ignore[no-untyped-call]
 
     with net.register_forward_pre_hook(watch), patch.object(torch.autograd, "grad", other):
         yield

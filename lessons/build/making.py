@@ -191,7 +191,9 @@ def next_cells(path: Path) -> Iterator[NotebookNode]:
         header = reading.header_of(after)
         title = f"{name_of(after)[:2]} · {header.get('title', '')}"
         words = header.get("teaser") or f"you find out {header.get('finds_out', '')}."
-        yield tagged(nbformat.v4.new_markdown_cell, f"**Next:** [{title}]({name_of(after)}.ipynb) · {words}", "next")
+        yield tagged(
+            nbformat.v4.new_markdown_cell, f"**Next:** [{title}]({name_of(after)}.ipynb) · {words}", "next"
+        )
 
 
 def reference_facts(path: Path) -> list[str]:

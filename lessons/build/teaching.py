@@ -14,7 +14,6 @@ Above the first heading stands what the lesson is for. The pages are for teacher
 
 from __future__ import annotations
 
-import ast
 import math
 import re
 from collections.abc import Iterable, Iterator
