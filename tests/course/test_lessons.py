@@ -101,5 +101,5 @@ def test_figures_have_alt_text_and_numbers(chapter: making.Chapter) -> None:
             if "data:image/png" in (html := data.get("text/html", "")):
                 assert "image/png" not in data, "a notebook stores each picture once"
                 assert html.count("<img ") == len(re.findall(r'<img alt="[^"]{20,}"', html)) == 1
-                # A quiz that is not solved yet shows names, and no numbers.
-                assert "<table>" in data["text/html"] or data["text/plain"].startswith("OrderQuiz")
+                # What is not solved yet shows names, and no numbers.
+                assert "<table>" in data["text/html"] or data["text/plain"].startswith("PlayingMap")

@@ -73,7 +73,7 @@ def test_a_page_says_what_is_shown_and_what_is_not_counted() -> None:
     assert re.search(r"^- slide \d+: a picture\. Modules as boxes in boxes\.$", page, re.MULTILINE)
     assert "(plan.md#at-the-projector)" in page
     how = PLAN.split("## At the projector")[1].split("\n## ")[0]
-    assert all(word in how for word in ("Shift+Enter", "Page Down", "Page Up", "/services/guesses/"))
+    assert all(word in how for word in ("Shift+Enter", "Page Down", "Page Up", "/services/guesses/", "section 2"))
 
 
 @ALL
@@ -155,7 +155,7 @@ def test_a_unit_that_does_not_fit_and_a_section_that_is_not_there_are_refused(
     ("old", "new", "complaint"),
     [
         ("## 1 · Several hooks", "## 1 · Some hooks", "the headings are .*Some hooks.*; they must be .*Several"),
-        ("**Leave out.**", "**Drop.**", "in this order: Ask, If they are wrong"),
+        ("**Leave out.**", "**Drop.**", "in this order: Ask, Wrong guesses"),
         ("## Have ready", "## Bring", "they must be Have ready"),
     ],
 )
