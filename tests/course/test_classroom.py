@@ -24,7 +24,7 @@ from tests.shared.disks import a_small_disk
 
 CHAPTERS = [path for path in chapters(NOTEBOOKS) if path.stem[:2] < "90"]
 
-GUESSES = r"Guess\(____\)|OrderQuiz\("
+GUESSES = r"^guess = Guess\(____|OrderQuiz\("
 
 each_chapter = pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 
@@ -64,8 +64,8 @@ def test_each_step_is_a_slide_and_a_question_stands_alone(path: Path) -> None:
             assert not any("**Run.**" in cell.source for cell in made.cells[place : place + asked])
         if cell.cell_type == "code":
             assert (cell.outputs, cell.execution_count) == ([], None)
-    assert steps[:4] == ["Predict", "Run", "See", "Why"]
-    assert steps == steps[:4] * (len(steps) // 4)
+    asked = [step for step in steps if step in ("Predict", "Why")]
+    assert asked == ["Predict", "Why"] * (len(asked) // 2) != []
 
 
 @each_chapter

@@ -13,4 +13,4 @@ def parsed(path: Path) -> making.Chapter:
 
 
 CHAPTERS = [parsed(path) for path in reading.chapter_files()]
-REFERENCES = [parsed(path) for path in reading.reference_files()]
+REFERENCES = [parsed(path) for path in reading.reference_files() if reading.name_of(path) != "index"]

@@ -14,7 +14,7 @@ _STARTS = re.compile(r"^(?=#{1,2} |\*\*(?:Predict|Run|See|Why)\.\*\*)", re.MULTI
 """Where a slide begins in the text: at a heading, and at each of the four steps."""
 _ELSEWHERE = re.compile(r"\[([^\]]*)\]\((?!\w+:)[^)]*\)")
 """A link to another page of the course, which is not in the folder of a class."""
-_LEADS_AWAY = re.compile(r"^(?:← .*|\[\d\d\]\([^)]*\) →)$| \[Run it on [^\]]*\]\([^)]*\)\.", re.MULTILINE)
+_LEADS_AWAY = re.compile(r"^(?:← .*|\[all chapters\]\([^)]*\).*)$| \[Run it on [^\]]*\]\([^)]*\)\.", re.MULTILINE)
 """What is nothing but such links: the chapters before and after, and where a claim runs."""
 _ASKED = re.compile(r"^q1\b.* = exercises\(.*\)\n*")
 """What brings the exercises, at the top of a cell that may do more."""

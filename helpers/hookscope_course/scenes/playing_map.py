@@ -316,10 +316,10 @@ class PlayingMap(HookWidget):
     def _begin_again(self, change: Mapping[str, Any]) -> None:
         """Stay at the end of a pass, so that one sees at once what became of it; else begin a new one."""
         before = [name for name in self._order if name not in PLACES or name in (change["old"] or {})]
-        if "index" not in self._hearing:  # a page that moves a hook says itself where it is
+        if "index" not in self._received:  # a page that moves a hook says itself where it is
             ended = not self._guess and self.index >= len(before) - 1
             self.index = len(self.stations) - 1 if ended else 0
-        if "guesses" not in self._hearing:
+        if "guesses" not in self._received:
             self.guesses = []
         if self._layouts:
             self._draw()
