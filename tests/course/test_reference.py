@@ -41,7 +41,7 @@ def test_a_page_says_what_it_is_for_and_leads_to_the_start_and_the_others(name: 
     assert title == f"# {PAGES[name].header['title']}"
     assert promise.endswith(".")
     others = [page.name for other, page in PAGES.items() if other != name]
-    assert re.findall(r"\((\w+)\.ipynb\)", ways) == ["00_start_here", *others]
+    assert re.findall(r"\((\w+)\.ipynb\)", ways) == ["00_start_here", *others, "index"]
 
 
 @pytest.mark.parametrize("path", reading.chapter_files(), ids=reading.name_of)
