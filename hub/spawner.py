@@ -130,9 +130,9 @@ class LearnersSpawner(LocalProcessSpawner):  # type: ignore[misc]  # it has no t
         async with cls._turns:
             self.environment: dict[str, Any] = {**self.environment, "JUPYTER_RUNTIME_DIR": str(self._runtime)}
             # Without a copy, as when the disk was full the first time, there still is a home to make room in.
-            has_course = (Path(user.pw_dir) / COURSE / "00_start_here.ipynb").is_file()
+            has_course = (Path(user.pw_dir) / COURSE / "index.ipynb").is_file()
             self.notebook_dir = f"{user.pw_dir}/{COURSE}" if has_course else user.pw_dir
-            self.default_url = "/lab/tree/00_start_here.ipynb" if has_course else "/lab"
+            self.default_url = "/lab/tree/index.ipynb" if has_course else "/lab"
             place = self._runtime / "server.sock"
             self.args: list[str] = [*SERVER, f"--ServerApp.sock={place}", *self._ends_when_idle()]
             self.ip, self.port = "127.0.0.1", 8888  # which Jupyter demands where there is a socket, and does not use

@@ -30,7 +30,7 @@ def _copy_here() -> Path:
 
 def _lab(options: Options, more: list[str]) -> None:
     _course(options, [])
-    become_lab(options.to, f"/lab/tree/{chapters(NOTEBOOKS)[0].name}", *more)
+    become_lab(options.to, "/lab/tree/index.ipynb", *more)
 
 
 def _course(options: Options, more: list[str]) -> None:

@@ -21,7 +21,7 @@ def become_lab(folder: Path, page: str, *options: str) -> NoReturn:
 
     Args:
         folder: what it shows.
-        page: where it opens, as a part of its address: "/lab/tree/00_start_here.ipynb".
+        page: where it opens, as a part of its address: "/lab/tree/index.ipynb".
         options: more for JupyterLab.
 
     Raises:

@@ -34,8 +34,8 @@ def test_server_is_on_loopback_with_a_token(lab: Lab) -> None:
 def test_it_opens_on_the_first_page_of_the_copy(lab: Lab) -> None:
     lab.page.goto("about:blank")
     lab.page.goto(f"{lab.url}/?token={lab.token}")
-    lab.page.wait_for_url(f"**/lab/tree/{NOTEBOOKS[0]}**")
-    expect(lab.page.get_by_role("tab", name=NOTEBOOKS[0])).to_be_visible()
+    lab.page.wait_for_url("**/lab/tree/index.ipynb**")
+    expect(lab.page.get_by_role("tab", name="index.ipynb")).to_be_visible()
 
 
 @pytest.mark.slow

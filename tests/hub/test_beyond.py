@@ -70,4 +70,4 @@ def test_the_container_and_the_chart_start_the_same() -> None:
     copy, _, server = script.partition("; ")
     assert shlex.split(copy) == ["python", "-m", "hookscope_course", "course", "--to", "~/course"]
     assert server == 'exec jupyterhub-singleuser "$@"'
-    assert VALUES["singleuser"]["defaultUrl"] == "/lab/tree/course/00_start_here.ipynb"
+    assert VALUES["singleuser"]["defaultUrl"] == "/lab/tree/course/index.ipynb"

@@ -39,7 +39,7 @@ def as_user(name: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_lesson_has_the_course_and_a_kernel_in_limits_that_draws(hub: RunningHub, anna: Learner) -> None:
-    assert anna.open().url == f"{anna.base}/lab/tree/00_start_here.ipynb"
+    assert anna.open().url == f"{anna.base}/lab/tree/index.ipynb"
     files = [each["name"] for each in anna.ask("GET", "api/contents").json()["content"]]
     assert "02_call_order.ipynb" in files
     with anna.connected(anna.kernel()) as cells:
