@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hookscope_course.lab import become_lab
-from hookscope_course.learner.copies import KEEP, Copy, CopyError, chapters
+from hookscope_course.learner.copies import KEEP, Copy, CopyError
 from hookscope_course.learner.progress import Progress
 from hookscope_course.places import BUILD, IS_INSTALLED, NOTEBOOKS, typed
 
