@@ -82,11 +82,12 @@ def test_a_heading_ends_what_is_folded() -> None:
 @pytest.mark.parametrize("path", sorted(reading.NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_every_page_closes_what_it_opens_and_shows_no_solution(path: Path) -> None:
     cells = pages.chapter(path)["cells"]
-    depth, folds = 0, {"<details": 1, "</details": -1}
+    depth = 0
     for each in cells:
         source = "".join(each["source"])
-        depth += sum(step for tag, step in folds.items() if source.startswith(tag))
-        assert depth in (0, 1)
+        if each["cell_type"] != "code":
+            depth += len(re.findall("^<details", source, re.MULTILINE)) - len(re.findall("</details>", source))
+        assert depth in (0, 1)  # a box of details that opens and closes in one cell may stand inside a fold
         if each["cell_type"] == "markdown" and source.startswith("#"):
             assert depth == 0
     assert depth == 0
