@@ -126,6 +126,11 @@ def _wrong_record(
     for name, value in expected.items():
         if not isinstance(kept[name], torch.Tensor):
             return Wrong(f"under {name!r} you kept {kept[name]!r}; keep a tensor")
+        if torch.equal(kept[name], value.relu()) and not torch.equal(kept[name], value):
+            return Wrong(
+                f"the negative values of {name!r} are gone: you kept the layer's own tensor, and the next layer, "
+                "an in-place ReLU, has written 0 over them. Keep `output.detach().clone()`"
+            )
         if kept[name].shape != value.shape or not torch.equal(kept[name], value):
             return Wrong(f"under {name!r} you kept {_numbers(kept[name])}, but the layer returned {_numbers(value)}")
     if "forward" not in registered:
