@@ -116,6 +116,8 @@ def _wrong_record(
     if not kept:
         return Wrong("`kept` is empty: no hook of yours was on while the model ran")
     if list(kept) == [last]:
+        if not torch.equal(results[0], expected[last]):  # both bugs are there: tell none of them
+            return Wrong(f"`kept` has one name only, {last!r}, and with the hooks on, the model returns other numbers")
         return Wrong(
             f"`kept` has one name only, {last!r}, the last one; each hook should use the name of its own layer"
         )
@@ -126,6 +128,11 @@ def _wrong_record(
     for name, value in expected.items():
         if not isinstance(kept[name], torch.Tensor):
             return Wrong(f"under {name!r} you kept {kept[name]!r}; keep a tensor")
+        if torch.equal(kept[name], value.relu()) and not torch.equal(kept[name], value):
+            return Wrong(
+                f"the negative values of {name!r} are gone: you kept the layer's own tensor, and the next layer, "
+                "an in-place ReLU, has written 0 over them. Keep `output.detach().clone()`"
+            )
         if kept[name].shape != value.shape or not torch.equal(kept[name], value):
             return Wrong(f"under {name!r} you kept {_numbers(kept[name])}, but the layer returned {_numbers(value)}")
     if "forward" not in registered:
