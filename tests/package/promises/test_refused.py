@@ -290,12 +290,12 @@ ROWS: dict[str, Row] = {
         asked(lambda seen: seen["0"].output, stats=True), in_place, (X,), "only statistics were kept", r"\.stats",
     ),
     "capture: no gradient under no_grad": (
-        under(EVAL, asked(lambda seen: seen["0"].grad, gradients=True)), in_place, (X,), "the output of 0",
+        under(EVAL, asked(lambda seen: seen["0"].grad, gradients=True)), in_place, (X,), "the output of layer '0'",
         "does not require grad",
     ),
     "capture: a gradient that came later": (
         asked(lambda seen: seen["0"].grad, gradients=True, backward=False), in_place, (X,),
-        "no gradient has reached 0", r"call backward\(\) inside",
+        "no gradient has reached layer '0'", r"Call backward\(\) inside",
     ),
     "capture: an output that was overwritten": (
         asked(lambda seen: seen["0"].output, copy=False), in_place, (X,),
