@@ -117,7 +117,7 @@ def test_choosing_a_layer_sets_what_it_begins_with() -> None:
     assert explorer.shown["fixed"] == "integers cannot require grad"
     explorer.layer = "ReLU"
     assert (explorer.input_shape, explorer.requires_grad) == ((3, 4), True)
-    assert explorer.shown["fixed"] == "the layer has no parameters, so the input must"
+    assert explorer.shown["fixed"] == "the layer has no parameters, so its input must require grad"
     explorer.layer = "Linear"
     assert explorer.shown["fixed"] == ""
     explorer.input_shape = (7, 4)

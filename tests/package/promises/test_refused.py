@@ -214,7 +214,7 @@ ROWS: dict[str, Row] = {
     ),
     "capture: an in-place layer with a full hook": (
         watched(capture), lambda: hooked(in_place(), "0", "register_full_backward_hook"), (GRAD,),
-        "a full backward hook sits on layer '0'", r"capture\(model, \.\.\., gradients=True\)",
+        "a full backward hook on layer '0'", r"capture\(model, \.\.\., gradients=True\)",
     ),
     # -- layers that are not called, and why
     "capture: a layer that is not called": (
