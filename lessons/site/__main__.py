@@ -84,6 +84,8 @@ def write_source(source: Path) -> None:
     for name, place in pages.places().items():
         if name.endswith(".md") and "teaching" not in name and place != "index":
             _write(source / f"{place}.md", pages.document(reading.ROOT / name))
+    for folder in pages.FOLDERS:
+        _write(source / folder / "index.md", list_folder(folder))
     _write(source / "widgets.md", gallery(static / "live"))
     index = (HERE / "index.md").read_text(encoding="utf-8")
     parts = {"{{cards}}": cards(static / "cards"), "{{toctrees}}": toctrees()}
@@ -113,13 +115,20 @@ def _still(widget: HookWidget) -> str:
     return f'<img class="still" alt="{html.escape(widget.alt)}" src="data:image/png;base64,{image}">'
 
 
+def list_folder(folder: str) -> str:
+    """The page that lists the pages of a folder in docs."""
+    title, words = pages.FOLDERS[folder]
+    names = "\n".join(path.stem for path in pages.list_pages(folder))
+    return f"# {title}\n\n{words}\n\n```{{toctree}}\n:maxdepth: 1\n\n{names}\n```\n"
+
+
 def toctrees() -> str:
     """The lists of all pages, as the index has them."""
     chapters = [path.parent.name for path in reading.chapter_files()]
     lists = {
         "Chapters": chapters,
         "Look up": [path.parent.name for path in reading.reference_files()],
-        "The package": ["widgets", "reference/index", "benchmarks", "changelog"],
+        "The package": ["widgets", "reference/index", "errors/index", "limits/index", "benchmarks", "changelog"],
         "For teachers": ["teaching/plan", *[f"teaching/{name}" for name in chapters], "hub"],
         "Contribute": ["contributing"],
     }

@@ -1,5 +1,6 @@
 """Sphinx's settings for the site; `python -m lessons.site` copies this file into the folder that it builds from."""
 
+import re
 from typing import Any
 
 from hookscope import __version__
@@ -42,8 +43,14 @@ copybutton_exclude = ".linenos, .gp, .go"
 def setup(app: Any) -> None:
     """Let Sphinx call what follows."""
     app.connect("autodoc-process-docstring", _plain_bars)
+    app.connect("autodoc-process-docstring", _link_limits)
 
 
 def _plain_bars(app: Any, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
     """Our docstrings write |x| for a size; reStructuredText would replace it by something."""
     lines[:] = [line if line.lstrip().startswith(">>>") else line.replace("|x|", r"\|x\|") for line in lines]
+
+
+def _link_limits(app: Any, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Our docstrings name a page by its path in the repository; here the path becomes a link."""
+    lines[:] = [re.sub(r"`?docs/limits/(\w+)\.md`?", r":doc:`/limits/\1`", line) for line in lines]

@@ -18,13 +18,24 @@ _PREDICT = re.compile(r"^(?=\*\*Predict\.\*\*)", re.MULTILINE)
 _LINK = re.compile(r"(?<!\!)\[((?:[^\[\]]|\[[^\]]*\])+)\]\(([^()\s]+)\)")
 WIDGET = "application/vnd.jupyter.widget-view+json"
 DOWNLOAD = '<a href="_static/notebooks/{}" download>This page as a notebook</a>{}.'
+FOLDERS = {
+    "errors": ("Errors", "What you see, why, and what to type. Messages of hookscope end with the path of their page."),
+    "limits": ("Limits", "Details of the functions and widgets that are too long for their docstrings."),
+}
 RUN_IT = "In your own copy (`make lab`) this is alive. [Some of them work here](widgets.md)."
+
+
+def list_pages(folder: str) -> list[Path]:
+    """List the pages of a folder in docs."""
+    return sorted((ROOT / "docs" / folder).glob("*.md"))
 
 
 def places() -> dict[str, str]:
     """Where a file of the repository is on the site; what is not here is not on it."""
     found = {f"notebooks/{path.name}": path.stem for path in NOTEBOOKS.glob("*.ipynb")}
     found |= {f"teaching/{path.name}": f"teaching/{path.stem}" for path in (ROOT / "teaching").glob("*.md")}
+    for folder in FOLDERS:
+        found |= {f"docs/{folder}/{path.name}": f"{folder}/{path.stem}" for path in list_pages(folder)}
     return found | {
         "README.md": "index",
         "benchmarks/README.md": "benchmarks",

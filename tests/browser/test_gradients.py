@@ -137,10 +137,10 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     widget, own = page.locator(".hookscope").first, page.locator(".hookscope").nth(1)
     table, verdict = widget.locator(".gi-compare"), widget.locator(".gi-verdict")
     first = table.locator("tbody tr", has_text="grad_input[0]").locator("td")
-    expect(verdict).to_contain_text("They differ. The legacy hook sits on AddmmBackward0")
+    expect(verdict).to_contain_text("They differ. The legacy hook is on AddmmBackward0")
     expect(first).to_have_text(["(5,): bias.grad", "(3, 4): input.grad"])
     graph = widget.locator("svg.hs-boxes")
-    expect(graph).to_contain_text("the legacy hook sits here")
+    expect(graph).to_contain_text("the legacy hook is here")
     lab.look(widget, "grad-input")
 
     # By mouse and by keyboard.
@@ -159,7 +159,7 @@ def test_a_learner_explores_grad_input(lab: Lab, tmp_path: Path) -> None:
     expect(widget.get_by_label("bias", exact=True)).to_be_hidden()
     expect(widget.get_by_label("input requires grad")).to_be_disabled()
     widget.get_by_label("inplace", exact=True).check()
-    expect(verdict).to_contain_text("With the full hook the module stops with an error")
+    expect(verdict).to_contain_text("With the full hook, the module raises an error")
     expect(table).to_contain_text("is being modified inplace")
     lab.screenshot("grad-input-inplace", widget)
     layer.select_option("Embedding")

@@ -79,7 +79,7 @@ def test_a_learner_plays(lab: Lab) -> None:
     lab.kernel("playground.noise = 0.25")
     now = changed(lab, EDITED, now)
     expect(widget.get_by_label("noise", exact=True)).to_have_value("0.25")
-    assert "row=99 does not fit: give 0 to 27" in lab.kernel("playground.row = 99")
+    assert "Pass 0 to 27" in lab.kernel("playground.row = 99")
     seed = widget.get_by_label("noise seed")
     seed.fill("4")
     now = changed(lab, EDITED, now)

@@ -48,7 +48,7 @@ def press(lab: Lab, at: Locator, keys: str, times: int = 1) -> None:
 
 
 def test_pre_hook_playground(slow: Lab) -> None:
-    stage = slow.stage("what the pre-hook hands on")
+    stage = slow.stage("what the pre-hook returns")
     brightness, row = (stage.get_by_label(name, exact=True) for name in ("brightness", "square: row"))
     pad, code, edited = stage.locator(".ph-pad"), stage.locator(".ph-code"), ".ph-figure:nth-child(2) img"
     slow.settled(stage)
@@ -235,7 +235,7 @@ def test_token_picker(slow: Lab) -> None:
 
 def test_a_cell_and_the_page_at_once(slow: Lab) -> None:
     """A cell sets what the page does not, while the page sets the rest: neither loses what the other said."""
-    stage = slow.stage("what the pre-hook hands on")
+    stage = slow.stage("what the pre-hook returns")
     brightness, code = stage.get_by_label("brightness", exact=True), stage.locator(".ph-code")
     for turn in range(ROUNDS):
         slow.start("for n in range(60): playground.noise = n / 100")

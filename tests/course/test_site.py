@@ -185,10 +185,13 @@ def test_the_first_page_has_a_card_of_each_chapter_with_a_picture_out_of_it(tmp_
     assert len({*sizes}) == len(sizes), "the map of all hooks is in many chapters, and says nothing of one"
 
 
-def test_all_lessons_are_in_the_lists_of_the_site() -> None:
+def test_all_lessons_and_docs_are_in_the_lists_of_the_site() -> None:
     lists = site.toctrees()
     for path in reading.lesson_files():
         assert f"\n{path.parent.name}\n" in lists
+    for folder in pages.FOLDERS:
+        assert f"\n{folder}/index\n" in lists
+        assert all(f"\n{page.stem}\n" in site.list_folder(folder) for page in pages.list_pages(folder))
 
 
 def test_sections_have_the_words_that_people_type(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_a_profile(way: str, tmp_path: Path) -> None:
 
 def test_a_profile_of_what_runs_on_a_gpu_is_refused() -> None:
     model = accelerate.cpu_offload(nn.Linear(4, 2), "cuda:0")
-    with pytest.raises(ValueError, match=r"what accelerate runs is on cuda:0. A GPU runs"):
+    with pytest.raises(ValueError, match=r"a layer that accelerate moves is on cuda:0. A GPU runs"):
         profile(model, X)
 
 

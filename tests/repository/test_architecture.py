@@ -152,6 +152,8 @@ def test_the_questions_lead_to_places_where_the_answer_stands() -> None:
         "test_lessons.py": "def test_parts_come_in_order",
         "palette.py": "NAN: (",
         "inplace.py": "class Overwrites",
+        "call.py": "raise OverwrittenError(",
+        "common.css": "--hs-backward:",
         "test_hooks_off.py": "def test_an_error_in_the_model_leaves_nothing_behind",
     }.items():
         target = next(target for target in links(table) if target.endswith(f"/{file}"))

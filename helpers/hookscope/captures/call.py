@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from hookscope.captures.functorch import UNDER_TRANSFORM, is_wrapped
 from hookscope.captures.stats import Stats
 from hookscope.captures.storage_options import StorageOptions, keep_fallback
+from hookscope.error_pages import append_page
 from hookscope.pictures.words import visible
 from hookscope.pytree import tree_map
 
@@ -190,10 +191,11 @@ class Call:
         if slot.overwritten:
             by = f", by {self.overwritten_by}" if self.overwritten_by and what == "the output" else ""
             of = f"call {self.label!r}" if self.number > 1 else f"layer {self.label!r}"
-            raise OverwrittenError(
+            text = (
                 f"{what} of {of} was overwritten later{by}: copy=False keeps a reference, not a copy. "
                 "Write capture(model, ..., copy=True)"
             )
+            raise OverwrittenError(append_page(text, "overwritten"))
         return _present(slot.value)
 
     def _results(self) -> Any:
@@ -206,15 +208,18 @@ class Call:
             raise NotCapturedError("gradients were not kept; write capture(model, ..., gradients=True)")
         slots = _slots(self._results())
         if not any(slot.needs_grad for slot in slots):
-            raise NotCapturedError(
-                f"the output of {self.label} does not require grad: neither an input nor a parameter before it does, "
-                "or it ran under no_grad"
+            text = (
+                f"the output of layer {self.label!r} does not require grad. Either no input and no parameter before it "
+                "requires grad, or it ran under torch.no_grad(). Call requires_grad_() on an input, and leave out "
+                "torch.no_grad()"
             )
+            raise NotCapturedError(append_page(text, "no_gradient"))
         if not any(slot.grads for slot in slots):
-            raise NotCapturedError(
-                f"no gradient has reached {self.label}; call backward() inside the with-block, on something that "
-                "depends on it"
+            text = (
+                f"no gradient has reached layer {self.label!r}. Call backward() inside the with block, on a value that "
+                "depends on its output"
             )
+            raise NotCapturedError(append_page(text, "no_gradient"))
         return self._output
 
     def _refuse(self, stats: bool) -> None:

@@ -1,4 +1,4 @@
-"""What to say beside an exception that a pass raised while a capture was open."""
+"""Write the notes for an exception that the model raised inside the block of a capture."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from torch import nn
 
 from hookscope.captures.call import Call
+from hookscope.error_pages import append_page
 from hookscope.layers import Modules, is_write_to_hooked
 
 __all__ = ["error_notes"]
@@ -16,10 +17,10 @@ def error_notes(error: BaseException, model: nn.Module, calls: Sequence[Call], l
     """Yield sentences for `BaseException.add_note`.
 
     Args:
-        error: what was raised.
-        model: the model that was captured.
-        calls: its calls until then.
-        last: the last of them that returned.
+        error: the exception.
+        model: the model.
+        calls: its calls before the exception.
+        last: the last call that returned.
 
     """
     at = f", the last one {calls[-1].label}" if calls else ""
@@ -39,9 +40,10 @@ def _views(model: nn.Module, last: Call | None) -> str:
         hooked = [last.layer]
     which = f"layer {hooked[0]!r}" if len(hooked) == 1 else f"one of the layers {', '.join(map(repr, hooked))}"
     if not hooked:
-        which = "a layer (it is a global hook, or hooked outside this model)"
-    return (
-        f"hookscope: a full backward hook sits on {which}. Such hooks turn what the layer receives and returns into "
-        "views, which must not be changed in place. Take the hook off and read the gradient from "
-        "capture(model, ..., gradients=True), which hooks the output tensor instead; or use inplace=False"
+        which = "a layer (it is a global hook, or the layer is not in this model)"
+    text = (
+        f"hookscope: there is a full backward hook on {which}. Such hooks turn the inputs and outputs of a layer into "
+        "views, and torch forbids in-place operations on these views. Remove the hook, and read the gradient from "
+        "capture(model, ..., gradients=True), which uses tensor hooks instead; or use inplace=False"
     )
+    return append_page(text, "full_backward_hook")

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from hookscope.compiler import skip_our_hooks
+from hookscope.error_pages import append_page
 from hookscope.layers.modules import Modules
 
 __all__ = ["is_write_to_hooked", "refuse_compiled", "refuse_unhookable"]
@@ -51,10 +52,11 @@ def refuse_unhookable(modules: Modules, chosen: Container[nn.Module], verb: str)
         for module, name in modules.names.items():
             if isinstance(module, torch.jit.ScriptModule) and module in chosen:
                 what = f"layer {name!r}" if name else "the model"
-                raise ValueError(
+                text = (
                     f"{what} is TorchScript, which takes no hooks. {verb.capitalize()} the original module, or leave "
                     "it out"
                 )
+                raise ValueError(append_page(text, "compiled"))
 
 
 def refuse_compiled(module: nn.Module, name: str, verb: str) -> None:
@@ -71,14 +73,14 @@ def refuse_compiled(module: nn.Module, name: str, verb: str) -> None:
     """
     what = f"layer {name!r}" if name else "the model"
     if "_orig_mod" in module._modules:  # a wrapper from torch.compile(module)
-        raise ValueError(
+        text = (
             f"{what} is compiled, so torch ignores hooks that are added now. {verb.capitalize()} the model that you "
-            "passed to "
-            'torch.compile, and run it under torch.compiler.set_stance("force_eager")'
+            'passed to torch.compile, and run it under torch.compiler.set_stance("force_eager")'
         )
+        raise ValueError(append_page(text, "compiled"))
     if module._compiled_call_impl is not None:
-        raise ValueError(
+        text = (
             f"{what} is compiled by .compile(), so torch ignores hooks that are added now. {verb.capitalize()} a "
-            "model that "
-            "is not compiled"
+            "model that is not compiled"
         )
+        raise ValueError(append_page(text, "compiled"))

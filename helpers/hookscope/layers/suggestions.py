@@ -9,6 +9,7 @@ from difflib import get_close_matches
 
 import torch
 
+from hookscope.error_pages import append_page
 from hookscope.layers.globs import is_glob, match_glob
 from hookscope.layers.modules import Modules, kind_of
 
@@ -39,14 +40,14 @@ def name_not_found(modules: Modules, asked: str) -> LayerNotFoundError:
     model, names = modules.model, list(filter(None, modules.names.values()))
     if not names:
         text = f"no layer {asked!r}; this {kind_of(model)} has no submodules, only itself under the name ''"
-        return LayerNotFoundError(text, asked)
+        return LayerNotFoundError(append_page(text, "no_layer"), asked)
     tensors = (*model.named_parameters(), *model.named_buffers())
     near = [asked.rpartition(".")[0]] if any(asked == name for name, _ in tensors) else []
     near = near or (_near_globs(modules, names, asked) if is_glob(asked) else [])
     if near := near or _near(names, asked):
-        return LayerNotFoundError(f"no layer {asked!r}{hint(near)}", asked, near)
+        return LayerNotFoundError(append_page(f"no layer {asked!r}{hint(near)}", "no_layer"), asked, near)
     text = f"no layer {asked!r}, and none of the {len(names)} layers has a similar name"
-    return LayerNotFoundError(f"{text}. print(hookscope.tree(model)) lists them", asked)
+    return LayerNotFoundError(append_page(f"{text}. print(hookscope.tree(model)) lists them", "no_layer"), asked)
 
 
 def type_not_found(modules: Modules, asked: type) -> LayerNotFoundError:

@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hookscope.compiler import note_traced_hooks
+from hookscope.error_pages import append_page
 from hookscope.layers import Modules, Which, pick, refuse_unhookable
 from hookscope.recordings.event import GIVEN, Event
 from hookscope.recordings.event_buffer import EventBuffer
@@ -225,7 +226,7 @@ class Recording(EventLog):
         self._recorder.stop()
         note_traced_hooks(error)
         if not isinstance(error, FullBackwardHookError) and (text := self._recorder.explain(error)):
-            raise FullBackwardHookError(text) from error
+            raise FullBackwardHookError(append_page(text, "full_backward_hook")) from error
         if error is None and not self._buffer.events and not self._recorder.ran:
             self._buffer.note(
                 "No recorded layer ran inside the block. Call model(...) there, because model.forward(...) skips the "

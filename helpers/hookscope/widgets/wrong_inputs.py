@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hookscope.error_pages import append_page
 from hookscope.pictures.words import count_text
 from hookscope.pytree import find_tensors, tree_map
 
@@ -126,7 +127,8 @@ def _compare_with_layer(name: str, module: nn.Module, x: Tensor) -> str:
         want = _format_shape(module)
         if x.dim() < len(axes) + 1:
             missing = ", ".join(["None"] * (len(axes) + 2 - x.dim()))
-            return f"{title} expects shape {want}, but its input has shape {shape}. To add axes, pass x[{missing}]"
+            text = f"{title} expects shape {want}, but its input has shape {shape}. To add axes, pass x[{missing}]"
+            return append_page(text, "no_batch_axis")
         at = x.dim() - len(axes) - 1
         if x.shape[at] != module.in_channels:
             if x.shape[-1] == module.in_channels:
@@ -158,10 +160,11 @@ def _compare_with_layer(name: str, module: nn.Module, x: Tensor) -> str:
 
 
 def _describe_missing_batch(x: Tensor, name: str, module: nn.Module) -> str:
-    return (
+    text = (
         f"the input of shape {tuple(x.shape)} has no batch axis: {name or 'the model'} ({type(module).__name__}) "
         f"expects {_format_shape(module)}. Pass x[None], of shape {(1, *x.shape)}"
     )
+    return append_page(text, "no_batch_axis")
 
 
 def _get_axes(module: nn.Module) -> tuple[str, ...]:

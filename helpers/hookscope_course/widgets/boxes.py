@@ -1,4 +1,4 @@
-"""Lay out boxes and the arrows between them once, for the page to draw as SVG and for the PNG that stands in for it."""
+"""Lay out boxes and the arrows between them. The page draws the layout as SVG, and `to_png` as a PNG."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hookscope.pictures.pixel_text import replace_missing
 
 __all__ = ["Arrow", "TextBox", "lay_out", "to_png"]
 
-_CHARACTER, _LINE, _PAD = 7.3, 17, 9  # pixels: width and height of monospace at 12 px, and around the text of a box
-_ACROSS, _DOWN, _EDGE = 26, 74, 6  # pixels between boxes, between layers (an arrow's text stands there), at the edge
+_CHARACTER, _LINE, _PAD = 7.3, 17, 9  # pixels: width and height of a monospace character at 12 px, and padding of a box
+_ACROSS, _DOWN, _EDGE = 26, 74, 6  # pixels between boxes, between layers (with the text of an arrow), at the edge
 _INKS = {"title": "#000000", "text": "#222222", "quiet": "#555555", "hook": "#8a3c00", "grad": "#0b5cad"}
-_LEGIBLE = 13  # pixels of the PNG's letters
-_ASIDE = (0, 0.5, -0.5, 0.8, -0.8, 1, -1)  # of a text's half width: it still touches its line, or stands right beside
-_BETWEEN = 18  # pixels between two texts side by side, which would read as one
+_LEGIBLE = 13  # font size in the PNG, in pixels
+_ASIDE = (0, 0.5, -0.5, 0.8, -0.8, 1, -1)  # shift of a text, in half widths: it touches its line, or is next to it
+_BETWEEN = 18  # pixels between two texts in a row, so that they do not look like one
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class TextBox:
     """A box.
 
     Attributes:
-        lines: its text, with the look of each line: "title", "text", "quiet", "hook" or "grad".
-        round: with round ends, for a leaf.
-        lit: drawn with a thick frame.
+        lines: each line of text with its style: "title", "text", "quiet", "hook" or "grad".
+        round: whether the corners are round, as for a leaf.
+        lit: whether the frame is thick.
 
     """
 
@@ -40,19 +40,19 @@ class TextBox:
 
 @dataclass(frozen=True)
 class Arrow:
-    """What stands at an arrow, and whether anything flows along it."""
+    """The text of an arrow, and whether a gradient flows along it."""
 
     text: str = ""
     flows: bool = True
 
 
 def lay_out(blocks: Mapping[int, TextBox], arrows: Mapping[tuple[int, int], Arrow], first: int) -> dict[str, Any]:
-    """Place every box below all that have an arrow to it; return plain numbers and texts, in pixels.
+    """Place each box below all boxes that have an arrow to it; return positions in pixels, and texts.
 
     Args:
-        blocks: the boxes, by any number.
-        arrows: by the numbers of the boxes at their two ends.
-        first: the box at the top; all others can be reached from it.
+        blocks: maps an ID to its box.
+        arrows: maps the IDs of two boxes to the arrow between them.
+        first: the ID of the box at the top. Arrows lead from it to all other boxes.
 
     """
     order = [first]
@@ -62,7 +62,7 @@ def lay_out(blocks: Mapping[int, TextBox], arrows: Mapping[tuple[int, int], Arro
     places, routes = drawing.place_boxes(plain, dict.fromkeys(arrows, ()))
     wide = max(len(text) for block in blocks.values() for text, _ in block.lines) * _CHARACTER + 2 * _PAD
     longest = max((len(arrow.text) for arrow in arrows.values()), default=0) * _CHARACTER
-    apart = max(wide + _ACROSS, longest + _ACROSS)  # two texts have room side by side
+    apart = max(wide + _ACROSS, longest + _ACROSS)  # room for two texts in a row
     high = {key: len(block.lines) * _LINE + 2 * _PAD for key, block in blocks.items()}
     stops = [*places.values(), *(stop for way in routes.values() for stop in way)]
     left = min(column for column, _ in stops)
@@ -103,7 +103,7 @@ def lay_out(blocks: Mapping[int, TextBox], arrows: Mapping[tuple[int, int], Arro
 
 
 def _place_texts(lines: Sequence[dict[str, Any]], boxes: Sequence[Mapping[str, Any]], width: float) -> None:
-    """Choose for the text of each arrow a place on its first stretch where no other line, text or box is, if any."""
+    """Place the text of each arrow on its first segment, if possible without another line, text or box there."""
     taken = [(box["x"], box["y"], box["x"] + box["width"], box["y"] + box["height"]) for box in boxes]
     for line in lines:
         (x1, y1), (x2, y2) = line["points"][:2]
@@ -132,7 +132,7 @@ def _overlap(one: _Area, other: _Area) -> bool:
 
 
 def _crosses(area: _Area, ends: Sequence[Sequence[float]]) -> bool:
-    """Tell whether a straight line passes through an area."""
+    """Return whether a straight line passes through an area."""
     (x1, y1), (x2, y2) = ends
     first, last = 0.0, 1.0
     for start, way, low, high in ((x1, x2 - x1, area[0], area[2]), (y1, y2 - y1, area[1], area[3])):
@@ -146,7 +146,7 @@ def _crosses(area: _Area, ends: Sequence[Sequence[float]]) -> bool:
 
 
 def to_png(drawing: Mapping[str, Any]) -> bytes:
-    """Draw what `lay_out` returned, dark on white."""
+    """Draw the result of `lay_out` as a PNG, dark on white."""
     from PIL import Image, ImageDraw, ImageFont
 
     font = ImageFont.load_default(size=_LEGIBLE)

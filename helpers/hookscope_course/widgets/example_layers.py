@@ -1,4 +1,4 @@
-"""The layers whose legacy and full backward hooks can be compared at a click, with the inputs they take."""
+"""The example layers of `GradInputExplorer`, with their inputs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ExampleLayer:
-    """How to make one kind of layer.
+    """One example layer and its inputs.
 
     Attributes:
-        make: called with bias and inplace.
-        shapes: input shapes it takes, the first to begin with.
-        options: which of "bias" and "inplace" it has.
-        inputs: how many tensors of this shape it is called with.
-        integer: the input holds integers, which cannot require a gradient.
+        make: a function of bias and inplace that creates the layer.
+        shapes: input shapes that it accepts. The first one is the default.
+        options: the options that it has, of "bias" and "inplace".
+        inputs: the number of its arguments.
+        integer: whether the input contains integers, which cannot require grad.
 
     """
 
@@ -33,31 +33,31 @@ class ExampleLayer:
     integer: bool = False
 
     def arguments(self, shape: Shape, requires_grad: bool, inplace: bool) -> tuple[Tensor, ...]:
-        """Make the inputs; the same numbers every time, and without touching torch's random numbers."""
+        """Create the inputs. They are always the same, and torch's random state does not change."""
         numbers = torch.Generator().manual_seed(1)
         if self.integer:
             return (torch.randint(7, shape, generator=numbers),)
         made = [torch.randn(shape, generator=numbers).requires_grad_(requires_grad) for _ in range(self.inputs)]
-        # torch allows no in-place operation on a leaf that requires a gradient.
+        # torch does not allow an in-place operation on a leaf that requires grad.
         return tuple(tensor.clone() if inplace and requires_grad else tensor for tensor in made)
 
 
 class Sum(nn.Module):
-    """Three arguments, two autograd nodes."""
+    """A module with three arguments and two autograd nodes."""
 
     def forward(self, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
         return x + y + z
 
 
 class Product(nn.Module):
-    """Two arguments, one autograd node."""
+    """A module with two arguments and one autograd node."""
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         return x * y
 
 
 class TwoHeads(nn.Module):
-    """Two outputs, as a tuple or as a dict."""
+    """A module with two outputs, in a tuple or a dict."""
 
     def __init__(self, bias: bool, as_dict: bool) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class TwoHeads(nn.Module):
 
 
 class _ConstantArgument(ExampleLayer):
-    """Its last argument requires no gradient."""
+    """An example layer whose last argument does not require grad."""
 
     def arguments(self, shape: Shape, requires_grad: bool, inplace: bool) -> tuple[Tensor, ...]:
         *first, last = super().arguments(shape, requires_grad, inplace)
@@ -108,4 +108,4 @@ LAYERS = {
     "output is a tuple": ExampleLayer(lambda bias, _: TwoHeads(bias, False), _ROWS, ("bias",)),
     "output is a dict": ExampleLayer(lambda bias, _: TwoHeads(bias, True), _ROWS, ("bias",)),
 }
-"""Every layer that can be chosen by name."""
+"""Maps the name of each example layer to it."""

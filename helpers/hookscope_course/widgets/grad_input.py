@@ -28,17 +28,17 @@ __all__ = ["GradInputExplorer"]
 FOLDER = Path(__file__).parent
 
 
-_FOLDED, _SHOWN = 8, 12  # more nodes: leaves are folded into their users; so many boxes are drawn at most
-_LETTERS = 26  # in a line of a box
-_CLONED = " The input is a clone: torch allows no in-place operation on a leaf that requires a gradient."
+_FOLDED, _SHOWN = 8, 12  # with more nodes than the first, leaves are folded; the second is the limit of boxes
+_LETTERS = 26  # letters in a line of a box
+_CLONED = " The input is a clone, because torch does not allow an in-place operation on a leaf that requires grad."
 _CHOICES = ("layer", "bias", "inplace", "input_shape", "requires_grad")
 
 
 class GradInputExplorer(HookWidget):
     """Compare what `register_backward_hook` (legacy) and `register_full_backward_hook` get on a layer.
 
-    Every choice runs the layer through `hookscope.compare_backward_hooks`. The graph shows the autograd node of the
-    legacy hook, and the gradients that the full hook gets. If you choose a layer, the other choices are reset.
+    Each choice calls `hookscope.compare_backward_hooks`. The graph shows the autograd node of the legacy hook, and the
+    gradients that the full hook gets. If you choose another layer, the other choices are reset.
 
     Args:
         module: your own module, instead of a layer by name. The widget runs copies of it.
@@ -57,7 +57,7 @@ class GradInputExplorer(HookWidget):
         ((5,), (3, 4), (4, 5))
         >>> explorer.layer = "Identity"
         >>> explorer.verdict
-        'Only the full hook is called. The legacy hook is not: the output has no autograd node of its own.'
+        'Only the full hook is called. The legacy hook is not, because the output has no autograd node of its own.'
 
     """
 
@@ -66,7 +66,7 @@ class GradInputExplorer(HookWidget):
     inplace = traitlets.Bool(False).tag(sync=True)
     input_shape = traitlets.Tuple((3, 4)).tag(sync=True)
     requires_grad = traitlets.Bool(True).tag(sync=True)
-    shown = traitlets.Dict().tag(sync=True)  # all that the page draws
+    shown = traitlets.Dict().tag(sync=True)  # everything that the page draws
 
     _esm, _css = assets(FOLDER / "boxes", FOLDER / "grad_input")
 
@@ -79,7 +79,7 @@ class GradInputExplorer(HookWidget):
     ) -> None:
         for name in chosen:
             if name not in _CHOICES:
-                raise TypeError(f"GradInputExplorer has no property {name!r}; there are {', '.join(_CHOICES)}")
+                raise TypeError(f"GradInputExplorer has no attribute {name!r}. You can set {', '.join(_CHOICES)}")
         self._is_updating, self._is_resetting = True, False
         self._own = (module, inputs, dict(kwargs or {}))
         self._own_name = "" if module is None else f"your {type(module).__name__}"
@@ -118,7 +118,7 @@ class GradInputExplorer(HookWidget):
         name: str = proposal["value"]
         if name not in LAYERS and (name != self._own_name or not name):
             names = [*LAYERS, *filter(None, [self._own_name])]
-            raise ValueError(f"no layer {name!r}; there are {', '.join(map(repr, names))}")
+            raise ValueError(f"no layer {name!r}. Choose one of {', '.join(map(repr, names))}")
         self._compare(layer=name, **self._get_defaults(name))
         return name
 
@@ -129,13 +129,20 @@ class GradInputExplorer(HookWidget):
             return value
         kind = LAYERS.get(self.layer)
         if kind is None:
-            raise ValueError(f"{name} cannot be chosen for a module of your own: make another explorer with it")
+            raise ValueError(
+                f"{name}={value!r} cannot be set, because this explorer shows {self.layer}. Change your module or its "
+                "inputs, and create another explorer: GradInputExplorer(module, *inputs)"
+            )
         if name in ("bias", "inplace") and name not in kind.options and value != self._get_defaults(self.layer)[name]:
-            raise ValueError(f"{self.layer} has no option {name}")
+            others = ", ".join(repr(other) for other in LAYERS if name in LAYERS[other].options)
+            raise ValueError(f"{self.layer} has no option {name}. These layers have it: {others}")
         if name == "requires_grad" and value and kind.integer:
-            raise ValueError(f"the input of {self.layer} holds integers, which cannot require a gradient")
+            raise ValueError(
+                f"requires_grad=True is not possible for {self.layer}, because its input contains integers. Choose "
+                "another layer"
+            )
         if name == "input_shape" and not all(isinstance(size, int) and size > 0 for size in value):
-            raise ValueError(f"input_shape={value}: give whole numbers from 1 on, as in {kind.shapes[0]}")
+            raise ValueError(f"input_shape={value} must contain positive integers only. Pass {kind.shapes[0]}")
         self._compare(**{name: value})
         return value
 
@@ -145,7 +152,7 @@ class GradInputExplorer(HookWidget):
         return {"bias": True, "inplace": False, "input_shape": shape, "requires_grad": not (kind and kind.integer)}
 
     def _set_defaults(self) -> None:
-        """Set the choices that a layer begins with."""
+        """Set the choices to the defaults of the layer."""
         self._is_resetting = True
         for name, value in self._get_defaults(self.layer).items():
             setattr(self, name, value)
@@ -164,7 +171,7 @@ class GradInputExplorer(HookWidget):
             self._is_updating = False
 
     def _compare(self, **other: Any) -> _HookComparison:
-        """Compare for the present choices, some of them replaced; the last comparison is kept."""
+        """Compare with the current choices and the replacements in `other`. The last comparison is cached."""
         state = {name: getattr(self, name) for name in _CHOICES} | other
         key = tuple(state.values())
         if self._compared is None or self._compared[0] != key:
@@ -188,11 +195,11 @@ class GradInputExplorer(HookWidget):
             except (RuntimeError, ValueError, IndexError) as error:
                 said = str(error).partition("\n")[0]
                 shapes = " or ".join(map(str, kind.shapes))
-                hint = "" if input_shape in kind.shapes else f". It takes {shapes}"
-                raise ValueError(f"{layer} with an input of shape {input_shape}: {said}{hint}") from error
+                hint = "" if input_shape in kind.shapes else f". Pass {shapes}"
+                raise ValueError(f"{layer} does not accept an input of shape {input_shape} ({said}){hint}") from error
 
     def _update(self) -> None:
-        """Tell the page."""
+        """Compare, and update the page."""
         with self.catch_errors():
             look, kind = self._compare(), LAYERS.get(self.layer)
             self.alt, self.png = look.alt, to_png(look.drawing)
@@ -212,7 +219,7 @@ class GradInputExplorer(HookWidget):
 
 
 class _HookComparison:
-    """One comparison, the graph that explains it, and both in words."""
+    """One comparison, its graph, and its text."""
 
     def __init__(self, module: Any, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.module = module
@@ -221,13 +228,13 @@ class _HookComparison:
         self.verdict = _write_verdict(self.comparison, self.graph, self.arguments)
         self.drawing, self.aside = _draw(self.graph, self.arguments, self.comparison)
         node = self.comparison.legacy.node
-        sits = f"The legacy hook sits on {node}" if node else "The legacy hook has no node to sit on"
+        where = f"The legacy hook is on {node}" if node else "There is no node for the legacy hook"
         size = f"Graph of {len(self.graph.nodes)} autograd nodes" if self.graph else "No graph"
-        self.alt = f"{size} behind the output of {type(module).__name__}. {sits}. {self.verdict}"
+        self.alt = f"{size} behind the output of {type(module).__name__}. {where}. {self.verdict}"
 
 
 def _trace_graph(module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Graph | None, list[str]]:
-    """Run a copy without hooks; return the graph behind the tensor that a legacy hook is put on, and its arguments."""
+    """Run a copy without hooks; return the graph of the tensor that a legacy hook uses, and the argument names."""
     names = backward_run.argument_names(module, inputs)
     with (
         torch.inference_mode(False),
@@ -242,7 +249,7 @@ def _trace_graph(module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, A
             for key, argument in zip(names, inputs, strict=True)
             for name, value in backward_run.named_tensors(argument, key)
         }
-        # Where a module works in place, its argument is another node afterwards.
+        # If a module works in place, its argument gets another node.
         before = {name: value.grad_fn for name, value in named.items() if value.requires_grad}
         output = backward_run.first_tensor(module(*inputs, **kwargs), type(module).__name__)
         if output is None or not output.requires_grad:
@@ -255,54 +262,58 @@ def _write_verdict(comparison: BackwardComparison, behind: Graph | None, argumen
     legacy, full = comparison.legacy, comparison.full
     if full.error and not legacy.error:
         why = (
-            ", since it makes the output or an argument a view, and the module or what it contains then writes in place"
+            " The hook turns the inputs and the output into views, and the module then changes such a view in place."
             if "modified inplace" in full.error
             else ""
         )
-        return f"With the full hook the module stops with an error{why}. With the legacy hook it runs."
+        return f"With the full hook, the module raises an error.{why} With the legacy hook, it runs."
     if legacy.error:
         return (
-            f"With the legacy hook the module stops with an error. {'So it does with the full one.' * bool(full.error)}"
+            "With both hooks, the module raises an error."
+            if full.error
+            else "With the legacy hook, the module raises an error. With the full hook, it runs."
         )
     if not legacy.called and not full.called:
         return "Neither hook is called."
     if not legacy.called:
-        place = "the output has no autograd node of its own" if not legacy.node else "no gradient comes to its node"
-        return f"Only the full hook is called. The legacy hook is not: {place}."
+        why = "the output has no autograd node of its own" if not legacy.node else "no gradient reaches its node"
+        return f"Only the full hook is called. The legacy hook is not, because {why}."
     if not full.called:
-        return f"Only the legacy hook is called; it sits on {legacy.node}. The full hook finds no output to follow."
+        return (
+            f"Only the legacy hook is called; it is on {legacy.node}. The full hook is not, because torch finds no "
+            "output tensor for it."
+        )
     nodes = [node for node in behind.nodes if not node.leaf and node.label not in arguments] if behind else []
     one, other = legacy.grad_input or (), full.grad_input or ()
     if len(one) == len(other) and all(
         a is b if a is None or b is None else backward_run.is_close(a, b) for a, b in zip(one, other, strict=True)
     ):
         if len(nodes) == 1:
-            what = "and this node's inputs are the arguments of the module"
-            return f"Both hooks get the same here: forward made one node, {legacy.node}, {what}."
-        return f"Both hooks get the same here, though the legacy hook sits on {legacy.node}, one of {len(nodes)} nodes."
+            what = "whose inputs are the arguments of the module"
+            return f"Both hooks get the same here, because forward made only one node, {legacy.node}, {what}."
+        return f"Both hooks get the same here, although the legacy hook is on {legacy.node}, one of {len(nodes)} nodes."
     many = f", one of the {len(nodes)} nodes that forward made," if len(nodes) > 1 else ""
     return (
-        f"They differ. The legacy hook sits on {legacy.node}{many} and gets the gradients of that node's inputs: "
-        f"{_format_shapes(one)}. The full hook belongs to the module and gets one entry per argument: "
-        f"{_format_shapes(other)}."
+        f"They differ. The legacy hook is on {legacy.node}{many} and gets the gradients of the inputs of this node: "
+        f"{_format_shapes(one)}. The full hook gets one entry for each argument of the module: {_format_shapes(other)}."
     )
 
 
 def _format_shapes(entries: Sequence[Any]) -> str:
-    return ", ".join("None" if entry is None else str(tuple(entry.shape)) for entry in entries) or "none at all"
+    return ", ".join("None" if entry is None else str(tuple(entry.shape)) for entry in entries) or "none"
 
 
 def _draw(graph: Graph | None, arguments: Sequence[str], comparison: BackwardComparison) -> tuple[dict[str, Any], str]:
-    """Draw the graph with the place of each hook; what is not on it is said."""
+    """Draw the graph with the place of each hook, and return a sentence about it."""
     legacy, full = comparison.legacy, comparison.full
     if graph is None:
-        text = "the output begins with no tensor that requires a gradient"
+        text = "no graph: the first output does not require grad"
         return lay_out({0: TextBox(((text, "quiet"),))}, {}, 0), ""
     boxes = {node.id: drawing.make_box(node) for node in graph.nodes}
     arrows: drawing.Arrows = {}
     for edge in graph.edges:
         arrows[edge.source, edge.target] = (*arrows.get((edge.source, edge.target), ()), edge.index)
-    # An argument must not vanish where leaves are folded.
+    # Keep the arguments when leaves are folded.
     at = {index: node.id for index, name in enumerate(arguments) for node in graph.nodes if node.label == name}
     for place in at.values():
         boxes[place] = replace(boxes[place], fixed=True)
@@ -323,7 +334,7 @@ def _draw(graph: Graph | None, arguments: Sequence[str], comparison: BackwardCom
             lines += [(part, "quiet") for part in textwrap.wrap(drawing.escape(text), _LETTERS, max_lines=3)]
         on = place == 0 and bool(legacy.node)
         if on:
-            lines.append(("the legacy hook sits here", "hook"))
+            lines.append(("the legacy hook is here", "hook"))
         indices = [index for index, where in at.items() if where == place]
         if full.called:
             lines += [(f"full hook: grad_input[{index}]", "grad") for index in indices]
@@ -339,8 +350,8 @@ def _draw(graph: Graph | None, arguments: Sequence[str], comparison: BackwardCom
         drawn |= {(-1, target): Arrow() for source, target in arrows if source in left and target in ends}
     missing = [name for index, name in enumerate(arguments[: len(full.grad_input or ())]) if index not in at]
     none = f" {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not in this graph." if missing else ""
-    words = "The arrows point where the gradients flow"
-    entries = "; those out of the top node are what the legacy hook gets as grad_input." if legacy.called else "."
+    words = "The arrows show the flow of the gradients."
+    entries = " The legacy hook gets those that leave the top node as grad_input." if legacy.called else ""
     return lay_out(blocks, drawn, 0), f"{words}{entries}{none}"
 
 
@@ -372,7 +383,7 @@ def _explain_fixed(kind: ExampleLayer | None, module: nn.Module) -> str:
     if kind is None:
         return "these are your own inputs"
     if kind.integer:
-        return "integers cannot require a gradient"
+        return "integers cannot require grad"
     if not list(module.parameters()):
-        return "the layer has no parameters, so the input must"
+        return "the layer has no parameters, so its input must require grad"
     return ""

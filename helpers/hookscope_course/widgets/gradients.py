@@ -1,4 +1,4 @@
-"""Put hooks and retain_grad on the tensors of a small expression, run backward, and see every gradient."""
+"""Register hooks on the tensors of a small expression, call `retain_grad`, and see every gradient."""
 
 from __future__ import annotations
 

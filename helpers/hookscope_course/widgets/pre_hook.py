@@ -93,7 +93,7 @@ class PreHookPlayground(HookWidget):
 
     _ALTS: ClassVar = {
         "original": "What the layer gets without the hook",
-        "edited": "What the hook hands on",
+        "edited": "What the layer gets with the hook",
         "difference": "Edited minus original",
     }
 
@@ -108,9 +108,11 @@ class PreHookPlayground(HookWidget):
     ) -> None:
         found = find_layers(model, layer)
         if len(found) != 1:
-            raise ValueError(f"layer={layer!r} picks {len(found)} layers, {', '.join(list(found)[:6])}: name one")
+            raise ValueError(
+                f"layer={layer!r} picks {len(found)} layers: {', '.join(list(found)[:6])}. Pass the name of one of them"
+            )
         if top < 1:
-            raise ValueError(f"top={top}: show at least 1 class")
+            raise ValueError(f"top={top} shows no class. Pass 1 or more")
         ((self._layer, module),) = found.items()
         self._model, self._image, self._top = model, check_image(image), top
         self._hooked = HookedLayer(model, module, self._layer, self._image)
@@ -121,7 +123,9 @@ class PreHookPlayground(HookWidget):
         self._last_settings: tuple[object, ...] | None = self._settings()
         count = len(seen.before)
         if classes is not None and len(classes) != count:
-            raise ValueError(f"{len(classes)} names in classes, but the model returns {count} scores: name each")
+            raise ValueError(
+                f"classes has {len(classes)} names, but the model returns {count} scores. Pass one name for each score"
+            )
         self._classes = [str(name) for name in (range(count) if classes is None else classes)]
         self._painter = ImagePainter(seen.original, self._image)
         where = f"the pre-hook of {self._layer}" if self._layer else "the pre-hook"
@@ -130,7 +134,7 @@ class PreHookPlayground(HookWidget):
             width=seen.original.shape[-1],
             in_color=self._painter.in_color,
             reach=round_up(self._painter.span),
-            title=f"{type(model).__name__}: what {where} hands on",
+            title=f"{type(model).__name__}: what {where} returns",
             _neutral={name: self.traits()[name].default_value for name in _SETTINGS},
             **self._list_traits(),
         )
@@ -140,7 +144,7 @@ class PreHookPlayground(HookWidget):
         """The input of the layer with the hook, in its first call.
 
         Raises:
-            RuntimeError: the run failed with the present settings.
+            RuntimeError: the run failed with the current settings.
 
         """
         return self._get_effect().edited
@@ -150,7 +154,7 @@ class PreHookPlayground(HookWidget):
         """The softmax of the scores with the hook, shape (classes,).
 
         Raises:
-            RuntimeError: the run failed with the present settings.
+            RuntimeError: the run failed with the current settings.
 
         """
         return self._get_effect().after
@@ -160,7 +164,7 @@ class PreHookPlayground(HookWidget):
         """The softmax of the scores without the hook, shape (classes,).
 
         Raises:
-            RuntimeError: the run failed with the present settings.
+            RuntimeError: the run failed with the current settings.
 
         """
         return self._get_effect().before
@@ -177,19 +181,19 @@ class PreHookPlayground(HookWidget):
         return repr(Table(self.numbers(), "\n".join([self.title, *edits, self.answer])))
 
     def numbers(self) -> Rows:
-        """List the probability of every class that is shown, without and with the hook."""
+        """List the probability of each class in the widget, without and with the hook."""
         return [{"class": name, "original": format_percent(p), "edited": format_percent(q)} for name, p, q in self.bars]
 
-    # Made when it is asked for: on every step of a slider it would cost more than all the rest.
+    # Drawn on demand, because at each step of a slider it would take more time than the rest.
     @property
     def png(self) -> bytes:  # type: ignore[override]
-        """What the widget shows, as one PNG; empty if the run failed. The numbers of its bars are in `numbers`."""
+        """The widget as one PNG; empty if the run failed. `numbers` has the numbers of the bars."""
         return encode(draw_poster(self._images, self.bars)) if self._images else b""
 
     # --- the hook, and the runs ------------------------------------------------------------------------------
 
     def _write_edits(self) -> list[str]:
-        """Return the lines of the hook that change something, each with a comment that says what."""
+        """Return the lines of the hook that change values, each with a comment."""
         lines = []
         down, right = self.shift_rows, self.shift_columns
         if down or right:
@@ -221,7 +225,7 @@ class PreHookPlayground(HookWidget):
         return lines
 
     def _write_hook(self) -> str:
-        body = ["x = args[0].clone()  # a copy: the caller's tensor stays as it is", *self._write_edits()]
+        body = ["x = args[0].clone()  # a copy, so that the tensor of the caller does not change", *self._write_edits()]
         return "\n    ".join(
             ["def edit(module, args):", *body, "return (x, *args[1:])  # the layer gets this as its args"]
         )
@@ -244,7 +248,7 @@ finally:
 
     def _run(self) -> HookEffect:
         names: dict[str, Any] = {"torch": torch}
-        # What is shown is what runs.
+        # Run exactly the code that the widget shows.
         exec(compile(self._write_hook(), "<pre-hook>", "exec"), names)
         return self._hooked.run(names["edit"])
 
@@ -264,14 +268,15 @@ finally:
         }.get(name, (-math.inf, math.inf))
         if not (math.isfinite(value) and low <= value <= high):
             want = "0 or more" if name == "noise" else f"{low} to {high}" if high < math.inf else "a finite number"
-            size = f"the layer gets {self.height} rows and {self.width} columns"
-            raise traitlets.TraitError(f"{name}={value} does not fit: give {want} ({size})")
+            size = f", because the input of the layer has {self.height} rows and {self.width} columns"
+            sized = name not in ("noise", "seed", "brightness", "contrast")
+            raise traitlets.TraitError(f"{name}={value} is not valid{size * sized}. Pass {want}")
         return value
 
     @traitlets.observe(*_SETTINGS)
     @show_errors
     def _on_change(self, change: object) -> None:
-        # Traits that are set together are all set before the first of their calls, so that one does it all.
+        # If several traits are set together, all are set before the first call, so one run is enough.
         if self._settings() != self._last_settings:
             self._last_settings = self._effect = self._error = None
             try:
@@ -298,7 +303,7 @@ finally:
     # --- what is shown ---------------------------------------------------------------------------------------
 
     def _list_traits(self) -> dict[str, Any]:
-        """Return the traits that show the result."""
+        """Return the traits with the result."""
         self._images: dict[str, Pixels] = {}
         if self._effect is None:
             empty = {f"{name}_png": b"" for name in self._ALTS} | {f"{name}_alt": "" for name in self._ALTS}
@@ -319,7 +324,7 @@ finally:
             "notes": notes,
             "bars": [[self._classes[n], to_json_number(seen.before[n]), to_json_number(seen.after[n])] for n in most],
             "answer": answer,
-            "alt": " ".join([f"Three pictures and bars of the probabilities, {answer}.", *alts.values()]),
+            "alt": " ".join([f"Three images, and bars of the probabilities; {answer}.", *alts.values()]),
             "code": self._write_code(),
         }
 

@@ -1,4 +1,4 @@
-"""Paint what a layer gets without and with a hook, and say how to read it."""
+"""Draw the input of a layer without and with a hook, and describe the colors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hookscope.pictures.pixel_text import render_text
 
 __all__ = ["ImagePainter", "draw_poster", "encode", "format_percent", "round_up", "to_json_number"]
 
-_LARGEST = 448  # pixels along a side of a picture, beyond which it is shrunk
+_LARGEST = 448  # pixels along a side; larger images are shrunk
 _SPECIAL = {NAN: "NaN black", POS_INF: "+inf pink", NEG_INF: "-inf dark red"}
 _BLUE = (11, 92, 173)
 
@@ -27,15 +27,15 @@ Bars = Sequence[tuple[str, float | None, float | None]]
 
 
 class ImagePainter:
-    """How to paint a tensor like `original`: its last two axes, on the scale of the original.
+    """Draws tensors with the shape of `original`: the last two axes, on the scale of the original.
 
-    An original of 3 channels that is the image itself is shown in its colours, anything else as the mean over its
-    channels.
+    If the original is the image itself and has 3 channels, it is drawn in color. Otherwise the mean over the channels
+    is drawn.
 
     Attributes:
-        in_color: whether the pictures are red, green and blue as the image is.
-        scale: the values that are painted darkest and brightest.
-        span: what lies between the lowest and the highest value of the original.
+        in_color: whether the images are drawn in color.
+        scale: the values of the darkest and the brightest color.
+        span: the difference between the highest and the lowest value of the original.
 
     """
 
@@ -49,7 +49,7 @@ class ImagePainter:
         self.scale = (0.0, 1.0) if low >= 0 and high <= 1 else (low, high if high > low else low + 1)
 
     def paint(self, x: Tensor) -> tuple[Pixels, str]:
-        """Return RGB pixels, uint8 (height, width, 3), and in words how to read them."""
+        """Return RGB pixels, uint8 (height, width, 3), and a description of the colors."""
         low, high = self.scale
         dark, bright, many = as_text(low), as_text(high), math.prod(x.shape[:-2])
         if self.in_color and x.isfinite().all():
@@ -62,13 +62,13 @@ class ImagePainter:
             pixels, special = _paint_map(maps, low, high, _get_shrink(x), VIRIDIS)
             note = f"{_describe_mean(many)}{dark} (dark) to {bright} (bright){special}"
         outside = int((np.isfinite(maps) & ((maps < low) | (maps > high))).sum())
-        beyond = f"; {outside} of {maps.size} values lie outside and take the end colours" if outside else ""
+        beyond = f"; {outside} of {maps.size} values are outside and have the end colors" if outside else ""
         smaller = f"; drawn at 1/{_get_shrink(x)} size" if _get_shrink(x) > 1 else ""
         return np.ascontiguousarray(pixels), note + beyond + smaller
 
     @staticmethod
     def difference(edited: Tensor, original: Tensor) -> tuple[Pixels, str]:
-        """Return pixels of edited minus original, on a scale with 0 in its middle, and how to read them."""
+        """Return pixels of edited minus original, on a scale around 0, and a description of the colors."""
         difference = edited.cpu().double() - original.cpu().double()
         maps = _average_channels(difference)
         finite = np.abs(maps[np.isfinite(maps)])
@@ -102,11 +102,11 @@ def _average_channels(x: Tensor) -> NDArray[np.float64]:
     return x.reshape(-1, *x.shape[-2:]).cpu().double().mean(dim=0, keepdim=True).numpy()
 
 
-def _paint_map(maps: NDArray[np.float64], low: float, high: float, shrink: int, colours: Pixels) -> tuple[Pixels, str]:
-    """Return the pixels of one map, and which special values are in it."""
+def _paint_map(maps: NDArray[np.float64], low: float, high: float, shrink: int, colors: Pixels) -> tuple[Pixels, str]:
+    """Return the pixels of one map, and the special values in it."""
     indices = to_levels(average_blocks(maps, shrink), np.array([low]), np.array([high]))[0]
     special = [text for index, text in _SPECIAL.items() if (indices == index).any()]
-    return palette(colours)[indices], "".join(f", {text}" for text in special)
+    return palette(colors)[indices], "".join(f", {text}" for text in special)
 
 
 def _describe_mean(many: int) -> str:
@@ -123,9 +123,9 @@ def encode(pixels: Pixels) -> bytes:
 
 
 def draw_poster(pictures: Mapping[str, Pixels], bars: Bars) -> Pixels:
-    """Put pictures of one size side by side under their names, and bars of two probabilities each below.
+    """Draw images of one size next to each other, with their names, and two bars for each class below.
 
-    The probabilities stand in the table that goes with the poster.
+    The table of the widget has the probabilities.
     """
     ((height, width, _),) = {pixels.shape for pixels in pictures.values()}
     zoom = max(1, 168 // max(height, width))
@@ -155,10 +155,10 @@ def _draw_text(canvas: Pixels, top: int, left: int, text: str) -> None:
 
 
 def to_json_number(number: Tensor) -> float | None:
-    """Return a number for the page, whose JSON knows no NaN."""
+    """Return a number for the page; None for NaN and infinity, which JSON does not have."""
     return float(number) if number.isfinite() else None
 
 
 def format_percent(number: float | None) -> str:
-    """Write a probability."""
+    """Format a probability in percent."""
     return "NaN" if number is None else f"{100 * number:.1f} %"

@@ -1,4 +1,4 @@
-"""Run a model with an edit in front of one layer, and leave the model as it was."""
+"""Run a model without and with a forward pre-hook on one layer, and restore the model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PreHook = Callable[[nn.Module, tuple[Any, ...]], Any]
 
 @dataclass(frozen=True)
 class HookEffect:
-    """What the layer got without and with the hook, and the probabilities that came of it."""
+    """The input of the layer without and with the hook, and the resulting probabilities."""
 
     original: Tensor
     edited: Tensor
@@ -30,7 +30,7 @@ class HookEffect:
 
 @dataclass(frozen=True)
 class HookedLayer:
-    """A model, one of its layers with its name, and the input (1, C, H, W) of every run."""
+    """A model, one of its layers, the name of this layer, and the image (1, C, H, W) for each run."""
 
     model: nn.Module
     layer: nn.Module
@@ -38,13 +38,13 @@ class HookedLayer:
     image: Tensor
 
     def run(self, hook: PreHook) -> HookEffect:
-        """Run the model without and with the hook, from the same random numbers."""
+        """Run the model without and with the hook, with the same random numbers."""
         original, before = self._run()
         edited, after = self._run(hook)
         return HookEffect(original, edited, before, after)
 
     def _run(self, *hooks: PreHook) -> tuple[Tensor, Tensor]:
-        """Return what the layer got in its first call, and the probabilities."""
+        """Return the input of the layer in its first call, and the probabilities."""
         name = repr(self.name) if self.name else type(self.model).__name__
         got: list[Tensor] = []
 
@@ -61,42 +61,47 @@ class HookedLayer:
             with torch.no_grad():
                 scores = self.model(self.image.clone())
         if not got:
-            raise ValueError(f"the layer {name} {why_uncalled(self.layer)}")
+            raise ValueError(f"layer {name} {why_uncalled(self.layer)}")
         if not isinstance(scores, Tensor) or scores.ndim != 2 or len(scores) != 1:
-            what = f"a tensor {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
-            raise TypeError(f"{type(self.model).__name__} returns {what}; it must return scores of shape (1, classes)")
+            what = f"a tensor of shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+            raise TypeError(
+                f"{type(self.model).__name__} returned {what}. Pass a model that returns scores of shape (1, classes)"
+            )
         return got[0], scores.detach().softmax(dim=1)[0]
 
 
 def check_image(image: object) -> Tensor:
     """Return a copy of an image (C, H, W) or (1, C, H, W) as a batch of one."""
     if not isinstance(image, Tensor):
-        raise TypeError(f"image is of type {type(image).__name__}: pass a tensor (C, H, W) or (1, C, H, W)")
+        raise TypeError(f"image is of type {type(image).__name__}. Pass a tensor of shape (C, H, W) or (1, C, H, W)")
     shape = tuple(image.shape)
     if not image.is_floating_point():
-        raise TypeError(f"image is {image.dtype}, a model needs floats: pass image.float() / 255")
+        raise TypeError(f"image has dtype {image.dtype}, but a model needs floats. Pass image.float() / 255")
     if len(shape) == 4 and shape[0] != 1:
-        raise ValueError(f"image has the shape {shape}, {shape[0]} pictures: pass one, image[:1]")
+        raise ValueError(f"image has shape {shape}, so it contains {shape[0]} images. Pass one of them: image[:1]")
     if len(shape) not in (3, 4) or 0 in shape:
-        raise ValueError(f"image has the shape {shape}: pass one picture, (C, H, W) or (1, C, H, W)")
+        raise ValueError(f"image has shape {shape}. Pass one image of shape (C, H, W) or (1, C, H, W)")
     if shape[-3] not in (1, 3):
         last = len(shape) == 3 and shape[-1] in (1, 3)
-        way = "its channels come last, so pass image.permute(2, 0, 1)" if last else "1 or 3 are needed"
-        raise ValueError(f"image has the shape {shape}, so {shape[-3]} channels: {way}")
+        fix = "Its channels come last, so pass image.permute(2, 0, 1)" if last else "Pass one with 1 or 3 channels"
+        raise ValueError(f"image has shape {shape}, so its axis of channels has length {shape[-3]}. {fix}")
     copy = image.detach().clone()
     return copy if len(shape) == 4 else copy[None]
 
 
 def _check_editable(name: str, args: tuple[Any, ...]) -> Tensor:
-    """Return what the hook would edit, if it can."""
+    """Return the tensor that the hook edits; raise an error if it cannot."""
     if not args:
         raise TypeError(
-            f"the layer {name} gets its input by keyword, which a pre-hook with (module, args) does not see"
+            f"layer {name} gets its input as a keyword argument, which a pre-hook with (module, args) does not get. "
+            "Choose another layer"
         )
     x = args[0]
     if not isinstance(x, Tensor) or not x.is_floating_point():
-        what = f"a tensor of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
-        raise TypeError(f"the layer {name} gets {what}: choose a layer that gets a tensor of floats")
+        what = f"a tensor of dtype {x.dtype}" if isinstance(x, Tensor) else f"an object of type {type(x).__name__}"
+        raise TypeError(f"layer {name} gets {what}. Choose a layer that gets a tensor of floats")
     if x.ndim < 3:
-        raise TypeError(f"the layer {name} gets the shape {tuple(x.shape)}, no rows and columns: choose one before it")
+        raise TypeError(
+            f"layer {name} gets an input of shape {tuple(x.shape)}, without rows and columns. Choose an earlier layer"
+        )
     return x

@@ -22,7 +22,7 @@ def test_the_error_of_a_full_backward_hook_names_the_layer_and_the_way_out() -> 
     with pytest.raises(RuntimeError, match="BackwardHookFunction") as caught, capture(model):
         model(torch.ones(2, 4, requires_grad=True))
     note = caught.value.__notes__[1]
-    assert "a full backward hook sits on layer 'first'" in note
+    assert "a full backward hook on layer 'first'" in note
     assert "capture(model, ..., gradients=True)" in note
     with capture(Between(nn.ReLU(inplace=True)), gradients=True) as seen:  # the remedy
         seen._model(torch.ones(2, 4)).sum().backward()
@@ -44,7 +44,7 @@ def test_of_several_hooked_layers_the_last_one_that_returned_is_named() -> None:
     model.second.register_full_backward_hook(lambda *given: None)
     with pytest.raises(RuntimeError, match="BackwardHookFunction") as caught, capture(model):
         model(torch.ones(2, 4, requires_grad=True))
-    assert "sits on layer 'first'." in caught.value.__notes__[1]
+    assert "hook on layer 'first'." in caught.value.__notes__[1]
 
 
 def test_a_global_hook_is_not_blamed_on_a_layer() -> None:

@@ -155,13 +155,14 @@ def test_an_unknown_name_suggests_what_was_meant(net, asked, meant):
 
 
 def test_the_message_reads_as_a_question(net):
-    assert str(refused(nn.ModuleDict({"layer4": nn.ReLU()}), "layer5")) == ("no layer 'layer5'; did you mean 'layer4'?")
+    error = refused(nn.ModuleDict({"layer4": nn.ReLU()}), "layer5")
+    assert str(error) == "no layer 'layer5'; did you mean 'layer4'? See docs/errors/no_layer.md"
     error = refused(net, "layer9")
-    assert str(error) == "no layer 'layer9'; did you mean 'layer2', 'layer1' or 'layer2.0'?"
+    assert str(error).startswith("no layer 'layer9'; did you mean 'layer2', 'layer1' or 'layer2.0'? See")
     deep = nn.ModuleDict({"transformer": nn.ModuleDict({"h": nn.ModuleList([nn.ReLU() for _ in range(4)])})})
     assert str(refused(deep, "h.3")).startswith("no layer 'h.3'; did you mean 'transformer.h.3'")
     error = refused(nn.Sequential(*map(nn.Linear, [1] * 3, [1] * 3)), "00")
-    assert str(error) == "no layer '00'; did you mean '0'?"
+    assert str(error).startswith("no layer '00'; did you mean '0'? See")
 
 
 def test_of_names_that_differ_in_a_dash_the_first_is_suggested():

@@ -214,7 +214,7 @@ ROWS: dict[str, Row] = {
     ),
     "capture: an in-place layer with a full hook": (
         watched(capture), lambda: hooked(in_place(), "0", "register_full_backward_hook"), (GRAD,),
-        "a full backward hook sits on layer '0'", r"capture\(model, \.\.\., gradients=True\)",
+        "a full backward hook on layer '0'", r"capture\(model, \.\.\., gradients=True\)",
     ),
     # -- layers that are not called, and why
     "capture: a layer that is not called": (
@@ -290,12 +290,12 @@ ROWS: dict[str, Row] = {
         asked(lambda seen: seen["0"].output, stats=True), in_place, (X,), "only statistics were kept", r"\.stats",
     ),
     "capture: no gradient under no_grad": (
-        under(EVAL, asked(lambda seen: seen["0"].grad, gradients=True)), in_place, (X,), "the output of 0",
+        under(EVAL, asked(lambda seen: seen["0"].grad, gradients=True)), in_place, (X,), "the output of layer '0'",
         "does not require grad",
     ),
     "capture: a gradient that came later": (
         asked(lambda seen: seen["0"].grad, gradients=True, backward=False), in_place, (X,),
-        "no gradient has reached 0", r"call backward\(\) inside",
+        "no gradient has reached layer '0'", r"Call backward\(\) inside",
     ),
     "capture: an output that was overwritten": (
         asked(lambda seen: seen["0"].output, copy=False), in_place, (X,),

@@ -198,7 +198,7 @@ def test_a_profile_counts_the_calls_of_each_layer(name: str) -> None:
     counts = Counter(call.layer for call in reference)
     if name in ("a module made during forward", "a module replaced during forward"):
         assert any(
-            re.search(r"layer '(late|b)' came into the model .*Make it in __init__", note) for note in costs.notes
+            re.search(r"layer '(late|b)' came into the model .*Create it in __init__", note) for note in costs.notes
         )
         counts = Counter({layer: number for layer, number in counts.items() if layer in costs})
     assert {layer: costs[layer].calls for layer in counts} == counts

@@ -60,7 +60,7 @@ def test_a_write_through_a_view_is_explained(write):
     model.fc.register_full_backward_hook(lambda *args: None)
     with pytest.raises(RuntimeError) as caught, capture(model):
         model(ones(2, 4))
-    assert any("a full backward hook sits on layer 'fc'" in note for note in caught.value.__notes__)
+    assert any("a full backward hook on layer 'fc'" in note for note in caught.value.__notes__)
 
 
 class AsItWas(torch.autograd.Function):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hookscope.captures.functorch import is_wrapped
+from hookscope.error_pages import append_page
 from hookscope.interp.edits.layer_edit import LayerEdit
 from hookscope.interp.edits.selection import Selection, parse_samples
 from hookscope.interp.edits.spec import Operation, parse_numbers
@@ -45,7 +46,7 @@ class NoHeadsError(ValueError):
     """
 
     def __init__(self, why: str, instead: str) -> None:
-        super().__init__(f"{why}; {instead}")
+        super().__init__(append_page(f"{why}; {instead}", "no_heads"))
         self.why = why
 
 

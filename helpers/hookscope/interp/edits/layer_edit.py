@@ -12,6 +12,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from hookscope.captures.functorch import is_wrapped
+from hookscope.error_pages import append_page
 from hookscope.interp.edits.batch_first import PACKED, as_many, is_packed
 from hookscope.interp.edits.parts import get, holder_of, keys, listed, put, tensors
 from hookscope.interp.edits.spec import UNCHANGED, EditContext, EditSpec, Path
@@ -105,11 +106,12 @@ class LayerEdit:
     def _refuse_container_of_the_caller(self, given: dict[int | str, Any], path: Path, number: int) -> None:
         """Refuse a tensor in a list, mapping or object that a layer is called with; tuples can be rebuilt."""
         if (holder := holder_of(given[path[0]], path[1:])) is not None:
-            raise ValueError(
+            text = (
                 f"{self.label(number)}: the input part={path!r} is in a {type(holder).__name__}, which belongs to the "
                 "caller. An edit would change that object for everything else that uses it. Edit the output of the "
                 "layer that computes the tensor, or pass the tensor itself as an argument"
             )
+            raise ValueError(append_page(text, "caller_container"))
 
     def applies_to(self, number: int, again: bool) -> bool:
         """Whether the edit means this call."""

@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from hookscope.captures.call import why_uncalled
+from hookscope.error_pages import append_page
 from hookscope.interp.edits.layer_edit import LayerEdit
 from hookscope.interp.edits.layer_hooks import LayerHooks
 from hookscope.layers import FusedLayer, Modules, refuse_compiled
@@ -146,7 +147,7 @@ class NotEditedError(RuntimeError):
     __module__ = "hookscope"  # what a traceback calls it, and where to import it from
 
     def __init__(self, reasons: Sequence[str]) -> None:
-        super().__init__("\n".join(reasons))
+        super().__init__(append_page("\n".join(reasons), "not_edited"))
         self.reasons = tuple(reasons)
 
 

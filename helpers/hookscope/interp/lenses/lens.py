@@ -55,8 +55,7 @@ class Lens:
                 said = str(error).partition("\n")[0]
                 raise ValueError(
                     f"lens={self.describe()}: the module {name!r} does not accept the shape {came} ({said}). Name "
-                    "other "
-                    "modules, or pass a function"
+                    "other modules, or pass a function"
                 ) from error
             if out is None:
                 break
@@ -64,8 +63,7 @@ class Lens:
             what = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
             raise ValueError(
                 f"lens={self.describe()} turned a stream of shape {tuple(stream.shape)} into {what}. It must return "
-                "logits "
-                "of shape (batch, tokens, words)"
+                "logits of shape (batch, tokens, words)"
             )
         return out.detach()
 
@@ -110,8 +108,7 @@ def parse_lens(modules: Modules, given: LensSpec) -> Lens | None:
         return Lens(function=given)
     raise TypeError(
         f"lens={given!r} is neither names of modules nor a function. Pass names, as lens=('norm', 'head'), or a "
-        "function "
-        "that turns (batch, tokens, width) into logits (batch, tokens, words)"
+        "function that turns (batch, tokens, width) into logits (batch, tokens, words)"
     )
 
 

@@ -38,21 +38,20 @@ _NO_LENS = (
 )
 _OTHER_LENS = (
     "after the last layer the lens differs from the logits of the model by up to {:.2g} (the largest logit is "
-    "{:.3g}), so "
-    "the model computes more there than {}. Pass a function that does the same as lens="
+    "{:.3g}), so the model computes more there than {}. Pass a function as lens= that does the same computation"
 )
 
 
 class Streams:
     """Run a sequence model and keep its residual stream after each block, and its attention maps.
 
-    It finds the blocks and the logit lens itself. How, and where it cannot: docs/limits/lenses.md.
+    It finds the blocks and the logit lens itself. Details and limits: docs/limits/lenses.md.
 
     Args:
         model: any module.
         args: positional arguments for the model.
         kwargs: keyword arguments for the model.
-        layers: names, globs or types of the blocks, if you want other ones.
+        layers: names, globs or types of the blocks; by default hookscope finds them.
         lens: names of modules, or a function, that turn a stream into logits (batch, tokens, words).
         max_bytes: raise `MemoryError` if the streams or the attention maps need more; None for no limit.
 
@@ -265,8 +264,7 @@ class Streams:
             place = "the first" if self.lens.position == 0 else "the last"
             said.append(
                 f"the model reads {place} token only. For any other token, the lens shows what the model would say if "
-                "that "
-                f"token were {place}"
+                f"that token were {place}"
             )
         if self.causal is False and self.ids is not None:
             said.append(

@@ -67,8 +67,7 @@ class WordTable:
         ):
             raise TypeError(
                 f"vocabulary is a {type(vocabulary).__name__}. Pass a list with one word for each ID, or a function "
-                "from an "
-                "ID to its word, such as tokenizer.convert_ids_to_tokens"
+                "from an ID to its word, such as tokenizer.convert_ids_to_tokens"
             )
         if isinstance(vocabulary, Sequence) and count is not None and len(vocabulary) < count:
             raise ValueError(

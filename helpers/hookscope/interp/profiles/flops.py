@@ -69,9 +69,8 @@ class FlopCounter(FlopCounterMode):
             f" and {count_text(len(self.left_out) - _NAMED, 'other operation')}" if len(self.left_out) > _NAMED else ""
         )
         yield (
-            f"FLOPs do not include {', '.join(parts)}{more}, because there is no formula for it. To count it, "
-            "register one "
-            "with torch.utils.flop_counter.register_flop_formula"
+            f"FLOPs do not include {', '.join(parts)}{more}, because there is no formula. Register one with "
+            "torch.utils.flop_counter.register_flop_formula"
         )
 
 

@@ -123,9 +123,8 @@ class PassRunner:
                     raise
                 raise ValueError(
                     f"the model keeps a tensor with its graph ({type(old[max(old)]).__name__}), and an earlier "
-                    "backward has "
-                    "freed that graph. Delete the tensor (model.train() or model.eval() often does), or pass "
-                    "backward=False"
+                    "backward has freed that graph. Delete the tensor (model.train() or model.eval() often does), or "
+                    "pass backward=False"
                 ) from error
 
         return run

@@ -42,23 +42,23 @@ def profile(
     """Measure time, FLOPs and memory of each layer on the CPU, in forward and in backward.
 
     Every layer that is called gets a row, with a total and a part of its own (`self`). Times are medians with quartiles
-    over `repeats` passes; a pass without hooks runs before each, so you see what the hooks add. The model runs as it
-    is, in `train()` or `eval()`, on copies of the inputs. Afterwards buffers, attributes, training flags, `.grad` and
-    random numbers are what they were, and no hook is left. Limits: docs/limits/profile.md.
+    over `repeats` passes; a pass without hooks runs before each, so you see what the hooks add. The model runs in its
+    current mode, on copies of the inputs. Afterwards buffers, attributes, training flags, `.grad` and the random state
+    are restored, and no hook is left. Limits: docs/limits/profile.md.
 
     Args:
         model: any module on the CPU that is not compiled.
         *args: positional arguments of the model.
         kwargs: keyword arguments of the model, as ``{"use_cache": False}``.
-        backward: run backward, too, if the output requires grad.
-        loss: makes a scalar of the output; by default the sum of all floating tensors in it that require grad.
-        repeats: passes that are measured; by default 10, or down to 3 if they take longer than 5 seconds in all.
-        warmup: passes before them.
+        backward: also run backward, if the output requires grad.
+        loss: turns the output into a scalar; by default the sum of all its floating tensors that require grad.
+        repeats: the number of measured passes; by default 10, or fewer (at least 3) if they take over 5 seconds.
+        warmup: the number of passes before them, which are not measured.
 
     Raises:
-        TypeError: an option is unknown or of the wrong type. What the model raises is raised, too.
+        TypeError: an option is unknown or of the wrong type. Errors of the model are raised, too.
         ValueError: a number is too small; `model` is compiled or not on the CPU; `loss` does not return a scalar that
-            requires grad; a parameter has a hook that runs after its gradient has come, and may change it.
+            requires grad; a parameter has a post-accumulate-grad hook, which can change it.
         RuntimeError: layers run in several threads.
 
     Example:
@@ -99,7 +99,7 @@ def profile(
     if late:
         job.notes.append(
             f"layer {late[0]!r}{' and others' if late[1:] else ''} came into the model in a pass, so the costs count "
-            "for the layer around it. Make it in __init__"
+            "for the layer around it. Create it in __init__"
         )
     return _build_profile(modules, job, pairs, counted, flops, saved)
 
@@ -117,7 +117,7 @@ def _check(model: nn.Module, given: Any, backward: object, loss: object, repeats
     devices = [("the model", tensor.device) for tensor in (*model.parameters(), *model.buffers())]
     if is_offloaded(model.modules()):
         devices = [(what, device) for what, device in devices if device.type != "meta"]
-    devices += [("what accelerate runs", device) for device in execution_devices(model.modules())]
+    devices += [("a layer that accelerate moves", device) for device in execution_devices(model.modules())]
     for what, device in (*devices, *(("an input", tensor.device) for tensor in find_tensors(given))):
         if device.type == "meta":
             raise ValueError(
@@ -126,15 +126,13 @@ def _check(model: nn.Module, given: Any, backward: object, loss: object, repeats
         if device.type != "cpu":
             raise ValueError(
                 f"{what} is on {device}. A GPU runs asynchronously, so hooks cannot measure its time. Profile a copy "
-                "on the "
-                "CPU, or use torch.profiler"
+                "on the CPU, or use torch.profiler"
             )
     for name, parameter in model.named_parameters():
         if backward and getattr(parameter, "_post_accumulate_grad_hooks", None):
             raise ValueError(
                 f"parameter {name!r} has a post-accumulate-grad hook, which can change it, as an optimizer step does. "
-                "Each "
-                "pass would then measure another model. Remove the hook, or pass backward=False"
+                "Each pass would then measure a different model. Remove the hook, or pass backward=False"
             )
 
 
@@ -214,7 +212,5 @@ def _note_varying_calls(modules: Modules, layers: list[nn.Module], passes: list[
     if "torch._dynamo" in sys.modules:
         yield (
             "code compiled by torch.compile can run layers without their hooks; their costs then count for the layer "
-            "around them. To "
-            "avoid "
-            'that, profile under torch.compiler.set_stance("force_eager")'
+            'around them. To avoid that, profile under torch.compiler.set_stance("force_eager")'
         )
