@@ -16,6 +16,7 @@ from torch import nn
 import hookscope
 from hookscope.widgets import LayerPicker
 from hookscope_course.history.slider import AuthorSlider
+from hookscope_course.scenes import PlayingMap, TenTimesGame
 from hookscope_course.widgets import GradientPlayground
 from lessons.build import reading
 from lessons.site import __main__ as site
@@ -82,10 +83,11 @@ def test_a_heading_ends_what_is_folded() -> None:
 @pytest.mark.parametrize("path", sorted(reading.NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_every_page_closes_what_it_opens_and_shows_no_solution(path: Path) -> None:
     cells = pages.chapter(path)["cells"]
-    depth, folds = 0, {"<details": 1, "</details": -1}
+    depth = 0
     for each in cells:
         source = "".join(each["source"])
-        depth += sum(step for tag, step in folds.items() if source.startswith(tag))
+        if each["cell_type"] == "markdown":  # a box of its own opens and closes in one cell
+            depth += source.count("<details") - source.count("</details")
         assert depth in (0, 1)
         if each["cell_type"] == "markdown" and source.startswith("#"):
             assert depth == 0
@@ -145,6 +147,27 @@ def test_a_widget_is_recorded_as_far_as_a_page_can_carry_it(monkeypatch: pytest.
     assert live.fitting(picker, "small") is None
     assert (picker.layer, picker.channel) == ("0", 1)
     assert live.fitting(GradientPlayground(), "large") is None
+
+
+@pytest.mark.parametrize(
+    ("make", "choice"),
+    [
+        (lambda: PlayingMap(guess=True), {"guesses": [["forward_pre"]], "index": 1, "speed": 2.0}),
+        (PlayingMap, {"hooks": {"full_backward": "multiply"}, "index": 3, "guesses": []}),
+        (TenTimesGame, {"marks": {"forward": ["y"]}, "revealed": ["forward"]}),
+    ],
+)
+def test_a_figure_that_has_its_runs_with_it_is_alive_on_the_site(make: Any, choice: dict[str, Any]) -> None:
+    widget = make()
+    script, words = live.fitting(widget, "figure") or ("", "")
+    assert words == live._ALL
+    record = json.loads(script.partition("= ")[2].partition("= ")[2].rstrip(";\n"))
+    assert record["free"], "what was not recorded is no problem: the script in the page does all of it"
+    assert {*choice} <= {*record["controls"], *record["quiet"]} <= {*record["state"]}
+    assert {*re.findall(r"put\(model, \{ ?(\w+)", record["esm"])} <= {*record["controls"], *record["quiet"]}
+    for name, value in choice.items():  # and the real one takes what the page sets
+        setattr(widget, name, value)
+        assert getattr(widget, name) == value
 
 
 def test_a_page_shows_the_widget_that_its_cells_make(tmp_path: Path) -> None:
