@@ -170,6 +170,13 @@ def test_a_figure_that_has_its_runs_with_it_is_alive_on_the_site(make: Any, choi
         assert getattr(widget, name) == value
 
 
+def test_a_question_is_no_widget_that_has_to_be_recorded() -> None:
+    shown = [{"data": {pages.WIDGET: {}}}]
+    guess = {**cell("code", 'guess = Guess(____, about="01.1")\nguess'), "outputs": shown}
+    figure = {**cell("code", "TenTimesGame()"), "id": "def", "outputs": shown}
+    assert pages.widget_cells([guess, figure]) == ["def"]
+
+
 def test_a_page_shows_the_widget_that_its_cells_make(tmp_path: Path) -> None:
     code = "import torch\nfrom torch import nn\nfrom hookscope.widgets import LayerPicker\n"
     make = "net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU())\nLayerPicker(net, torch.ones(1, 1, 8, 8))"

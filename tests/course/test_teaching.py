@@ -155,7 +155,7 @@ def test_a_unit_that_does_not_fit_and_a_section_that_is_not_there_are_refused(
     ("old", "new", "complaint"),
     [
         ("## 1 · Several hooks", "## 1 · Some hooks", "the headings are .*Some hooks.*; they must be .*Several"),
-        ("**Leave out.**", "**Drop.**", "in this order: Ask, Wrong guesses"),
+        ("**Leave out.**", "**Drop.**", "in this order: Ask, If they are wrong"),
         ("## Have ready", "## Bring", "they must be Have ready"),
     ],
 )
