@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from lessons.build import reading
+from lessons.build.fast_track import sections
 from lessons.build.reading import claims, name_of
 
 VERDICTS = {
@@ -251,10 +252,7 @@ def link_to_want(want: str) -> str:
 
 def fast_track(_: str) -> str:
     """Links to the sections of the fast track, in order."""
-    tracks = (
-        (int(name_of(path)[:2]), reading.header_of(path).get("fast_track", [])) for path in reading.chapter_files()
-    )
-    return ", ".join(link(chapter, number) for chapter, numbers in tracks for number in numbers)
+    return ", ".join(link(int(name_of(path)[:2]), number) for path, number in sections())
 
 
 PLACEHOLDERS: dict[str, Callable[[str], str]] = {

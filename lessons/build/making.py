@@ -16,7 +16,7 @@ from jupytext.myst import MystMetadataParsingError, myst_to_notebook
 from nbformat import NotebookNode
 
 from hookscope_course.practice.text import ExerciseText, ExerciseTextError, read_exercises
-from lessons.build import filling, overview, reading, timing
+from lessons.build import fast_track, filling, overview, reading, timing
 from lessons.build.reading import LessonError, name_of, where
 from lessons.build.timing import Minutes
 
@@ -82,7 +82,7 @@ def parse(path: Path) -> Chapter:
 def body(path: Path, text: str, exercises: dict[str, ExerciseText], level: int = 2) -> Iterator[NotebookNode]:
     """Give the cells of a text; takes the exercises that stand in it out of `exercises`."""
     lines = text.splitlines()
-    fast_track = reading.header_of(path).get("fast_track", [])
+    marked, here = fast_track.marked_in(path), 0
     reading.refuse_open_fence(path, lines)
     try:
         notebook = myst_to_notebook(text, add_source_map=True)
@@ -104,27 +104,16 @@ def body(path: Path, text: str, exercises: dict[str, ExerciseText], level: int =
             if alone := re.fullmatch(ALONE, part):
                 yield from ALONES[alone[1]](path, line, alone[2] or "", exercises, level + 1)
                 continue
-            marked = mark_fast_track(part, fast_track)
-            # A claim starts a cell of its own: one idea per cell.
-            for idea in re.split(r"\n+(?=\*\*D\d\.\d+\*\* · )", fill_placeholders(path, line, marked)):
-                yield nbformat.v4.new_markdown_cell(idea, metadata=cell.metadata)
+            for ended, piece in fast_track.cut_at_ends(part, marked, here):
+                if ended:
+                    yield fast_track.way_on(path, ended)
+                filled = fill_placeholders(path, line + part[: part.index(piece)].count("\n"), piece)
+                # A claim starts a cell of its own: one idea per cell.
+                for idea in re.split(r"\n+(?=\*\*D\d\.\d+\*\* · )", fast_track.mark(filled, marked)):
+                    yield nbformat.v4.new_markdown_cell(idea, metadata=cell.metadata)
+            here = fast_track.last_section(part, here)
             if heads := re.findall(r"^(#+) ", part, re.MULTILINE):
                 level = len(heads[-1])
-
-
-def mark_fast_track(text: str, sections: list[int]) -> str:
-    r"""Write *fast track* below the headings of sections that belong to it.
-
-    Example:
-        >>> mark_fast_track("## 1 · Both ends\n\nA module …", [1])
-        '## 1 · Both ends\n\n*Fast track*\n\nA module …'
-
-    """
-
-    def mark(heading: re.Match[str]) -> str:
-        return f"{heading[0]}\n\n*Fast track*" if int(heading[1]) in sections else heading[0]
-
-    return re.sub(r"^## (\d+) · .+$", mark, text, flags=re.MULTILINE)
 
 
 def held(cell: NotebookNode, requirement: str, before: str = "") -> Iterator[NotebookNode]:

@@ -15,6 +15,7 @@ from lessons.build.reading import NOTEBOOKS, ROOT
 
 Cell = dict[str, Any]
 _PREDICT = re.compile(r"^(?=\*\*Predict\.\*\*)", re.MULTILINE)
+_GUESS = re.compile(r"^guess = Guess\(", re.MULTILINE)
 _LINK = re.compile(r"(?<!\!)\[((?:[^\[\]]|\[[^\]]*\])+)\]\(([^()\s]+)\)")
 WIDGET = "application/vnd.jupyter.widget-view+json"
 DOWNLOAD = '<a href="_static/notebooks/{}" download>This page as a notebook</a>{}.'
@@ -47,8 +48,13 @@ def places() -> dict[str, str]:
 
 
 def widget_cells(cells: list[Cell]) -> list[str]:
-    """The ids of the cells that show a widget."""
-    return [cell["id"] for cell in cells if any(WIDGET in each.get("data", {}) for each in cell.get("outputs", []))]
+    """The ids of the cells that show a widget; a question is asked in the page without its buttons."""
+    return [
+        cell["id"]
+        for cell in cells
+        if any(WIDGET in each.get("data", {}) for each in cell.get("outputs", []))
+        and not _GUESS.search("".join(cell["source"]))
+    ]
 
 
 def chapter(path: Path, alive: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -112,7 +118,7 @@ def _code(cell: Cell, tags: set[str], name: str, alive: str | None) -> Iterator[
         yield text("</details>\n")
     elif reading.only_imports(source):
         yield {**cell, "metadata": {"imports": True}}
-    elif re.search(r"^guess = Guess\(", source, re.MULTILINE):
+    elif _GUESS.search(source):
         yield {**cell, "outputs": [], "metadata": {"guess": True}}
     else:
         widgets = [each for each in cell["outputs"] if WIDGET in each.get("data", {})]

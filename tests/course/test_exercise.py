@@ -8,7 +8,7 @@ from torch import nn
 
 from hookscope_course import Feedback, Wrong, ____
 from hookscope_course.practice import allows
-from tests.shared.exercises import RIGHT, ask, exercise, global_hooks, run_cell, sample
+from tests.shared.exercises import NO_RETURN, RIGHT, TRIPLE, ask, exercise, global_hooks, run_cell, sample
 
 # ---- right and wrong
 
@@ -283,3 +283,21 @@ def test_an_exercise_shows_its_question_and_what_can_be_called():
     )
     assert repr(sample()) == shown
     assert sample()._repr_mimebundle_() == {"text/plain": shown, "text/markdown": shown}
+
+
+# ---- a bug to fix, as it was found
+
+
+def test_an_untouched_bug_is_not_told_at_the_first_run():
+    q9 = sample(is_bug=True, starter=NO_RETURN)
+    names = {"q9": q9}
+    first, second, changed = run_cell(NO_RETURN, names), run_cell(NO_RETURN, names), run_cell(TRIPLE, names)
+    assert (first.outcome, second.outcome, changed.outcome) == ("not attempted", "not attempted", "wrong")
+    assert repr(first) == (
+        "Not attempted: this is the code as you found it. Find what is wrong with it and change it; `q9.hint()` "
+        "helps. Run it once more, and you are told what goes wrong."
+    )
+    assert second.message == (
+        "this is still the code as you found it. What goes wrong in it: [1, 2] arrived as [1, 2], not as [2, 4]"
+    )
+    assert run_cell(RIGHT, names).outcome == "right"

@@ -88,6 +88,18 @@ def test_one_to_four_exercises_each_with_question_blank_hint_and_folded_solution
     assert all(cell.metadata["jupyter"] == {"source_hidden": True, "outputs_hidden": True} for cell in solutions)
 
 
+def test_no_bug_is_told_before_the_learner_has_looked_for_it(chapter: making.Chapter) -> None:
+    """The builder runs each cell once, and the first run of untouched code does not tell."""
+    built = nbformat.read(chapter.target, as_version=4)
+    if built.metadata["hookscope"] != chapter.notebook.metadata["hookscope"]:
+        pytest.skip("the notebook is older than the lesson")
+    for cell in built.cells:
+        if "exercise" in cell.metadata.get("tags", []):
+            said = str(cell.outputs)
+            assert "Its bug:" not in said
+            assert "What goes wrong in it:" not in said
+
+
 def test_last_cell_shows_that_no_hook_is_left(chapter: making.Chapter) -> None:
     code = [cell for cell in nbformat.read(chapter.target, as_version=4).cells if cell.cell_type == "code"]
     assert re.match(rf"chapter_end\(\s*{int(chapter.number)},", code[-1].source)
@@ -102,4 +114,4 @@ def test_figures_have_alt_text_and_numbers(chapter: making.Chapter) -> None:
                 assert "image/png" not in data, "a notebook stores each picture once"
                 assert html.count("<img ") == len(re.findall(r'<img alt="[^"]{20,}"', html)) == 1
                 # What is not solved yet shows names, and no numbers.
-                assert "<table>" in data["text/html"] or data["text/plain"].startswith("PlayingMap")
+                assert "<table>" in data["text/html"] or data["text/plain"].startswith(("PlayingMap", "OrderQuiz"))

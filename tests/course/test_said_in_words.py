@@ -253,7 +253,10 @@ def test_what_chapter_00_says_of_dead_channels() -> None:
     assert int((kept[0] == 0).all(3).all(2).all(0).sum()) == 3
 
 
-def test_what_chapter_02_says_of_inputs_that_are_not_passed_by_position() -> None:
+def test_what_chapter_08_says_of_inputs_that_are_not_passed_by_position() -> None:
+    text = next(path for path in reading.chapter_files() if path.parent.name.startswith("08_")).read_text()
+    assert "With `module(x=x)` or `module([x])`, the hook fires as with a plain input." in text
+
     class Named(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -273,6 +276,16 @@ def test_what_chapter_02_says_of_inputs_that_are_not_passed_by_position() -> Non
     assert order(lambda module, x: module(x)) == ["inner", "outer"]
     assert order(lambda module, x: module(x=x)) == ["outer", "inner"]
     assert order(lambda module, x: module([x])) == ["outer", "inner"]
+
+
+def test_what_chapter_08_says_of_an_input_whose_gradient_is_not_asked_for() -> None:
+    nest, fired = nn.Sequential(nn.Sequential(nn.Linear(1, 1), nn.ReLU()), nn.Linear(1, 1)), list[str]()
+    nest.register_full_backward_hook(lambda *_: fired.append("root"))
+    x = torch.ones(1, 1, requires_grad=True)
+    torch.autograd.grad(nest(x).sum(), [nest[1].weight])
+    assert fired == [], "it waits for what never comes"
+    nest(x).sum().backward()
+    assert fired == ["root"]
 
 
 def test_what_chapter_08_says_of_a_pre_hook_and_a_named_tuple() -> None:

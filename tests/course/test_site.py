@@ -16,6 +16,7 @@ from torch import nn
 import hookscope
 from hookscope.widgets import LayerPicker
 from hookscope_course.history.slider import AuthorSlider
+from hookscope_course.scenes import PlayingMap, TenTimesGame
 from hookscope_course.widgets import GradientPlayground
 from lessons.build import reading
 from lessons.site import __main__ as site
@@ -146,6 +147,34 @@ def test_a_widget_is_recorded_as_far_as_a_page_can_carry_it(monkeypatch: pytest.
     assert live.fitting(picker, "small") is None
     assert (picker.layer, picker.channel) == ("0", 1)
     assert live.fitting(GradientPlayground(), "large") is None
+
+
+@pytest.mark.parametrize(
+    ("make", "choice"),
+    [
+        (lambda: PlayingMap(guess=True), {"guesses": [["forward_pre"]], "index": 1, "speed": 2.0}),
+        (PlayingMap, {"hooks": {"full_backward": "multiply"}, "index": 3, "guesses": []}),
+        (TenTimesGame, {"marks": {"forward": ["y"]}, "revealed": ["forward"]}),
+    ],
+)
+def test_a_figure_that_has_its_runs_with_it_is_alive_on_the_site(make: Any, choice: dict[str, Any]) -> None:
+    widget = make()
+    script, words = live.fitting(widget, "figure") or ("", "")
+    assert words == live._ALL
+    record = json.loads(script.partition("= ")[2].partition("= ")[2].rstrip(";\n"))
+    assert record["free"], "what was not recorded is no problem: the script in the page does all of it"
+    assert {*choice} <= {*record["controls"], *record["quiet"]} <= {*record["state"]}
+    assert {*re.findall(r"put\(model, \{ ?(\w+)", record["esm"])} <= {*record["controls"], *record["quiet"]}
+    for name, value in choice.items():  # and the real one takes what the page sets
+        setattr(widget, name, value)
+        assert getattr(widget, name) == value
+
+
+def test_a_question_is_no_widget_that_has_to_be_recorded() -> None:
+    shown = [{"data": {pages.WIDGET: {}}}]
+    guess = {**cell("code", 'guess = Guess(____, about="01.1")\nguess'), "outputs": shown}
+    figure = {**cell("code", "TenTimesGame()"), "id": "def", "outputs": shown}
+    assert pages.widget_cells([guess, figure]) == ["def"]
 
 
 def test_a_page_shows_the_widget_that_its_cells_make(tmp_path: Path) -> None:

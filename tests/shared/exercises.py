@@ -128,6 +128,8 @@ def prove(exercise: Exercise) -> None:
         feedback = answer(code)
         unchanged = exercise.text.is_bug and code.strip() == exercise.text.starter.strip()
         expected = "not attempted" if unchanged else "wrong"
+        if unchanged:  # what goes wrong is said at the second run
+            feedback = answer(code)
         assert feedback.outcome == expected, f"{feedback.outcome}, though it is a wrong answer:\n{code}"
         assert part in feedback.message, f"{part!r} is not in {feedback.message!r}, for\n{code}"
     feedback = answer(f"{exercise.name}.check(____)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,17 +18,22 @@ HERE = Path.cwd()
 """Where the notebook is, if this is a kernel; a learner's own code may go elsewhere later."""
 
 
+LEGEND = "● is an exercise that you have solved, ○ one that you have not. A chapter that you begin again keeps its ●."
+
+
 @dataclass(frozen=True)
 class Page:
-    """A chapter, the names of its exercises, and those that are done."""
+    """A chapter: its title, file and minutes, the names of its exercises, and those that are done."""
 
     title: str
+    file: str
+    minutes: int
     exercises: tuple[str, ...]
     done: frozenset[str]
 
 
 class Progress:
-    """The exercises of the course and which of them are done, as text and as a table.
+    """The chapters with their minutes, and which of their exercises are done, as text and as a table with links.
 
     Args:
         copy: the folder of the learner's copy.
@@ -54,9 +60,11 @@ class Progress:
         return f"{done} of {total} exercises done. " + (f"Next: {self.next}." if self.next else "That is all of them.")
 
     def __repr__(self) -> str:
-        lines = [f"{_signs(page)}  {page.title}" for page in self.pages] if self.is_kept else []
-        width = max((line.index(" ") for line in lines), default=0)
-        return "\n".join([self.heading, *(line.replace(" ", " " * (width - line.index(" ") + 1), 1) for line in lines)])
+        if not self.is_kept:
+            return self.heading
+        wide = max((len(page.exercises) for page in self.pages), default=0)
+        lines = [f"{_signs(page):{wide}}  {page.minutes:3} minutes  {page.title}" for page in self.pages]
+        return "\n".join([self.heading, *lines, LEGEND])
 
     def _repr_html_(self) -> str:
         heading = "".join(
@@ -66,20 +74,22 @@ class Progress:
         if not self.is_kept:
             return f"<p>{heading}</p>"
         rows = "".join(
-            f'<tr><th scope="row" style="text-align: left">{html.escape(page.title)}</th>'
+            f'<tr><th scope="row" style="text-align: left"><a href="{page.file}">{html.escape(page.title)}</a></th>'
+            f'<td style="text-align: right">{page.minutes}</td>'
             f'<td style="text-align: left; white-space: nowrap">{len(page.done)} of {len(page.exercises)}</td>'
             f'<td style="text-align: left" aria-hidden="true">{_signs(page)}</td></tr>'
             for page in self.pages
         )
         heads = "".join(
             f'<th {span}scope="col" style="text-align: left">{words}</th>'
-            for words, span in (("Chapter", ""), ("Exercises done", 'colspan="2" '))
+            for words, span in (("Chapter", ""), ("Minutes", ""), ("Exercises done", 'colspan="2" '))
         )
-        return f"<p>{heading}</p><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+        table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+        return f"<p>{heading}</p>{table}<p>{LEGEND}</p>"
 
 
 def progress() -> Progress:
-    """Show which exercises are done, in the copy of the course in which the notebook is.
+    """Show the chapters and which of their exercises are done, in the copy of the course in which the notebook is.
 
     Example:
         >>> print(progress())  # in a notebook of the course itself
@@ -129,7 +139,9 @@ def _page(path: Path, done: dict[str, str]) -> Page:
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     head = next("".join(cell["source"]) for cell in cells if "".join(cell["source"]).startswith("# "))
     names = tuple(cell["metadata"]["exercise"] for cell in cells if "exercise" in cell["metadata"])
-    return Page(head.splitlines()[0].removeprefix("# "), names, frozenset(names) & done.keys())
+    title, *facts = head.splitlines()
+    minutes = sum(map(int, re.findall(r"\*\*(\d+) minutes\*\*", "\n".join(facts))))  # to read, and of exercises
+    return Page(title.removeprefix("# "), path.name, minutes, names, frozenset(names) & done.keys())
 
 
 def _signs(page: Page) -> str:

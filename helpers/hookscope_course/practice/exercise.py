@@ -46,6 +46,7 @@ class Exercise:
         self.text, self.number, self.name = text, text.number, text.name
         self._check, self._why, self._hints = check, unwrapped(text.why), tuple(map(unwrapped, text.hints))
         self._hints_given = 0
+        self._seen_untouched = False
 
     def check(self, *answers: object) -> Feedback:
         """Say whether an answer is right, and what it does when it is not.
@@ -79,7 +80,7 @@ class Exercise:
         if not isinstance(verdict, Wrong):
             raise TypeError(f"the check of exercise {self.number} returned {verdict!r}, not None or Wrong(…)")
         if self.text.is_bug and cell_of(caller).strip() == self.text.starter.strip():
-            return _feedback("not attempted", f"this is the code as you found it. Its bug: {verdict}", printed)
+            return _feedback("not attempted", self._of_untouched(verdict), printed)
         return _feedback("wrong", str(verdict), printed)
 
     def hint(self) -> Card:
@@ -94,6 +95,14 @@ class Exercise:
     def solution(self) -> Solution:
         """Show the code of a solution."""
         return Solution(self.text.solution)
+
+    def _of_untouched(self, verdict: Wrong) -> str:
+        """What is said of a bug that nobody has changed yet: what it does wrong only when it is run again."""
+        if self._seen_untouched:
+            return f"this is still the code as you found it. What goes wrong in it: {verdict}"
+        self._seen_untouched = True
+        find = "this is the code as you found it. Find what is wrong with it and change it"
+        return f"{find}; `{self.name}.hint()` helps. Run it once more, and you are told what goes wrong."
 
     def _misfit(self, answers: tuple[object, ...]) -> Wrong | None:
         try:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from hookscope_course.__main__ import main
 from hookscope_course.learner import progress
 from hookscope_course.learner.copies import KEEP, Copy
 from hookscope_course.learner.progress import Progress, note, read
@@ -53,12 +55,43 @@ def test_what_is_done_and_what_is_next(copy: Path) -> None:
     shown = Progress(copy)
     assert shown.heading == f"3 of {total} exercises done. Next: {shown.pages[1].title}."
     page = shown._repr_html_()
-    assert '<th scope="row" style="text-align: left">00 · Start here</th><td style="text-align: left; ' in page
+    assert '<a href="00_start_here.ipynb">00 · Start here</a></th><td style="text-align: right">' in page
     assert ">2 of 2</td>" in page
     for page in shown.pages:
         for number in page.exercises:
             note(number, copy)
     assert Progress(copy).heading == f"{total} of {total} exercises done. That is all of them."
+
+
+def test_it_has_links_minutes_and_says_what_its_signs_mean(copy: Path) -> None:
+    shown = Progress(copy)
+    page = shown._repr_html_()
+    assert page.count("<a href=") == len(shown.pages)
+    for link in re.findall(r'<a href="(.+?)">', page):
+        assert (copy / link).exists()
+    for each, line in zip(shown.pages, repr(shown).splitlines()[1:], strict=False):
+        head = json.loads((copy / each.file).read_text())["cells"][0]["source"]
+        reading, exercises = map(int, re.findall(r"\*\*(\d+) minutes\*\*", "".join(head)))
+        assert each.minutes == reading + exercises
+        assert re.fullmatch(rf"○+ +{each.minutes} minutes  {re.escape(each.title)}", line)
+        assert f'</a></th><td style="text-align: right">{each.minutes}</td>' in page
+    legend = (
+        "● is an exercise that you have solved, ○ one that you have not. A chapter that you begin again keeps its ●."
+    )
+    assert repr(shown).splitlines()[-1] == legend
+    assert page.endswith(f"</table><p>{legend}</p>")
+
+
+def test_the_command_prints_the_same_and_a_chapter_that_was_reset_keeps_its_signs(
+    copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in Progress(copy).pages[0].exercises:
+        note(number, copy)
+    Copy(copy).reset("00")
+    assert main(["progress", "--to", str(copy)]) == 0
+    said = capsys.readouterr().out
+    assert said == f"{Progress(copy)!r}\n"
+    assert "●●" in said.splitlines()[1]
 
 
 def test_elsewhere_nothing_is_kept(tmp_path: Path) -> None:

@@ -1,0 +1,112 @@
+"""The fast track: sections that are marked in the header of their chapter, and can be walked by themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+from lessons.build import reading
+from lessons.build.reading import name_of
+
+MINUTES = 90
+"""What all of it may take."""
+TAG = "fast_track"
+END = (
+    "**Fast track.** This is the end of it. You can now look at any layer, change what it returns, follow a gradient, "
+    "and find out why a hook did not fire. With the time that is left, take an exercise of each of these chapters: "
+    "[all chapters](index.ipynb)."
+)
+_HEADING = re.compile(r"^## (?:(\d+) · )?.+$", re.MULTILINE)
+
+
+def sections() -> list[tuple[Path, int]]:
+    """The marked sections in their order: the lesson, and the number of the section."""
+    return [(path, number) for path in reading.chapter_files() for number in marked_in(path)]
+
+
+def marked_in(path: Path) -> list[int]:
+    """The numbers of a lesson's marked sections."""
+    return list(reading.header_of(path).get("fast_track", []))
+
+
+def mark(text: str, marked: list[int]) -> str:
+    r"""Write *Fast track* below the headings of sections that belong to it.
+
+    Example:
+        >>> mark("## 1 · Both ends\n\nA module …", [1])
+        '## 1 · Both ends\n\n*Fast track*\n\nA module …'
+
+    """
+
+    def add(heading: re.Match[str]) -> str:
+        return f"{heading[0]}\n\n*Fast track*" if int(heading[1] or 0) in marked else heading[0]
+
+    return _HEADING.sub(add, text)
+
+
+def cut_at_ends(text: str, marked: list[int], here: int) -> Iterator[tuple[int, str]]:
+    r"""Cut a text where marked sections end; gives with each part the section that ended before it, or 0.
+
+    Args:
+        text: Markdown.
+        marked: the numbers of the sections.
+        here: the section in which the text begins.
+
+    Example:
+        >>> list(cut_at_ends("That is why.\n\n## 2 · Next\n\nA module …", [1], here=1))
+        [(0, 'That is why.'), (1, '## 2 · Next\n\nA module …')]
+
+    """
+    start = ended = 0
+    for heading in _HEADING.finditer(text):
+        if here in marked:
+            if before := text[start : heading.start()].rstrip():
+                yield ended, before
+            start, ended = heading.start(), here
+        here = int(heading[1] or 0)
+    yield ended, text[start:]
+
+
+def last_section(text: str, here: int) -> int:
+    """The section in which a text ends that begins in section `here`; 0 where that has no number."""
+    *_, last = [here, *(int(heading[1] or 0) for heading in _HEADING.finditer(text))]
+    return last
+
+
+def way_on(path: Path, number: int) -> NotebookNode:
+    """The cell at the end of a marked section: the way to the next one."""
+    track = sections()
+    at = track.index((path, number)) + 1
+    if at == len(track):
+        words = END
+    elif track[at][0] == path:
+        words = f"**Fast track.** Go on with section {track[at][1]}."
+    else:
+        after, following = track[at]
+        title = f"{name_of(after)[:2]} · {reading.header_of(after)['title']}"
+        link = f"[{title}]({name_of(after)}.ipynb)"
+        words = f"**Fast track.** Next: {link}, from the top to the end of section {following}."
+    cell: NotebookNode = nbformat.v4.new_markdown_cell(words, metadata={"tags": [TAG]})
+    return cell
+
+
+def cells_of(cells: Iterable[NotebookNode], marked: list[int]) -> Iterator[NotebookNode]:
+    """The cells that the fast track needs of a page: what is above section 1, and the marked sections.
+
+    A cell that ends one section and begins the next is cut.
+    """
+    is_in = True
+    for cell in cells:
+        if cell.cell_type != "markdown":
+            if is_in:
+                yield cell
+            continue
+        for part in re.split(r"^(?=## )", cell.source, flags=re.MULTILINE):
+            if heading := _HEADING.match(part):
+                is_in = int(heading[1] or 0) in marked
+            if is_in and part.strip():
+                yield nbformat.v4.new_markdown_cell(part, metadata=cell.metadata)

@@ -1,0 +1,81 @@
+"""The fast track can be walked by itself: it needs no section that is not marked, and takes 90 minutes at most."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import warnings
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+
+from hookscope_course.learner.edition import learners
+from lessons.build import fast_track, reading, timing
+from lessons.build.making import Chapter
+from tests.shared.exercises import global_hooks
+from tests.shared.lessons import CHAPTERS
+
+TRACK = [chapter for chapter in CHAPTERS if fast_track.marked_in(chapter.source)]
+
+
+def cells_of(chapter: Chapter) -> list[Any]:
+    return [*fast_track.cells_of(chapter.notebook.cells, fast_track.marked_in(chapter.source))]
+
+
+def test_the_chapters_of_the_fast_track() -> None:
+    assert [chapter.number for chapter in TRACK] == ["00", "03", "07", "08", "11"]
+
+
+@pytest.mark.parametrize("chapter", TRACK, ids=lambda chapter: chapter.name)
+def test_it_needs_no_section_that_is_not_marked(chapter: Chapter) -> None:
+    code = [cell.source for cell in cells_of(chapter) if cell.cell_type == "code"]
+    questions = sum("Guess(" in source for source in code)
+    assert questions == len(fast_track.marked_in(chapter.source))
+    assert questions == sum("guess.compare(" in source for source in code)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    with torch.random.fork_rng(devices=[]), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        for source in code:
+            exec(compile(source, chapter.name, "exec"), names)
+    assert not global_hooks()
+
+
+def test_it_takes_90_minutes_at_most(capsys: pytest.CaptureFixture[str]) -> None:
+    minutes = {chapter.number: timing.minutes_of(cells_of(chapter), 0).reading for chapter in TRACK}
+    with capsys.disabled():
+        print(f"\nfast track: {sum(minutes.values())} minutes, {minutes}")
+    assert sum(minutes.values()) <= fast_track.MINUTES
+
+
+def ways_on(chapter: Chapter) -> list[tuple[int, str]]:
+    """Each way on, with the section that it ends: it is the last thing in it, and also in the learner's edition."""
+    found, here = [], 0
+    cells = [cell for cell in chapter.notebook.cells if cell.cell_type == "markdown"]
+    for cell, after in pairwise(cells):
+        here = fast_track.last_section(cell.source, here)
+        if fast_track.TAG in cell.metadata.get("tags", []):
+            assert re.match(r"## ", after.source), "it stands at the end of its section"
+            found.append((here, cell.source))
+    kept = ["".join(cell["source"]) for cell in learners(json.loads(json.dumps(chapter.notebook)))["cells"]]
+    assert all(words in kept for _, words in found), "not behind a fold"
+    return found
+
+
+def test_each_marked_section_ends_with_the_way_to_the_next() -> None:
+    track = fast_track.sections()
+    said = [(chapter.source, number, words) for chapter in TRACK for number, words in ways_on(chapter)]
+    assert [(path, number) for path, number, _ in said] == track
+    for (path, _, words), (after, following) in zip(said, track[1:], strict=False):
+        link = re.search(r"\[.+?\]\((\w+\.ipynb)\), from the top to the end of section (\d)\.$", words)
+        if path == after:
+            assert words == f"**Fast track.** Go on with section {following}."
+        else:
+            assert link
+            assert link[1] == f"{reading.name_of(after)}.ipynb"
+            assert (reading.NOTEBOOKS / link[1]).exists()
+            assert link[2] == str(following)
+    assert said[-1][2] == fast_track.END
+    assert "You can now" in fast_track.END
