@@ -1,4 +1,4 @@
-"""Exercises of chapter 04: edits in a row, a pre-hook that standardises, and a guard with a hole."""
+"""Exercises of chapter 04: edits in a row, a pre-hook that standardizes, and a guard with a hole."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def check_q1(result: object) -> Wrong | None:
 
 
 @blind_to(swallows_errors=CALLS_NOTHING)
-def check_q2(standardise: Callable[[float, float], Any]) -> Wrong | None:
-    hooks = {settings: standardise(*settings) for settings in ((2.0, 4.0), (0.0, 2.0), (0.0, 0.001))}
+def check_q2(standardize: Callable[[float, float], Any]) -> Wrong | None:
+    hooks = {settings: standardize(*settings) for settings in ((2.0, 4.0), (0.0, 2.0), (0.0, 0.001))}
     for (mean, std), hook in hooks.items():
         if not callable(hook):
-            return Wrong(f"`standardise({mean:g}, {std:g})` returned {_numbers(hook)}; it should return the hook")
+            return Wrong(f"`standardize({mean:g}, {std:g})` returned {_numbers(hook)}; it should return the hook")
         keeper, x = _Keeper(), torch.tensor([10.0, 6.0])
         with_others(keeper)
         expected = (x - mean) / std
@@ -105,20 +105,20 @@ def check_q2(standardise: Callable[[float, float], Any]) -> Wrong | None:
         last: Any = keeper.got[-1]
         if last is not third:
             return Wrong("a third argument, a tensor, did not arrive as it was; hand on all further arguments")
-    return _wrong_shapes(standardise)
+    return _wrong_shapes(standardize)
 
 
-def _wrong_shapes(standardise: Callable[[float, float], Any]) -> Wrong | None:
-    """Try pictures instead of two numbers, and see whether a gradient still goes through the hook."""
+def _wrong_shapes(standardize: Callable[[float, float], Any]) -> Wrong | None:
+    """Try images instead of two numbers, and see whether a gradient still goes through the hook."""
     for shape, dtype in (((2, 3, 4), torch.float64), ((5,), torch.float32)):
         keeper, x = _Keeper(), torch.randn(shape, dtype=dtype, requires_grad=True)
-        keeper.register_forward_pre_hook(standardise(0.5, 0.25))
+        keeper.register_forward_pre_hook(standardize(0.5, 0.25))
         keeper(x)
         got = keeper.got[0]
         if got.shape != x.shape or got.dtype != dtype or not torch.allclose(got, (x - 0.5) / 0.25):
             return Wrong(f"an input of shape {shape} and dtype {dtype} reached the layer as {got!r}")
         if not got.requires_grad:
-            return Wrong("the numbers are right, but no gradient gets through your hook to the input")
+            return Wrong("the values are right, but no gradient gets through your hook to the input")
     return None
 
 
@@ -140,9 +140,7 @@ def check_q3(guard: Callable[..., Any]) -> Wrong | None:
     if len(keeper.got) != 2 or keeper.got[1] != "second":
         return Wrong("a second argument got lost in your guard; it should only look, and return None")
     if not keeper.got[0].requires_grad:
-        return Wrong(
-            "a good picture that requires grad reached the model without; it should only look, and return None"
-        )
+        return Wrong("a good image that requires grad reached the model without; it should only look, and return None")
     return None
 
 
@@ -153,11 +151,11 @@ def _wrong_guard(guard: Callable[..., Any], good: Tensor) -> Wrong | None:
     try:
         keeper(good)
     except ValueError:
-        return Wrong(f"your guard refused a good picture, {_numbers(before)}; 0 and 1 are allowed, too")
+        return Wrong(f"your guard refused a good image, {_numbers(before)}; 0 and 1 are allowed, too")
     if not torch.equal(good, before) or not (keeper.got and isinstance(keeper.got[0], Tensor)):
-        return Wrong("your guard changed a good picture; it should only look, and raise or return None")
+        return Wrong("your guard changed a good image; it should only look, and raise or return None")
     if keeper.got[0].dtype != before.dtype or not torch.equal(keeper.got[0], before):
-        return Wrong(f"a good picture, {_numbers(before)}, reached the model as {_numbers(keeper.got[0])}; only look")
+        return Wrong(f"a good image, {_numbers(before)}, reached the model as {_numbers(keeper.got[0])}; only look")
     bad = {"-0.5": -0.5, "1.5": 1.5, "inf": float("inf"), "-inf": -float("inf"), "NaN": float("nan")}
     bad |= {"-0.000001": -1e-6, "1.000001": 1 + 1e-6}
     for name, value in bad.items():
@@ -169,13 +167,10 @@ def _wrong_guard(guard: Callable[..., Any], good: Tensor) -> Wrong | None:
             except ValueError:
                 continue
             except AssertionError:
-                return Wrong("your guard refuses a bad picture with an AssertionError; it should raise a ValueError")
+                return Wrong("your guard refuses a bad image with an AssertionError; it should raise a ValueError")
             read = _read_with(value)
             if name == "NaN":  # it is for the learner to find out what is in there
-                return Wrong(
-                    "a broken picture came through your guard, though none of its values is below 0 or above 1; "
-                    f"with it the network reads an 8 as a {read}"
-                )
-            came = f"a picture with one value {name} in it came through your guard"
+                return Wrong(f"a broken image came through your guard; with it the network reads an 8 as a {read}")
+            came = f"an image with one value {name} in it came through your guard"
             return Wrong(came if read == 8 else f"{came}; with it the network reads an 8 as a {read}")
     return None
