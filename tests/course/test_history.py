@@ -107,7 +107,7 @@ def test_a_release_without_a_record_is_held_against_the_newest_one() -> None:
 
 
 def test_every_chapter_that_a_probe_names_exists() -> None:
-    numbers = {int(reading.name_of(path)[:2]) for path in reading.lesson_files()}
+    numbers = {int(reading.name_of(path)[:2]) for path in reading.chapter_files()}
     for name, one in probe.PROBES.items():
         assert one.chapters, name
         assert set(one.chapters) <= numbers, name

@@ -215,7 +215,7 @@ def test_check_lists_what_is_missing_with_what_python_brings(tmp_path: Path) -> 
 def test_ctrl_c_ends_a_command_with_a_sentence() -> None:
     code = (
         "import sys; from hookscope_course import ready\n"
-        "def interrupted(): raise KeyboardInterrupt\n"
+        "def interrupted(say): raise KeyboardInterrupt\n"
         "ready.examine = interrupted\n"
         "from hookscope_course.__main__ import main; sys.exit(main(['check']))"
     )
