@@ -82,4 +82,4 @@ def test_drawing_it_leaves_random_numbers_and_hooks_alone() -> None:
 
 
 def test_the_heading_says_what_is_in_the_table() -> None:
-    assert "The hooks in the picture</caption>" in hook_map("forward").to_html()
+    assert "<summary>The hooks in the picture</summary>" in hook_map("forward").to_html()
