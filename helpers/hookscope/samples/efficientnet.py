@@ -51,7 +51,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return maps of shape (N, outputs, H / stride, W / stride)."""
-        y = self.expand(x)
+        y: Tensor = self.expand(x)
         y = self.depthwise(y)
         y = self.project(y)
         return x + y if self.adds_input else y
