@@ -274,7 +274,7 @@ def test_without_the_weights_one_line_says_so_and_everything_else_is_ready(proje
     assert asked(project, "import sympy; print(sympy.sqrt(16))") == "4"
     assert made(project) == "", "it is ready, and does not try at every command"
     lock.write_text(pins)
-    assert made(project).count("weights") == 0
+    assert "could not be installed" not in made(project)
     assert name in installed(project)
     state = set_up.Environment(project / ".venv").read()
     assert name in state["ours"]
