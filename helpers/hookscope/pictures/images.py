@@ -169,7 +169,7 @@ def _stretch(maps: NDArray[Any], high: int, wide: int) -> NDArray[Any]:
 def _resize(tiles: NDArray[np.float64], layout: Layout) -> NDArray[np.uint8]:
     """Enlarge by an integer factor, or shrink by averaging."""
     if layout.shrink > 1:
-        planes = torch.from_numpy(np.ascontiguousarray(tiles.transpose(0, 3, 1, 2)))
+        planes = torch.from_numpy(tiles.transpose(0, 3, 1, 2).copy())  # `tiles` may be read-only
         tiles = torch.nn.functional.avg_pool2d(planes, layout.shrink, ceil_mode=True).numpy().transpose(0, 2, 3, 1)
     large: NDArray[np.uint8] = np.rint(tiles).astype(np.uint8).repeat(layout.zoom, axis=1).repeat(layout.zoom, axis=2)
     return large

@@ -1,23 +1,32 @@
-"""Sample models and data without a download: images with two small CNNs, and texts with a language model."""
+"""Sample models and data: images with two small CNNs, texts with a language model, and photographs with a real CNN."""
 
+from hookscope.samples.efficientnet import PHOTO_CLASSES, PhotoCNN, has_photo_weights, photo_cnn
 from hookscope.samples.handwritten import WEIGHTS, DigitCNN, Digits, digit, digit_cnn, digits, mnist
+from hookscope.samples.photos import PHOTOS, denormalize, photo
 from hookscope.samples.stories import STORY_WORDS, StoryLM, story_lm, story_tokens, story_words
 from hookscope.samples.textures import TEXTURES, Collage, TextureCNN, collage, texture, texture_cnn
 
 __all__ = [
+    "PHOTOS",
+    "PHOTO_CLASSES",
     "STORY_WORDS",
     "TEXTURES",
     "WEIGHTS",
     "Collage",
     "DigitCNN",
     "Digits",
+    "PhotoCNN",
     "StoryLM",
     "TextureCNN",
     "collage",
+    "denormalize",
     "digit",
     "digit_cnn",
     "digits",
+    "has_photo_weights",
     "mnist",
+    "photo",
+    "photo_cnn",
     "story_lm",
     "story_tokens",
     "story_words",

@@ -11,6 +11,7 @@ from hookscope.extras import optional_import
 
 SHA256 = {
     "digit_cnn.safetensors": "a27d4aefa07e2bad414e20d03dfaceb29b39012b6d5c7e971ef871031d714b69",
+    "photos.safetensors": "d90e7ceca5922e45e06299d1820080f5a2ae11a5f1a7629fb2fd4f8553ad4703",
     "story_lm.safetensors": "713660ec70bdd16b946c3541952060edd442d326ec7bb9d307939a5c8cc4b989",
     "texture_cnn.safetensors": "ba81951d6e70b22a072a1b2a60e60b085959d6773f2dcd265d74171ecfe7652b",
     "textures.safetensors": "6c51d03df1295a9bc112e4f8ea3d28be9d83ea48fde633aaa4e6ebda8f8413b8",
@@ -32,14 +33,30 @@ def load_bundled(file: Path, purpose: str) -> dict[str, Tensor]:
     with optional_import(purpose):
         from safetensors.torch import load
 
+    advice = (
+        f"Install hookscope again, or run `git restore {file.name}` in that folder of a checkout. If you made the file "
+        "again, put its checksum into samples/bundled.py"
+    )
+    return load(read_verified(file, SHA256[file.name], purpose, advice))
+
+
+def read_verified(file: Path, checksum: str, purpose: str, advice: str) -> bytes:
+    """Return the content of a file whose SHA-256 is known.
+
+    Args:
+        file: the file.
+        checksum: its SHA-256, in hexadecimal digits.
+        purpose: as for `load_bundled`.
+        advice: the end of the error message: what to type.
+
+    Raises:
+        RuntimeError: the file is missing, or its checksum is wrong.
+
+    """
     content = file.read_bytes() if file.is_file() else b""
-    if sha256(content).hexdigest() != SHA256[file.name]:
+    if sha256(content).hexdigest() != checksum:
         state = "is missing or empty"
         if content:
             state = f"is damaged: it has {len(content):,} bytes with another checksum"
-        raise RuntimeError(
-            f"{file} {state}, so hookscope cannot load {purpose}. Install hookscope again, or run "
-            f"`git restore {file.name}` in that folder of a checkout. If you trained the model again, put its checksum "
-            "into samples/bundled.py"
-        )
-    return load(content)
+        raise RuntimeError(f"{file} {state}, so hookscope cannot load {purpose}. {advice}")
+    return content

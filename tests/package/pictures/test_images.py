@@ -132,3 +132,8 @@ def test_rows_and_columns_of_a_map_have_numbers_and_names():
 def test_rulers_leave_out_numbers_that_would_touch():
     grid = feature_grid(torch.rand(1, 100, 100), axes=("row", "column"), size=260)
     assert grid.mosaic.shape[1] < 400
+
+
+def test_a_large_image_in_color_shrinks_without_a_warning(recwarn):
+    image_grid(torch.rand(2, 3, 64, 64), size=40)
+    assert not recwarn.list

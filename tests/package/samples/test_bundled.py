@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from hookscope import samples
-from hookscope.samples import handwritten, stories, textures
+from hookscope.samples import handwritten, photos, stories, textures
 from hookscope.samples.bundled import SHA256, load_bundled
 
-FILES = [handwritten.WEIGHTS, stories.STORY_WEIGHTS, textures.TEXTURE_WEIGHTS, textures.TEXTURE_PICTURES]
+FILES = [
+    *(handwritten.WEIGHTS, stories.STORY_WEIGHTS, textures.TEXTURE_WEIGHTS, textures.TEXTURE_PICTURES),
+    photos.PHOTO_PIXELS,
+]
 
 
 def test_every_bundled_file_has_its_checksum() -> None:
