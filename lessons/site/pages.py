@@ -43,8 +43,8 @@ def widget_cells(cells: list[Cell]) -> list[str]:
 def chapter(path: Path, alive: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Make a page of a built notebook, as JSON: questions first, and what they ask for only when it is opened.
 
-    Folded are all cells between a prediction and the next heading, hints and solutions, and imports, which nobody has to
-    read before the question. Exercises stand there as a learner meets them.
+    Folded are all cells between a prediction and the next heading, solutions, and imports, which nobody has to read
+    before the question. Exercises stand there as a learner meets them.
 
     Args:
         path: the notebook.
