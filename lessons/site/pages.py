@@ -14,8 +14,8 @@ from lessons.build import reading
 from lessons.build.reading import NOTEBOOKS, ROOT
 
 Cell = dict[str, Any]
-_PREDICT = re.compile(r"^(?=\*\*Predict\.\*\*)", re.MULTILINE)
 _GUESS = re.compile(r"^guess = Guess\(", re.MULTILINE)
+_PART = re.compile(r"^(?=\*\*Predict\.\*\*|#{2,6} )", re.MULTILINE)
 _LINK = re.compile(r"(?<!\!)\[((?:[^\[\]]|\[[^\]]*\])+)\]\(([^()\s]+)\)")
 WIDGET = "application/vnd.jupyter.widget-view+json"
 DOWNLOAD = '<a href="_static/notebooks/{}" download>This page as a notebook</a>{}.'
@@ -60,7 +60,7 @@ def widget_cells(cells: list[Cell]) -> list[str]:
 def chapter(path: Path, alive: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Make a page of a built notebook, as JSON: questions first, and what they ask for only when it is opened.
 
-    Folded are the cells between a prediction and its reason, hints and solutions, and imports, which nobody has to read
+    Folded are all cells between a prediction and the next heading, solutions, and imports, which nobody has to read
     before the question. Exercises stand there as a learner meets them.
 
     Args:
@@ -82,7 +82,7 @@ def _asks(cell: Cell) -> bool:
 
 
 def _parts(cells: list[Cell], path: Path, alive: Mapping[str, str]) -> Iterator[Cell]:
-    """The cells of a page: text cut before each prediction, links that lead on, each heading with its old anchors."""
+    """The cells of a page: text cut before each heading and prediction, links that lead on, headings' old anchors."""
     where = f"notebooks/{path.name}"
     for cell in cells:
         source, tags = "".join(cell["source"]), {*cell["metadata"].get("tags", [])}
@@ -91,7 +91,7 @@ def _parts(cells: list[Cell], path: Path, alive: Mapping[str, str]) -> Iterator[
         if cell["cell_type"] == "code":
             yield from _code(cell, tags, f"{path.stem[:2]}-{cell['id']}", alive.get(cell["id"]))
             continue
-        for part in filter(str.strip, _PREDICT.split(source)):
+        for part in filter(str.strip, _PART.split(source)):
             yield text(anchored(relinked(part, where), cell["id"]), cell["metadata"].get("tags", []))
 
 
@@ -132,13 +132,13 @@ def _code(cell: Cell, tags: set[str], name: str, alive: str | None) -> Iterator[
 
 
 def folded(cells: Iterator[Cell]) -> Iterator[Cell]:
-    """Fold away what comes between a guess and the end of its reason, and imports."""
+    """Fold away what comes between a guess and the next heading or the place to stop, and imports."""
     is_open = False
     for cell in cells:
         source = "".join(cell["source"])
         is_code = cell["cell_type"] == "code"
-        starts = not is_code and re.search(r"^(#{1,6} |\*\*Predict\.\*\*)", source, re.MULTILINE)
-        if is_open and starts:
+        ends = re.search(r"^(#{1,6} |\*\*Predict\.\*\*)", source, re.M) or "stop" in cell["metadata"].get("tags", [])
+        if is_open and not is_code and ends:
             yield text("</details>\n")
             is_open = False
         if cell["metadata"].get("imports") and not is_open:
@@ -150,9 +150,6 @@ def folded(cells: Iterator[Cell]) -> Iterator[Cell]:
         if cell["metadata"].get("guess") or "guess" in cell["metadata"].get("tags", []):
             yield text("<details class='answer'><summary>Run it: what happens, and why</summary>\n")
             is_open = True
-        elif is_open and not is_code and "**Why.**" in source:
-            yield text("</details>\n")
-            is_open = False
     if is_open:
         yield text("</details>\n")
 

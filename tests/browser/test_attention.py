@@ -42,13 +42,13 @@ def test_attention_picker(lab: Lab) -> None:
     assert image.get_attribute("src") != first
     stage.get_by_label("Layer", exact=True).focus()
     lab.page.keyboard.press("ArrowDown")
-    lab.told("print(picker.layer, picker.head)", "1 1")
+    lab.told("print(picker.layer, picker.head)", "1.self_attn 1")
     expect(caption).to_contain_text("head 1 of 2")
     expect(image).to_have_attribute("alt", lab.kernel("print(picker.alt)"))
     expect(stage.get_by_label("Sample", exact=True)).to_be_hidden()
 
     # From Python, as a lesson would.
-    lab.kernel("picker.layer, picker.head = '0', 2")
-    expect(stage.get_by_label("Layer", exact=True)).to_have_value("0")
+    lab.kernel("picker.layer, picker.head = '0.self_attn', 2")
+    expect(stage.get_by_label("Layer", exact=True)).to_have_value("0.self_attn")
     expect(caption).to_contain_text("head 2 of 4")
     lab.look(stage, "attention")

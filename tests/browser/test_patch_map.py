@@ -139,6 +139,6 @@ def test_patch_map(lab: Lab) -> None:
     expect(stage.locator(".pm-notes")).to_contain_text("the model now gives")
     stage.get_by_text("Show the PyTorch code").click()
     code = stage.get_by_role("group", name="The PyTorch code")
-    expect(code).to_contain_text("call model.eval(), and sweep again")  # dropout draws random numbers here
+    expect(code).to_contain_text("Call model.eval(), and sweep again")  # dropout draws random numbers here
     expect(code).to_have_text(lab.kernel("print(patches.code)"))
     lab.screenshot("patches-lines", stage)

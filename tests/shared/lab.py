@@ -89,7 +89,12 @@ class Lab:
             self.page.evaluate(
                 """() => {
                     for (const tab of [...window.jupyterapp.shell.widgets("main")]) {
-                        if (tab.context) tab.context.model.dirty = false;  // else it asks whether to save
+                        const context = tab.context;
+                        if (context) context.model.dirty = false;  // else it asks whether to save
+                        const session = context?.sessionContext;
+                        if (session) {  // the course's setting ends a kernel with its tab, and this one is taken over
+                            session.kernelPreference = { ...session.kernelPreference, shutdownOnDispose: false };
+                        }
                         tab.dispose();
                     }
                 }"""

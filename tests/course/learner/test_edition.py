@@ -97,6 +97,22 @@ def test_no_answer_to_a_guess_stands_above_the_cell_that_shows_it(edition: nbfor
             assert "guess.compare(" in below
 
 
+def test_what_follows_a_reason_is_folded_up_to_the_next_heading(edition: nbformat.NotebookNode) -> None:
+    """On a large screen it stands below the question; tests/browser/test_answers.py measures that."""
+    is_told = False
+    for cell in edition.cells:
+        if cell.cell_type == "code":
+            assert not re.search(r"\balt\s*=", cell.source) or cell.metadata.jupyter.source_hidden
+            continue
+        first, *sections = re.split(r"^(?=#{1,6} )", cell.source, flags=re.M)
+        if is_told and "stop" not in cell.metadata.get("tags", []):
+            assert re.sub(r"<details>.*?</details>", "", first, flags=re.DOTALL).strip() == "", first[:200]
+        is_told = "<b>Why?</b>" in [first, *sections][-1] or (is_told and not sections)
+        for _, _, after in (section.partition("<b>Why?</b>") for section in [first, *sections]):
+            outside = re.sub(r"<details>.*?</details>", "", f"<details>{after}" if after else "", flags=re.DOTALL)
+            assert outside.strip() == "", outside[:200]
+
+
 def test_the_answer_to_a_guess_is_read_nowhere_above_it_in_its_section(
     edition: nbformat.NotebookNode, name: str
 ) -> None:
