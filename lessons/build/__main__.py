@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from hookscope.samples import has_photo_weights
 from lessons.build import planning, readme
 from lessons.build.making import Chapter, parse
 from lessons.build.reading import LessonError, lesson_files
@@ -70,6 +71,12 @@ def main(arguments: list[str] | None = None) -> int:
         todo = [c for c in chapters if any(c.name.startswith(name) for name in options.chapters)]
     else:
         todo = [chapter for chapter in chapters if options.all or out_of_step(chapter)]
+    if todo and not has_photo_weights():
+        print(
+            "The weights of the photo network are missing, and pages need them: make dev",
+            file=sys.stderr,
+        )
+        return 2
     if not errors:
         readme.write(chapters)
     failures = asyncio.run(execute_all(todo)) if todo else []

@@ -119,6 +119,14 @@ def test_two_builds_are_equal_byte_for_byte_and_the_second_runs_nothing(course: 
     assert str(course) not in target.read_text()
 
 
+def test_without_the_photo_weights_no_page_is_built(course: Path, capsys, monkeypatch) -> None:
+    lesson(course, HEADER + BODY)
+    monkeypatch.setattr("lessons.build.__main__.has_photo_weights", lambda: False)
+    assert run() == 2
+    assert "weights of the photo network are missing" in capsys.readouterr().err
+    assert not list(course.rglob("*.ipynb"))
+
+
 def test_only_what_changed_is_built_again(course: Path, capsys, monkeypatch) -> None:
     lesson(course, HEADER + "One.\n")
     lesson(course, HEADER + "Two.\n", "01_other")
