@@ -24,8 +24,9 @@ import hookscope
 from hookscope import samples
 from hookscope.widgets import LayerPicker, OrderPlayer, TokenPicker
 from hookscope.widgets.base import HookWidget
+from hookscope_course.digits import SentReceived
 from hookscope_course.history.slider import AuthorSlider
-from hookscope_course.widgets import GradientPlayground, GradInputExplorer, OrderQuiz, PreHookPlayground
+from hookscope_course.widgets import CallSource, GradientPlayground, GradInputExplorer, OrderQuiz, PreHookPlayground
 from hookscope_course.widgets.example_layers import LAYERS
 
 _OWN = ("_model_", "_view_", "_dom_classes", "_anywidget", "layout", "tabbable", "tooltip", "_request", "_response")
@@ -98,6 +99,11 @@ def _every_switch(explorer: Any) -> Iterator[Choice]:
                 yield {"layer": name, "input_shape": shape, **dict(zip(switches, values, strict=True))}
 
 
+def _every_click(figure: Any) -> Iterator[Choice]:
+    for place, picked in product(("layer", "door"), ("", "sent", "received")):
+        yield {"place": place, "picked": picked}
+
+
 _ALL = "What you choose here is answered from a recording of the real widget."
 RECIPES: dict[type[HookWidget], Recipe] = {
     LayerPicker: Recipe(
@@ -116,6 +122,8 @@ RECIPES: dict[type[HookWidget], Recipe] = {
         ("layer", "input_shape", "bias", "inplace", "requires_grad"), {_ALL: _every_switch}, unseen=("png",)
     ),
     AuthorSlider: Recipe(("document", "_at"), {_ALL: _every_release}),
+    SentReceived: Recipe(("place", "picked"), {_ALL: _every_click}, unseen=("png",)),
+    CallSource: Recipe(("way", "step"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True),
 }
 
 
