@@ -47,6 +47,7 @@ function way(model) {
   const door = (x) => s("rect", { class: "sc-door", x: x - 9, y: Y - 20, width: 18, height: 40, rx: 6 });
   const reads = s("text", { x: 550, y: Y + 6, "font-size": 17 });
   const look = s("path", { class: "se-look" });
+  const arrow = s("polygon", { class: "se-arrow", points: `520,${HIGH} 514,${HIGH - 11} 526,${HIGH - 11}` });
   const hook = s("g", { class: "se-peg" }, s("circle", { r: 14 }),
     s("path", { class: "sc-eye", d: "M-9 0Q0 -9 9 0Q0 9 -9 0Z" }), s("circle", { class: "sc-pupil", r: 2.8 }));
   picture.append(
@@ -55,11 +56,11 @@ function way(model) {
     rail([[120, HIGH], [120, Y], [DOORS.door - 9, Y]], "forward"),
     rail([[DOORS.door + 9, Y], [DOORS.layer - 9, Y]], "forward"),
     rail([[390, Y], [540, Y]], "forward"),
-    door(DOORS.door), door(DOORS.layer), look, hook, reads);
+    door(DOORS.door), door(DOORS.layer), look, arrow, hook, reads);
   const show = () => {
     const x = DOORS[model.get("place")];
     move(hook, [x, Y]);
-    look.setAttribute("d", `M${x} ${Y}V124H520V${HIGH}`);
+    look.setAttribute("d", `M${x} ${Y}V121H520V${HIGH - 6}`);
     reads.textContent = model.get("_shown").received.reads;
   };
   show();
