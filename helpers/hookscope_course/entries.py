@@ -12,7 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 __all__ = ["Entries", "EntriesDrawing", "draw_entries", "read_entries"]
 
-_COLUMN, _ROW, _TOP, _BOX, _LEFT = 210, 30, 52, 132, 72
+_COLUMN, _ROW, _TOP, _BOX, _LEFT = 230, 30, 52, 140, 76
 _MOST = 8  # rows that fit below each other
 _PEG, _LINE, _SOFT = "#8a5cc8", "#7a8694", "var(--jp-ui-font-color2, #4f5b68)"
 
@@ -118,7 +118,7 @@ def _column(state: Entries, rows: list[tuple[int, str]], left: int, high: int) -
         if key == state.handle:
             parts.append(
                 f'<text x="{left + 2}" y="{y + 17}" style="fill: {_PEG}; font-weight: 600">handle</text>'
-                f'<path d="M{left + 52} {y + 12}H{x + 2}" fill="none" style="stroke: {_PEG}" stroke-width="2"/>'
+                f'<path d="M{left + 58} {y + 12}H{x}" fill="none" style="stroke: {_PEG}" stroke-width="2"/>'
                 f'<path d="M{x + 7} {y + 12}l-9 -5v10z" style="fill: {_PEG}"/>'
             )
     return "".join(parts)
