@@ -92,7 +92,8 @@ class _Reader(nn.Module):
         self.network = samples.digit_cnn()
 
     def forward(self, scan: torch.Tensor) -> torch.Tensor:
-        return self.network(1 - scan)
+        scores: torch.Tensor = self.network(1 - scan)
+        return scores
 
 
 def check_q2(prepare: Callable[[torch.Tensor], object]) -> Wrong | None:
