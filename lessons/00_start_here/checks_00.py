@@ -1,9 +1,8 @@
-"""Exercises of chapter 00: keep what a layer returned, and read the numbers of its maps."""
+"""Exercises of chapter 00: keep what a layer returned, and send what the program needs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Integral
 
 import torch
 from torch import nn
@@ -52,16 +51,19 @@ def _wrong_outputs(
             answer = output_of(layer, net, x)
         left = census(net, include_global=False).filter(layer=name)
         if not scores:
-            return Wrong("your function never called `model(x)`, so the layer saw another input than in the model")
+            return Wrong(
+                "your function never called `model(x)`; call the model, so that `layer` gets its input from the "
+                "layers before it"
+            )
         if answer is None:
-            return Wrong("your function returned None; return what the hook has kept")
+            return Wrong("your function returned None; return what the hook stored")
         if not isinstance(answer, torch.Tensor):
             return Wrong(f"your function returned a {answer.__class__.__name__}; it should return the tensor itself")
         if answer.shape == inputs.shape and torch.equal(answer, inputs):
             return Wrong(f"for {name} you returned what went in; the output is the hook's third argument")
         if answer.shape != expected.shape or not torch.equal(answer, expected):
             if answer.shape == expected.shape:
-                return Wrong(f"for {name} you returned a tensor of the right shape, but with other numbers in it")
+                return Wrong(f"for {name} you returned a tensor of the right shape, but with different values")
             return Wrong(
                 f"for {name} you returned a tensor of shape {tuple(answer.shape)}, but what the layer returned "
                 f"has shape {tuple(expected.shape)}"
@@ -72,33 +74,45 @@ def _wrong_outputs(
             return Wrong("the output is right, but you found it without a forward hook; use one, on `layer`")
         if not all(torch.equal(found, right_scores) for found in scores):
             return Wrong(
-                "the output is right, but with your hook on, the model's scores are different: "
-                "what the hook returned took the place of the output; let it return None"
+                "the output is right, but with your hook on, the model's scores are different, because "
+                "what your hook returned replaced the output; let it return None"
             )
         if len(scores) > 1:
             return Wrong(f"the output is right, but you called the model {len(scores)} times; once is enough")
         if len(calls) > 1:
-            return Wrong("the output is right, but you called `layer` yourself once more; keep what the hook is given")
+            return Wrong("the output is right, but you called `layer` yourself once more; return what the hook stored")
     return None
 
 
-def check_q2(strongest: object) -> Wrong | None:
-    if isinstance(strongest, torch.Tensor) and strongest.numel() == 1:
-        strongest = strongest.item()
-    if isinstance(strongest, bool) or not isinstance(strongest, Integral):
-        return Wrong(f"the answer is a channel number from 0 to 15, not of type {strongest.__class__.__name__}")
-    strongest = int(strongest)
-    net = samples.digit_cnn()
-    maps = net.block1(samples.digit(3)).detach()[0]
-    best = int(maps.amax(dim=(1, 2)).argmax())
-    if strongest == best:
-        return None
-    if strongest == best + 1:
-        return Wrong(f"channels are counted from 0, so the strongest one is one below {strongest}")
-    if strongest == int(maps.mean(dim=(1, 2)).argmax()):
-        return Wrong(f"channel {strongest} has the largest mean; asked for is the largest single value")
-    if not 0 <= strongest < len(maps):
-        return Wrong(f"there is no channel {strongest}; block1 has channels 0 to {len(maps) - 1}")
-    if strongest == int(net.block1(samples.digit(5))[0].amax(dim=(1, 2)).argmax()):
-        return Wrong(f"channel {strongest} is the strongest for the 5; the question is about the 3")
-    return Wrong(f"channel {strongest} reaches only {maps[strongest].max():.2f}; another one goes higher")
+class _Reader(nn.Module):
+    """The colleague's program."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = samples.digit_cnn()
+
+    def forward(self, scan: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.network(1 - scan)
+        return scores
+
+
+def check_q2(prepare: Callable[[torch.Tensor], object]) -> Wrong | None:
+    reader = _Reader()
+    for index, digits in ((7, range(10)), (2, range(10)), (7, [5])):
+        images = torch.cat([samples.digit(digit, index) for digit in digits])
+        sent = prepare(images.clone())
+        if not isinstance(sent, torch.Tensor):
+            return Wrong(f"your function returned a {sent.__class__.__name__}; it should return a tensor of images")
+        if sent.shape != images.shape:
+            return Wrong(
+                f"for images of shape {tuple(images.shape)} your function returned a tensor of shape "
+                f"{tuple(sent.shape)}; return images of the same shape"
+            )
+        read = reader(sent.to(images.dtype)).argmax(1).tolist()
+        if read == [*digits]:
+            continue
+        if torch.equal(sent, images):
+            return Wrong("you return the images as they are, and her reader takes all ten for a 0")
+        low, high = sent.min().item() + 0.0, sent.max().item() + 0.0  # no -0
+        return Wrong(f"her reader reads {', '.join(map(str, read))}; your values go from {low:g} to {high:g}")
+    return None

@@ -97,7 +97,7 @@ def _wrong_error(call_with: Callable[..., object], error: BaseException, left: s
         if caught is not error:
             return Wrong(f"the module raised {error!r}, and your function raised {caught!r}; let it through as it is")
     else:
-        return Wrong("the module raised, but your function kept that to itself; let the exception through")
+        return Wrong("the module raised an exception, and your function did not; let the exception through")
     if len(census(module, include_global=False)):
         return Wrong(left)
     return Wrong("the module raised, and your hook ran all the same; leave `always_call` out") if fired else None
@@ -128,10 +128,12 @@ def _wrong_call(call_with: Callable[..., object], x: torch.Tensor) -> Wrong | No
         return Wrong(f"the hook fired {log.count('ours')} times; call the module once, with the hook registered once")
     args, output = got[0]
     if output is None or not torch.equal(args[0], x) or not torch.equal(output, 2 * x):
-        return Wrong("the hook was given something else than a forward hook is; register it as it is")
+        return Wrong("the hook got other arguments than a forward hook gets; register `hook` itself")
     expected = 2 * x + 1  # this hook returns something, and that takes the place of the output
     if isinstance(answer, torch.Tensor) and torch.equal(answer, 2 * x):
-        return Wrong("this hook returns `output + 1`, and the module's output did not become that; register the hook")
+        return Wrong(
+            "the hook returns `output + 1`, and your function returned the output without it; register the hook"
+        )
     if not isinstance(answer, torch.Tensor) or not torch.equal(answer, expected):
         what = repr(answer) if answer is None or isinstance(answer, torch.Tensor) else f"a {answer.__class__.__name__}"
         return Wrong(f"your function returned {what}; it should return the module's output, {expected!r}")
@@ -161,7 +163,7 @@ def check_q3(make_hook: Callable[[list[str]], Any]) -> Wrong | None:
         if value is None and log == ["before"] and not other:
             return Wrong(
                 "your hook is right for every module that returns a tensor; but a module can return None, and then "
-                'it wrote "before" as a forward hook; count the arguments instead of looking at the output'
+                'it wrote "before" as a forward hook; what else is different when torch calls a forward hook?'
             )
         if log != ["after"] or other:
             what = "it wrote to the log of another hook" if other else f"the log was {log}"

@@ -24,9 +24,10 @@ import hookscope
 from hookscope import samples
 from hookscope.widgets import LayerPicker, OrderPlayer, TokenPicker
 from hookscope.widgets.base import HookWidget
+from hookscope_course.digits import SentReceived
 from hookscope_course.history.slider import AuthorSlider
 from hookscope_course.scenes import PlayingMap, TenTimesGame
-from hookscope_course.widgets import GradientPlayground, GradInputExplorer, OrderQuiz, PreHookPlayground
+from hookscope_course.widgets import CallSource, GradientPlayground, GradInputExplorer, OrderQuiz, PreHookPlayground
 from hookscope_course.widgets.example_layers import LAYERS
 
 _OWN = ("_model_", "_view_", "_dom_classes", "_anywidget", "layout", "tabbable", "tooltip", "_request", "_response")
@@ -99,6 +100,11 @@ def _every_switch(explorer: Any) -> Iterator[Choice]:
                 yield {"layer": name, "input_shape": shape, **dict(zip(switches, values, strict=True))}
 
 
+def _every_click(figure: Any) -> Iterator[Choice]:
+    for place, picked in product(("layer", "door"), ("", "sent", "received")):
+        yield {"place": place, "picked": picked}
+
+
 _ALL = "What you choose here is answered from a recording of the real widget."
 RECIPES: dict[type[HookWidget], Recipe] = {
     LayerPicker: Recipe(
@@ -120,6 +126,8 @@ RECIPES: dict[type[HookWidget], Recipe] = {
     # These two have all runs with them, and their scripts ask for nothing.
     PlayingMap: Recipe(("hooks", "index", "guesses"), {_ALL: lambda play: iter(())}, quiet=("speed",), free=True),
     TenTimesGame: Recipe(("marks", "revealed"), {_ALL: lambda game: iter(())}, free=True),
+    SentReceived: Recipe(("place", "picked"), {_ALL: _every_click}, unseen=("png",)),
+    CallSource: Recipe(("way", "step"), {_ALL: lambda figure: iter(())}, unseen=("png",), free=True),
 }
 
 

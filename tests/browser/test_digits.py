@@ -71,25 +71,38 @@ def test_sent_and_received(lab: Lab) -> None:
     lab.scratch("sent", SENT)
     widget, page = lab.page.locator(".hookscope"), lab.page
     said, best = widget.locator(".dg-sentence"), widget.locator(".dg-best")
-    door, layer = (widget.get_by_role("button", name=name) for name in ("the door of DigitReader", "network.block1"))
-    expect(said).to_contain_text("block1 received a black digit on white")
+    door, layer = (widget.get_by_role("button", name=name, exact=True) for name in ("DigitReader", "network.block1"))
+    images = [widget.locator(f".se-{name} .se-pick") for name in ("sent", "received")]
+    # It asks first, and tells nothing.
+    expect(said).to_have_text("Which image must block1 receive, so that the model reads a 5? Click it.")
+    expect(best.first).to_be_hidden()
+    images[1].click()
+    expect(said).to_contain_text("No, the other one. You sent a white digit on black. block1 received a black digit")
     expect(best).to_have_text(["5100.0 %", "099.5 %"])
+    expect(best.first).to_be_visible()
     expect(widget.locator("img").nth(1)).to_have_attribute("alt", "What block1 received: a black digit on white.")
+    lab.told("print(figure.picked)", "received")
     sent, received = (f".se-{name} img" for name in ("sent", "received"))
     assert lab.pixels(sent) != lab.pixels(received)
 
-    # At the door, by mouse: the same image, and the same wrong answer.
+    # On the whole model, by mouse: the same image, and the same wrong answer.
     door.click()
-    expect(said).to_have_text("DigitReader received exactly what you sent. The model reads a 0 (99.5 %).")
+    expect(said).to_have_text("DigitReader received exactly what you sent, and the model reads a 0 (99.5 %).")
     expect(best).to_have_text(["099.5 %", "099.5 %"])
     expect(door).to_have_attribute("aria-pressed", "true")
     assert lab.pixels(sent) == lab.pixels(received)
     lab.told("print(figure.place)", "door")
-    # Back by keyboard.
-    page.keyboard.press("Tab")
+    # Back by keyboard; and another guess.
+    door.focus()
+    page.keyboard.press("Shift+Tab")
     expect(layer).to_be_focused()
     page.keyboard.press("Enter")
-    expect(said).to_contain_text("from your image it would read a 5")
+    expect(said).to_contain_text("From your image, it would read a 5")
+    lab.kernel("figure.picked = ''")
+    expect(said).to_contain_text("Click it.")
+    images[0].focus()
+    page.keyboard.press("Enter")
+    expect(said).to_contain_text("Right. You sent a white digit on black.")
     lab.kernel("figure.place = 'door'")
     expect(door).to_have_attribute("aria-pressed", "true")
     lab.kernel("figure.place = 'layer'")

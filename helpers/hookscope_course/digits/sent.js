@@ -1,7 +1,24 @@
-/** An image with its name above and its two best scores below. */
+/** Whether the reader is still to say which image is read rightly. */
+const open = (model) => Boolean(model.get("_shown").ask) && !model.get("picked");
+
+/** The question, and what happened once it is answered. */
+function said(model) {
+  const text = h("p", { class: "dg-sentence", role: "status" });
+  const show = () => {
+    const { ask, sentence } = model.get("_shown");
+    const right = model.get("picked") === "sent" ? "Right. " : "No, the other one. ";
+    text.textContent = open(model) ? ask : `${ask ? right : ""}${sentence}`;
+  };
+  show();
+  listen(model, text, "_shown picked", show);
+  return text;
+}
+
+/** An image with its name above, and its two best scores below when the question is answered. */
 function side(model, name) {
   const title = h("strong", { class: "se-title" });
   const image = h("img", { class: "dg-image" });
+  const pick = h("button", { type: "button", class: "se-pick", onclick: () => open(model) && put(model, { picked: name }) }, image);
   const given = h("span");
   const scores = bars([given]);
   const show = () => {
@@ -10,27 +27,52 @@ function side(model, name) {
     given.textContent = shown.given;
     Object.assign(image, { src: shown.src, alt: shown.alt });
     scores.show(shown.best, shown.read);
+    scores.table.style.visibility = open(model) ? "hidden" : "";
+    pick.setAttribute("aria-disabled", String(!open(model)));
   };
   show();
-  listen(model, image, "_shown", show);
-  return h("div", { class: `se-side se-${name}` }, title, image, scores.table);
+  listen(model, image, "_shown picked", show);
+  return h("div", { class: `se-side se-${name}` }, title, pick, scores.table);
 }
 
-/** The way from one image to the other, with the hook where it is. */
+const [WIDE, HIGH, Y] = [640, 138, 62];
+const DOORS = { door: 180, layer: 300 }; // where the hook sits, from the left
+
+/** The way of the image through the model, and the hook that looks at it at one of two doors. */
 function way(model) {
-  const peg = h("span", { class: "se-peg" });
-  const road = h("div", { class: "se-way", "aria-hidden": "true" }, h("span", { class: "se-model" }, model.get("_places").door), h("span", { class: "se-line" }), peg);
-  const show = () => { road.dataset.place = model.get("place"); };
+  const names = model.get("_places");
+  const picture = scene([WIDE, HIGH], "");
+  picture.setAttribute("aria-hidden", "true");
+  const inside = names.layer.split(".").pop();
+  const door = (x) => s("rect", { class: "sc-door", x: x - 9, y: Y - 20, width: 18, height: 40, rx: 6 });
+  const reads = s("text", { x: 550, y: Y + 6, "font-size": 17 });
+  const look = s("path", { class: "se-look" });
+  const arrow = s("polygon", { class: "se-arrow", points: `520,${HIGH} 514,${HIGH - 11} 526,${HIGH - 11}` });
+  const hook = s("g", { class: "se-peg" }, s("circle", { r: 14 }),
+    s("path", { class: "sc-eye", d: "M-9 0Q0 -9 9 0Q0 9 -9 0Z" }), s("circle", { class: "sc-pupil", r: 2.8 }));
+  picture.append(
+    frame([DOORS.door, 6, 330, 104], [], names.door, [345, 24], 15),
+    frame([DOORS.layer, Y - 26, 90, 52], [], inside, [345, Y - 9], 15),
+    rail([[120, HIGH], [120, Y], [DOORS.door - 9, Y]], "forward"),
+    rail([[DOORS.door + 9, Y], [DOORS.layer - 9, Y]], "forward"),
+    rail([[390, Y], [540, Y]], "forward"),
+    door(DOORS.door), door(DOORS.layer), look, arrow, hook, reads);
+  const show = () => {
+    const x = DOORS[model.get("place")];
+    move(hook, [x, Y]);
+    look.setAttribute("d", `M${x} ${Y}V121H520V${HIGH - 6}`);
+    reads.textContent = model.get("_shown").received.reads;
+  };
   show();
-  listen(model, road, "place", show);
-  return road;
+  listen(model, picture, "place _shown", show);
+  return picture;
 }
 
 /** Where the hook is: at the door of the model, or at the layer. */
 function places(model) {
   const names = model.get("_places");
-  const buttons = ["door", "layer"].map((place) =>
-    h("button", { type: "button", "data-place": place, onclick: () => put(model, { place }) }, place === "door" ? `the door of ${names.door}` : names[place]));
+  const buttons = ["layer", "door"].map((place) =>
+    h("button", { type: "button", "data-place": place, onclick: () => put(model, { place }) }, names[place]));
   const show = () => buttons.forEach((each) => each.setAttribute("aria-pressed", String(each.dataset.place === model.get("place"))));
   const row = h("div", { class: "hs-row", role: "group", "aria-label": "Where the hook is" }, h("span", {}, "The hook is on"), ...buttons);
   show();
@@ -39,8 +81,8 @@ function places(model) {
 }
 
 function draw(model, el) {
-  stage(model, el, "Sent and received", sentence(model), places(model),
-    h("div", { class: "se-both" }, side(model, "sent"), way(model), side(model, "received")));
+  stage(model, el, "Sent and received", said(model), places(model), h("div", { class: "se-figure" }, way(model),
+    h("div", { class: "se-both" }, side(model, "sent"), side(model, "received"))));
 }
 
 export default widget(draw);

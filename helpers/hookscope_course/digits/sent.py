@@ -23,9 +23,9 @@ _HERE = Path(__file__).parent
 class SentReceived(HookWidget):
     """Compare the digit that you send with the image that a layer receives.
 
-    A pre-hook takes the image that the layer receives. Under each image are the two best scores that the model gives
-    if the layer receives this image; for yours, another pre-hook hands it to the layer. A switch moves the hook from
-    the layer to the door of the whole model.
+    A hook on the layer stores the image that the layer receives. The figure asks which of the two images the model
+    would read as it reads yours, and tells after a click. Then it shows the two best scores for each image: for yours,
+    a pre-hook passes it to the layer. A switch moves the hook from the layer to the whole model.
 
     Args:
         model: returns scores of shape (1, classes).
@@ -33,7 +33,8 @@ class SentReceived(HookWidget):
         layer: a layer that receives one gray image; the end of its dotted name is enough.
 
     Attributes:
-        place: where the hook is, ``"layer"`` or ``"door"``.
+        place: where the hook is, ``"layer"`` or ``"door"``, the whole model.
+        picked: the image that was clicked, ``"sent"`` or ``"received"``; empty before.
 
     Raises:
         ValueError: the digit has another shape, or the layer receives something else.
@@ -47,9 +48,10 @@ class SentReceived(HookWidget):
 
     """
 
-    _esm, _css = assets(_HERE / "parts", _HERE / "sent")
+    _esm, _css = assets(_HERE.parent / "scenes" / "scene", _HERE / "parts", _HERE / "sent")
 
     place = traitlets.Enum(["layer", "door"], "layer").tag(sync=True)
+    picked = traitlets.Enum(["", "sent", "received"], "").tag(sync=True)
     _places = traitlets.Dict().tag(sync=True)  # the words on the switch
     _shown = traitlets.Dict().tag(sync=True)  # all that the page draws
 
@@ -102,8 +104,11 @@ class SentReceived(HookWidget):
                 "alt": f"{'The digit that you sent' if key == 'sent' else f'What {where} received'}: {_ink(image)}.",
                 "best": [[str(int(n)), float(p)] for p, n in zip(*best, strict=True)],
                 "read": each.read,
+                "reads": f"reads {a(each.read)}",
             }
-        self._shown = {"sentence": self._sentence(), **sides}
+        # The still picture cannot be clicked, so it and its words tell all.
+        ask = f"Which image must {where} receive, so that the model reads {a(yours.read)}? Click it."
+        self._shown = {"sentence": self._sentence(), "ask": ask if yours.read != got.read else "", **sides}
         self.alt = " ".join(
             [f"Two images side by side. {self._sentence()}", *(str(side["alt"]) for side in sides.values())]
         )
@@ -115,15 +120,15 @@ class SentReceived(HookWidget):
 
     def _sentence(self) -> str:
         sent, got = self.sent, self._got.received
-        reads = f"The model reads {a(self._got.read)} ({percent(float(self._got.probabilities.max()))})"
+        reads = f"the model reads {a(self._got.read)} ({percent(float(self._got.probabilities.max()))})"
         if torch.equal(sent, got):
-            return f"{self._where} received exactly what you sent. {reads}."
+            return f"{self._where} received exactly what you sent, and {reads}."
         if torch.allclose(got, 1 - sent, atol=1e-6):
             what = f"{_ink(got)}: each value is 1 minus yours"
         else:
             what = f"another image: {int((sent != got).sum())} of {sent.numel()} values differ"
-        would = f"; from your image it would read {a(self._yours.read)}" if self._yours.read != self._got.read else ""
-        return f"You sent {_ink(sent)}, and {self._where} received {what}. {reads}{would}."
+        would = f" From your image, it would read {a(self._yours.read)}." if self._yours.read != self._got.read else ""
+        return f"You sent {_ink(sent)}. {self._where} received {what}. From this image, {reads}.{would}"
 
     def numbers(self) -> Rows:
         """List the two best scores for each image."""

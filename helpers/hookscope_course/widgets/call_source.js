@@ -1,8 +1,8 @@
 /** The two ways to run a module. */
 function waysOf(model) {
   const ways = model.get("_ways");
-  const buttons = Object.entries(ways).map(([way, { title, steps }]) =>
-    h("button", { type: "button", class: "cs-way", "data-way": way, onclick: () => put(model, { way, step: steps.length }) }, title));
+  const buttons = Object.entries(ways).map(([way, { title }]) =>
+    h("button", { type: "button", class: "cs-way", "data-way": way, onclick: () => put(model, { way, step: 1 }) }, title));
   const show = () => buttons.forEach((each) => each.setAttribute("aria-pressed", String(each.dataset.way === model.get("way"))));
   const row = h("div", { class: "hs-row", role: "group", "aria-label": "What you write" }, h("span", {}, "You write"), ...buttons);
   show();

@@ -38,14 +38,14 @@ class _Step(NamedTuple):
 _SOURCE = (
     _Step(
         "if not (self._backward_hooks",
-        "Is any hook registered?",
+        "Is no hook registered at all?",
         "plain",
-        "double(x) runs _call_impl. There are hooks, so it goes on below.",
+        "double(x) runs _call_impl. Here it asks whether there is no hook. There are two, so it goes on further down.",
     ),
-    _Step("return forward_call(*args, **kwargs)", "No: run forward, and that is all.", "plain"),
+    _Step("return forward_call(*args, **kwargs)", "Then run forward, and that is all.", "plain"),
     _Step(
         "args_result = hook(self, args)",
-        "Yes: call each pre-hook, with 2 arguments.",
+        "Otherwise call each pre-hook, with 2 arguments.",
         "hook",
         "The pre-hook is called with two arguments: the module, and args, which is (3,).",
     ),
@@ -53,11 +53,11 @@ _SOURCE = (
         "result = forward_call(*args, **kwargs)",
         "Run your forward.",
         "plain",
-        "forward_call is the forward that you wrote.",
+        "forward_call is your forward. It gets the 3.",
     ),
     _Step(
         "return 2 * x",
-        "Your forward: double.forward(x) runs only this.",
+        "Your forward: double.forward(x) runs only this line.",
         "own",
         "Your forward makes 6 out of 3.",
     ),
@@ -97,7 +97,7 @@ class CallSource(HookWidget):
     _esm, _css = assets(Path(__file__).with_suffix(""))
 
     way = traitlets.Enum(["call", "forward"], "call").tag(sync=True)
-    step = traitlets.Int(len(_SOURCE), min=1).tag(sync=True)
+    step = traitlets.Int(1, min=1).tag(sync=True)
     _lines: Any = traitlets.List().tag(sync=True)
     _ways: Any = traitlets.Dict().tag(sync=True)
 

@@ -32,7 +32,7 @@ def test_block1_of_the_reader_receives_the_negative(reader: DigitReader) -> None
     assert figure._shown["received"]["best"] == [
         [str(int(n)), pytest.approx(float(p))] for p, n in zip(*best, strict=True)
     ]
-    assert repr(figure).count("each value is 1 minus yours. The model reads a 0 (99.5 %)") == 1
+    assert repr(figure).count("each value is 1 minus yours. From this image, the model reads a 0 (99.5 %)") == 1
 
 
 def test_from_your_image_the_same_network_reads_a_5(reader: DigitReader) -> None:
@@ -41,7 +41,7 @@ def test_from_your_image_the_same_network_reads_a_5(reader: DigitReader) -> None
         best = reader.network(FIVE).softmax(1)[0].topk(2)
     assert figure._shown["sent"]["best"] == [[str(int(n)), pytest.approx(float(p))] for p, n in zip(*best, strict=True)]
     assert figure._shown["sent"]["best"][0][0] == "5"
-    assert "from your image it would read a 5" in figure.alt
+    assert "From your image, it would read a 5" in figure.alt
 
 
 def test_the_door_receives_what_you_sent_and_gives_the_same_wrong_answer(reader: DigitReader) -> None:
@@ -50,7 +50,16 @@ def test_the_door_receives_what_you_sent_and_gives_the_same_wrong_answer(reader:
     assert torch.equal(figure.received, FIVE)
     assert figure._shown["sent"]["src"] == figure._shown["received"]["src"]
     assert figure._shown["sent"]["best"] == figure._shown["received"]["best"]
-    assert figure._shown["sentence"] == "DigitReader received exactly what you sent. The model reads a 0 (99.5 %)."
+    assert figure._shown["sentence"] == "DigitReader received exactly what you sent, and the model reads a 0 (99.5 %)."
+
+
+def test_it_asks_only_where_the_two_are_read_differently(reader: DigitReader) -> None:
+    figure = SentReceived(reader, FIVE)
+    assert figure.picked == ""
+    assert figure._shown["ask"] == "Which image must block1 receive, so that the model reads a 5? Click it."
+    figure.place = "door"
+    assert figure._shown["ask"] == ""
+    assert SentReceived(reader.network, FIVE)._shown["ask"] == ""
 
 
 def test_another_change_is_counted() -> None:
