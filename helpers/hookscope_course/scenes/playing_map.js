@@ -62,7 +62,7 @@ function draw(model, el) {
     guesses[turn] = [...(guesses[turn] ?? []), kind];
     const fired = fires().indexOf(kind) < turn;
     const reason = fired ? `The ${names[kind]} has fired already, and fires once in a pass.` : waits[kind];
-    verdict = kind === right ? "Right." :
+    verdict = kind === right ? `Right, the ${names[kind]}.` :
       guesses[turn].length < most ? `Not yet. ${reason} Try again.` : `Not yet. ${reason} It is the ${names[right]}.`;
     const through = kind === right || guesses[turn].length >= most;
     put(model, { guesses });
@@ -144,8 +144,9 @@ function draw(model, el) {
       const [color, dotted] = [way === "forward" ? "forward" : "backward", way === "turn"];
       const whole = rail(points, color, dotted);
       const part = s("polyline", { class: "pm-part" });
+      const line = s("polyline", { class: "pm-line", points: dotted ? "" : points.map((point) => point.join()).join(" "), "aria-hidden": "true" });
       const holds = s("g", { class: `sc-rail sc-${color}${dotted ? " sc-dotted" : ""}`, "aria-hidden": "true" }, part);
-      svg.append(whole, holds);
+      svg.append(line, whole, holds);
       return { way, whole, part };
     });
     boxes = {};

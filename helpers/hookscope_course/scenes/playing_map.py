@@ -83,13 +83,13 @@ WAITS = {
     "forward": "The forward hook is given the output, so it waits until forward has run.",
     "tensor_y": "The tensor hook on y is given the gradient of y. There is none before y.backward().",
     "retain_grad": "retain_grad stores the gradient of y when it is final, and it is not final yet.",
-    "full_backward_pre": "The full backward pre-hook fires when the gradient enters the layer, and it has not come that "
-    "far.",
+    "full_backward_pre": "The full backward pre-hook fires when the gradient enters the layer, and it has not come "
+    "that far.",
     "tensor_weight": "The tensor hook on weight is given a gradient that the layer's backward step has to make first.",
     "post_accumulate_grad": "The post-accumulate-grad hook fires when weight.grad has been updated, and weight.grad is "
     "not there yet.",
-    "full_backward": "The full backward hook fires when the gradient leaves the layer through its input, and it has not "
-    "come that far.",
+    "full_backward": "The full backward hook fires when the gradient leaves the layer through its input, and it has "
+    "not come that far.",
     "tensor_x": "The tensor hook on x is given the gradient of x, and it has not come that far.",
 }
 

@@ -88,7 +88,7 @@ function draw(model, el) {
       known < rows.length ? `${right} of ${known} rows right so far. Mark the next row, then run it.` :
       `${right} of ${rows.length} rows right.`;
   };
-  const root = stage(model, el, "The ten-times table", h("div", { class: "sc-figure" }, say, table, why, h("div", { class: "sc-player" }, all, over)));
+  const root = stage(model, el, "The ten-times table", h("div", { class: "sc-figure tt-figure" }, say, table, why, h("div", { class: "sc-player" }, all, over)));
   root.classList.add("hs-alone"); // everything is on the page
   root.addEventListener("keydown", (event) => {
     const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
