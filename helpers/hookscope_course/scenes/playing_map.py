@@ -85,7 +85,7 @@ WAITS = {
     "retain_grad": "retain_grad stores the gradient of y when it is final, and it is not final yet.",
     "full_backward_pre": "The full backward pre-hook fires when the gradient enters the layer, and it has not come "
     "that far.",
-    "tensor_weight": "The tensor hook on weight is given a gradient that the layer's backward step has to make first.",
+    "tensor_weight": "The tensor hook on weight is given the gradient of weight, and the layer has not made it yet.",
     "post_accumulate_grad": "The post-accumulate-grad hook fires when weight.grad has been updated, and weight.grad is "
     "not there yet.",
     "full_backward": "The full backward hook fires when the gradient leaves the layer through its input, and it has "
