@@ -90,13 +90,16 @@ def _wrong_line(
     if "yours" not in log:
         return Wrong("your hook never fired; make it a forward hook of `layer`, and leave it on when you return")
     if log.index("yours") != 0:
-        return Wrong(f"the hooks fired in the order {', '.join(log)}; yours must come first")
+        return Wrong(f"the hooks fired in this order: {', '.join(log)}. Yours must be the first")
     if log.count("yours") > 1:
         return Wrong("your hook fired twice; register it once")
     if sorted(log) != ["later", "theirs", "yours"]:
         return Wrong("a hook that was there before is gone; leave the others alone")
     if not torch.equal(changed, plain + 1):
-        return Wrong("this hook returns `output + 1`, and the layer's output did not become that; register it as it is")
+        return Wrong(
+            "our hook returned `output + 1`, but the layer returned something else. Register `hook` itself, or return "
+            "what it returns"
+        )
     if not hasattr(handle, "remove"):
         return Wrong(f"your function returned {handle!r}; return the handle, so that the hook can come off again")
     handle.remove()

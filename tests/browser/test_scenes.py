@@ -16,6 +16,7 @@ MAP = "play = PlayingMap({'forward_pre': 'look', 'forward': 'multiply', 'full_ba
 QUIZ = "quiz = PlayingMap(['forward_pre', 'forward', 'full_backward'], guess=True)\nquiz.speed = 8\nquiz"
 PASS = "small = hook_pass('full_backward_pre', 'full_backward')\nsmall"
 GAME = "game = TenTimesGame()\ngame"
+FREE = "Drag a hook to another place. Click a hook, and it multiplies by ten."
 ACTIVE_CELL = "() => window.jupyterapp.shell.currentWidget.content.activeCellIndex"
 
 
@@ -71,6 +72,12 @@ def values(stage: Locator) -> dict[str, str]:
         "boxes => boxes.map((box) => [...box.querySelectorAll('text')].map((text) => text.textContent))"
     )
     return dict(texts)
+
+
+def height(stage: Locator) -> float:
+    box = stage.bounding_box()
+    assert box is not None
+    return box["height"]
 
 
 def test_step_scrub_and_keys(opened: Lab) -> None:
@@ -249,6 +256,8 @@ def test_guess_which_hook_fires_next(opened: Lab) -> None:
     expect(stage.locator(".sc-badge:visible")).to_have_count(0)
     expect(stage.locator(".pm-list li")).to_have_count(0)
     expect(stage.get_by_role("button", name="Next")).to_have_attribute("aria-disabled", "true")
+    expect(stage.locator(".sc-rail polygon:visible, .sc-tray:visible")).to_have_count(0)  # no arrow tells the order
+    high = height(stage)
 
     # Wrong, with the reason, and a second try; then right, and the map goes there.
     peg(stage, "forward").click()
@@ -259,7 +268,7 @@ def test_guess_which_hook_fires_next(opened: Lab) -> None:
     peg(stage, "forward_pre").click()
     expect(say).to_have_text("The forward pre-hook sees args = (3,) before forward runs.")
     at_rest(stage)
-    expect(ask).to_have_text("Right. Which hook fires next? Click it. (2 of 3)")
+    expect(ask).to_have_text("Right, the forward pre-hook. Which hook fires next? Click it. (2 of 3)")
     lab.told("print(quiz.index, quiz.guesses)", "1 [['forward', 'forward_pre']]")
 
     # Twice wrong, by keyboard: the map tells, and goes there.
@@ -274,15 +283,29 @@ def test_guess_which_hook_fires_next(opened: Lab) -> None:
     at_rest(stage)
     lab.look(stage, "map-guess")
     peg(stage, "full_backward").click()
-    expect(say).to_contain_text("The full backward hook sees grad_input = (2,).")
-    expect(ask).to_have_text("Right. 1 of 3 at the first try, 1 at the second.")
+    # The last one plays the pass to its end, and from then on the map is free.
+    expect(say).to_have_text("The pass is over: y = 6, x.grad = 2, weight.grad = 3.")
+    expect(ask).to_have_text(f"Right. 1 of 3 at the first try, 1 at the second. {FREE}")
     at_rest(stage)
     lab.told("print(quiz.score)", "(1, 3)")
+    expect(stage.locator(".sc-rail polygon:visible")).to_have_count(4)
+    assert height(stage) == high
+    peg(stage, "forward").click()
+    expect(say).to_have_text("The pass is over: y = 60, x.grad = 20, weight.grad = 30.")
+    expect(ask).to_have_text(FREE)
+    peg(stage, "full_backward").press("ArrowLeft")
+    lab.told("print(quiz.hooks)", "{'forward_pre': 'look', 'forward': 'multiply', 'tensor_x': 'look'}")
     stage.get_by_role("button", name="Start over").click()
-    expect(ask).to_have_text("Which hook fires next? Click it. (1 of 3)")
-    lab.told("print(quiz.index, quiz.guesses)", "0 []")
+    expect(say).to_have_text("You call the layer with x = 3.")
+    expect(ask).to_have_text(FREE)
+    lab.told("print(quiz.hooks)", "{'forward_pre': 'look', 'forward': 'look', 'full_backward': 'look'}")
+    stage.get_by_role("button", name="Play").click()
+    expect(say).to_have_text("The pass is over: y = 6, x.grad = 2, weight.grad = 3.")
+    at_rest(stage)
 
-    # From the kernel.
+    # From the kernel: a new round.
+    lab.kernel("quiz.guesses = []")
+    expect(ask).to_have_text("Which hook fires next? Click it. (1 of 3)")
     lab.kernel("quiz.choose('forward_pre')")
     expect(say).to_contain_text("The forward pre-hook sees")
 
@@ -318,32 +341,41 @@ def test_the_game(opened: Lab) -> None:
     def cell(column: str, hook: str) -> Locator:
         return stage.get_by_role("button", name=f"the {hook} changes {column}", exact=True)
 
-    expect(stage.locator(".tt-why:visible")).to_have_count(0)
+    reasons = stage.locator(".tt-reason")
+    expect(reasons).to_have_count(0)
+    high = height(stage)
     cell("y", "forward pre-hook").click()
     cell("x.grad", "forward pre-hook").click()
     expect(cell("y", "forward pre-hook")).to_have_attribute("aria-pressed", "true")
     stage.get_by_role("button", name="Run the forward pre-hook").click()
-    why = stage.locator(".tt-why:visible")
-    expect(why).to_have_text(
-        "weight.grad becomes 30: weight is multiplied by what forward got, which is 30, so weight.grad is 30."
+    expect(reasons).to_have_text(
+        [
+            "✓ y becomes 60: forward gets 30 instead of 3, so y is 2 · 30 = 60.",
+            "✓ x.grad becomes 20: x is multiplied by 10 on its way in, so x.grad is 10 · 2 = 20.",
+            "✗ weight.grad becomes 30: weight is multiplied by what forward got, which is 30, so weight.grad is 30.",
+        ]
     )
-    expect(stage.locator(".sc-say")).to_have_text("0 of 1 rows so far. Mark the next row, then run it.")
+    assert height(stage) == high, "the reasons move no row"
+    expect(stage.locator(".tt-known[aria-pressed='true']")).to_have_count(2)  # the marks stay
+    expect(stage.locator(".sc-say")).to_have_text("0 of 1 rows right so far. Mark the next row, then run it.")
     lab.told("print(game.marks, game.revealed)", "{'forward_pre': ['y', 'x.grad']} ['forward_pre']")
 
     # By keyboard: the next row has the focus; arrows go from cell to cell.
     for key in ("Space", "ArrowRight", "Space", "ArrowRight", "Enter", "ArrowRight", "Enter"):
         lab.page.keyboard.press(key)
-    expect(stage.locator(".sc-say")).to_have_text("1 of 2 rows so far. Mark the next row, then run it.")
+    expect(stage.locator(".sc-say")).to_have_text("1 of 2 rows right so far. Mark the next row, then run it.")
     lab.told("print(game.score)", "1 of 2 rows")
     lab.look(stage, "ten-times")
     stage.get_by_role("button", name="Run all rows").click()
-    expect(stage.locator(".sc-say")).to_have_text("1 of 6 rows.")
+    expect(stage.locator(".sc-say")).to_have_text("1 of 6 rows right.")
     expect(stage.locator(".tt-cell.sc-changed")).to_have_count(12)
+    stage.get_by_role("button", name="Why, for the full backward hook").click()
+    expect(reasons.nth(2)).to_contain_text("weight.grad stays 3: the layer makes it from grad_output")
     lab.look(stage, "ten-times-run")
     stage.get_by_role("button", name="Start over").click()
     lab.told("print(game.marks, game.revealed)", "{} []")
     lab.kernel("game.mark('full_backward', 'x.grad'); game.run('full_backward')")
-    expect(stage.locator(".sc-say")).to_contain_text("1 of 1 rows so far.")
+    expect(stage.locator(".sc-say")).to_contain_text("1 of 1 rows right so far.")
 
 
 def test_looks(opened: Lab) -> None:

@@ -39,20 +39,20 @@ function draw(model, el) {
     return fill(sentences[name][hooks()[name] === "multiply" ? 1 : 0], { ...facts(), given, gave });
   };
 
-  // Guesses.
+  // Guesses, until all hooks that are asked for are known. From then on, the map is free.
+  const asked = () => order.filter((name) => name in model.get("_begin"));
   const known = () => {
-    if (!asks) return fires().length;
     const guesses = model.get("guesses");
     let count = 0;
-    for (const kind of fires()) {
+    for (const kind of asked()) {
       const tries = guesses[count] ?? [];
       if (!tries.includes(kind) && tries.length < most) break;
       count += 1;
     }
     return count;
   };
-  const told = () => known() === fires().length;
-  const limit = () => (told() ? stations().length - 1 : stations().indexOf(fires()[known()]) - 1);
+  const told = () => !asks || known() === asked().length;
+  const limit = () => (told() ? stations().length - 1 : stations().indexOf(asked()[known()]) - 1);
   const now = () => Math.min(model.get("index"), stations().length - 1);
   let verdict = "";
   const choose = (kind) => {
@@ -62,33 +62,33 @@ function draw(model, el) {
     guesses[turn] = [...(guesses[turn] ?? []), kind];
     const fired = fires().indexOf(kind) < turn;
     const reason = fired ? `The ${names[kind]} has fired already, and fires once in a pass.` : waits[kind];
-    verdict = kind === right ? "Right." :
+    verdict = kind === right ? `Right, the ${names[kind]}.` :
       guesses[turn].length < most ? `Not yet. ${reason} Try again.` : `Not yet. ${reason} It is the ${names[right]}.`;
     const through = kind === right || guesses[turn].length >= most;
     put(model, { guesses });
-    if (through) goal = stations().indexOf(right);
+    if (through) goal = told() ? stations().length - 1 : stations().indexOf(right);
     show();
     if (through) controls.play();
   };
   let goal = null; // where playing ends, after a guess
   const score = () => {
     const guesses = model.get("guesses");
-    const count = (test) => fires().filter((kind, turn) => test(guesses[turn] ?? [], kind)).length;
+    const count = (test) => asked().filter((kind, turn) => test(guesses[turn] ?? [], kind)).length;
     const first = count((tries, kind) => tries[0] === kind);
     const second = count((tries, kind) => tries[0] !== kind && tries.includes(kind));
-    return `${first} of ${fires().length} at the first try${second ? `, ${second} at the second` : ""}.`;
+    return `${first} of ${asked().length} at the first try${second ? `, ${second} at the second` : ""}.`;
   };
 
   // Moving hooks.
-  const moved = (next, focus) => {
-    const ended = !asks && now() === stations().length - 1;
+  const moved = (next, focus, again = false) => {
+    const ended = !again && now() === stations().length - 1;
     const sorted = Object.fromEntries(order.filter((name) => name in next).map((name) => [name, next[name]]));
     const many = order.filter((name) => !isHook(name) || name in sorted).length;
     controls.pause();
     verdict = "";
     goal = null;
     shown = null;
-    put(model, { hooks: sorted, index: ended ? many - 1 : 0, guesses: [] });
+    put(model, { hooks: sorted, index: ended ? many - 1 : 0 });
     build();
     show();
     pegs[focus]?.element.focus({ preventScroll: true });
@@ -120,10 +120,12 @@ function draw(model, el) {
   let main;
   let side;
   let items = [];
+  let rails = [];
   let drawn; // the hooks that the scene has
   let shown = null; // the station at which the scene is, or null when it has to be set anew
   const free = () => Object.fromEntries(Object.entries(layout.slots).filter(([kind]) => !(kind in hooks())).map(([kind, { at: point }]) => [kind, point]));
   const near = (kind) => { for (const [name, element] of Object.entries(slots)) mark(element, "sc-near", name === kind); };
+  const still = () => fixed || !told(); // hooks cannot be moved
   const inTray = ([x, y]) => {
     if (!layout.tray) return false;
     const [left, top, width, height] = layout.tray;
@@ -138,7 +140,15 @@ function draw(model, el) {
     svg = scene(size, "The map: a layer, and the hooks on it");
     svg.dataset.flights = holder.firstChild?.dataset.flights ?? "0";
     svg.append(frame(layout.frame, layout.doors, "layer: y = weight · x, weight = 2", layout.title, 1.05 * font));
-    for (const { way, points } of layout.rails) svg.append(rail(points, way === "forward" ? "forward" : "backward", way === "turn"));
+    rails = layout.rails.map(({ way, points }) => {
+      const [color, dotted] = [way === "forward" ? "forward" : "backward", way === "turn"];
+      const whole = rail(points, color, dotted);
+      const part = s("polyline", { class: "pm-part" });
+      const line = s("polyline", { class: "pm-line", points: dotted ? "" : points.map((point) => point.join()).join(" "), "aria-hidden": "true" });
+      const holds = s("g", { class: `sc-rail sc-${color}${dotted ? " sc-dotted" : ""}`, "aria-hidden": "true" }, part);
+      svg.append(line, whole, holds);
+      return { way, whole, part };
+    });
     boxes = {};
     for (const [name, place] of Object.entries(layout.boxes)) {
       const does = name === "compute" || name === "step";
@@ -154,14 +164,14 @@ function draw(model, el) {
       hook.element.dataset.kind = kind;
       move(hook.element, home);
       const drop = (to, point) => {
-        if (fixed) move(hook.element, home);
+        if (still()) move(hook.element, home);
         else if (to) shift(kind, to);
         else if (inTray(point)) remove(kind);
         else move(hook.element, home);
       };
-      draggable(hook.element, { svg, home: () => home, places: () => (fixed ? {} : free()), near, drop, press: () => press(kind), reach: 4 * radius });
+      draggable(hook.element, { svg, home: () => home, places: () => (still() ? {} : free()), near, drop, press: () => press(kind), reach: 4 * radius });
       hook.element.addEventListener("keydown", (event) => {
-        if (fixed || event.ctrlKey || event.metaKey || event.altKey) return;
+        if (still() || event.ctrlKey || event.metaKey || event.altKey) return;
         if (event.key === "Delete" || event.key === "Backspace") remove(kind);
         else if (event.key.startsWith("Arrow")) {
           const to = toward(event.key, home, free());
@@ -186,7 +196,7 @@ function draw(model, el) {
         drop: (to) => (to ? add(to) : move(spare.element, home)),
       });
       const lines = more ? ["new hook: drag it out", "to remove one, drag it in"] : ["all places are taken", "to remove one, drag it in"];
-      svg.append(s("rect", { class: "sc-tray", x, y, width, height, rx: 10, "aria-hidden": "true" }),
+      svg.append(s("rect", { class: "sc-tray pm-tray", x, y, width, height, rx: 10, "aria-hidden": "true" }),
         words(lines, [x + (more ? 48 : 14), y + height / 2 - 2], { size: 0.88 * font, anchor: "start", kind: "sc-soft pm-tray-words" }));
       if (more) { svg.append(spare.element); pegs.tray = spare; }
     }
@@ -211,12 +221,27 @@ function draw(model, el) {
     return line.slice(places[0], places[1] + 1).map(([, ...point]) => point);
   };
 
+  /** Draw each arrow as far as the pass has gone: before that, it would tell which hook is next. */
+  const lay = (passed) => {
+    for (const { way: each, whole, part } of rails) {
+      const line = each === "branch" ? layout.branch : layout.track;
+      const ends = { forward: ["call", "return"], turn: ["return", "start"], backward: ["start", "end"], branch: ["step", "accumulate"] }[each];
+      const [first, last] = ends.map((name) => line.findIndex(([station]) => station === name));
+      const there = line.slice(first, last + 1);
+      const far = there.reduce((far, [name], place) => (name && passed(name) ? place : far), -1);
+      const whole_ = told() || far === there.length - 1;
+      whole.style.display = whole_ ? "" : "none";
+      part.setAttribute("points", whole_ ? "" : there.slice(0, far + 1).map(([, ...point]) => point.join()).join(" "));
+    }
+  };
+
   /** Write what is known at a station: all but the dot. */
   const settle = (index) => {
     const all = stations();
     const name = all[index];
     const place = order.indexOf(name);
     const passed = (station) => place >= order.indexOf(station);
+    lay(passed);
     const hide = asks && !told() && index >= limit() + 1;
     const values = facts();
     const plain = facts(0);
@@ -233,7 +258,7 @@ function draw(model, el) {
       put_("weight_grad", "accumulate", added, plain.weight_grad);
       put_("x_grad", "end", values.x_grad, plain.x_grad);
     }
-    const open = known();
+    const open = told() ? fires().length : known();
     fires().forEach((kind, turn) => {
       const does = hooks()[kind] === "multiply" ? "multiplies by ten" : kind === "retain_grad" ? "keeps y.grad" : "looks";
       const waiting = asks && !told();
@@ -253,14 +278,13 @@ function draw(model, el) {
     if (list.childElementCount !== visible.length || visible.some((item, turn) => list.children[turn] !== item)) list.replaceChildren(...visible);
     sentence.textContent = say(name);
     sentence.setAttribute("aria-live", controls.playing() ? "off" : "polite"); // not a flood of words while it plays
-    mark(holder, "pm-waits", asks && !told());
-    touch.textContent = asks && !told() ? "Drag a hook to another place, and a new round begins." :
-      fixed ? "Click a hook to make it multiply by ten." : "Drag a hook to another place; click it to make it multiply by ten.";
+    mark(figure, "pm-waits", asks && !told());
+    over.hidden = !asks || !told();
+    touch.textContent = asks ? "" : fixed ? "Click a hook to make it multiply by ten." : free_;
     if (asks) {
-      const wait = `Which hook fires next? Click it. (${open + 1} of ${fires().length})`;
-      ask.textContent = told() ? (fires().length ? `${verdict} ${score()}`.trim() : "Drag a hook to a place first.") :
-        index >= limit() || verdict ? [verdict, verdict.endsWith("again.") ? "" : wait].filter(Boolean).join(" ") :
-        "Press Play, or choose at once: which hook fires first?";
+      const wait = `Which hook fires next? Click it. (${open + 1} of ${asked().length})`;
+      ask.textContent = told() ? `${verdict ? `${verdict.startsWith("Right") ? "Right. " : ""}${score()} ` : ""}${free_}` :
+        verdict.endsWith("again.") ? verdict : `${verdict} ${wait}`.trim();
     }
     controls.show();
   };
@@ -321,13 +345,14 @@ function draw(model, el) {
     dwell: () => (isHook(stations()[now()]) ? 1500 : 800) / model.get("speed"),
     text: () => `${now() + 1} of ${stations().length}`,
   });
-  const over = h("button", { type: "button", hidden: !asks, onclick: () => moved(hooks(), null) }, "Start over");
+  const over = h("button", { type: "button", hidden: !asks, onclick: () => moved(model.get("_begin"), null, true) }, "Start over");
   controls.element.append(over);
   const touch = h("span");
+  const free_ = "Drag a hook to another place. Click a hook, and it multiplies by ten.";
   const keyboard = fixed ? "Keys: arrows step, Home and End jump, Space plays." :
     "Keys: arrows move a hook, elsewhere they step; Space plays.";
   const keys = h("p", { class: "sc-keys" }, touch, h("span", { class: "sc-keyboard" }, ` ${keyboard}`));
-  const figure = h("div", { class: `sc-figure${fixed ? " pm-small" : ""}` }, sentence, ask, holder, controls.element, list, keys);
+  const figure = h("div", { class: `sc-figure${fixed ? " pm-small" : ""}${asks ? " pm-asks" : ""}` }, sentence, ask, holder, controls.element, list, keys);
   const root = stage(model, el, "The map that plays", figure);
   root.classList.add("hs-alone"); // everything is on the page
   root.addEventListener("keydown", controls.keys);
@@ -351,7 +376,7 @@ function draw(model, el) {
     build();
     show();
   });
-  listen(model, root, "index guesses", show);
+  listen(model, root, "index guesses _begin", show);
 }
 
 export default widget(draw);

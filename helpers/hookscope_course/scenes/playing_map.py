@@ -77,20 +77,20 @@ GIVEN = {
     "tensor_x": "grad = {given}",
 }
 """The argument that each kind of hook looks at."""
-# Why a hook does not fire yet: what it waits for. Each is true whichever of the others is next.
+# Why a hook does not fire yet. Each is true whichever of the others is next, and none says which one that is.
 WAITS = {
     "forward_pre": "The forward pre-hook fires before forward, at the beginning of the call.",
     "forward": "The forward hook is given the output, so it waits until forward has run.",
-    "tensor_y": "The tensor hook on y is given the gradient of y, which begins with y.backward().",
-    "retain_grad": "retain_grad keeps the gradient of y after the tensor hooks on y have run.",
-    "full_backward_pre": "The full backward pre-hook is given grad_output, after everything that waits for the "
-    "gradient of y itself.",
-    "tensor_weight": "The tensor hook on weight is given a gradient that the layer's backward step has to make first.",
-    "post_accumulate_grad": "The post-accumulate-grad hook waits until weight.grad has been updated, and so until the "
-    "gradient of weight has passed its tensor hooks.",
-    "full_backward": "The full backward hook is given grad_input, at the door through which the gradient leaves the "
-    "layer. Here weight gets its gradient first.",
-    "tensor_x": "The tensor hook on x is given the gradient that has left the layer. Here it comes last.",
+    "tensor_y": "The tensor hook on y is given the gradient of y. There is none before y.backward().",
+    "retain_grad": "retain_grad stores the gradient of y when it is final, and it is not final yet.",
+    "full_backward_pre": "The full backward pre-hook fires when the gradient enters the layer, and it has not come "
+    "that far.",
+    "tensor_weight": "The tensor hook on weight is given the gradient of weight, and the layer has not made it yet.",
+    "post_accumulate_grad": "The post-accumulate-grad hook fires when weight.grad has been updated, and weight.grad is "
+    "not there yet.",
+    "full_backward": "The full backward hook fires when the gradient leaves the layer through its input, and it has "
+    "not come that far.",
+    "tensor_x": "The tensor hook on x is given the gradient of x, and it has not come that far.",
 }
 
 
@@ -103,13 +103,13 @@ class PlayingMap(HookWidget):
 
     Args:
         hooks: what sits where: place → "look" or "multiply"; or only the places, and the hooks look.
-        guess: ask which hook fires next; a second try is offered before the map tells.
+        guess: ask which hook fires next, with a second try, until all have fired; from then on, hooks can be moved.
         kinds: the places that are shown; by default all nine.
         backward: show the way back.
         fixed: the hooks stay where they are.
 
     Attributes:
-        hooks: as above. Setting it begins a new pass, or stays at the end of one.
+        hooks: as above. Setting it begins a new pass, or stays at the end of one, or begins the guesses again.
         index: the station at which the value is, from 0.
         guesses: what was chosen, for each hook in its turn.
         speed: how fast it plays; 1 is normal.
@@ -131,6 +131,7 @@ class PlayingMap(HookWidget):
     guesses: Any = traitlets.List(traitlets.List(traitlets.Unicode())).tag(sync=True)
     speed: Any = traitlets.Float(1.0).tag(sync=True)
     _guess: Any = traitlets.Bool(False).tag(sync=True)
+    _begin: Any = traitlets.Dict().tag(sync=True)  # the hooks that are asked for; "Start over" puts them back
     _fixed: Any = traitlets.Bool(False).tag(sync=True)
     _kinds: Any = traitlets.List(traitlets.Unicode()).tag(sync=True)
     _order: Any = traitlets.List(traitlets.Unicode()).tag(sync=True)  # of the stations
@@ -202,7 +203,7 @@ class PlayingMap(HookWidget):
         """Guess which hook fires next, and go there if that is known now; return what the map answers."""
         if not self._guess:
             raise RuntimeError("this map asks nothing; PlayingMap(guess=True) does")
-        turn, fires = self._known(), self.order
+        turn, fires = self._known(), self._asked()
         if turn == len(fires):
             raise RuntimeError("every hook has fired; set guesses to [] to begin again")
         self._must_have(kind)
@@ -210,8 +211,8 @@ class PlayingMap(HookWidget):
         guesses += [[]] if len(guesses) == turn else []
         guesses[turn].append(kind)
         self.guesses = guesses
-        if self._known() > turn:
-            self.index = self.stations.index(fires[turn])
+        if self._known() > turn:  # the last one plays the pass to its end
+            self.index = len(self.stations) - 1 if self._told() else self.stations.index(fires[turn])
         return self._verdict(turn)
 
     @property
@@ -240,8 +241,8 @@ class PlayingMap(HookWidget):
     @property
     def score(self) -> tuple[int, int]:
         """How many hooks were guessed at the first try, and how many there are."""
-        first = sum(tries[0] == kind for tries, kind in zip(self.guesses, self.order, strict=False) if tries)
-        return first, len(self.order)
+        first = sum(tries[0] == kind for tries, kind in zip(self.guesses, self._asked(), strict=False) if tries)
+        return first, len(self._asked())
 
     def _say(self, station: str) -> str:
         sentences = SENTENCES[station]
@@ -265,25 +266,28 @@ class PlayingMap(HookWidget):
     def _backward(self) -> bool:
         return "start" in self._order
 
+    def _asked(self) -> list[str]:
+        """The hooks that are asked for, in the order in which they fire; they stay when hooks are moved later."""
+        return [name for name in self._order if name in self._begin]
+
     def _known(self) -> int:
         """Count the hooks whose turn is known: guessed, or told after `TRIES` wrong guesses."""
         known = 0
-        for kind, tries in zip(self.order, self.guesses, strict=False):
+        for kind, tries in zip(self._asked(), self.guesses, strict=False):
             if kind not in tries and len(tries) < TRIES:
                 break
             known += 1
         return known
 
     def _limit(self) -> int:
-        stations, fires = self.stations, self.order
-        known = self._known() if self._guess else len(fires)
-        return len(stations) - 1 if known == len(fires) else stations.index(fires[known]) - 1
+        stations = self.stations
+        return len(stations) - 1 if self._told() else stations.index(self._asked()[self._known()]) - 1
 
     def _verdict(self, turn: int) -> str:
-        fires, tries = self.order[turn], self.guesses[turn]
+        fires, tries = self._asked()[turn], self.guesses[turn]
         if tries[-1] == fires:
             return f"Right. {self._say(fires)}"
-        if tries[-1] in self.order[:turn]:
+        if tries[-1] in self._asked()[:turn]:
             reason = f"The {PLACES[tries[-1]].name} has fired already, and fires once in a pass."
         else:
             reason = WAITS[tries[-1]]
@@ -317,22 +321,25 @@ class PlayingMap(HookWidget):
         """Stay at the end of a pass, so that one sees at once what became of it; else begin a new one."""
         before = [name for name in self._order if name not in PLACES or name in (change["old"] or {})]
         if "index" not in self._received:  # a page that moves a hook says itself where it is
-            ended = not self._guess and self.index >= len(before) - 1
+            ended = self._told() and self.index >= len(before) - 1
             self.index = len(self.stations) - 1 if ended else 0
-        if "guesses" not in self._received:
-            self.guesses = []
+        if not self._told() or not self._begin:
+            self._begin, self.guesses = dict(self.hooks), []
         if self._layouts:
             self._draw()
 
     @traitlets.observe("guesses")
     def _on_guesses(self, change: Mapping[str, Any]) -> None:
+        if not self._told() and self.hooks != self._begin:
+            self.hooks = self._begin
+        self.index = min(self.index, self._limit())
         if self._layouts:
             self._draw()
 
     # The still picture, and words.
 
     def _told(self) -> bool:
-        return not self._guess or self._known() == len(self.order)
+        return not self._guess or self._known() == len(self._asked())
 
     def _draw(self) -> None:
         told = self._told()
@@ -340,7 +347,8 @@ class PlayingMap(HookWidget):
         order = self.order if told else []
         hooks = {kind: (self.hooks[kind], order.index(kind) + 1 if order else 0) for kind in self.hooks}
         changed = self._changed() if told else set()
-        self.png = draw_map(self._layouts["wide"], hooks, values, changed)
+        layout = self._layouts["wide"] | ({} if told else {"rails": []})  # the arrows tell the order
+        self.png = draw_map(layout, hooks, values, changed)
         names = [
             f"{PLACES[kind].name}{' (times ten)' if self.hooks[kind] == 'multiply' else ''}" for kind in self.hooks
         ]

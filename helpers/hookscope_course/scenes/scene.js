@@ -168,9 +168,9 @@ function token(size) {
   const stand = (at, { value, way, below = false, left = false, hidden = false }) => {
     move(element, at);
     text.textContent = value;
-    text.setAttribute("x", left ? -size - 9 : 0);
+    text.setAttribute("x", left ? -size - 9 : below ? 0 : 4); // to the left of the badge above a peg
     text.setAttribute("y", left ? 0.4 * size : below ? 1.5 * size + 11 : -size - 6);
-    text.setAttribute("text-anchor", left ? "end" : "middle");
+    text.setAttribute("text-anchor", below && !left ? "middle" : "end");
     element.setAttribute("class", `sc-token sc-${way}`);
     element.style.display = hidden ? "none" : "";
   };

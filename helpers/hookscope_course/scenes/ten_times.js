@@ -10,8 +10,10 @@ function draw(model, el) {
   const wrong = ([kind, , , values]) => columns.filter((name, at) => marked(kind).includes(name) !== changes(values, at));
 
   const say = h("p", { class: "sc-say", role: "status" });
+  const why = h("div", { class: "tt-why", role: "status" });
+  let told = null; // the row whose reasons stand below the table, where they move no row
   const lines = rows.map((row) => {
-    const [kind, name, register, values, reasons] = row;
+    const [kind, name, does, values, reasons] = row;
     const cells = columns.map((column, at) => {
       const button = h("button", { type: "button", class: "tt-cell", onclick: () => {
         if (revealed(kind)) return;
@@ -35,50 +37,58 @@ function draw(model, el) {
       return { button, show };
     });
     const act = h("button", { type: "button", class: "tt-run", "aria-label": `Run the ${name}`, onclick: () => run([kind]) }, "Run");
-    const result = h("span", { class: "tt-result" });
-    const why = h("tr", { class: "tt-why" }, h("td", { colspan: String(columns.length + 2) }));
-    const line = h("tr", {}, h("th", { scope: "row" }, name, h("code", {}, register)),
-      ...cells.map(({ button }) => h("td", {}, button)), h("td", {}, act, result));
+    const result = h("button", { type: "button", class: "tt-result", "aria-label": `Why, for the ${name}`, onclick: () => { told = row; render(); } });
+    const line = h("tr", {}, h("th", { scope: "row" }, name, h("code", {}, does)),
+      ...cells.map(({ button }) => h("td", {}, button)), h("td", { class: "tt-act" }, act, result));
     const show = () => {
       const known = revealed(kind);
       const missed = wrong(row);
       for (const cell of cells) cell.show();
       act.hidden = known;
-      result.textContent = known ? (missed.length ? `${columns.length - missed.length} of ${columns.length}` : "right") : "";
-      mark(result, "tt-good", known && !missed.length);
-      why.hidden = !known || !missed.length;
-      why.firstChild.replaceChildren(...(known ? missed : []).map((column) => {
-        const at = columns.indexOf(column);
-        return h("p", {}, h("b", {}, `${column} ${changes(values, at) ? "becomes" : "stays"} ${values[at]}: `), reasons[at]);
-      }));
+      result.hidden = !known;
+      mark(result, "tt-told", told === row);
+      result.replaceChildren(h("span", { class: missed.length ? "tt-bad" : "tt-good" }, `${columns.length - missed.length} of ${columns.length}`), " why?");
     };
-    return { row, line, why, show, act, first: cells[0].button };
+    return { row, line, show, act, first: cells[0].button };
   });
 
   const run = (kinds) => {
     const known = rows.map(([kind]) => kind).filter((kind) => revealed(kind) || kinds.includes(kind));
+    told = rows.find((row) => kinds.includes(row[0]) && wrong(row).length) ?? rows.find(([kind]) => kinds.includes(kind));
     put(model, { revealed: known });
-    show();
+    render();
     const next = lines.find(({ row: [kind] }) => !known.includes(kind));
     (next?.first ?? over).focus({ preventScroll: true });
   };
   const all = h("button", { type: "button", onclick: () => run(rows.map(([kind]) => kind)) }, "Run all rows");
-  const over = h("button", { type: "button", onclick: () => { put(model, { revealed: [], marks: {} }); show(); lines[0].first.focus({ preventScroll: true }); } }, "Start over");
+  const over = h("button", { type: "button", onclick: () => { told = null; put(model, { revealed: [], marks: {} }); render(); lines[0].first.focus({ preventScroll: true }); } }, "Start over");
   const head = ["each hook multiplies by ten", ...columns].map((name) => h("th", { scope: "col" }, ...name.split(/(?<=\.)/).flatMap((part, at) => (at ? [h("wbr"), part] : [part]))));
   const none = h("tr", { class: "tt-plain" }, h("th", { scope: "row" }, "no hook"), ...plain.map((value) => h("td", {}, String(value))), h("td"));
   const table = h("table", { class: "tt-table" }, h("thead", {}, h("tr", {}, ...head, h("td"))),
-    h("tbody", {}, none, ...lines.flatMap(({ line, why }) => [line, why])));
+    h("tbody", {}, none, ...lines.map(({ line }) => line)));
 
-  const show = () => {
+  /** The reasons for one row: the last that was run, or the one whose "why?" was pressed. */
+  const explain = () => {
+    if (told && !revealed(told[0])) told = null;
+    const [, name, , values, reasons] = told ?? rows[0];
+    const missed = told ? wrong(told) : [];
+    why.replaceChildren(...(told ? [h("p", {}, h("b", {}, `The ${name}`)), ...columns.map((column, at) => {
+      const good = !missed.includes(column);
+      return h("p", { class: "tt-reason" }, h("span", { class: good ? "tt-good" : "tt-bad", "aria-label": good ? "right" : "wrong" }, good ? "✓ " : "✗ "),
+        h("b", {}, `${column} ${changes(values, at) ? "becomes" : "stays"} ${values[at]}: `), reasons[at]);
+    })] : [h("p", { class: "tt-soft" }, "When you have run a row, the reasons stand here.")]));
+  };
+  const render = () => {
     for (const line of lines) line.show();
+    explain();
     const known = model.get("revealed").length;
     const right = rows.filter((row) => revealed(row[0]) && !wrong(row).length).length;
     all.setAttribute("aria-disabled", String(known === rows.length));
-    say.textContent = !known ? "Which cells become ten times as large? Mark them in one row, then run it." :
-      known < rows.length ? `${right} of ${known} rows so far. Mark the next row, then run it.` :
-      `${right} of ${rows.length} rows.`;
+    say.textContent = !known ? "Which values become ten times as large? Mark them in one row, then run it." :
+      known < rows.length ? `${right} of ${known} rows right so far. Mark the next row, then run it.` :
+      `${right} of ${rows.length} rows right.`;
   };
-  const root = stage(model, el, "The ten-times table", h("div", { class: "sc-figure" }, say, table, h("div", { class: "sc-player" }, all, over)));
+  const root = stage(model, el, "The ten-times table", h("div", { class: "sc-figure tt-figure" }, say, table, why, h("div", { class: "sc-player" }, all, over)));
   root.classList.add("hs-alone"); // everything is on the page
   root.addEventListener("keydown", (event) => {
     const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
@@ -91,8 +101,8 @@ function draw(model, el) {
     const to = grid[Math.min(Math.max(row + step[0], 0), grid.length - 1)];
     to[Math.min(Math.max(grid[row].indexOf(event.target) + step[1], 0), to.length - 1)].focus();
   });
-  listen(model, root, "marks revealed", show);
-  show();
+  listen(model, root, "marks revealed", render);
+  render();
 }
 
 export default widget(draw);

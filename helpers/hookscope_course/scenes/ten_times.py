@@ -17,6 +17,17 @@ __all__ = ["TenTimesGame"]
 FOLDER = Path(__file__).parent
 COLUMNS = ("y", "x.grad", "weight.grad")
 _ROWS = ("forward_pre", "forward", "tensor_y", "full_backward_pre", "post_accumulate_grad", "full_backward")
+DOES = {
+    "forward_pre": "returns (10 * args[0],)",
+    "forward": "returns 10 * output",
+    "tensor_y": "returns 10 * grad",
+    "full_backward_pre": "returns (10 * grad_output[0],)",
+    "tensor_weight": "returns 10 * grad",
+    "post_accumulate_grad": "weight.grad *= 10, returns None",
+    "full_backward": "returns (10 * grad_input[0],)",
+    "tensor_x": "returns 10 * grad",
+}
+"""What the hook in each row does; a post-accumulate-grad hook must return None."""
 REASONS = {
     "forward_pre": {
         "y": "forward gets 30 instead of 3, so y is 2 · 30 = 60.",
@@ -25,38 +36,38 @@ REASONS = {
     },
     "forward": {
         "y": "what a forward hook returns replaces the output, so y is 10 · 6 = 60.",
-        "x.grad": "the hook's times ten is part of the graph, so x.grad is 10 · 2 = 20.",
-        "weight.grad": "the hook's times ten is part of the graph, so weight.grad is 10 · 3 = 30.",
+        "x.grad": "y is now 10 · weight · x, so x.grad is 10 · 2 = 20.",
+        "weight.grad": "y is now 10 · weight · x, so weight.grad is 10 · 3 = 30.",
     },
     "tensor_y": {
-        "y": "the hook fires on the way back, and changes a gradient; y has long been computed.",
+        "y": "the hook fires in the backward pass, and y was computed in the forward pass.",
         "x.grad": "the gradient of y is 10 instead of 1 when it enters the layer, so x.grad is 10 · 2 = 20.",
         "weight.grad": "the gradient of y is 10 instead of 1 when it enters the layer, so weight.grad is 10 · 3 = 30.",
     },
     "full_backward_pre": {
-        "y": "the hook fires on the way back, and changes a gradient; y has long been computed.",
+        "y": "the hook fires in the backward pass, and y was computed in the forward pass.",
         "x.grad": "grad_output is 10 instead of 1 in the layer's backward step, so x.grad is 10 · 2 = 20.",
         "weight.grad": "grad_output is 10 instead of 1 in the layer's backward step, so weight.grad is 10 · 3 = 30.",
     },
     "tensor_weight": {
-        "y": "the hook fires on the way back, and changes a gradient; y has long been computed.",
-        "x.grad": "the gradient of weight goes to weight.grad only; the one of x has another way.",
+        "y": "the hook fires in the backward pass, and y was computed in the forward pass.",
+        "x.grad": "the hook changes only the gradient of weight, not the gradient of x.",
         "weight.grad": "the hook's 30 is what is added to weight.grad.",
     },
     "post_accumulate_grad": {
-        "y": "the hook fires on the way back, after weight.grad was updated; y has long been computed.",
-        "x.grad": "the hook changes weight.grad in place, and nothing is computed from weight.grad in this pass.",
+        "y": "the hook fires in the backward pass, and y was computed in the forward pass.",
+        "x.grad": "the hook changes weight.grad in place, and x.grad is not computed from weight.grad.",
         "weight.grad": "the hook multiplies weight.grad in place, so it is 30.",
     },
     "full_backward": {
-        "y": "the hook fires on the way back, and changes a gradient; y has long been computed.",
+        "y": "the hook fires in the backward pass, and y was computed in the forward pass.",
         "x.grad": "the hook replaces grad_input, which is what goes on to x, so x.grad is 10 · 2 = 20.",
-        "weight.grad": "weight.grad is made from grad_output; the hook replaces grad_input, which goes on to x.",
+        "weight.grad": "the layer makes it from grad_output; the hook replaces grad_input, which goes on to x.",
     },
     "tensor_x": {
-        "y": "the hook fires on the way back, and changes a gradient; y has long been computed.",
+        "y": "the hook fires in the backward pass, and y was computed in the forward pass.",
         "x.grad": "the hook's 20 is what is added to x.grad.",
-        "weight.grad": "the gradient of x has left the layer, and weight has its own gradient already.",
+        "weight.grad": "the hook changes only the gradient of x, not the gradient of weight.",
     },
 }
 """Why a hook that multiplies by ten changes a value, or why not; true whatever was guessed."""
@@ -65,8 +76,8 @@ REASONS = {
 class TenTimesGame(HookWidget):
     """Guess what each hook reaches: it multiplies by ten, and `y`, `x.grad` or `weight.grad` become ten times as large.
 
-    Click the cells that you think change, row by row, then press Run. Each row is a run of torch with that one hook;
-    a wrong cell gets its reason.
+    Click the cells that you think change, row by row, then press Run. Each row is a run of torch with that one hook.
+    Below the table stands the reason for each cell of the row; your marks stay.
 
     Args:
         kinds: the rows; by default the six that chapter 02 knows. All that can multiply: see `MULTIPLIERS`.
@@ -83,7 +94,7 @@ class TenTimesGame(HookWidget):
         >>> game.mark("full_backward", "x.grad", "weight.grad")
         >>> print(game.run("full_backward"))
         full backward hook: 2 of 3 cells right.
-        weight.grad stays 3: weight.grad is made from grad_output; the hook replaces grad_input, which goes on to x.
+        weight.grad stays 3: the layer makes it from grad_output; the hook replaces grad_input, which goes on to x.
 
     """
 
@@ -91,7 +102,7 @@ class TenTimesGame(HookWidget):
 
     marks: Any = traitlets.Dict().tag(sync=True)
     revealed: Any = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    _rows: Any = traitlets.List().tag(sync=True)  # kind, name, register, values, reasons
+    _rows: Any = traitlets.List().tag(sync=True)  # kind, name, what it does, values, reasons
     _plain: Any = traitlets.List().tag(sync=True)
     _columns: Any = traitlets.List(list(COLUMNS)).tag(sync=True)
 
@@ -106,7 +117,7 @@ class TenTimesGame(HookWidget):
             [
                 kind,
                 PLACES[kind].name,
-                PLACES[kind].register,
+                DOES[kind],
                 list(self._values[kind].values()),
                 list(REASONS[kind].values()),
             ]

@@ -13,7 +13,7 @@ from playwright.sync_api import Error, Page, expect
 
 from hookscope_course import exercises
 
-PLAYER, PICKER = "02_call_order.ipynb", "06_layer_picker.ipynb"  # the chapters in which widgets are tried
+MAP, PICKER = "02_call_order.ipynb", "06_layer_picker.ipynb"  # the chapters in which widgets are tried
 
 
 @dataclass
@@ -48,13 +48,12 @@ class Frontend(Protocol):
         """Open one notebook in the browser, with all its cells run."""
 
 
-def step(page: Page) -> None:
-    """A click that the page answers by itself: the order of call, one step on."""
-    stage = page.locator("[data-state]", has=page.get_by_role("button", name="Next", exact=True)).first
+def guess(page: Page) -> None:
+    """A click that the page answers by itself: a wrong guess at the first hook of the map that plays."""
+    stage = page.get_by_role("region", name="The map that plays").first
     stage.scroll_into_view_if_needed()
-    before = stage.locator(".op-words").inner_text()
-    stage.get_by_role("button", name="Next", exact=True).click()
-    expect(stage.locator(".op-words")).not_to_have_text(before)
+    stage.locator(".sc-peg[data-kind='forward']").click()
+    expect(stage.locator(".sc-ask")).to_contain_text("Not yet.")
 
 
 def pick(page: Page) -> None:
@@ -84,8 +83,8 @@ def judged(page: Page) -> None:
 
 
 TRIALS: dict[str, tuple[str, Callable[[Page], None]]] = {
-    "a click that the page answers": (PLAYER, step),
-    "an exercise's answers, wrong and right": (PLAYER, judged),
+    "a click that the page answers": (MAP, guess),
+    "an exercise's answers, wrong and right": (MAP, judged),
     "a click that the kernel answers": (PICKER, pick),
     "the same by keyboard": (PICKER, keys),
 }
@@ -94,10 +93,10 @@ TRIALS: dict[str, tuple[str, Callable[[Page], None]]] = {
 def answered(course: Path) -> None:
     """Write a wrong answer to exercise 02.1 and a right one to 02.2 into a learner's copy."""
     first, second, *_ = exercises(2)
-    notebook = nbformat.read(course / PLAYER, 4)
+    notebook = nbformat.read(course / MAP, 4)
     cells = [cell for cell in notebook.cells if "exercise" in cell.metadata.get("tags", [])]
     cells[0].source, cells[1].source = first.text.wrong[0][0].strip(), second.text.solution.strip()
-    nbformat.write(notebook, course / PLAYER)
+    nbformat.write(notebook, course / MAP)
 
 
 def try_out(frontend: Frontend, course: Path, release: str) -> Tried:
@@ -105,7 +104,7 @@ def try_out(frontend: Frontend, course: Path, release: str) -> Tried:
     tried = Tried(release)
     frontend.run_all(course, tried)
     answered(course)
-    for notebook in (PLAYER, PICKER):
+    for notebook in (MAP, PICKER):
         with frontend.page(course / notebook) as page:
             for name, (where, trial) in TRIALS.items():
                 if where == notebook:

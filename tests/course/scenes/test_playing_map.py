@@ -235,7 +235,7 @@ def test_a_right_guess_goes_there_and_a_wrong_one_gets_its_reason():
     quiz = PlayingMap(["forward_pre", "forward", "full_backward"], guess=True)
     assert quiz.step(5) == "You call the layer with x = 3."
     said = quiz.choose("full_backward")
-    assert said.startswith("Not yet. The full backward hook is given grad_input")
+    assert said.startswith("Not yet. The full backward hook fires when the gradient leaves the layer")
     assert said.endswith("Try again.")
     assert (quiz.index, quiz.score) == (0, (0, 3))
     assert quiz.choose("forward_pre") == "Right. The forward pre-hook sees args = (3,) before forward runs."
@@ -248,16 +248,41 @@ def test_a_right_guess_goes_there_and_a_wrong_one_gets_its_reason():
     )
     assert quiz.choose("full_backward").startswith("Right.")
     assert quiz.score == (1, 3)
-    assert quiz.step(5).startswith("The pass is over")
+    assert quiz.sentence.startswith("The pass is over"), "the last guess plays the pass to its end"
     with pytest.raises(RuntimeError, match="every hook has fired"):
         quiz.choose("forward")
 
 
-def test_a_guess_begins_again_when_a_hook_moves():
+def test_a_guess_begins_again_when_a_hook_moves_before_the_end():
     quiz = PlayingMap(["forward_pre", "forward"], guess=True)
     quiz.choose("forward_pre")
     quiz.move("forward", "tensor_x")
     assert (quiz.guesses, quiz.index) == ([], 0)
+    assert quiz.choose("forward_pre").startswith("Right.")
+
+
+def test_after_one_round_the_map_is_free():
+    quiz = PlayingMap(["forward_pre", "forward"], guess=True)
+    for kind in ("forward_pre", "forward"):
+        quiz.choose(kind)
+    quiz.place("forward", "multiply")
+    quiz.move("forward_pre", "tensor_x")
+    assert quiz.values == {"y": 60, "x.grad": 20, "weight.grad": 30}
+    assert (quiz.score, quiz.guesses) == ((2, 2), [["forward_pre"], ["forward"]])
+    quiz.index = 0
+    assert quiz.step(100).startswith("The pass is over")
+    quiz.set_state({"hooks": {"forward": "look", "tensor_y": "look"}, "index": 0, "_request": 1})
+    assert quiz.step(100).startswith("The pass is over"), "a hook that the page moves asks nothing either"
+    quiz.guesses = []
+    assert (quiz.hooks, quiz.index) == ({"forward_pre": "look", "forward": "look"}, 0)
+    assert quiz.step(100) == "You call the layer with x = 3."
+
+
+def test_what_a_hook_waits_for_does_not_tell_which_is_next():
+    for kind, reason in WAITS.items():
+        rest = reason.replace(PLACES[kind].name, "")
+        assert not [place.name for place in PLACES.values() if place.name in rest]
+        assert not re.search(r"\b(first|last|next|comes|gets its)\b", rest)
 
 
 @pytest.mark.parametrize("kind", PLACES)

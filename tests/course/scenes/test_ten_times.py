@@ -54,7 +54,7 @@ def test_right_wrong_and_the_reason_of_each_wrong_cell():
     assert game.run("full_backward") == (
         "full backward hook: 1 of 3 cells right.\n"
         "x.grad becomes 20: the hook replaces grad_input, which is what goes on to x, so x.grad is 10 · 2 = 20.\n"
-        "weight.grad stays 3: weight.grad is made from grad_output; the hook replaces grad_input, which goes on to x."
+        "weight.grad stays 3: the layer makes it from grad_output; the hook replaces grad_input, which goes on to x."
     )
     game.mark("forward_pre", "y", "x.grad", "weight.grad")
     assert game.run("forward_pre") == "forward pre-hook: right."
