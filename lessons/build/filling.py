@@ -249,14 +249,6 @@ def link_to_want(want: str) -> str:
     return f"[chooser]({page}.ipynb#{place_of(want)})"
 
 
-def fast_track(_: str) -> str:
-    """Links to the sections of the fast track, in order."""
-    tracks = (
-        (int(name_of(path)[:2]), reading.header_of(path).get("fast_track", [])) for path in reading.chapter_files()
-    )
-    return ", ".join(link(chapter, number) for chapter, numbers in tracks for number in numbers)
-
-
 PLACEHOLDERS: dict[str, Callable[[str], str]] = {
     "claim": claim,
     "verdict": verdict,
@@ -265,5 +257,4 @@ PLACEHOLDERS: dict[str, Callable[[str], str]] = {
     "claims_count": claims_count,
     "wants": wants,
     "glossary": glossary,
-    "fast_track": fast_track,
 }

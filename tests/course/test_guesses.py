@@ -127,7 +127,9 @@ def test_the_answer_can_be_given(asked: Asked) -> None:
     offers = asked.question
     if offers.choices:
         assert 2 <= len(offers.choices) <= 5
-        right = [each for each in offers.choices if asked.compare(each).startswith(("As you guessed", "At the second try"))]
+        right = [
+            each for each in offers.choices if asked.compare(each).startswith(("As you guessed", "At the second try"))
+        ]
         assert len(right) == 1, right
         assert all(guess in offers.choices for guess, _ in offers.wrong), "a wrong guess cannot be chosen"
     elif offers.cards:

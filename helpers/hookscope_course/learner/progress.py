@@ -75,7 +75,8 @@ class Progress:
             f'<th {span}scope="col" style="text-align: left">{words}</th>'
             for words, span in (("Chapter", ""), ("Exercises done", 'colspan="2" '))
         )
-        return f"<p>{heading}</p><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+        table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+        return f"<p>{heading}</p><details><summary>All chapters</summary>{table}</details>"
 
 
 def progress() -> Progress:
