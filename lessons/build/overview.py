@@ -90,11 +90,12 @@ def fast_track(cells_of: Callable[[Path], list[NotebookNode]]) -> NotebookNode:
             rows.append((link, title.partition(" · ")[2], str(minutes)))
             total += minutes
     table = filling.table(("Section", "What it is about", "Minutes, with the opening of its chapter"), rows)
-    return nbformat.v4.new_markdown_cell(
-        f"### I have an hour\n\nTake {len(rows)} single sections, not the whole chapters: {total} minutes. In the chapters they are marked "
-        "*Fast track*. You can then "
-        f"watch and change any layer, and follow a gradient.\n\n{table}"
+    cell: NotebookNode = nbformat.v4.new_markdown_cell(
+        f"### I have an hour\n\nTake {len(rows)} single sections, not the whole chapters: {total} minutes. In the "
+        "chapters they are marked *Fast track*. You can then watch and change any layer, and follow a gradient.\n\n"
+        f"{table}"
     )
+    return cell
 
 
 def _by_section(found: list[NotebookNode]) -> dict[int, list[NotebookNode]]:

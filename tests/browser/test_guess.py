@@ -48,7 +48,8 @@ def go_on(lab: Lab, cell: int) -> None:
         """(cell) => {
             const panel = window.jupyterapp.shell.currentWidget;
             const idle = panel.sessionContext.session.kernel.status === "idle";
-            return idle && panel.content.activeCellIndex === cell && panel.content.widgets[cell - 1].executionState !== "running";
+            const ran = panel.content.widgets[cell - 1].model.executionState !== "running";
+            return idle && ran && panel.content.activeCellIndex === cell;
         }""",
         arg=cell,
     )

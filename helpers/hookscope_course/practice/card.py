@@ -106,7 +106,7 @@ def _markup(text: str) -> str:
     return "".join(words_and_blocks)
 
 
-# Code, strong words and emphasis, as in `guess_widget.js`. A star next to a letter or a space is a star: `2 * 3`, *args.
+# Code, strong words and emphasis, as in `guess_widget.js`. In 2 * 3 and in *args, a star stays a star.
 _MARKS = re.compile(
     r"`(?P<code>[^`\n]+)`"
     r"|\*\*(?P<strong>[^\s*]|[^\s*][^\n]*?[^\s*])\*\*"
