@@ -44,7 +44,7 @@ def chapter_end(chapter: int, *models: Any) -> Card:
         said.append(f"`hookscope.census(…).remove_all()` takes {'it' if left == 1 else 'them'} off.")
     questions = len(questions_of(chapter))
     if any(about.startswith(f"{chapter:02}.") for about in score.read()):
-        said.append(f"{score.line_of(chapter, questions)}.".capitalize())
+        said.append(f"Your guesses: {score.line_of(chapter, questions)}.")
     if done := [name for name in read(HERE) if name.startswith(f"{chapter:02}.")]:
         said.append(f"{len(done)} of {len(read_exercises(folder / 'exercises.md'))} exercises done.")
     heading = f"{left} hook{' is' if left == 1 else 's are'} left"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import linecache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,22 +20,48 @@ def explain_missing_names() -> None:
 
     def explain(shell: Any, kind: type[BaseException], error: BaseException, trace: TracebackType, **how: Any) -> None:
         shell.showtraceback((kind, error, trace), **how)
-        print(hint(getattr(error, "name", None) or ""))
+        print(hint(getattr(error, "name", None) or "", _is_in_guess(trace)))
 
     get_ipython().set_custom_exc((NameError,), explain)
 
 
-def hint(name: str) -> str:
+def hint(name: str, is_guess: bool = False) -> str:
     """Return what to do about a name that is not there.
+
+    Args:
+        name: which one.
+        is_guess: it stands in `Guess(…)`, so text is more likely meant than a variable.
 
     Example:
         >>> print(hint("true"))
         Python writes True, with a capital letter.
+        >>> print(hint("C", is_guess=True).partition(". ")[0])
+        Put letters and words in quotes: 'C'
 
     """
     if name.capitalize() in ("True", "False", "None"):
         return f"Python writes {name.capitalize()}, with a capital letter."
+    if is_guess:
+        return f"Put letters and words in quotes: {name!r}. If `{name}` is a variable, it is not there. {RUN_ABOVE}"
     return f"`{name}` is not there. {RUN_ABOVE} If you meant text, put it in quotes: {name!r}."
+
+
+def _is_in_guess(trace: TracebackType | None) -> bool:
+    """Whether the line of the cell that raised is part of a call of `Guess`."""
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return False
+    try:
+        tree = ast.parse("".join(linecache.getlines(trace.tb_frame.f_code.co_filename)))
+    except SyntaxError:  # a magic
+        return False
+    return any(
+        isinstance(call, ast.Call)
+        and ast.unparse(call.func).endswith("Guess")
+        and call.lineno <= trace.tb_lineno <= (call.end_lineno or call.lineno)
+        for call in ast.walk(tree)
+    )
 
 
 def write_startup(folder: Path) -> Path:

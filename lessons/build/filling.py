@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from lessons.build import reading
-from lessons.build.fast_track import sections
 from lessons.build.reading import claims, name_of
 
 VERDICTS = {
@@ -250,11 +249,6 @@ def link_to_want(want: str) -> str:
     return f"[chooser]({page}.ipynb#{place_of(want)})"
 
 
-def fast_track(_: str) -> str:
-    """Links to the sections of the fast track, in order."""
-    return ", ".join(link(int(name_of(path)[:2]), number) for path, number in sections())
-
-
 PLACEHOLDERS: dict[str, Callable[[str], str]] = {
     "claim": claim,
     "verdict": verdict,
@@ -263,5 +257,4 @@ PLACEHOLDERS: dict[str, Callable[[str], str]] = {
     "claims_count": claims_count,
     "wants": wants,
     "glossary": glossary,
-    "fast_track": fast_track,
 }

@@ -230,7 +230,7 @@ def exercises_of(path: Path) -> dict[str, ExerciseText]:
         raise LessonError(str(error)) from None
 
 
-ALONE = r"\{\{(exercise|stop|runs|chooser|course)(?: (\w+))?\}\}"
+ALONE = r"\{\{(exercise|stop|runs|chooser|course|fast_track)(?: (\w+))?\}\}"
 """A placeholder that stands alone on its line and becomes cells."""
 
 
@@ -324,12 +324,18 @@ def course_cells(*_: Any) -> Iterator[NotebookNode]:
     return overview.cells(lambda path: parse(path).minutes.total)
 
 
+def fast_track_cells(*_: Any) -> Iterator[NotebookNode]:
+    """The sections to take in one hour."""
+    yield overview.fast_track(lambda path: parse(path).notebook.cells)
+
+
 ALONES: dict[str, Callable[[Path, int, str, dict[str, ExerciseText], int], Iterator[NotebookNode]]] = {
     "exercise": exercise_cells,
     "stop": stop_cell,
     "runs": run_cells,
     "chooser": chooser_cells,
     "course": course_cells,
+    "fast_track": fast_track_cells,
 }
 
 

@@ -1,34 +1,27 @@
-"""Draw the course on its index: five parts, their chapters, and three routes through them."""
+"""The course on its index: a map with a link to each chapter, a table for each part, and the sections for one hour."""
 
 from __future__ import annotations
 
-import base64
-import io
+import re
 import tomllib
 from collections.abc import Callable, Iterator
-from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import nbformat
-from matplotlib.figure import Figure
-from matplotlib.patches import FancyBboxPatch
 from nbformat import NotebookNode
 
-from lessons.build import filling, reading
+from lessons.build import filling, reading, timing
 from lessons.build.reading import name_of
 
 ROUTES = {
-    "I have 90 minutes": ("#0b5cad", "o", {0, 3, 7, 8, 11}),
-    "I debug models": ("#a34700", "s", {0, 2, 3, 7, 11, 12}),
-    "I look into language models": ("#5b3a8c", "^", {0, 3, 4, 14, 15, 16}),
+    "I have an hour (single sections)": ("●", {0, 3, 7, 8, 11}),
+    "I debug models": ("■", {0, 2, 3, 7, 11, 12}),
+    "I look into language models": ("▲", {0, 3, 4, 14, 15, 16}),
 }
-"""The ways through the course: color, sign, chapters."""
-ALT = (
-    "The course as a map: five rows, one for each part, with its chapters as boxes. A sign on a box says that it is on "
-    "one of three routes: 90 minutes, debugging, language models. The list below names the chapters of each route."
-)
-# What fits into a box.
+"""The ways through the course: sign, chapters."""
+# What fits into a column.
 _SHORT = {
     1: "the call", 2: "order", 6: "picker", 8: "backward hooks", 9: "grad_input quirks", 14: "transformer",
     15: "patch, ablate", 16: "steer", 17: "parts", 18: "at work",
@@ -47,9 +40,7 @@ def cells(minutes_of: Callable[[Path], int]) -> Iterator[NotebookNode]:
         minutes_of: tells a lesson's minutes, given its path.
 
     """
-    picture = nbformat.v4.new_markdown_cell(f"![{ALT}](attachment:course.png)")
-    picture["attachments"] = {"course.png": {"image/png": base64.b64encode(_png()).decode()}}
-    yield picture
+    yield nbformat.v4.new_markdown_cell(_map())
     paths = {int(name_of(path)[:2]): path for path in reading.chapter_files()}
     for part in parts():
         rows = []
@@ -62,31 +53,58 @@ def cells(minutes_of: Callable[[Path], int]) -> Iterator[NotebookNode]:
         yield nbformat.v4.new_markdown_cell(f"### {part['name']}\n\n{part['after']}\n\n{table}")
 
 
-@cache
-def _png() -> bytes:
-    """The map as a picture: a row for each part, a box for each chapter, signs for the routes."""
-    rows = parts()
-    figure = Figure(figsize=(8.6, 0.56 * len(rows) + 0.5))
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, 8.6), ylim=(-len(rows) + 0.45, 0.95))
-    axes.axis("off")
-    for across, (name, (color, sign, _)) in enumerate(ROUTES.items()):
-        axes.plot(1.75 + 2.1 * across, 0.68, sign, color=color, markersize=8)
-        axes.text(1.92 + 2.1 * across, 0.68, name, color=color, fontsize=10, fontweight="bold", va="center")
-    names = {int(name_of(path)[:2]): name_of(path)[3:].replace("_", " ") for path in reading.chapter_files()}
-    for down, part in enumerate(rows):
-        axes.text(0.05, -down, part["name"], va="center", fontsize=10.5, fontweight="bold", color="#222222")
-        for across, number in enumerate(part["chapters"]):
-            left = 1.62 + 1.4 * across
-            box = FancyBboxPatch(
-                (left, -down - 0.3), 1.26, 0.6, "round,pad=0,rounding_size=0.08", fc="white", ec="#777777"
-            )
-            axes.add_patch(box)
-            words = f"{number:02}\n{_SHORT.get(number, names[number])}"
-            axes.text(left + 0.07, -down - 0.02, words, va="center", fontsize=8.5, color="#222222", linespacing=1.25)
-            for shift, (color, sign, chapters) in enumerate(ROUTES.values()):
-                if number in chapters:
-                    axes.plot(left + 0.72 + 0.2 * shift, -down + 0.13, sign, color=color, markersize=7)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110, facecolor="white", metadata={"Software": None})
-    return buffer.getvalue()
+def _map() -> str:
+    """A column for each part, a link for each chapter, signs for the routes."""
+    names = {int(name_of(path)[:2]): name_of(path) for path in reading.chapter_files()}
+
+    def entry(number: int | None) -> str:
+        if number is None:
+            return ""
+        short = _SHORT.get(number, names[number][3:].replace("_", " "))
+        signs = "".join(sign for sign, chapters in ROUTES.values() if number in chapters)
+        return f"[{number:02} {short}]({names[number]}.ipynb) {signs}".strip()
+
+    columns = parts()
+    rows = zip_longest(*(part["chapters"] for part in columns))
+    table = filling.table([part["name"] for part in columns], [[*map(entry, row)] for row in rows])
+    legend = " · ".join(f"{sign} {name}" for name, (sign, _) in ROUTES.items())
+    return f"## The course\n\n{table}\n\n{legend}"
+
+
+def fast_track(cells_of: Callable[[Path], list[NotebookNode]]) -> NotebookNode:
+    """The sections to take in one hour, with their minutes.
+
+    Args:
+        cells_of: gives the cells of a lesson, given its path.
+
+    """
+    rows, total = [], 0
+    for path in reading.chapter_files():
+        sections = _by_section(cells_of(path))
+        opening = sections[0]
+        for number in reading.header_of(path).get("fast_track", []):
+            minutes = timing.minutes_of([*opening, *sections[number]], 0).reading
+            opening = []  # it is read once
+            (title,) = (head for head in reading.headings(path) if head.startswith(f"{number} · "))
+            link = filling.link(int(name_of(path)[:2]), number)
+            rows.append((link, title.partition(" · ")[2], str(minutes)))
+            total += minutes
+    table = filling.table(("Section", "What it is about", "Minutes, with the opening of its chapter"), rows)
+    cell: NotebookNode = nbformat.v4.new_markdown_cell(
+        f"### I have an hour\n\nTake {len(rows)} single sections, not the whole chapters: {total} minutes. In the "
+        "chapters they are marked *Fast track*. You can then watch and change any layer, and follow a gradient.\n\n"
+        f"{table}"
+    )
+    return cell
+
+
+def _by_section(found: list[NotebookNode]) -> dict[int, list[NotebookNode]]:
+    """The cells of a lesson by the number of their section; 0 before the first."""
+    sections: dict[int, list[NotebookNode]] = {0: []}
+    number = 0
+    for cell in found:
+        heads = re.findall(r"^## (\d+)?", cell.source, re.MULTILINE) if cell.cell_type == "markdown" else []
+        if heads:
+            number = int(heads[-1] or -1)
+        sections.setdefault(number, []).append(cell)
+    return sections

@@ -33,5 +33,55 @@ def test_a_wrong_guess_gets_its_reason_and_a_second_try(lab: Lab) -> None:
     expect(again).not_to_contain_text("It is 70")
     again.get_by_role("button", name="70", exact=True).focus()
     page.keyboard.press("Enter")
-    expect(again.get_by_role("status")).to_contain_text("As you guessed: 70")
+    expect(again.get_by_role("status")).to_contain_text("At the second try: 70")
     expect(again.get_by_role("button", name="Show the answer")).to_be_hidden()
+
+
+def active_cell(lab: Lab) -> int:
+    return int(lab.page.evaluate("() => window.jupyterapp.shell.currentWidget.content.activeCellIndex"))
+
+
+def go_on(lab: Lab, cell: int) -> None:
+    """Press Shift+Enter wherever the focus is, and wait until a cell is active and what ran is done."""
+    lab.page.keyboard.press("Shift+Enter")
+    lab.page.wait_for_function(
+        """(cell) => {
+            const panel = window.jupyterapp.shell.currentWidget;
+            const idle = panel.sessionContext.session.kernel.status === "idle";
+            const ran = panel.content.widgets[cell - 1].model.executionState !== "running";
+            return idle && ran && panel.content.activeCellIndex === cell;
+        }""",
+        arg=cell,
+    )
+    lab.settled()
+
+
+def test_shift_and_enter_keep_a_clicked_guess_and_go_on(lab: Lab) -> None:
+    lab.scratch("a_guess_kept", CODE, "guess.compare(70)", "print(guess.guess)", "1")
+    page = lab.page
+    late = page.get_by_role("region", name="Guess now")
+    expect(late.get_by_role("status")).to_contain_text("You have not guessed yet.")
+    expect(late).not_to_contain_text("No guess this time")
+    expect(late.get_by_role("button", name="Show the answer")).to_be_visible()
+
+    asked = page.get_by_role("region", name="Your guess")
+    expect(asked).to_contain_text("Click your guess, or type it in place of ____. Then go on with Shift+Enter.")
+    asked.get_by_role("button", name="61", exact=True).click()
+    lab.settled()
+    assert active_cell(lab) == 0
+    go_on(lab, 1)
+    expect(asked.get_by_role("button", name="61", exact=True)).to_have_attribute("aria-pressed", "true")
+    expect(asked.get_by_role("status")).to_contain_text("Your guess: 61.")
+    go_on(lab, 2)
+    again = page.get_by_role("region", name="Second try")
+    expect(again.get_by_role("button", name="61", exact=True)).to_have_attribute("aria-disabled", "true")
+    high = again.evaluate("of => of.offsetHeight")
+    again.get_by_role("button", name="70", exact=True).click()
+    expect(again.get_by_role("status")).to_contain_text("At the second try: 70.")
+    lab.settled()
+    assert again.evaluate("of => of.offsetHeight") == high, "what is below jumps"
+    assert again.evaluate("of => of.contains(document.activeElement)"), "Shift+Enter is dead"
+    go_on(lab, 2)
+    lab.run_all()
+    lab.told("print(guess.guess)", "70")
+    expect(page.locator(".jp-OutputArea", has_text="At the second try: 70.")).to_be_visible()

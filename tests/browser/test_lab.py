@@ -95,10 +95,32 @@ def test_a_fresh_copy_runs_to_its_end_and_solves_nothing(lab: Lab, notebook: str
         expect(shown.nth(place).locator(".jp-OutputArea")).to_contain_text("Not attempted")
     assert lab.page.locator(".jp-OutputArea", has_text="Not attempted").count() == len(exercises)
     assert lab.page.locator(".jp-OutputArea", has_text="✓ Right").count() == 0
+    assert lab.page.locator(".jp-OutputArea", has_text="No guess this time").count() == 0, "an answer is told"
     expect(lab.page.locator(".jp-OutputArea-output .hookscope")).to_have_count(widgets_in(notebook))
     if exercises:
         expect(shown.last).to_contain_text("0 hooks")
     screenshot(lab, f"{Path(notebook).stem}-run")
+
+
+def test_the_top_of_a_tall_output_is_in_sight_after_shift_and_enter(lab: Lab) -> None:
+    tall = "from hookscope_course.scenes import PlayingMap\nPlayingMap()"
+    lab.scratch("tall", 'print("line\\n" * 30)', tall, "\n".join(["pass"] * 20), "1", run=False)
+    lab.page.set_viewport_size({"width": 1280, "height": 760})
+    lab.page.locator(".jp-Notebook .jp-Cell").first.click()
+    lab.page.keyboard.press("Escape")
+    lab.page.keyboard.press("Shift+Enter")
+    lab.page.wait_for_function("() => window.jupyterapp.shell.currentWidget.content.activeCellIndex === 1")
+    expect(lab.page.locator(".jp-OutputArea", has_text="line")).to_be_visible()
+    lab.page.keyboard.press("Shift+Enter")
+    widget = lab.page.locator(".jp-Cell").nth(1).locator(".hs-stage")
+    widget.wait_for()
+    above = """of => of.getBoundingClientRect().top
+        - of.closest(".jp-WindowedPanel-outer").getBoundingClientRect().top"""
+    lab.page.wait_for_timeout(1000)  # JupyterLab scrolls, and then the widget does
+    assert 0 <= widget.evaluate(above) < 60
+    lab.page.evaluate("() => { document.querySelector('.jp-WindowedPanel-outer').scrollTop += 200; }")
+    lab.page.wait_for_timeout(500)
+    assert widget.evaluate(above) < 0, "it scrolls once, and then the page is the reader's"
 
 
 def test_an_error_in_an_exercise_stops_no_cell_below_and_its_solution_is_shown_on_request(lab: Lab) -> None:
@@ -157,9 +179,10 @@ def cells_of(path: Path) -> list[NotebookNode]:
 
 
 def widgets_in(notebook: str) -> int:
-    """How many widgets a chapter shows, as the instructor's edition has them."""
+    """How many widgets a copy shows: those of the instructor's edition, and the questions that nobody has answered."""
     kind = "application/vnd.jupyter.widget-view+json"
-    return sum(shows(cell, kind) for cell in cells_of(reading.NOTEBOOKS / notebook))
+    cells = cells_of(reading.NOTEBOOKS / notebook)
+    return sum(shows(cell, kind) + ("guess.compare(" in cell.source) for cell in cells)
 
 
 def shows(cell: NotebookNode, mimetype: str) -> int:

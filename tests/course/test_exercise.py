@@ -4,10 +4,11 @@ import warnings
 
 import pytest
 import torch
+from IPython.core.interactiveshell import InteractiveShell
 from torch import nn
 
 from hookscope_course import Feedback, Wrong, ____
-from hookscope_course.practice import allows
+from hookscope_course.practice import Card, allows
 from tests.shared.exercises import NO_RETURN, RIGHT, TRIPLE, ask, exercise, global_hooks, run_cell, sample
 
 # ---- right and wrong
@@ -274,6 +275,33 @@ def test_the_solution_is_its_code():
     fenced = sample(solution="text = '```'\nq9.check(text)\n").solution()._repr_mimebundle_()["text/markdown"]
     assert fenced.startswith("````python\n")
     assert fenced.endswith("\n````")
+
+
+def test_a_hint_and_the_solution_of_one_cell_are_both_shown():
+    shell = InteractiveShell.instance()
+    try:
+        shell.user_ns["q9"] = sample()
+        both = shell.run_cell("q9.hint()\nq9.solution()", store_history=True).result
+        assert repr(both) == f"Hint 1 of 2. Look at what the pre-hook returns.\n\n{RIGHT.rstrip()}"
+        shown = both._repr_mimebundle_()["text/markdown"]
+        assert shown == f"**Hint 1 of 2.** Look at what the pre-hook returns.\n\n```python\n{RIGHT}```"
+        alone = shell.run_cell("q9.solution()", store_history=True).result
+        assert repr(alone) == RIGHT.rstrip()
+    finally:
+        InteractiveShell.clear_instance()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("its *input* is `x`", "its <em>input</em> is <code>x</code>"),
+        ("**not** *so*", "<strong>not</strong> <em>so</em>"),
+        ("`2 * 3 * 4` is 2 * 3 * 4", "<code>2 * 3 * 4</code> is 2 * 3 * 4"),
+        ("hook(*args, **kwargs) and f(*args)", "hook(*args, **kwargs) and f(*args)"),
+    ],
+)
+def test_markdown_in_a_message_is_drawn(text, shown):
+    assert shown in Card("So:", text)._repr_mimebundle_()["text/html"]
 
 
 def test_an_exercise_shows_its_question_and_what_can_be_called():

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from hookscope_course import Guess
+from hookscope_course import Guess, ____
+from hookscope_course.learner.copies import KEEP
+from hookscope_course.practice import guess as guess_module
 from hookscope_course.practice import score
 from hookscope_course.practice.guess_widget import GuessWidget
 from hookscope_course.practice.question import Question, questions_of
@@ -80,6 +82,7 @@ def _a_first_try(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(score, "HERE", tmp_path)
     monkeypatch.setattr(score, "_wrong", {})
     monkeypatch.setattr(score, "_outcomes", {})
+    monkeypatch.setattr(guess_module, "_clicked", {})
 
 
 def tells(text: str, answer: Any) -> bool:
@@ -124,7 +127,9 @@ def test_the_answer_can_be_given(asked: Asked) -> None:
     offers = asked.question
     if offers.choices:
         assert 2 <= len(offers.choices) <= 5
-        right = [each for each in offers.choices if asked.compare(each).startswith("As you guessed")]
+        right = [
+            each for each in offers.choices if asked.compare(each).startswith(("As you guessed", "At the second try"))
+        ]
         assert len(right) == 1, right
         assert all(guess in offers.choices for guess, _ in offers.wrong), "a wrong guess cannot be chosen"
     elif offers.cards:
@@ -133,7 +138,7 @@ def test_the_answer_can_be_given(asked: Asked) -> None:
     elif offers.slider:
         low, high, step = offers.slider
         stops = [round(low + step * at, 6) for at in range(round((high - low) / step) + 1)]
-        assert any(asked.compare(stop).startswith(("As you guessed", "Close")) for stop in stops)
+        assert any(asked.compare(stop).startswith(("As you guessed", "At the second try", "Close")) for stop in stops)
         assert all(guess in stops for guess, _ in offers.wrong), "a wrong guess cannot be reached"
     else:
         assert offers.example
@@ -189,3 +194,95 @@ def test_a_list_stands_on_its_button_without_brackets() -> None:
     assert widget.options[1] == "15, 10"
     widget.answer = {"at": 1}
     assert guess.guess == [15, 10]
+
+
+TWO_PLACES = Question(choices=([1, 1], [20, 1], [20, 3]), otherwise="Is it multiplied once for *each* call?")
+EITHER_OR = Question(choices=(True, False), otherwise="Which line would have taken it off, and was it reached?")
+
+
+@pytest.fixture
+def asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two questions that no chapter asks."""
+    more = {"05.9": TWO_PLACES, "01.9": EITHER_OR}
+    monkeypatch.setattr(guess_module, "question", lambda about: more.get(about, Question()))
+
+
+def click(guess: Guess, name: str) -> GuessWidget:
+    """Click the button with a name on the widget of a guess."""
+    widget = GuessWidget(guess)
+    widget.answer = {"at": widget.options.index(name)}
+    return widget
+
+
+@pytest.fixture
+def copy(asks: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A notebook in a learner's copy, where somebody can click."""
+    (tmp_path / KEEP).mkdir()
+    monkeypatch.setattr(guess_module, "is_notebook", lambda: True)
+
+
+@pytest.mark.usefixtures("asks")
+def test_what_was_clicked_stands_for_the_blank_when_the_cell_runs_again() -> None:
+    click(Guess(____, about="05.9"), "20, 3")
+    again = Guess(____, about="05.9")
+    assert again.guess == [20, 3]
+    assert GuessWidget(again).given == {"at": GuessWidget(again).options.index("20, 3")}, "its button is not pressed"
+    assert Guess([1, 3], about="05.9").guess == [1, 3], "what is typed into the cell wins"
+    assert Guess(____, about="05.8").said == ""
+
+
+@pytest.mark.usefixtures("asks")
+def test_a_guess_that_was_typed_presses_its_button() -> None:
+    assert GuessWidget(Guess("20, 3", about="05.9")).given == GuessWidget(Guess([20.0, 3.0], about="05.9")).given
+    assert GuessWidget(Guess([7, 7], about="05.9")).given is None
+
+
+@pytest.mark.usefixtures("copy")
+def test_without_a_guess_a_copy_asks_again_and_tells_nothing() -> None:
+    compared = Guess(____, about="05.9").compare([20.0, 3.0])
+    widget = GuessWidget(compared.guess, compared)
+    assert widget.heading == "You have not guessed yet."
+    assert compared.is_open
+    assert "20" not in widget.heading + widget.message
+    assert repr(compared) == "No guess this time. It is 20, 3.", "a frontend without widgets shows the text"
+    widget.answer = {"at": widget.options.index("1, 1")}
+    assert (widget.heading, widget.tried, widget.is_over) == ("Not 1, 1.", "1, 1", False)
+    widget.answer = {"at": widget.options.index("20, 3")}
+    assert (widget.heading, widget.message, widget.is_over) == ("At the second try:", "20, 3.", True)
+    assert score.read() == {"05.9": "second"}
+    again = Guess(____, about="05.9")
+    assert repr(again.compare([20.0, 3.0])) == "At the second try: 20, 3."
+
+
+@pytest.mark.usefixtures("copy")
+def test_the_answer_is_shown_on_request() -> None:
+    compared = Guess(____, about="05.9").compare([20.0, 3.0])
+    widget = GuessWidget(compared.guess, compared)
+    widget.answer = "show"
+    assert (widget.heading, widget.message, widget.is_over) == ("The answer:", "20, 3.", True)
+
+
+@pytest.mark.usefixtures("asks")
+def test_outside_of_a_copy_nobody_clicks_and_the_answer_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guess_module, "is_notebook", lambda: True)
+    compared = Guess(____, about="05.9").compare([20.0, 3.0])
+    assert compared._repr_mimebundle_()["text/plain"] == "No guess this time. It is 20, 3."
+
+
+@pytest.mark.usefixtures("asks")
+def test_of_two_answers_the_other_one_is_told_behind_the_reason() -> None:
+    said = repr(Guess(False, about="01.9").compare(True))
+    assert re.fullmatch(r"Not False\. .+ reached\? So it is True\.", said)
+    assert repr(Guess(True, about="01.9").compare(True)) == "At the second try: True."
+
+
+@pytest.mark.usefixtures("asks")
+def test_a_second_wrong_guess_is_written_as_on_its_button() -> None:
+    Guess([1, 1], about="05.9").compare([20.0, 3.0])
+    assert repr(Guess("20 1", about="05.9").compare([20.0, 3.0])).startswith("You guessed 20, 1. It is 20, 3. ")
+
+
+def test_a_score_says_what_was_right_at_once_and_what_at_the_second_try() -> None:
+    for about, outcome in (("01.1", "second"), ("01.2", "second"), ("01.3", "first"), ("01.4", "shown")):
+        score.keep(about, outcome)
+    assert score.line_of(1, 4) == "1 of 4 right at once, 2 at the second try"

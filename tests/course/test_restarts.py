@@ -9,13 +9,15 @@ from nbclient import NotebookClient
 from hookscope_course.restarts import hint, write_startup
 from tests.shared.patience import PATIENCE
 
+GUESS = "from hookscope_course import Guess\nGuess(\n    [C, E, B]\n)"
+
 
 def test_a_missing_name_says_what_to_do_in_a_kernel(tmp_path, monkeypatch):
     monkeypatch.setenv("IPYTHONDIR", str(write_startup(tmp_path)))
-    cells = [nbformat.v4.new_code_cell(source) for source in ("q1.hint()", "1 / 0", "print('on')")]
+    cells = [nbformat.v4.new_code_cell(source) for source in ("q1.hint()", "1 / 0", "print('on')", GUESS)]
     notebook = nbformat.v4.new_notebook(cells=cells)
     NotebookClient(notebook, timeout=PATIENCE, allow_errors=True, kernel_name="python3").execute()
-    missing, other, after = (cell.outputs for cell in notebook.cells)
+    missing, other, after, guess = (cell.outputs for cell in notebook.cells)
     error = next(output for output in missing if output.output_type == "error")
     assert error.ename == "NameError"
     (said,) = (output.text for output in missing if output.output_type == "stream")
@@ -23,6 +25,8 @@ def test_a_missing_name_says_what_to_do_in_a_kernel(tmp_path, monkeypatch):
     assert "`q1`" in said
     assert [output.output_type for output in other] == ["error"]
     assert after[0].text == "on\n"
+    (said,) = (output.text for output in guess if output.output_type == "stream")
+    assert said.startswith("Put letters and words in quotes: 'C'.")
 
 
 @pytest.mark.parametrize(("name", "said"), [("true", "True"), ("none", "None"), ("block2", "'block2'")])

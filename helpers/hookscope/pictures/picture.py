@@ -24,6 +24,8 @@ _HEADING = "Values in the image"
 _LONG = 12  # characters of a word that can break across lines
 _FOLD = 16  # rows that are always visible in HTML; the others are folded
 _CELL, _LINE = 300, 5000  # maximum number of characters in a cell, and in a caption or note
+# The image is drawn on white. On a dark page it gets a white border with round corners, like a card.
+_CARD = "max-width:100%;box-sizing:border-box;padding:10px;border-radius:8px;background:#fff"
 _MOST = 400  # maximum number of rows; more would add megabytes to a notebook
 
 Rows = Sequence[Mapping[str, object]]
@@ -215,7 +217,7 @@ class Picture:
         source = "data:image/png;base64," + base64.b64encode(self.png).decode("ascii")
         parts = [
             '<figure style="margin:0">',
-            f'<img alt="{html_of(self.alt)}" src="{source}" style="max-width:100%">',
+            f'<img alt="{html_of(self.alt)}" src="{source}" style="{_CARD}">',
         ]
         if self.caption:
             parts.append(f"<figcaption>{_lines(self.caption)}</figcaption>")

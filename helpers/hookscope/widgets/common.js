@@ -162,7 +162,43 @@ function stage(model, el, label, ...children) {
   for (const type of ["click", "mousedown", "pointerdown", "keydown"]) root.addEventListener(type, hold, true);
   el.classList.add("hookscope");
   el.append(root);
+  if (saved.hidden) showTop(model, root);
   return root;
+}
+
+const shown = new WeakSet(); // the models that have been drawn before
+/**
+ * Scroll once to the top of the output of a cell that has just run. JupyterLab scrolls to the next cell, so the top of
+ * a tall output leaves the page. Do nothing if the reader has gone elsewhere, or moves the page.
+ */
+function showTop(model, root) {
+  if (shown.has(model)) return;
+  shown.add(model);
+  const types = ["wheel", "keydown", "pointerdown", "touchmove"];
+  let timer;
+  const end = () => {
+    clearTimeout(timer);
+    document.removeEventListener("scroll", later, true);
+    for (const type of types) document.removeEventListener(type, end, true);
+  };
+  const scroll = () => {
+    const panel = root.closest(".jp-WindowedPanel-outer");
+    const cell = root.closest(".jp-Cell");
+    if (!panel || !cell) return;
+    const active = panel.querySelector(".jp-Cell.jp-mod-active");
+    const above = panel.getBoundingClientRect().top - root.closest(".jp-OutputArea").getBoundingClientRect().top;
+    if (above <= 0 || (active !== cell && active !== cell.nextElementSibling)) return;
+    end();
+    panel.scrollTop -= above + 8;
+  };
+  const later = () => { // JupyterLab scrolls some time after the output is there, sometimes in two steps
+    clearTimeout(timer);
+    timer = setTimeout(scroll, 150);
+  };
+  later();
+  setTimeout(end, 2000);
+  document.addEventListener("scroll", later, true);
+  for (const type of types) document.addEventListener(type, end, true);
 }
 
 /** The object that anywidget calls: render() draws the widget and returns a cleanup function. */

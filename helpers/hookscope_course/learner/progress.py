@@ -85,7 +85,8 @@ class Progress:
             for words, span in (("Chapter", ""), ("Minutes", ""), ("Exercises done", 'colspan="2" '))
         )
         table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-        return f"<p>{heading}</p>{table}<p>{LEGEND}</p>"
+        folded = f"<details><summary>All chapters</summary>{table}<p>{LEGEND}</p></details>"
+        return f"<p>{heading}</p>{folded}"
 
 
 def progress() -> Progress:

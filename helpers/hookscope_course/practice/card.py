@@ -64,16 +64,23 @@ class Feedback(Card):
 
 @dataclass(frozen=True, repr=False)
 class Solution:
-    """The solution's code: plain text to copy, and a highlighted block where Markdown is shown."""
+    """The solution's code: plain text to copy, and a highlighted block where Markdown is shown.
+
+    A cell shows its last value only. So a hint that the same cell asked for stands above the code.
+    """
 
     code: str
+    hint: Card | None = None
 
     def __repr__(self) -> str:
-        return self.code.rstrip("\n")
+        code = self.code.rstrip("\n")
+        return f"{self.hint!r}\n\n{code}" if self.hint else code
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", self.code)), default=0))
-        return {"text/plain": repr(self), "text/markdown": f"{fence}python\n{self!r}\n{fence}"}
+        code = self.code.rstrip("\n")
+        above = f"**{self.hint.heading}** {self.hint.sentence()}\n\n" if self.hint else ""
+        return {"text/plain": repr(self), "text/markdown": f"{above}{fence}python\n{code}\n{fence}"}
 
 
 _ITEM = r"[ \t]*(?:[-*•]|[A-Z][:)]|\d+[.)])[ \t]"
@@ -95,5 +102,17 @@ def _markup(text: str) -> str:
         if at % 2:
             words_and_blocks[at] = f"<pre><code>{part}</code></pre>"
         else:
-            words_and_blocks[at] = re.sub(r"`([^`\n]+)`", r"<code>\1</code>", part).replace("\n", "<br>")
+            words_and_blocks[at] = _MARKS.sub(_marked, part).replace("\n", "<br>")
     return "".join(words_and_blocks)
+
+
+# Code, strong words and emphasis, as in `guess_widget.js`. In 2 * 3 and in *args, a star stays a star.
+_MARKS = re.compile(
+    r"`(?P<code>[^`\n]+)`"
+    r"|\*\*(?P<strong>[^\s*]|[^\s*][^\n]*?[^\s*])\*\*"
+    r"|(?<![\w*])\*(?P<em>[^\s*]|[^\s*][^*\n]*?[^\s*])\*(?![\w*])"
+)
+
+
+def _marked(found: re.Match[str]) -> str:
+    return f"<{found.lastgroup}>{found[found.lastgroup or 0]}</{found.lastgroup}>"

@@ -47,6 +47,7 @@ class Exercise:
         self._check, self._why, self._hints = check, unwrapped(text.why), tuple(map(unwrapped, text.hints))
         self._hints_given = 0
         self._seen_untouched = False
+        self._last_hint: tuple[int | None, Card | None] = (None, None)
 
     def check(self, *answers: object) -> Feedback:
         """Say whether an answer is right, and what it does when it is not.
@@ -88,13 +89,17 @@ class Exercise:
         asked, total = self._hints_given, len(self._hints)
         self._hints_given += 1
         if asked < total:
-            return Card(f"Hint {asked + 1} of {total}.", self._hints[asked])
-        there_is = f"There is no further hint; `{self.name}.solution()` shows the solution."
-        return Card(f"Hint {total} of {total}, again.", f"{self._hints[-1]}\n{there_is}")
+            given = Card(f"Hint {asked + 1} of {total}.", self._hints[asked])
+        else:
+            there_is = f"There is no further hint; `{self.name}.solution()` shows the solution."
+            given = Card(f"Hint {total} of {total}, again.", f"{self._hints[-1]}\n{there_is}")
+        self._last_hint = _count_of_cells(), given
+        return given
 
     def solution(self) -> Solution:
-        """Show the code of a solution."""
-        return Solution(self.text.solution)
+        """Show the code of a solution, below the hint if the same cell asks for one."""
+        run, given = self._last_hint
+        return Solution(self.text.solution, given if run is not None and run == _count_of_cells() else None)
 
     def _of_untouched(self, verdict: Wrong) -> str:
         """What is said of a bug that nobody has changed yet: what it does wrong only when it is run again."""
@@ -149,6 +154,13 @@ class Exercise:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"text/plain": repr(self), "text/markdown": repr(self)}
+
+
+def _count_of_cells() -> int | None:
+    """How many cells have run, with this one; None outside of IPython."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return None if shell is None else int(shell.execution_count)
 
 
 _WAYS_OUT = {

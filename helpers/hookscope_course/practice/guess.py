@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 from hookscope_course.practice import score, share
 from hookscope_course.practice.blank import ____, holds_blank
 from hookscope_course.practice.card import Card
-from hookscope_course.practice.question import Question, question
+from hookscope_course.practice.question import Question, label, question
 from hookscope_course.practice.share import worded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_clicked: dict[str, Any] = {}
+"""By question, what was clicked last: a cell that runs again has `____` in it, and the click is not in its code."""
 
 
 class Guess:
@@ -24,7 +27,7 @@ class Guess:
 
     Args:
         guess: a value, or several in the order you expect, as a list or one by one; `____` while you have none. In a
-            notebook you can click instead.
+            notebook you can click instead; then `____` stands for what you clicked, also when the cell runs again.
         about: the question, as chapter and section, for example "03.1". It knows what there is to choose, and what a
             wrong guess reveals.
 
@@ -53,6 +56,8 @@ class Guess:
         _forget_when_a_cell_fails()
         if not holds_blank(self.guess):
             share.offer(self.guess)
+        elif about in _clicked:
+            self.guess = _clicked[about]
 
     @staticmethod
     def share(yes: bool = True) -> Card:
@@ -72,6 +77,8 @@ class Guess:
         """Make a guess by a click: it takes the place of the one before, until the answer is known."""
         self.guess = guess
         if not holds_blank(guess):
+            if self.about:
+                _clicked[self.about] = guess
             share.offer(guess, self._place)
 
     def compare(self, actual: object) -> Comparison:
@@ -92,9 +99,21 @@ class Guess:
         """
         return Comparison(self, actual)
 
-    def card(self) -> Card:
-        """Return what is said while the answer is not known."""
+    @property
+    def said(self) -> str:
+        """The guess in words, as on its button if it has one; empty while there is none."""
+        return "" if holds_blank(self.guess) else _said(self.guess, self.guess, self.question)
+
+    def card(self, is_clicked: bool = False) -> Card:
+        """Return what is said while the answer is not known.
+
+        Args:
+            is_clicked: the widget shows it, with the choices and what to do.
+
+        """
         if holds_blank(self.guess):
+            if is_clicked:
+                return Card("No guess yet.", "", "not attempted")
             if choices := self.question.choices or self.question.cards:
                 what = "Choose" if self.question.choices else "Put in order"
                 return Card("No guess yet.", f"{what}: {_say(choices)}.", "not attempted")
@@ -106,7 +125,8 @@ class Guess:
                 )
             return Card("No guess yet:", "replace ____ and run this cell again.", "not attempted")
         asks = share.asks()
-        return Card("Your guess:", f"{_say(self.guess)}. Now run the cells below." + (f"\n\n{asks}." if asks else ""))
+        todo = "" if is_clicked else " Now run the cells below."
+        return Card("Your guess:", f"{self.said}.{todo}" + (f"\n\n{asks}." if asks else ""))
 
     def __repr__(self) -> str:
         return repr(self.card())
@@ -123,6 +143,8 @@ class Guess:
 class Comparison:
     """How a guess and what was seen agree; after a first wrong guess with a reason, and without the answer.
 
+    In a learner's copy a question without a guess is asked again. Elsewhere nobody clicks, so the answer is shown.
+
     Args:
         guess: what was guessed.
         actual: what was seen.
@@ -137,44 +159,59 @@ class Comparison:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a second try: the answer has not been shown."""
-        return self.card.kind == "wrong"
+        """Whether it can be answered: the answer has not been shown."""
+        return self.card.kind in ("wrong", "not attempted")
 
     def try_again(self, guess: Any) -> Card:
-        """Judge a second guess; whatever it is, the answer is known afterwards."""
+        """Judge a guess that was made after the cell ran: the first one, or the second after a wrong one."""
         self.guess.choose(guess)
         self.card = self._judge()
         return self.card
 
     def show(self) -> Card:
-        """Show the answer without a second try."""
+        """Show the answer without another try."""
         score.keep(self.guess.about, "shown")
-        self.card = Card("The answer:", _say(self.actual))
+        self.card = Card("The answer:", self._answer)
         return self.card
+
+    @property
+    def _answer(self) -> str:
+        return _said(self.actual, self.actual, self.guess.question)
 
     def _judge(self) -> Card:
         guess, actual, asked = self.guess.guess, self.actual, self.guess.question
         if holds_blank(guess):
-            return Card("No guess this time.", f"It is {_say(actual)}.")
+            if self.guess.about and is_notebook() and score.is_copy():
+                return Card("You have not guessed yet.", "", "not attempted")
+            return self._untold()
         found = _compare(guess, actual, asked.close)
         if not self.guess.about or found.heading == "Not understood:":
             return found
-        before = score.wrong_guesses(self.guess.about)
+        before, said = score.wrong_guesses(self.guess.about), _said(guess, actual, asked)
         if found.kind == "right":
             score.keep(self.guess.about, "second" if before else "first")
-            return found
-        reason = _reason(guess, actual, asked)
-        said = worded(guess)
-        if not before or before == [said]:
-            before[:] = [said]
+            if found.heading == "Close:":
+                return found
+            return Card("At the second try:" if before else found.heading, self._answer, "right")
+        reason, is_first = _reason(guess, actual, asked), not before or before == [worded(guess)]
+        if is_first:
+            before[:] = [worded(guess)]
+        if is_first and not _is_either_or(actual, asked):
             if not is_notebook():
                 reason += " Try again: change your guess and run both cells once more."
-            return Card(f"Not {_say(guess)}.", reason.strip(), "wrong")
+            return Card(f"Not {said}.", reason.strip(), "wrong")
         score.keep(self.guess.about, "shown")
+        if is_first:  # a second try would ask nothing: only one answer is left
+            return Card(f"Not {said}.", f"{reason} So it is {self._answer}.".strip())
+        if asked.choices:
+            return Card(f"You guessed {said}.", f"It is {self._answer}. {reason}".strip())
         return Card(found.heading, f"{found.message} {reason}".strip())
 
+    def _untold(self) -> Card:
+        return Card("No guess this time.", f"It is {self._answer}.")
+
     def __repr__(self) -> str:
-        return repr(self.card)
+        return repr(self._untold() if self.card.kind == "not attempted" else self.card)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         if not self.is_open or not is_notebook():
@@ -183,6 +220,10 @@ class Comparison:
 
         self._widget = self._widget or GuessWidget(self.guess, self)
         return self._widget._repr_mimebundle_(**kwargs)
+
+
+def _is_either_or(actual: object, asked: Question) -> bool:
+    return 2 in (len(asked.choices), len(asked.cards)) or isinstance(actual, bool)
 
 
 def _compare(guess: Any, actual: object, close: float) -> Card:
@@ -203,12 +244,20 @@ def _compare(guess: Any, actual: object, close: float) -> Card:
 
 def _reason(guess: Any, actual: object, asked: Question) -> str:
     """Return what a wrong guess reveals: its own reason, or the one that any guess gets."""
-    for wrong, reason in asked.wrong:
-        with suppress(_Unclear):
-            kind = sorted(actual) if isinstance(actual, set | frozenset) else actual
-            if _same(_meant(wrong, kind), _meant(guess, kind)):
-                return reason
-    return asked.otherwise
+    return next((reason for wrong, reason in asked.wrong if _mean_the_same(wrong, guess, actual)), asked.otherwise)
+
+
+def _said(value: Any, actual: object, asked: Question) -> str:
+    """Return a value in words, as on the button that means it."""
+    return next((label(choice) for choice in asked.choices if _mean_the_same(choice, value, actual)), _say(value))
+
+
+def _mean_the_same(one: Any, other: Any, actual: object) -> bool:
+    """Whether two guesses mean the same, where a value of the type of `actual` is expected."""
+    ordered = [sorted(each) if isinstance(each, set | frozenset) else each for each in (one, other, actual)]
+    with suppress(_Unclear):
+        return _same(_meant(ordered[0], ordered[2]), _meant(ordered[1], ordered[2]))
+    return False
 
 
 def _same(one: object, other: object) -> bool:
@@ -358,4 +407,6 @@ def _forget(result: Any) -> None:
     names = sys.modules["IPython"].get_ipython().user_ns
     for name in re.findall(r"^(\w+)\s*=\s*Guess\(", result.info.raw_cell, re.MULTILINE):
         if isinstance(names.get(name), Guess):
-            names[name] = Guess(____)
+            asked = re.search(r"about\s*=\s*[\"'](\d\d\.\d+)[\"']", result.info.raw_cell)
+            names[name] = Guess(____, about=asked[1] if asked else "")
+            names[name].guess = ____  # not what was clicked before

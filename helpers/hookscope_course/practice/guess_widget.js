@@ -1,40 +1,65 @@
-// A question: buttons, a slider, cards or a field; and the second try, with a button that shows the answer.
+// A question: buttons, a slider, cards or a field. After the cell has run: the same, and a button that shows the answer.
 
 function draw(model, el) {
   const kind = model.get("kind");
   const options = model.get("options");
+  const given = model.get("given");
+  const late = model.get("is_comparison");
   const SIGNS = { note: "ℹ", "not attempted": "…", wrong: "✗", right: "✓" };
+  const HOW = {
+    choices: "Click your guess, or type it",
+    slider: "Set the slider and click the button, or type a number",
+    cards: "Click in the order you expect, or type it",
+    field: "Type your guess here, or",
+  };
   const sign = h("span", { "aria-hidden": "true" });
   const heading = h("strong", {});
   const message = h("span", {});
-  const status = h("p", { class: "gs-said", role: "status" }, sign, " ", heading, " ", message);
+  const status = h("p", { class: "gs-said", role: "status", tabindex: "-1" }, sign, " ", heading, " ", message);
+  const how = h("p", { class: "gs-how" }, `${HOW[kind]} in place of ____. Then go on with Shift+Enter.`);
   const tell = (answer) => put(model, { answer });
+  // In a field, Shift+Enter is a key of the field. From the status, it runs the cell and goes on to the next one.
+  const leave = () => status.focus({ preventScroll: true });
 
-  /** Text with `code`, as elements. */
-  const worded = (text) => text.split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part));
+  /** Text with `code`, **strong** and *emphasis*, as elements. */
+  const MARKS = /`([^`]+)`|\*\*(\S|\S.*?\S)\*\*|(?<![\w*])\*([^\s*]|[^\s*][^*]*?[^\s*])\*(?![\w*])/g;
+  const worded = (text) => {
+    const parts = [];
+    let from = 0;
+    for (const found of text.matchAll(MARKS)) {
+      const at = [1, 2, 3].find((each) => found[each] !== undefined);
+      parts.push(text.slice(from, found.index), h(["code", "strong", "em"][at - 1], {}, found[at]));
+      from = found.index + found[0].length;
+    }
+    return [...parts, text.slice(from)];
+  };
 
   const asks = {
     choices() {
+      const press = (at) => buttons.forEach((button, other) => button.setAttribute("aria-pressed", String(other === at)));
       const buttons = options.map((name, at) => h("button", { type: "button", "aria-pressed": "false", onclick: () => {
-        buttons.forEach((button, other) => button.setAttribute("aria-pressed", String(other === at)));
+        if (model.get("tried") === name) return;
+        press(at);
         tell({ at });
       } }, name));
-      return [h("div", { class: "hs-row", role: "group", "aria-label": "Your guess" }, ...buttons)];
+      if (given) press(given.at);
+      const show = () => buttons.forEach((button) => button.setAttribute("aria-disabled", String(model.get("tried") === button.textContent)));
+      return [[h("div", { class: "hs-row", role: "group", "aria-label": "Your guess" }, ...buttons)], show];
     },
     slider() {
       const [min, max, step] = model.get("range");
       const digits = String(step).includes(".") ? String(step).split(".")[1].length : 0;
       const control = h("input", { type: "range", min: String(min), max: String(max), step: String(step), ...ownKeys });
-      control.value = String((min + max) / 2);
+      control.value = String(given ? given.number : (min + max) / 2);
       const value = h("output", { class: "hs-value" });
       const show = () => { value.textContent = Number(control.value).toFixed(digits); };
       control.addEventListener("input", show);
       show();
       const done = h("button", { type: "button", onclick: () => tell({ number: Number(control.value) }) }, "This is my guess");
-      return [h("div", { class: "hs-row" }, field("Your guess", control), value, done)];
+      return [[h("div", { class: "hs-row" }, field("Your guess", control), value, done)]];
     },
     cards() {
-      const order = [];
+      let order = given ? [...given.order] : [];
       const list = h("ol", { class: "gs-order", "aria-label": "Your order" });
       const buttons = options.map((name) => h("button", { type: "button", onclick: () => { if (!order.includes(name)) change(() => order.push(name)); } }, name));
       const back = h("button", { type: "button", onclick: () => change(() => order.pop()) }, h("span", { "aria-hidden": "true" }, "↶ "), "Take back");
@@ -44,32 +69,43 @@ function draw(model, el) {
         back.setAttribute("aria-disabled", String(!order.length));
       };
       const change = (how) => { how(); show(); tell({ order: [...order] }); };
+      const judged = () => { // a second try begins with no card in its place
+        if (model.get("mood") === "wrong") order = [];
+        show();
+      };
       show();
-      return [h("div", { class: "hs-row", role: "group", "aria-label": "Click in the order you expect" }, ...buttons, back), list];
+      return [[h("div", { class: "hs-row", role: "group", "aria-label": "Click in the order you expect" }, ...buttons, back), list], judged];
     },
     field() {
       const control = h("input", { type: "text", size: "24", placeholder: model.get("example"), autocomplete: "off", ...ownKeys });
-      const done = () => { if (control.value.trim()) tell({ text: control.value }); };
+      control.value = given?.text ?? "";
+      const done = () => { if (control.value.trim()) { tell({ text: control.value }); leave(); } };
       control.addEventListener("keydown", (event) => { if (event.key === "Enter") done(); });
-      return [h("div", { class: "hs-row" }, field("Your guess", control), h("button", { type: "button", onclick: done }, "This is my guess"))];
+      return [[h("div", { class: "hs-row" }, field("Your guess", control), h("button", { type: "button", onclick: done }, "This is my guess"))]];
     },
   };
-  const controls = h("div", { class: "gs-asks" }, ...asks[kind]());
+  const [parts, judged] = asks[kind]();
+  const controls = h("div", { class: "gs-asks" }, ...parts);
   const reveal = h("button", { type: "button", class: "gs-reveal", onclick: () => tell("show") }, "Show the answer");
-  reveal.hidden = !model.get("is_second");
+  if (late) controls.append(reveal);
 
   const show = () => {
+    // What is below must not move up under the mouse.
+    if (late && root.offsetHeight) root.style.minHeight = `${root.offsetHeight}px`;
     sign.textContent = SIGNS[model.get("mood")] ?? "ℹ";
     heading.replaceChildren(...worded(model.get("heading")));
     message.replaceChildren(...worded(model.get("message")));
     status.dataset.mood = model.get("mood");
-    controls.hidden = model.get("is_over");
-    reveal.hidden = model.get("is_over") || !model.get("is_second");
+    judged?.();
+    const over = model.get("is_over");
+    if (over && controls.contains(document.activeElement)) leave();
+    controls.inert = over;
+    reveal.style.visibility = over ? "hidden" : "";
   };
-  // A second try begins with what the first one revealed; a first one with the question above it.
-  stage(model, el, model.get("is_second") ? "Second try" : "Your guess",
-    ...(model.get("is_second") ? [status, controls, reveal] : [controls, status]));
-  listen(model, status, "heading message mood is_over", show);
+  const title = !late ? "Your guess" : model.get("mood") === "wrong" ? "Second try" : "Guess now";
+  // After the cell has run, what is said comes first: that there is no guess, or what the first one revealed.
+  const root = stage(model, el, title, ...(late ? [status, controls] : [controls, status, how]));
+  listen(model, status, "heading message mood tried is_over", show);
   show();
 }
 

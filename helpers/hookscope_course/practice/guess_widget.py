@@ -10,16 +10,19 @@ import traitlets
 
 from hookscope.widgets.base import HookWidget, assets, show_errors
 from hookscope_course.practice.card import Card
-from hookscope_course.practice.question import Question
+from hookscope_course.practice.question import Question, label
 
 
 class _Guess(Protocol):
     """What the widget needs of a `Guess`; by its form, because `guess` imports this module."""
 
+    guess: Any
     question: Question
 
+    @property
+    def said(self) -> str: ...
     def choose(self, guess: Any) -> None: ...
-    def card(self) -> Card: ...
+    def card(self, is_clicked: bool = False) -> Card: ...
 
 
 class _Comparison(Protocol):
@@ -38,7 +41,7 @@ class GuessWidget(HookWidget):
 
     Args:
         guess: what the page fills in.
-        comparison: the comparison that was wrong, when this is the second try.
+        comparison: what was seen, if the answer is asked for after the cell ran: without a guess, or after a wrong one.
 
     """
 
@@ -47,11 +50,13 @@ class GuessWidget(HookWidget):
     options = traitlets.List(traitlets.Unicode()).tag(sync=True)
     range = traitlets.List(traitlets.Float()).tag(sync=True)
     example = traitlets.Unicode().tag(sync=True)
+    given = traitlets.Any(None, allow_none=True).tag(sync=True)
+    tried = traitlets.Unicode().tag(sync=True)
     answer = traitlets.Any(None, allow_none=True).tag(sync=True)
     heading = traitlets.Unicode().tag(sync=True)
     message = traitlets.Unicode().tag(sync=True)
     mood = traitlets.Unicode().tag(sync=True)
-    is_second = traitlets.Bool(False).tag(sync=True)
+    is_comparison = traitlets.Bool(False).tag(sync=True)
     is_over = traitlets.Bool(False).tag(sync=True)
 
     def __init__(self, guess: _Guess, comparison: _Comparison | None = None) -> None:
@@ -59,14 +64,15 @@ class GuessWidget(HookWidget):
         self._guess = guess
         self._comparison = comparison
         self._values: tuple[Any, ...] = asked.choices or asked.cards
-        card = comparison.card if comparison else guess.card()
+        options = [label(each) for each in self._values]
         super().__init__(
             kind=asked.kind,
-            options=[_label(each) for each in self._values],
+            options=options,
             example=asked.example,
             range=list(map(float, asked.slider)),
-            is_second=comparison is not None,
-            **_said(card, comparison is not None),
+            given=None if comparison else _given(guess, options),
+            is_comparison=comparison is not None,
+            **self._said(),
         )
 
     @traitlets.observe("answer")
@@ -75,18 +81,17 @@ class GuessWidget(HookWidget):
         if change["new"] is None or self.is_over:
             return
         if change["new"] == "show" and self._comparison is not None:
-            card = self._comparison.show()
+            self._comparison.show()
         else:
             value = self._value(change["new"])
             if value is None:
                 return
             if self._comparison is None:
                 self._guess.choose(value)
-                card = self._guess.card()
             else:
-                card = self._comparison.try_again(value)
+                self._comparison.try_again(value)
         with self.hold_sync():
-            for name, said in _said(card, False).items():
+            for name, said in self._said().items():
                 setattr(self, name, said)
             self.is_over = self._comparison is not None and not self._comparison.is_open
 
@@ -101,18 +106,32 @@ class GuessWidget(HookWidget):
         # Who types a list or a name as in Python means the same.
         return re.sub(r"[\[\]'\"]", " ", str(answer["text"])).strip() or None
 
+    def _said(self) -> dict[str, str]:
+        """Return what the status says, and which guess was wrong."""
+        if self._comparison is None:
+            card, more = self._guess.card(is_clicked=True), ""
+        else:
+            card = self._comparison.card
+            more = {
+                "not attempted": "Guess now, or let it show you the answer.",
+                "wrong": "Try once more, or let it show you the answer.",
+            }.get(card.kind, "")
+        message = f"{card.sentence()} {more}".strip()
+        tried = self._guess.said if card.kind == "wrong" else ""
+        return {"heading": card.heading, "message": message, "mood": card.kind, "tried": tried}
+
     def summary(self) -> str:
         """Say what a reader without a kernel sees."""
         return repr(self._comparison or self._guess)
 
 
-def _label(choice: Any) -> str:
-    """What stands on a button: a list without brackets."""
-    if isinstance(choice, list):
-        return ", ".join(map(str, choice)) or "none of them"
-    return str(choice)
-
-
-def _said(card: Card, again: bool) -> dict[str, str]:
-    more = " Try once more, or let it show you the answer." if again else ""
-    return {"heading": card.heading, "message": card.sentence() + more, "mood": card.kind}
+def _given(guess: _Guess, options: list[str]) -> dict[str, Any] | None:
+    """Return a guess in the form in which the page sends it, so that its button is pressed; None if it has none."""
+    value, kind = guess.guess, guess.question.kind
+    if kind == "choices" and guess.said in options:
+        return {"at": options.index(guess.said)}
+    if kind == "cards" and isinstance(value, list) and {*map(str, value)} <= {*options}:
+        return {"order": value}
+    if kind == "slider" and isinstance(value, int | float):
+        return {"number": float(value)}
+    return {"text": guess.said} if kind == "field" and guess.said else None

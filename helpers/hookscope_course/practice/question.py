@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from hookscope_course.lessons import folder_of
 
-__all__ = ["Question", "QuestionError", "question", "questions_of", "read_questions"]
+__all__ = ["Question", "QuestionError", "label", "question", "questions_of", "read_questions"]
 
 
 class QuestionError(Exception):
@@ -56,6 +56,19 @@ class Question:
     def kind(self) -> Literal["choices", "cards", "slider", "field"]:
         """How it is answered."""
         return "choices" if self.choices else "cards" if self.cards else "slider" if self.slider else "field"
+
+
+def label(choice: Any) -> str:
+    """Return what stands on the button of a choice: a list without brackets.
+
+    Example:
+        >>> label([20, 3]), label([]), label(True)
+        ('20, 3', 'none of them', 'True')
+
+    """
+    if isinstance(choice, list):
+        return ", ".join(map(str, choice)) or "none of them"
+    return str(choice)
 
 
 def question(about: str) -> Question:

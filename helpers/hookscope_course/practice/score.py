@@ -9,7 +9,7 @@ from typing import Literal
 
 from hookscope_course.learner.copies import KEEP, replace_text
 
-__all__ = ["Outcome", "keep", "line_of", "read", "wrong_guesses"]
+__all__ = ["Outcome", "is_copy", "keep", "line_of", "read", "wrong_guesses"]
 
 Outcome = Literal["first", "second", "shown"]
 HERE = Path.cwd()
@@ -17,6 +17,11 @@ HERE = Path.cwd()
 
 _wrong: dict[str, list[str]] = {}
 _outcomes: dict[str, Outcome] = {}  # where nothing can be kept, a score lasts as long as the kernel
+
+
+def is_copy() -> bool:
+    """Whether the notebook is in a learner's copy of the course."""
+    return (HERE / KEEP).is_dir()
 
 
 def wrong_guesses(about: str) -> list[str]:
@@ -29,7 +34,7 @@ def keep(about: str, outcome: Outcome) -> None:
     if about in (known := read()):
         return
     _outcomes[about] = outcome
-    if (HERE / KEEP).is_dir():
+    if is_copy():
         with suppress(OSError):  # a page goes on without it
             replace_text(HERE / KEEP / "guesses.json", json.dumps({**known, about: outcome}, indent=1, sort_keys=True))
 
@@ -59,7 +64,5 @@ def line_of(chapter: int, questions: int, copy: Path | None = None) -> str:
     here = [how for about, how in read(copy).items() if about.startswith(f"{chapter:02}.")]
     if not here:
         return f"no guess yet, of {questions}"
-    second = here.count("second")
-    right = here.count("first") + second
-    words = {0: "", 1: ", one at the second try"}.get(second, f", {second} at the second try")
-    return f"{right} of {questions} guesses right{words}"
+    first, second = here.count("first"), here.count("second")
+    return f"{first} of {questions} right at once" + (f", {second} at the second try" if second else "")
