@@ -67,6 +67,8 @@ def all_asked() -> list[Asked]:
             if question.cards or any(isinstance(each, list) for each in offered):
                 # A list with one place is said without a comma.
                 answer = answer if isinstance(answer, list) else [answer]
+            if question.several:
+                answer = {*answer}
             found.append(Asked(about, question, answer))
     return found
 
@@ -84,7 +86,7 @@ def _a_first_try(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def tells(text: str, answer: Any) -> bool:
     """Whether a text has the answer in it: a word, a number, or all places of a list in their order."""
-    places = answer if isinstance(answer, list) else [answer]
+    places = answer if isinstance(answer, list) else sorted(answer) if isinstance(answer, set) else [answer]
     words = []
     for place in places:
         named = [str(place)]
@@ -127,6 +129,9 @@ def test_the_answer_can_be_given(asked: Asked) -> None:
         right = [each for each in offers.choices if asked.compare(each).startswith("As you guessed")]
         assert len(right) == 1, right
         assert all(guess in offers.choices for guess, _ in offers.wrong), "a wrong guess cannot be chosen"
+    elif offers.several:
+        assert {*offers.several} > asked.answer
+        assert all({*guess} < {*offers.several} for guess, _ in offers.wrong), "a wrong guess cannot be chosen"
     elif offers.cards:
         assert len({*offers.cards}) == len(offers.cards)
         assert sorted(offers.cards) == sorted(asked.answer)
@@ -170,7 +175,7 @@ def test_any_other_wrong_guess_gets_the_sentence_that_helps_anybody(asked: Asked
     other = 987654 if isinstance(asked.answer, int | float) else "something else"
     if isinstance(asked.answer, bool):
         return  # there is no other
-    if isinstance(asked.answer, list):
+    if isinstance(asked.answer, list | set):
         other = [987654 if isinstance(place, int | float) else "else" for place in asked.answer]
     assert " ".join(asked.question.otherwise.split()) in asked.compare(other)
 

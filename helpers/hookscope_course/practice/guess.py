@@ -95,8 +95,8 @@ class Guess:
     def card(self) -> Card:
         """Return what is said while the answer is not known."""
         if holds_blank(self.guess):
-            if choices := self.question.choices or self.question.cards:
-                what = "Choose" if self.question.choices else "Put in order"
+            if choices := self.question.choices or self.question.cards or self.question.several:
+                what = {"choices": "Choose", "cards": "Put in order"}.get(self.question.kind, "Choose one or more")
                 return Card("No guess yet.", f"{what}: {_say(choices)}.", "not attempted")
             if self.question.example:
                 return Card(

@@ -1,4 +1,4 @@
-// A question: buttons, a slider, cards or a field; and the second try, with a button that shows the answer.
+// A question: buttons, one or several, a slider, cards or a field; and the second try, with a button that shows the answer.
 
 function draw(model, el) {
   const kind = model.get("kind");
@@ -20,6 +20,13 @@ function draw(model, el) {
         tell({ at });
       } }, name));
       return [h("div", { class: "hs-row", role: "group", "aria-label": "Your guess" }, ...buttons)];
+    },
+    several() {
+      const buttons = options.map((name) => h("button", { type: "button", "aria-pressed": "false", onclick: ({ currentTarget }) =>
+        currentTarget.setAttribute("aria-pressed", String(currentTarget.getAttribute("aria-pressed") !== "true")) }, name));
+      const those = () => options.map((_, at) => at).filter((at) => buttons[at].getAttribute("aria-pressed") === "true");
+      const done = h("button", { type: "button", onclick: () => { if (those().length) tell({ those: those() }); } }, "This is my guess");
+      return [h("div", { class: "hs-row", role: "group", "aria-label": "Choose one or more" }, ...buttons, done)];
     },
     slider() {
       const [min, max, step] = model.get("range");

@@ -1,4 +1,4 @@
-"""Show a question on the page: buttons, a slider, cards or a field for a guess, and a second try after a wrong one."""
+"""Show a question on the page: buttons, cards, a slider or a field for a guess, and a second try after a wrong one."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class GuessWidget(HookWidget):
         asked = guess.question
         self._guess = guess
         self._comparison = comparison
-        self._values: tuple[Any, ...] = asked.choices or asked.cards
+        self._values: tuple[Any, ...] = asked.choices or asked.cards or asked.several
         card = comparison.card if comparison else guess.card()
         super().__init__(
             kind=asked.kind,
@@ -96,6 +96,8 @@ class GuessWidget(HookWidget):
             return self._values[int(answer["at"])]
         if self.kind == "cards":
             return list(answer["order"]) if len(answer["order"]) == len(self._values) else None
+        if self.kind == "several":
+            return [value for at, value in enumerate(self._values) if at in answer["those"]] or None
         if self.kind == "slider":
             return float(answer["number"])
         # Who types a list or a name as in Python means the same.
