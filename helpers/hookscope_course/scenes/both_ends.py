@@ -376,6 +376,6 @@ def _place(narrow: bool) -> dict[str, Any]:
             "x2": [[mid, b], [enter, b2]],
             "x1.grad": [[enter, b1], [left, b1]],
             "x2.grad": [[enter, b2], [left, b2]],
-            "W.grad": [[mid, b], [mid, grad]],
+            "W.grad": [[mid, b], [mid, grad - tall / 2 - 8]],
         },
     }
