@@ -27,7 +27,7 @@ def learners(notebook: dict[str, Any]) -> dict[str, Any]:
             continue
         if cell["cell_type"] == "markdown":
             source = "".join(cell["source"])
-            if "stop" not in tags(cell):
+            if not {"stop", "fast_track"} & set(tags(cell)):
                 cell = {**cell, "source": fold_reasons(source, is_told)}
             is_told = ends_in_a_reason(source, is_told)
         else:

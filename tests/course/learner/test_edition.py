@@ -24,7 +24,10 @@ NOT_GIVEN_AWAY = {
     "05": {"0.0": "an index; and that the ReLU makes 0 is the premise", "4": "a number takes 4 bytes"},
     "06": {"0": "a seed", "relu": "the model's one ReLU is announced, and not how many zeros it makes"},
     "07": {"51.0": "the question is which of the numbers on the way stays in y.grad; all are above"},
-    "08": {"1": "a digit that is looked at, and an axis", "3": "the value of an input"},
+    "08": {
+        "1": "the label of the scan, an index, and y + 1",
+        "(root)": "it is the last one if the input requires grad",
+    },
     "09": {"5": "a Linear layer has 5 outputs"},
     "10": {"D4.8": "the claims are listed by number, and the question is which was true"},
     "11": {"0, 2": "the index of a layer, and its weight"},
@@ -105,7 +108,7 @@ def test_what_follows_a_reason_is_folded_up_to_the_next_heading(edition: nbforma
             assert not re.search(r"\balt\s*=", cell.source) or cell.metadata.jupyter.source_hidden
             continue
         first, *sections = re.split(r"^(?=#{1,6} )", cell.source, flags=re.M)
-        if is_told and "stop" not in cell.metadata.get("tags", []):
+        if is_told and not {"stop", "fast_track"} & {*cell.metadata.get("tags", [])}:
             assert re.sub(r"<details>.*?</details>", "", first, flags=re.DOTALL).strip() == "", first[:200]
         is_told = "<b>Why?</b>" in [first, *sections][-1] or (is_told and not sections)
         for _, _, after in (section.partition("<b>Why?</b>") for section in [first, *sections]):
